@@ -49,7 +49,8 @@ pub(crate) fn command() -> clap::Command {
     command.clone().help_template(template)
 }
 
-/// Parses the command line. The error is an exit code: help was printed, or the usage error was, as JSON with `--json`.
+/// Parses the command line. The error is an exit code: help was printed, or the usage error was, as
+/// JSON with `--json`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let typed =
         command().try_get_matches_from(words()).and_then(|matches| Cli::from_arg_matches(&matches));
@@ -64,7 +65,8 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// The words of the command line. Runtimes call the CNI plugin by its link, without arguments: `cni` is inserted.
+/// The words of the command line. Runtimes call the CNI plugin by its link, without arguments:
+/// `cni` is inserted.
 fn words() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());

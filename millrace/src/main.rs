@@ -1,5 +1,5 @@
-//! The one binary, daemon and command line: glue only. Each command is a file in `commands` with its arguments, its help
-//! and a function `run`.
+//! The one binary, daemon and command line: glue only. Each command is a file in `commands` with
+//! its arguments, its help and a function `run`.
 
 mod cli;
 mod commands;

@@ -20,7 +20,8 @@ pub(crate) enum Failure {
     Closed,
 }
 
-/// The exit code of a command that ran (1, without a message, if it found something), or its failure.
+/// The exit code of a command that ran (1, without a message, if it found something), or its
+/// failure.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
 impl From<Problem> for Failure {

@@ -109,7 +109,8 @@ fn help_has_an_example_for_each_command() {
     }
 }
 
-/// What is typed, what must be said on standard error, and the exit code. `%` is a directory of the test's own.
+/// What is typed, what must be said on standard error, and the exit code. `%` is a directory of the
+/// test's own.
 const BAD: &[(&[&str], &[&str], i32)] = &[
     (&[], &["Usage: millrace"], 2),
     (&["stauts"], &["unrecognized subcommand", "status"], 2),

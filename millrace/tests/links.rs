@@ -1,4 +1,5 @@
-//! Every link in the documents leads somewhere: to a file of this tree, and to a heading where it names one.
+//! Every link in the documents leads somewhere: to a file of this tree, and to a heading where it
+//! names one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unwrap in a test is an assertion")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Processor time that a look of dynamic VMMQ takes under the daemon's lock, at an uplink of 1,023 vNICs:
-//! `cargo bench -p millrace-control`.
+//! Processor time that a look of dynamic VMMQ takes under the daemon's lock, at an uplink of 1,023
+//! vNICs: `cargo bench -p millrace-control`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench")]
 
 use control::config::Config;

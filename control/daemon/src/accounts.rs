@@ -18,7 +18,8 @@ fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    // A restricted daemon that runs as root can open only the file that existed at startup (`sandbox`).
+    // A restricted daemon that runs as root can open only the file that existed at startup
+    // (`sandbox`).
     let accounts = fs::read_to_string(file).map_err(|error| {
         Problem::new(format!("the socket's {kind} cannot be looked up"))
             .seen(format!("{file}: {error}"))

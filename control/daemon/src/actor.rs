@@ -11,8 +11,8 @@ tokio::task_local! {
 /// Longest logged command line, in characters.
 const LONGEST: usize = 160;
 
-/// A client as the log names it: user, process and, if known, its command. The kernel vouches for user and process, not for the
-/// command: a process can name itself anything, and may have ended.
+/// A client as the log names it: user, process and, if known, its command. The kernel vouches for
+/// user and process, not for the command: a process can name itself anything, and may have ended.
 pub(crate) fn name(peer: &Peer) -> String {
     let command = fs::read(format!("/proc/{}/cmdline", peer.pid)).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");

@@ -1,7 +1,9 @@
-//! The API's view of the running switch, written by the daemon and read by the command line and the lab.
+//! The API's view of the running switch, written by the daemon and read by the command line and the
+//! lab.
 //!
-//! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and coalescing as in
-//! `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`, `CoalescedBytes`).
+//! Settings are spelled as in the file (`mac-ageing`), facts in snake case (`ingress_frames`), and
+//! coalescing as in `Get-NetAdapterRsc` and `Get-NetAdapterStatistics` (`IPv4OperationalState`,
+//! `CoalescedBytes`).
 
 mod acl;
 mod capture;
@@ -189,8 +191,8 @@ pub struct PortBody {
     /// Where it comes from.
     #[serde(default)]
     pub origin: Origin,
-    /// Kind and name of its device; for an open xdp port also its receive mode: `(native, zero-copy)`, `(native, copied)`,
-    /// `(generic, copied)` or `(by packet)`.
+    /// Kind and name of its device; for an open xdp port also its receive mode:
+    /// `(native, zero-copy)`, `(native, copied)`, `(generic, copied)` or `(by packet)`.
     pub device: String,
     /// Which way the port faces.
     pub role: PortRole,
@@ -202,7 +204,8 @@ pub struct PortBody {
     pub mtu: Option<u16>,
     /// The device's address.
     pub mac: Option<String>,
-    /// If the port has no address: the first from which its guest sent, to which the MAC-spoofing guard holds the port.
+    /// If the port has no address: the first from which its guest sent, to which the MAC-spoofing
+    /// guard holds the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_mac: Option<String>,
     /// VLAN mode: `untagged`, or such as `access 10` or `trunk 10,20-30 native 1`.
@@ -213,7 +216,8 @@ pub struct PortBody {
     pub queues: Vec<QueueBody>,
     /// Egress offloads: `csum`, `tso4`, `tso6`, `uso`, `ecn`.
     pub offloads: Vec<String>,
-    /// Offloads that the kernel lacks and the switch does in software; for an xdp port its limits, or why it uses AF_PACKET.
+    /// Offloads that the kernel lacks and the switch does in software; for an xdp port its limits,
+    /// or why it uses AF_PACKET.
     pub degraded: Vec<String>,
     /// How the flows of an uplink with several queues are spread over them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +256,8 @@ pub struct GuestBody {
     /// Number of mapped memory regions.
     #[serde(default)]
     pub memory_regions: usize,
-    /// Most memory that may be mapped: `memory-limit`, or the host's memory; absent if there is no limit.
+    /// Most memory that may be mapped: `memory-limit`, or the host's memory; absent if there is no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
     /// Queue pairs that it uses; 0 if its driver is not ready.

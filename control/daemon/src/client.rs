@@ -1,6 +1,7 @@
 //! A blocking client of the API, for the command line and the lab.
 //!
-//! Each request has its own connection to the daemon's Unix socket. Not for use inside an async runtime.
+//! Each request has its own connection to the daemon's Unix socket. Not for use inside an async
+//! runtime.
 
 mod capture;
 
@@ -469,7 +470,8 @@ fn unreachable_at(socket: &Path, error: &dyn std::error::Error) -> ClientError {
     ClientError::Unreachable(Box::new(problem))
 }
 
-/// Percent-encodes characters that a path cannot contain, so that any name can be requested as typed.
+/// Percent-encodes characters that a path cannot contain, so that any name can be requested as
+/// typed.
 fn escape(name: &str) -> String {
     let mut escaped = String::new();
     for byte in name.bytes() {

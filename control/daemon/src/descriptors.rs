@@ -1,7 +1,7 @@
 //! Compares how many descriptors a configuration may need with how many the process may have.
 //!
-//! A front end passes descriptors, and so decides within limits how many its port needs. If they run out, other ports' guests
-//! cannot connect.
+//! A front end passes descriptors, and so decides within limits how many its port needs. If they
+//! run out, other ports' guests cannot connect.
 
 use crate::Problem;
 use crate::config::{Config, PortConfig};
@@ -9,14 +9,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The daemon's own: the API, signals, workers.
 const OWN: u64 = 64;
-/// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of the next memory table, an
-/// inflight region and a dirty log, and 32 files of the message being read.
+/// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of
+/// the next memory table, an inflight region and a dirty log, and 32 files of the message being
+/// read.
 const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
 /// Descriptors of one of its rings: two of ours, kick, call and error.
 const RING: u64 = 5;
 /// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
-/// Descriptors of a ring that are kept for the next process: its socket once more, and its position.
+/// Descriptors of a ring that are kept for the next process: its socket once more, and its
+/// position.
 const RING_KEPT: u64 = 2;
 /// Descriptors of an uplink with several queues or by AF_XDP: its program, with maps and link.
 const STEERING: u64 = 5;
@@ -48,7 +50,8 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     })
 }
 
-/// Raises the limit of descriptors to the hard limit: the soft limit exists for programs that use select(2).
+/// Raises the limit of descriptors to the hard limit: the soft limit exists for programs that use
+/// select(2).
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -1,6 +1,7 @@
 //! Opening devices: the only module that knows the kinds of ports.
 //!
-//! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory ports.
+//! The rest of the crate sees an [`Opener`], so that tests run the whole control plane on memory
+//! ports.
 
 mod packet;
 mod tap;
@@ -116,7 +117,8 @@ pub trait Watch: Send {
     fn team(&self) -> Option<&Team> {
         None
     }
-    /// Asks the device to end, so that another process can resume where this one stops. No worker has its queues any more.
+    /// Asks the device to end, so that another process can resume where this one stops. No worker
+    /// has its queues any more.
     fn suspend(&self) {}
     /// Keeps what that process needs to resume, if the device ends in time.
     fn hand_over(&mut self, _until: Instant) {}
@@ -155,8 +157,9 @@ impl Opener for HostDevices {
     }
 }
 
-/// Opens a port with an earlier process's descriptors, and returns the address that it had there; `None` if it must be opened anew,
-/// because there are none or `are_unfit` says so of the error. After any other error the descriptors wait for the next attempt.
+/// Opens a port with an earlier process's descriptors, and returns the address that it had there;
+/// `None` if it must be opened anew, because there are none or `are_unfit` says so of the error.
+/// After any other error the descriptors wait for the next attempt.
 fn resume<T, E: Display>(
     port: &PortConfig,
     store: &Store,

@@ -1,8 +1,9 @@
 //! Events, for `status` and for the log. A repeated event is one line with a count.
 //!
-//! A port's peer decides how often the port's events occur and what some of them say. So they are logged [`Sparing`]ly, and the
-//! port with most entries makes room for the next, so that one port displaces no other's events. Steps of migrations have their
-//! own list: evacuating a host makes several per guest.
+//! A port's peer decides how often the port's events occur and what some of them say. So they are
+//! logged [`Sparing`]ly, and the port with most entries makes room for the next, so that one port
+//! displaces no other's events. Steps of migrations have their own list: evacuating a host makes
+//! several per guest.
 
 use crate::body::EventBody;
 use ports::vhost::Sparing;
@@ -66,13 +67,14 @@ impl EventLog {
         EventLog { started: now, entries: VecDeque::new(), noted: 0, told: BTreeMap::new() }
     }
 
-    /// Keeps an event that a port's peer caused, unless the port has had too many new ones; then repetitions are not logged either.
-    /// Returns whether the event was logged.
+    /// Keeps an event that a port's peer caused, unless the port has had too many new ones; then
+    /// repetitions are not logged either. Returns whether the event was logged.
     pub(crate) fn note_of(&mut self, level: Level, port: &str, now: Instant, text: String) -> bool {
         self.note_as((Kind::Event, level), port, now, text)
     }
 
-    /// Does the same for a step of a migration. Steps and other events of a port leave room for each other.
+    /// Does the same for a step of a migration. Steps and other events of a port leave room for
+    /// each other.
     pub(crate) fn note_step(&mut self, port: &str, now: Instant, text: String) -> bool {
         self.note_as((Kind::Step, Level::INFO), port, now, text)
     }
@@ -107,7 +109,8 @@ impl EventLog {
         self.told.remove(port);
     }
 
-    /// Keeps an event, and logs it if it is new or was last logged a minute ago. Returns whether it was logged.
+    /// Keeps an event, and logs it if it is new or was last logged a minute ago. Returns whether it
+    /// was logged.
     pub(crate) fn note(&mut self, level: Level, now: Instant, text: impl Into<String>) -> bool {
         let text = text.into();
         let known = self.entries.iter().find(|entry| entry.text == text);
@@ -143,8 +146,8 @@ impl EventLog {
         }
     }
 
-    /// Removes the oldest entry of the port with most of this kind; among several, of the port with the oldest entry. Entries
-    /// without a port count as those of one.
+    /// Removes the oldest entry of the port with most of this kind; among several, of the port with
+    /// the oldest entry. Entries without a port count as those of one.
     fn evict(&mut self, kind: Kind) {
         let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
         for entry in self.entries.iter().filter(|entry| entry.kind == kind) {
@@ -202,7 +205,8 @@ mod tests {
         assert_eq!((events.len(), events[0].count, events[0].at_s), (1, 61, 60));
     }
 
-    /// A front end says in each connection something else that it may not, and pushed all other events out.
+    /// A front end says in each connection something else that it may not, and pushed all other
+    /// events out.
     #[test]
     fn a_port_whose_events_are_always_new_leaves_room_for_others() {
         let start = Instant::now();
@@ -229,7 +233,8 @@ mod tests {
         assert_eq!(journal.events().last().unwrap().count, 2);
     }
 
-    /// What it repeated stayed the youngest and was logged each minute, and in an hour all events were its own.
+    /// What it repeated stayed the youngest and was logged each minute, and in an hour all events
+    /// were its own.
     #[test]
     fn a_port_that_repeats_its_events_leaves_room_for_others() {
         let start = Instant::now();

@@ -9,7 +9,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use wire::toeplitz::{HashTypes, Key};
 
-/// Up to six ports named `p0` to `p5`, some of them mirroring to a neighbour, and a random `[switch]`.
+/// Up to six ports named `p0` to `p5`, some of them mirroring to a neighbour, and a random
+/// `[switch]`.
 pub(crate) fn config() -> impl Strategy<Value = Config> {
     let ports = proptest::collection::btree_map(0u8..6, port(), 0..6);
     (ports, any::<u32>(), rsc()).prop_map(|(ports, ageing, rsc)| {

@@ -1,6 +1,7 @@
 //! The guest behind a vhost-user port, in words for people.
 //!
-//! A guest connects, disconnects and breaks its rings while its port stays open, so its state is read on demand.
+//! A guest connects, disconnects and breaks its rings while its port stays open, so its state is
+//! read on demand.
 
 use crate::body::GuestBody;
 use crate::devices::Condition;

@@ -1,7 +1,8 @@
 //! Health: findings about a configuration that is valid but does not do what its owner expects.
 //!
-//! Findings are derived from `Picture`s, made from the running switch or, without a daemon, from a file. One table, `kind`,
-//! has their severities. A finding ends with its cause; a finding about drops ends ten minutes after the last drop.
+//! Findings are derived from `Picture`s, made from the running switch or, without a daemon, from a
+//! file. One table, `kind`, has their severities. A finding ends with its cause; a finding about
+//! drops ends ten minutes after the last drop.
 
 mod kind;
 mod team;
@@ -33,7 +34,8 @@ pub(crate) struct Picture {
     /// The MTU with which its guest was started, if the port was reopened since.
     pub(crate) guest_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
-    /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user device has none.
+    /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user
+    /// device has none.
     pub(crate) mac_unknown: bool,
     /// The address that the guard holds the port to instead.
     pub(crate) held_mac: Option<Mac>,
@@ -299,7 +301,8 @@ fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     })
 }
 
-/// One finding for both address families if both fail. A port that is down has its own finding instead.
+/// One finding for both address families if both fail. A port that is down has its own finding
+/// instead.
 fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     let (ipv4, ipv6) = port.rsc.filter(|_| port.trouble.is_none())?;
     let fails = |status: RscStatus| status.enabled && !status.operational;

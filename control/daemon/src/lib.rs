@@ -1,9 +1,10 @@
 //! The control plane: turns the configuration that an operator wants into the switch's state.
 //!
-//! A strict TOML file or an API request is read into a [`config::Config`]. [`plan`] compares it with the running configuration
-//! and returns the steps between the two; [`running`] carries them out on the switch. The [`daemon`] does this on one tokio
-//! thread, and serves a REST [`api`] on a Unix socket and optionally a web page (`web`). [`client`] is the API's other side,
-//! used by the command line and the lab. Nothing here runs per frame.
+//! A strict TOML file or an API request is read into a [`config::Config`]. [`plan`] compares it
+//! with the running configuration and returns the steps between the two; [`running`] carries them
+//! out on the switch. The [`daemon`] does this on one tokio thread, and serves a REST [`api`] on a
+//! Unix socket and optionally a web page (`web`). [`client`] is the API's other side, used by the
+//! command line and the lab. Nothing here runs per frame.
 
 mod accounts;
 mod actor;

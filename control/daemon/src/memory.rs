@@ -1,4 +1,5 @@
-//! Memory ports behind any name, so that the whole control plane runs without devices and privileges.
+//! Memory ports behind any name, so that the whole control plane runs without devices and
+//! privileges.
 
 use crate::Problem;
 use crate::config::PortConfig;
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 use wire::Mac;
 
-/// An [`Opener`] for tests and in-process guests. Every device opens, until [`set`](MemoryDevices::set) says otherwise.
+/// An [`Opener`] for tests and in-process guests. Every device opens, until
+/// [`set`](MemoryDevices::set) says otherwise.
 #[derive(Clone, Default)]
 pub struct MemoryDevices(Arc<Mutex<Host>>);
 

@@ -1,8 +1,9 @@
 //! All counters in the text format of Prometheus, written on request.
 //!
-//! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. Values are copied under the daemon's
-//! lock and written after it is released. `docs/metrics.md` lists each name; a test compares it, and the dashboard and alert
-//! rules in `packaging/`, with the metrics written here.
+//! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. Values
+//! are copied under the daemon's lock and written after it is released. `docs/metrics.md` lists
+//! each name; a test compares it, and the dashboard and alert rules in `packaging/`, with the
+//! metrics written here.
 
 pub mod family;
 mod ports;
@@ -31,7 +32,8 @@ pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
     write("millrace", Box::new(scrape), started)
 }
 
-/// Writes what a collector collects, with names that begin with this prefix, and the metrics of the process, which started then.
+/// Writes what a collector collects, with names that begin with this prefix, and the metrics of the
+/// process, which started then.
 pub fn write(
     prefix: &str,
     collector: Box<dyn Collector>,

@@ -1,13 +1,14 @@
 //! The NUMA node of a guest's memory, from `/proc/self/numa_maps` (numa(7)).
 //!
-//! A line describes a mapping: its first address, and `N0=12` for 12 pages on node 0, of `kernelpagesize_kB` each. It counts
-//! only pages that this process has touched: rings and buffers, which are the ones that matter. It has no end address.
+//! A line describes a mapping: its first address, and `N0=12` for 12 pages on node 0, of
+//! `kernelpagesize_kB` each. It counts only pages that this process has touched: rings and buffers,
+//! which are the ones that matter. It has no end address.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The node that has three quarters or more of the pages in the given address ranges, each of which is mapped as a whole; `None`
-/// if no node has as many, or no page was touched.
+/// The node that has three quarters or more of the pages in the given address ranges, each of which
+/// is mapped as a whole; `None` if no node has as many, or no page was touched.
 pub(crate) fn home(numa_maps: &str, ranges: &[Range<u64>]) -> Option<usize> {
     let mappings: Vec<(u64, &str)> = numa_maps.lines().filter_map(mapping).collect();
     let ends = mappings.iter().skip(1).map(|(start, _)| *start).chain([u64::MAX]);
@@ -44,7 +45,8 @@ fn pages(fields: &str) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use super::*;
 
-    /// In the form of a machine of two nodes: a program, a guest of 4 KiB pages on both nodes, one of huge pages, interleaved ones.
+    /// In the form of a machine of two nodes: a program, a guest of 4 KiB pages on both nodes, one
+    /// of huge pages, interleaved ones.
     const TWO_NODES: &str = "\
 5581a0000000 default file=/usr/bin/millrace mapped=90 mapmax=2 N0=90 kernelpagesize_kB=4
 7f1000000000 default file=/memfd:guest1\\040(deleted) dirty=1000 mapmax=2 N0=40 N1=960 kernelpagesize_kB=4

@@ -1,7 +1,8 @@
 //! The steps from the running configuration to the wanted one.
 //!
-//! A pure function: the daemon carries the steps out, a dry run prints them. Ports that no step names are not touched. Ports
-//! are removed before others are added, so that a name or device can pass from one to another within a plan.
+//! A pure function: the daemon carries the steps out, a dry run prints them. Ports that no step
+//! names are not touched. Ports are removed before others are added, so that a name or device can
+//! pass from one to another within a plan.
 
 use crate::config::{Config, PortConfig};
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,8 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
 
-/// Differing keys outside ports; those of `[metrics]` and `[web]` start with the section's name and a dot.
+/// Differing keys outside ports; those of `[metrics]` and `[web]` start with the section's name and
+/// a dot.
 fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
     let of = |section: &'static str, keys: Vec<String>| {
         keys.into_iter().map(move |key| format!("{section}.{key}"))

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// The ASCII unit separator joins the parts of a packed problem, for serde, which carries errors as text.
+/// The ASCII unit separator joins the parts of a packed problem, for serde, which carries errors as
+/// text.
 const SEPARATOR: char = '\u{1f}';
 
 /// An error for people.

@@ -1,5 +1,6 @@
-//! Caches responses that any client may request, so that each is made at most twice a second, or as rarely as the owner says: making
-//! one takes the lock for which all other clients wait, or asks another program.
+//! Caches responses that any client may request, so that each is made at most twice a second, or as
+//! rarely as the owner says: making one takes the lock for which all other clients wait, or asks
+//! another program.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -46,15 +46,17 @@ impl Replacement {
         };
         let (file, partial) = beside(&path, 0o666)?;
         if let Some(old) = old {
-            // An ordinary user cannot change the owner, and need not: the directory is the user's own.
+            // An ordinary user cannot change the owner, and need not: the directory is the user's
+            // own.
             let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
             file.set_permissions(old.permissions())?;
         }
         Ok(Replacement { path, partial: Some(partial), file })
     }
 
-    /// Opens a new file beside `path` that only this user can read, from the moment it exists. It takes over nothing of what it
-    /// replaces, neither owner nor mode nor where a link points, because another user may have put that there.
+    /// Opens a new file beside `path` that only this user can read, from the moment it exists. It
+    /// takes over nothing of what it replaces, neither owner nor mode nor where a link points,
+    /// because another user may have put that there.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -66,7 +68,8 @@ impl Replacement {
     /// Replaces the old file with the new one.
     ///
     /// # Errors
-    /// The file cannot be renamed or does not reach the disk. A file that cannot be renamed stays; the error names it.
+    /// The file cannot be renamed or does not reach the disk. A file that cannot be renamed stays;
+    /// the error names it.
     pub fn finish(self) -> io::Result<()> {
         let Some(partial) = self.partial else { return Ok(()) };
         // After a power failure there is the old file or the new one, never an empty one.
@@ -84,7 +87,8 @@ impl Replacement {
     }
 }
 
-/// A new file in the same directory. Its name is random, because anyone who can write to the directory could plant links.
+/// A new file in the same directory. Its name is random, because anyone who can write to the
+/// directory could plant links.
 fn beside(path: &Path, mode: u32) -> io::Result<(File, TempPath)> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,7 +1,8 @@
-//! Read-only sites over TCP: what the daemon, and programs beside it, serve to monitoring and to browsers.
+//! Read-only sites over TCP: what the daemon, and programs beside it, serve to monitoring and to
+//! browsers.
 //!
-//! Connections are limited as those of the daemon. Requests are answered only if `Host` is this host, so that no page of another
-//! origin reads a site by DNS rebinding, and only if they read.
+//! Connections are limited as those of the daemon. Requests are answered only if `Host` is this
+//! host, so that no page of another origin reads a site by DNS rebinding, and only if they read.
 
 use crate::Problem;
 use crate::api;
@@ -34,7 +35,8 @@ pub fn read_only(routes: Router, words: Words) -> Router {
     routes.layer(middleware::from_fn_with_state(words, admit))
 }
 
-/// Does the same for a page that browsers show: requests of other origins are refused, and browsers are told to load nothing else.
+/// Does the same for a page that browsers show: requests of other origins are refused, and browsers
+/// are told to load nothing else.
 pub fn page(routes: Router, words: Words) -> Router {
     read_only(routes, words)
         .layer(middleware::from_fn_with_state(words, admit_own))

@@ -1,7 +1,8 @@
-//! The token that an agent or a responder prints, and `TOKEN@ADDRESS:PORT`, which names the agent afterwards.
+//! The token that an agent or a responder prints, and `TOKEN@ADDRESS:PORT`, which names the agent
+//! afterwards.
 //!
-//! A client with the token can make the agent send and receive, until the agent ends. The token is sent unencrypted: on an
-//! untrusted network, run the control connection through a tunnel.
+//! A client with the token can make the agent send and receive, until the agent ends. The token is
+//! sent unencrypted: on an untrusted network, run the control connection through a tunnel.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;

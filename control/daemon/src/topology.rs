@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// The first of the SMT siblings that share the processor's core; the processor itself where sysfs does not say.
+/// The first of the SMT siblings that share the processor's core; the processor itself where sysfs
+/// does not say.
 pub(crate) fn core(cpu: usize) -> usize {
     let siblings = fs::read_to_string(format!(
         "/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"

@@ -597,7 +597,8 @@ fn a_capture_is_sent_to_its_client() {
     sender.join().unwrap();
 }
 
-/// A client that does not read loses frames, which are counted; the port and the API go on, and stopping it waits for nobody.
+/// A client that does not read loses frames, which are counted; the port and the API go on, and
+/// stopping it waits for nobody.
 #[test]
 fn a_slow_client_loses_frames_and_nobody_else_does() {
     let daemon = Daemon::start(TWO);

@@ -1,11 +1,13 @@
-//! Fuzz target: whatever text arrives, it is a configuration or is refused with a message; what is accepted keeps its
-//! meaning when it is written and read again.
+//! Fuzz target: whatever text arrives, it is a configuration or is refused with a message; what is
+//! accepted keeps its meaning when it is written and read again.
 //!
-//! `cargo test` runs it over random text for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random text for a moment, `fuzz/run` under libFuzzer for as long as it
+//! is told.
 
 use control::config::{self, Config};
 
-/// Random text hardly ever is TOML: the first choice lets the short run reach behind the syntax, too.
+/// Random text hardly ever is TOML: the first choice lets the short run reach behind the syntax,
+/// too.
 #[test]
 fn fuzz_config() {
     bolero::check!().with_type::<(u8, String)>().for_each(|(start, text)| {

@@ -1,11 +1,13 @@
-//! Fuzz target: whatever bytes the list of kept descriptors has, it is read or refused with a message, and only the version
-//! that this daemon writes is read.
+//! Fuzz target: whatever bytes the list of kept descriptors has, it is read or refused with a
+//! message, and only the version that this daemon writes is read.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told.
 
 use control::handover;
 
-/// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax, too.
+/// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax,
+/// too.
 #[test]
 fn fuzz_handover() {
     bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {

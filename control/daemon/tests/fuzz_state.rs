@@ -1,11 +1,13 @@
-//! Fuzz target: whatever bytes a state file has, each port is read or something is refused with a message; what was read is
-//! written and read again the same.
+//! Fuzz target: whatever bytes a state file has, each port is read or something is refused with a
+//! message; what was read is written and read again the same.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told.
 
 use control::state;
 
-/// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax, too.
+/// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax,
+/// too.
 #[test]
 fn fuzz_state() {
     bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {

@@ -25,7 +25,8 @@ fn export(daemon: &Daemon, spoil: impl FnOnce(&mut PortExport)) -> PortExport {
     export
 }
 
-/// The settings were changed, or the port made, and then the table was refused: "nothing was changed".
+/// The settings were changed, or the port made, and then the table was refused: "nothing was
+/// changed".
 #[test]
 fn a_table_that_no_port_can_have_is_refused_before_anything_is_done() {
     let daemon = Daemon::start(TWO);

@@ -1,4 +1,5 @@
-//! Metrics: what the daemon exports is what `docs/metrics.md` says, and the dashboard and alert rules ask for nothing else.
+//! Metrics: what the daemon exports is what `docs/metrics.md` says, and the dashboard and alert
+//! rules ask for nothing else.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[allow(dead_code, reason = "other tests that share this file need more of it")]

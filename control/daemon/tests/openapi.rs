@@ -1,4 +1,5 @@
-//! The OpenAPI document, as far as it can be checked without a validator, which `scripts/openapi` runs.
+//! The OpenAPI document, as far as it can be checked without a validator, which `scripts/openapi`
+//! runs.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use control::config::{Config, PortConfig, from_value};

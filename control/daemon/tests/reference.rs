@@ -1,5 +1,5 @@
-//! The reference of the configuration: that the files which are made from the code are those of this code, and that what they say
-//! can be written.
+//! The reference of the configuration: that the files which are made from the code are those of
+//! this code, and that what they say can be written.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use control::config::{Config, PortConfig};

@@ -198,7 +198,8 @@ fn change(client: &Client, number: usize) -> Result<(), ClientError> {
     }
 }
 
-/// The daemon is killed at any moment of a change; what is there afterwards is what was there before that change, or after it.
+/// The daemon is killed at any moment of a change; what is there afterwards is what was there
+/// before that change, or after it.
 #[test]
 fn a_killed_daemon_leaves_the_old_state_or_the_new_one() {
     let directory = tempfile::tempdir().unwrap();

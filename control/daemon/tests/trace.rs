@@ -93,7 +93,8 @@ fn segments_of_one_burst_coalesce_and_trains_are_cut() {
     assert_eq!(burst.delivered[0].segment_size, Some(1000));
 }
 
-/// Nothing is learned, counted, sent or held: the next trace and the next frame find the switch as it was.
+/// Nothing is learned, counted, sent or held: the next trace and the next frame find the switch as
+/// it was.
 #[test]
 fn a_trace_leaves_nothing_behind() {
     let daemon = Daemon::start(PORTS);

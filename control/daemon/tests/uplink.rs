@@ -1,5 +1,6 @@
-//! Dynamic VMMQ at an uplink of two queues on two workers, a veth pair: load on two entries of one queue is spread over
-//! both, and every frame comes once and in order. Frames go to three TAP devices, so that the switch is the bottleneck.
+//! Dynamic VMMQ at an uplink of two queues on two workers, a veth pair: load on two entries of one
+//! queue is spread over both, and every frame comes once and in order. Frames go to three TAP
+//! devices, so that the switch is the bottleneck.
 
 #![allow(
     clippy::expect_used,
@@ -151,7 +152,8 @@ impl Bench {
         table[entries[0]] != table[entries[1]]
     }
 
-    /// Loads two flows of one queue for as long as `goes_on`; each frame has to come once and in order.
+    /// Loads two flows of one queue for as long as `goes_on`; each frame has to come once and in
+    /// order.
     fn load(&mut self, flows: [(u8, usize); 2], mut goes_on: impl FnMut(&Bench) -> bool) {
         let (sent, came, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let (sent, came, done) = (&sent, &came, &done);

@@ -199,7 +199,8 @@ fn nothing_changes_without_the_token() {
     assert_eq!(read_only.rsc(), RscMode::Ndis);
 }
 
-/// A read-only page may ask: it is no change. The API's own answers, refusals among them, are what it gets.
+/// A read-only page may ask: it is no change. The API's own answers, refusals among them, are what
+/// it gets.
 #[test]
 fn a_trace_is_answered_as_by_the_api_and_takes_no_token() {
     let site = Site::start(false);

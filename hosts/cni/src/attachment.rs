@@ -1,4 +1,5 @@
-//! What is attached: an interface of a container to a network; and the port's name and MAC address made from the three names.
+//! What is attached: an interface of a container to a network; and the port's name and MAC address
+//! made from the three names.
 
 use control::config::{HostName, MacAddress, PortName};
 use sha2::{Digest, Sha256};
@@ -7,7 +8,8 @@ use wire::Mac;
 /// Five bits a letter, as RFC 4648 has them, in small letters.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Letters of a port's name that stand for the network, and for the attachment: with `cni-` and `-` the 32 that a name may have.
+/// Letters of a port's name that stand for the network, and for the attachment: with `cni-` and `-`
+/// the 32 that a name may have.
 const OF_NETWORK: usize = 8;
 const OF_ATTACHMENT: usize = 19;
 
@@ -35,8 +37,8 @@ impl Attachment {
         &self.container
     }
 
-    /// The port's name: 40 bits of a hash of the network, 95 of a hash of all three names. Ids of containers have more than a
-    /// name may hold.
+    /// The port's name: 40 bits of a hash of the network, 95 of a hash of all three names. Ids of
+    /// containers have more than a name may hold.
     pub fn port_name(&self) -> String {
         let name =
             format!("{}{}", beginning(&self.network), letters(&self.hash("port"), OF_ATTACHMENT));
@@ -44,7 +46,8 @@ impl Attachment {
         name
     }
 
-    /// The interface's MAC address where the runtime asks for none: locally administered, always the same.
+    /// The interface's MAC address where the runtime asks for none: locally administered, always
+    /// the same.
     pub fn mac(&self) -> MacAddress {
         let hash = self.hash("mac");
         let mut bytes = [0; 6];
@@ -77,7 +80,8 @@ fn letters(hash: &[u8; 32], count: usize) -> String {
     (0..count).map(letter).collect()
 }
 
-/// Names of networks and ids of containers, as the specification has them: a letter or digit, then these, `.`, `_` and `-`.
+/// Names of networks and ids of containers, as the specification has them: a letter or digit, then
+/// these, `.`, `_` and `-`.
 pub(crate) fn is_identifier(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good)

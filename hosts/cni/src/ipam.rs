@@ -1,5 +1,5 @@
-//! Addresses by delegation: the plugin that the network names for them is run as the specification has it, with the same
-//! environment and the same configuration.
+//! Addresses by delegation: the plugin that the network names for them is run as the specification
+//! has it, with the same environment and the same configuration.
 
 use crate::error::CniError;
 use crate::network::Network;
@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 /// Longest answer that is read.
 const LONGEST: u64 = 1 << 20;
 
-/// Set in the environment of what this plugin runs: a network that names it as its own IPAM plugin would run it without end.
+/// Set in the environment of what this plugin runs: a network that names it as its own IPAM plugin
+/// would run it without end.
 const WITHIN: &str = "MILLRACE_CNI_WITHIN";
 
 /// The plugin, where a network names one.

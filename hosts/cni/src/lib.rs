@@ -1,21 +1,24 @@
-//! A plugin of the Container Network Interface, versions 0.3.0 to 1.1.0 of its specification: a container runtime runs
-//! `millrace cni` (or the link `millrace-cni`) for each interface of a pod, with `CNI_*` in the environment and the network's
-//! configuration at standard input; the answer is JSON at standard output.
+//! A plugin of the Container Network Interface, versions 0.3.0 to 1.1.0 of its specification: a
+//! container runtime runs `millrace cni` (or the link `millrace-cni`) for each interface of a pod,
+//! with `CNI_*` in the environment and the network's configuration at standard input; the answer is
+//! JSON at standard output.
 //!
-//! A pod's interface is a TAP port of the switch whose device the daemon makes in the pod's namespace (`netns`). A veth with a
-//! packet port would do as well, and cost each frame the kernel's way through two more devices; the TAP takes trains and
-//! unfinished checksums whole, both ways, is one device instead of two, and ends with its port. What it costs: the device is the
-//! daemon's. It stays over restarts where descriptors are kept (systemd, `--take-over`), and is gone with its addresses where a
-//! daemon without either ends; CHECK then says so.
+//! A pod's interface is a TAP port of the switch whose device the daemon makes in the pod's
+//! namespace (`netns`). A veth with a packet port would do as well, and cost each frame the
+//! kernel's way through two more devices; the TAP takes trains and unfinished checksums whole, both
+//! ways, is one device instead of two, and ends with its port. What it costs: the device is the
+//! daemon's. It stays over restarts where descriptors are kept (systemd, `--take-over`), and is
+//! gone with its addresses where a daemon without either ends; CHECK then says so.
 //!
-//! The plugin keeps no state of its own. The port's name is made from network, container and interface ([`Attachment`]), so DEL
-//! needs no more than these, and GC finds all ports of a network by the beginning of their names. ADD makes the port first, then
-//! asks for addresses, then sets them; what a crash leaves in between is a port, or a port and addresses, and DEL, GC and
-//! another ADD remove both.
+//! The plugin keeps no state of its own. The port's name is made from network, container and
+//! interface ([`Attachment`]), so DEL needs no more than these, and GC finds all ports of a network
+//! by the beginning of their names. ADD makes the port first, then asks for addresses, then sets
+//! them; what a crash leaves in between is a port, or a port and addresses, and DEL, GC and another
+//! ADD remove both.
 //!
-//! Layers, each using only those above it: `error`, `address`, `outcome` and `attachment` are data; `network` and
-//! `request` read what the runtime says; `ipam`, `pod` and `switch` are the three that are acted on; `verbs` are the
-//! commands.
+//! Layers, each using only those above it: `error`, `address`, `outcome` and `attachment` are data;
+//! `network` and `request` read what the runtime says; `ipam`, `pod` and `switch` are the three
+//! that are acted on; `verbs` are the commands.
 
 mod address;
 mod attachment;
@@ -49,8 +52,8 @@ pub struct Answer {
     pub is_ok: bool,
 }
 
-/// Carries out what a runtime asks for. `variable` is the environment, `socket` where the daemon listens unless the network says
-/// otherwise.
+/// Carries out what a runtime asks for. `variable` is the environment, `socket` where the daemon
+/// listens unless the network says otherwise.
 pub fn answer(
     variable: impl Fn(&str) -> Option<String>,
     mut input: impl Read,

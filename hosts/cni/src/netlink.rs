@@ -1,7 +1,9 @@
-//! Addresses and routes of the calling thread's network namespace, by rtnetlink: `ip` need not be installed.
+//! Addresses and routes of the calling thread's network namespace, by rtnetlink: `ip` need not be
+//! installed.
 //!
-//! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes (length, kind, value), all in
-//! the host's byte order and padded to 4 bytes. See rtnetlink(7) and `linux/rtnetlink.h`.
+//! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes
+//! (length, kind, value), all in the host's byte order and padded to 4 bytes. See rtnetlink(7) and
+//! `linux/rtnetlink.h`.
 
 use crate::address::Cidr;
 use rustix::io::{Errno, Result};

@@ -1,5 +1,5 @@
-//! The network's configuration as a runtime passes it at standard input. It is hostile until it was read: each name that goes on
-//! to a path, a program or the switch is checked here.
+//! The network's configuration as a runtime passes it at standard input. It is hostile until it was
+//! read: each name that goes on to a path, a program or the switch is checked here.
 
 use crate::attachment::{Attachment, is_identifier};
 use crate::error::CniError;
@@ -186,7 +186,8 @@ fn plugin(ipam: &Map<String, Value>) -> Result<Option<String>, CniError> {
     }
 }
 
-/// Keys beside those of the device that each pod has of its own, or that say what kind of port it is: the plugin's to set.
+/// Keys beside those of the device that each pod has of its own, or that say what kind of port it
+/// is: the plugin's to set.
 const OURS: [&str; 5] = ["name", "team", "team-algorithm", "team-fail-back", "mac"];
 
 fn is_ours(key: &str) -> bool {

@@ -36,8 +36,8 @@ impl Pod<'_> {
         })
     }
 
-    /// Gives it addresses and routes; returns its MTU. It is down while its MAC address changes, so that its own link-local address is
-    /// made of the new one.
+    /// Gives it addresses and routes; returns its MTU. It is down while its MAC address changes, so
+    /// that its own link-local address is made of the new one.
     pub(crate) fn set_up(&self, mac: MacAddress, outcome: &Outcome) -> Result<u32, CniError> {
         self.within(|link| {
             let failed = |error: LinkError| self.failed("cannot be set up", error);
@@ -93,7 +93,8 @@ impl Pod<'_> {
         })
     }
 
-    /// Runtimes often turn IPv6 off for interfaces to come. Where that cannot be undone, the address is refused and says so.
+    /// Runtimes often turn IPv6 off for interfaces to come. Where that cannot be undone, the
+    /// address is refused and says so.
     fn allow_ipv6(&self, outcome: &Outcome) {
         if outcome.ips.iter().any(|ip| ip.address.ip.is_ipv6()) {
             let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);

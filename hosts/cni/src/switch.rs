@@ -28,7 +28,8 @@ impl Switch {
         Ok(names.filter(|name| name.starts_with(&beginning)).collect())
     }
 
-    /// The port at which a station sends from the MAC address that `port` is to have, in the same VLAN.
+    /// The port at which a station sends from the MAC address that `port` is to have, in the same
+    /// VLAN.
     pub(crate) fn sender_from(&self, port: &PortConfig) -> Result<Option<String>, CniError> {
         let Some(mac) = port.mac.map(|mac| mac.0.to_string()) else { return Ok(None) };
         let same = |entry: &MacBody| entry.mac == mac && port.carries_vlan(entry.vlan);
@@ -41,7 +42,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Removes a port. One that is not there is no error, also where another process removes it at the same time.
+    /// Removes a port. One that is not there is no error, also where another process removes it at
+    /// the same time.
     pub(crate) fn remove(&self, name: &str) -> Result<(), CniError> {
         if self.port(name)?.is_none() {
             return Ok(());

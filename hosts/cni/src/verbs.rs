@@ -40,7 +40,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The port first: from then on DEL and GC find what there is. What an ADD that did not end has left is removed before.
+    /// The port first: from then on DEL and GC find what there is. What an ADD that did not end has
+    /// left is removed before.
     fn add(&self) -> Result<Outcome, CniError> {
         let (at, netns) = (self.attachment()?, self.netns()?);
         let config = self.port_config(&at, netns)?;
@@ -93,7 +94,8 @@ impl Work<'_> {
         }
     }
 
-    /// Removes all ports of the network that are not listed, and has the IPAM plugin do the same. Goes on after an error.
+    /// Removes all ports of the network that are not listed, and has the IPAM plugin do the same.
+    /// Goes on after an error.
     fn collect_garbage(&self) -> Result<(), CniError> {
         let Some(valid) = &self.network.valid else {
             let told = "without the list GC would remove every port";

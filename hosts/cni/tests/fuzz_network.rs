@@ -1,5 +1,6 @@
-//! Fuzz target: whatever stands at standard input, reading it neither panics nor yields a name that leads out of a directory, a key
-//! of a port that is the plugin's own, or an attachment without a good name of a port.
+//! Fuzz target: whatever stands at standard input, reading it neither panics nor yields a name that
+//! leads out of a directory, a key of a port that is the plugin's own, or an attachment without a
+//! good name of a port.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use cni::{Attachment, Network};

@@ -1,5 +1,6 @@
-//! Many agents in one process follow one real etcd. Measures how soon a change of a network reaches every host, what a restart of
-//! etcd costs, how many requests an idle fleet makes, and how long `fleet mtu` takes. The agents are the real ones; their switches do nothing.
+//! Many agents in one process follow one real etcd. Measures how soon a change of a network reaches
+//! every host, what a restart of etcd costs, how many requests an idle fleet makes, and how long
+//! `fleet mtu` takes. The agents are the real ones; their switches do nothing.
 //!
 //! `cargo run -p millrace-fleet --example many_agents -- PATH_OF_ETCD [AGENTS] [IDLE_SECONDS]`
 #![allow(
@@ -118,7 +119,8 @@ fn responder(number: usize) -> SocketAddr {
     SocketAddr::from(([127, 2, high, low + 1], 5910))
 }
 
-/// Has all agents probe each other over loopback, which carries everything, and prints how long that takes.
+/// Has all agents probe each other over loopback, which carries everything, and prints how long
+/// that takes.
 fn check_mtu(store: &Store) {
     let check = CheckMtu {
         mtu: Some(9000),

@@ -53,7 +53,8 @@ pub struct Applied {
 }
 
 impl Apply {
-    /// Rolls the model out, and returns when all hosts have it or when it has stopped. `tell` gets lines that report progress.
+    /// Rolls the model out, and returns when all hosts have it or when it has stopped. `tell` gets
+    /// lines that report progress.
     pub fn run(&self, store: &Store, tell: &mut dyn FnMut(&str)) -> Result<Applied, Problem> {
         let seen = preview(store, &self.model)?;
         self.check_base(store, &seen)?;
@@ -116,8 +117,9 @@ impl Apply {
         }
     }
 
-    /// The steps over the hosts that the roll-out has to reach and whose agents are not away. Hosts that have the model already are
-    /// in every step, so that they do not go back to the revision before.
+    /// The steps over the hosts that the roll-out has to reach and whose agents are not away. Hosts
+    /// that have the model already are in every step, so that they do not go back to the revision
+    /// before.
     fn stages(&self, seen: &Preview) -> Vec<Vec<Name>> {
         let there = seen.reached.iter().filter(|host| !seen.away.contains(host)).cloned();
         let (ahead, hosts): (Vec<Name>, Vec<Name>) = there.partition(|it| seen.ahead.contains(it));
@@ -129,7 +131,8 @@ impl Apply {
         stages.into_iter().map(|stage| [ahead.clone(), stage].concat()).collect()
     }
 
-    /// Refuses if all hosts are away: nothing would stop a bad revision, which they would take on their return. A rollback may.
+    /// Refuses if all hosts are away: nothing would stop a bad revision, which they would take on
+    /// their return. A rollback may.
     fn check_there(&self, seen: &Preview) -> Result<(), Problem> {
         let is_there = |host: &Name| !seen.away.contains(host);
         if self.at_once || seen.reached.is_empty() || seen.reached.iter().any(is_there) {
@@ -151,7 +154,8 @@ impl Apply {
     }
 }
 
-/// Applies the model of revision `to`, by default of the revision before the newest, on all hosts at once.
+/// Applies the model of revision `to`, by default of the revision before the newest, on all hosts
+/// at once.
 pub fn back(store: &Store, to: Option<u64>, author: String) -> Result<Apply, Problem> {
     let Some(desired) = store.desired()?.document else {
         return Err(Problem::new("no revision was applied yet")
@@ -179,8 +183,9 @@ pub fn back(store: &Store, to: Option<u64>, author: String) -> Result<Apply, Pro
     })
 }
 
-/// A number greater than any that a host has seen, because an etcd that was restored from a backup does not know all of them. A
-/// status with a number far ahead does not come from an honest host, and is ignored.
+/// A number greater than any that a host has seen, because an etcd that was restored from a backup
+/// does not know all of them. A status with a number far ahead does not come from an honest host,
+/// and is ignored.
 fn next_number(newest: u64, records: &[HostRecord]) -> Result<u64, Problem> {
     const MOST_LOST: u64 = 1 << 20;
     let statuses = records.iter().filter_map(|record| record.status.as_ref());

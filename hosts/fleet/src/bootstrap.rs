@@ -1,8 +1,9 @@
 //! Sets up users and roles of etcd, and writes each user's password to a file.
 //!
-//! Each step looks first and does only what is missing, so an interrupted run is run again, and a later run adds hosts. A password is
-//! on disk before etcd has it, so none is ever lost; it is neither printed nor passed on a command line. etcd asks for users only
-//! after the last step: until then nothing changes for those who use it.
+//! Each step looks first and does only what is missing, so an interrupted run is run again, and a
+//! later run adds hosts. A password is on disk before etcd has it, so none is ever lost; it is
+//! neither printed nor passed on a command line. etcd asks for users only after the last step:
+//! until then nothing changes for those who use it.
 
 mod mended;
 mod work;
@@ -158,14 +159,16 @@ impl Bootstrap {
         self.directory.join("root").join(name)
     }
 
-    /// A client for these members, as etcd's superuser with the password in this file, or as nobody.
+    /// A client for these members, as etcd's superuser with the password in this file, or as
+    /// nobody.
     fn client(&self, members: &[Endpoint], root: Option<PathBuf>) -> Result<Etcd, Problem> {
         let (user, password_file) = (root.as_ref().map(|_| "root".to_owned()), root);
         let identity = Identity { user, password_file, ..self.identity.clone() };
         Etcd::new(Arc::new(Access::new(members, &identity, self.insecure)?))
     }
 
-    /// A client as etcd's superuser if etcd asks for users, and otherwise without one. True: etcd asks.
+    /// A client as etcd's superuser if etcd asks for users, and otherwise without one. True: etcd
+    /// asks.
     fn connect(&self) -> Result<(Etcd, bool), Problem> {
         let etcd = self.client(&self.endpoints, None)?;
         match etcd.user("root") {

@@ -1,10 +1,13 @@
-//! The fleet's certificates: an authority, etcd's certificate, and one for each host and for the people who run the fleet.
+//! The fleet's certificates: an authority, etcd's certificate, and one for each host and for the
+//! people who run the fleet.
 //!
-//! Made without etcd, so that etcd can start with them. What is there already stays, so the same call adds a host. Each identity has
-//! a directory of its own, which is copied to where it is used; the authority's key is copied nowhere.
+//! Made without etcd, so that etcd can start with them. What is there already stays, so the same
+//! call adds a host. Each identity has a directory of its own, which is copied to where it is used;
+//! the authority's key is copied nowhere.
 //!
-//! No certificate has a common name. etcd takes that of a client for a user, without a password: of those that use its gRPC port, and,
-//! for requests to its gateway without the header `Accept`, the name of its own certificate.
+//! No certificate has a common name. etcd takes that of a client for a user, without a password: of
+//! those that use its gRPC port, and, for requests to its gateway without the header `Accept`, the
+//! name of its own certificate.
 
 use crate::etcd::access::file;
 use crate::{Name, secret};
@@ -30,7 +33,8 @@ const SKEW: Duration = Duration::hours(1);
 pub struct Certificates {
     /// The directory.
     pub directory: PathBuf,
-    /// The names and addresses by which clients reach etcd's members; empty: etcd's certificate is not made.
+    /// The names and addresses by which clients reach etcd's members; empty: etcd's certificate is
+    /// not made.
     pub members: Vec<String>,
     /// The hosts that get certificates.
     pub hosts: Vec<Name>,

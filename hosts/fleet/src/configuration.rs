@@ -1,7 +1,8 @@
 //! Computes a host's configuration from the model, in the types of crate `control`.
 //!
-//! `configuration` is a pure function: equal arguments give equal configurations. The host's agent applies its result, and `plan`
-//! compares two results. A port is in the configuration of at most one host.
+//! `configuration` is a pure function: equal arguments give equal configurations. The host's agent
+//! applies its result, and `plan` compares two results. A port is in the configuration of at most
+//! one host.
 
 use crate::Name;
 use crate::model::{HostClass, Model, Network, Port, Uplink};
@@ -23,7 +24,8 @@ pub struct Host {
 /// The host that has claimed the address of each port without `host`.
 pub type Claimed = BTreeMap<PortName, Name>;
 
-/// The host's configuration: its ports in the order of their names, and in `[switch]` only what the class sets.
+/// The host's configuration: its ports in the order of their names, and in `[switch]` only what the
+/// class sets.
 pub fn configuration(model: &Model, host: &Host, claimed: &Claimed) -> Result<Config, Problem> {
     let class = class_of(model, host)?;
     let mut config = Config::default();
@@ -130,7 +132,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Over all hosts, each port that names a host or is claimed is in one configuration, and the others in none.
+        /// Over all hosts, each port that names a host or is claimed is in one configuration, and
+        /// the others in none.
         #[test]
         fn a_port_is_on_exactly_one_host(model in generate::model(), claims in proptest::collection::btree_map(0u8..8, 0usize..5, 0..8)) {
             let hosts = generate::hosts();

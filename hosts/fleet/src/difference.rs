@@ -23,7 +23,8 @@ pub enum Change {
     Change {
         /// The same.
         what: String,
-        /// Each changed key with both values: `mtu: 1500 -> 9000`; `absent` if a key is added or removed.
+        /// Each changed key with both values: `mtu: 1500 -> 9000`; `absent` if a key is added or
+        /// removed.
         keys: Vec<String>,
     },
 }

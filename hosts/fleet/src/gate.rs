@@ -1,4 +1,5 @@
-//! The gate after each step of a roll-out: decides from the agents' statuses whether the next step may follow.
+//! The gate after each step of a roll-out: decides from the agents' statuses whether the next step
+//! may follow.
 //!
 //! Time is an argument. Findings that a host had before the roll-out do not count.
 
@@ -34,9 +35,11 @@ pub(crate) struct Gate<'a> {
     /// The findings that each host had before the roll-out.
     before: &'a BTreeMap<Name, Findings>,
     began: Instant,
-    /// Whether the hosts are well (true) or have new findings (false), and since when without interruption.
+    /// Whether the hosts are well (true) or have new findings (false), and since when without
+    /// interruption.
     state: Option<(bool, Instant)>,
-    /// By host: etcd's revision of its status when the hosts were found well. A newer status is needed before they pass.
+    /// By host: etcd's revision of its status when the hosts were found well. A newer status is
+    /// needed before they pass.
     heard: BTreeMap<Name, i64>,
     drops: Drops,
 }

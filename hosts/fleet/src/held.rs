@@ -1,4 +1,5 @@
-//! A request in etcd that lasts as long as the command that made it: under a lease that the command keeps alive.
+//! A request in etcd that lasts as long as the command that made it: under a lease that the command
+//! keeps alive.
 
 use crate::etcd::{Etcd, Lease};
 use control::Problem;
@@ -23,7 +24,8 @@ impl<'a> Held<'a> {
         Ok(Held { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
     }
 
-    /// Reads, and keeps the request alive. An etcd that does not answer is asked again until the lease has run out.
+    /// Reads, and keeps the request alive. An etcd that does not answer is asked again until the
+    /// lease has run out.
     pub(crate) fn read<T>(
         &mut self,
         read: impl Fn() -> Result<T, Problem>,

@@ -1,11 +1,14 @@
-//! A fleet: the desired state of many hosts' switches, kept in etcd, rolled out in steps, and applied by an agent on each host.
+//! A fleet: the desired state of many hosts' switches, kept in etcd, rolled out in steps, and
+//! applied by an agent on each host.
 //!
-//! People write a [`model`] as TOML files. [`configuration`] turns the model and a host into that host's configuration, in the
-//! types of crate `control`; [`preview`] shows as one plan per host what a new model would change. The [`store`] keeps numbered
-//! revisions of the model in etcd, which [`etcd`] reaches through its HTTP gateway. An [`Apply`] makes a revision and moves the
+//! People write a [`model`] as TOML files. [`configuration`] turns the model and a host into that
+//! host's configuration, in the types of crate `control`; [`preview`] shows as one plan per host
+//! what a new model would change. The [`store`] keeps numbered revisions of the model in etcd,
+//! which [`etcd`] reaches through its HTTP gateway. An [`Apply`] makes a revision and moves the
 //! hosts to it step by step. A [`CheckMtu`] has the hosts probe the paths between them, and a
-//! [`Validate`] has two of them run an experiment of the lab. [`certificates`] and [`bootstrap`] set up who
-//! may do what. The [`agent`] runs on each host: it applies the host's part through the daemon's API and writes a status.
+//! [`Validate`] has two of them run an experiment of the lab. [`certificates`] and [`bootstrap`]
+//! set up who may do what. The [`agent`] runs on each host: it applies the host's part through the
+//! daemon's API and writes a status.
 //!
 //! The daemon knows nothing of etcd. Losing etcd or an agent changes no traffic.
 

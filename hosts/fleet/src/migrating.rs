@@ -1,7 +1,8 @@
 //! `fleet move --migrate-with`: a port moves together with the virtual machine behind it.
 //!
-//! The destination prepares the port, a program migrates the guest, and the claim follows. What was done is in etcd, so after a failed
-//! step the same command goes on from there: the program runs again unless it has succeeded.
+//! The destination prepares the port, a program migrates the guest, and the claim follows. What was
+//! done is in etcd, so after a failed step the same command goes on from there: the program runs
+//! again unless it has succeeded.
 
 use crate::Name;
 use crate::moving::{find, find_target, look, move_port};
@@ -14,9 +15,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Moves a port to a host, and its guest with it by `program`, which is called with the port, the host that has it and the host it
-/// goes to. `patience` is how long the destination may take to prepare the port, and then to claim it. `tell` gets lines that report
-/// progress.
+/// Moves a port to a host, and its guest with it by `program`, which is called with the port, the
+/// host that has it and the host it goes to. `patience` is how long the destination may take to
+/// prepare the port, and then to claim it. `tell` gets lines that report progress.
 pub fn migrate_port(
     store: &Store,
     (port, host): (&PortName, &Name),

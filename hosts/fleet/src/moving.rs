@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 /// The interval between looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Moves a port without `host` to a host, and waits up to `patience` until that host has claimed it. `take_over` takes the claim
-/// from a host that is off. After any outcome the move can be requested again.
+/// Moves a port without `host` to a host, and waits up to `patience` until that host has claimed
+/// it. `take_over` takes the claim from a host that is off. After any outcome the move can be
+/// requested again.
 pub fn move_port(
     store: &Store,
     port: &PortName,
@@ -34,7 +35,8 @@ pub fn move_port(
     Ok(())
 }
 
-/// Checks that a port can move to a host: it has no host in the model, and that host is there and has a valid configuration with it.
+/// Checks that a port can move to a host: it has no host in the model, and that host is there and
+/// has a valid configuration with it.
 pub(crate) fn find_target(
     store: &Store,
     in_force: &InForce,
@@ -72,7 +74,8 @@ pub(crate) fn look(
     Ok(())
 }
 
-/// Takes the claim from another host that owns it. Claims may change at the same moment, so the next look decides.
+/// Takes the claim from another host that owns it. Claims may change at the same moment, so the
+/// next look decides.
 fn take_over_from_owner(
     store: &Store,
     port: &Port,

@@ -1,8 +1,9 @@
 //! `fleet mtu`: has the hosts' agents probe each other, and judges what they answer.
 //!
-//! The request goes through etcd and so do the answers: whoever checks need not reach the network that is checked. A responder
-//! acknowledges only probes of a check that it knows of, so the hosts first get ready, and those that do get the plan. What a host
-//! answers is its word: it is held to the plan, and concerns only the directions that the host sends.
+//! The request goes through etcd and so do the answers: whoever checks need not reach the network
+//! that is checked. A responder acknowledges only probes of a check that it knows of, so the hosts
+//! first get ready, and those that do get the plan. What a host answers is its word: it is held to
+//! the plan, and concerns only the directions that the host sends.
 
 use crate::Name;
 use crate::held::{self, Held, LEASE, run_out};
@@ -40,8 +41,8 @@ pub struct CheckMtu {
 }
 
 impl CheckMtu {
-    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and then there is no report. The request
-    /// is removed at the end, however it ends.
+    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and
+    /// then there is no report. The request is removed at the end, however it ends.
     pub fn run(
         &self,
         store: &Store,

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A name, which is used in etcd's keys and in tables: 1 to 64 letters, digits, `.`, `_` or `-`, a letter or digit first.
+/// A name, which is used in etcd's keys and in tables: 1 to 64 letters, digits, `.`, `_` or `-`, a
+/// letter or digit first.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

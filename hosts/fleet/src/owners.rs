@@ -1,7 +1,9 @@
-//! At most one host carries an address at any time, even while some hosts have a new revision and others do not.
+//! At most one host carries an address at any time, even while some hosts have a new revision and
+//! others do not.
 //!
-//! Nothing orders the hosts of a roll-out, and a host that is away keeps what it had. So a port cannot go from one host that a model
-//! names to another in one revision: it is removed in one revision and added in the next.
+//! Nothing orders the hosts of a roll-out, and a host that is away keeps what it had. So a port
+//! cannot go from one host that a model names to another in one revision: it is removed in one
+//! revision and added in the next.
 
 use crate::Name;
 use crate::configuration::{Claimed, carrier};

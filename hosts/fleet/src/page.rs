@@ -1,7 +1,9 @@
-//! `fleet page`: one read-only page of the fleet for browsers on this machine, with the rules of the daemon's page.
+//! `fleet page`: one read-only page of the fleet for browsers on this machine, with the rules of
+//! the daemon's page.
 //!
-//! It reads etcd as the user that started it, so it is served on loopback only, and at most once a second however many look. What
-//! hosts and people wrote is untrusted: the scripts insert it as text, and the policy of the page lets no text become code.
+//! It reads etcd as the user that started it, so it is served on loopback only, and at most once a
+//! second however many look. What hosts and people wrote is untrusted: the scripts insert it as
+//! text, and the policy of the page lets no text become code.
 
 use crate::etcd::{Access, Etcd};
 use crate::store::{Revision, Store};
@@ -29,10 +31,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How many revisions the history shows.
 const HISTORY: u32 = 20;
 
-/// Serves the page at an address of this machine alone, while the process lives. `tell` gets the page's URL.
+/// Serves the page at an address of this machine alone, while the process lives. `tell` gets the
+/// page's URL.
 ///
 /// # Errors
-/// The address can be reached from elsewhere, or is in use; or the client of etcd cannot be started.
+/// The address can be reached from elsewhere, or is in use; or the client of etcd cannot be
+/// started.
 pub fn serve(
     access: Arc<Access>,
     address: SocketAddr,

@@ -30,7 +30,8 @@ pub(crate) fn plan(
     Ok(HostPlan { host: host.name.clone(), steps: control::plan::plan(&old, &new) })
 }
 
-/// A host that has no valid configuration, neither by the model that it is to have now nor by a new one.
+/// A host that has no valid configuration, neither by the model that it is to have now nor by a new
+/// one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unfit {
     /// The host.
@@ -39,8 +40,8 @@ pub struct Unfit {
     pub problem: Problem,
 }
 
-/// The plan of a host; `Err` inside if it is unfit. A host says itself what its labels and claims are: what is refused there already
-/// must not keep all others from the new model.
+/// The plan of a host; `Err` inside if it is unfit. A host says itself what its labels and claims
+/// are: what is refused there already must not keep all others from the new model.
 pub(crate) fn plan_unless_unfit(
     before: &Model,
     after: &Model,

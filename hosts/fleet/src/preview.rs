@@ -30,7 +30,8 @@ pub struct Preview {
     pub unfit: Vec<Unfit>,
     /// Hosts that ports name and no agent has registered.
     pub without_agent: Vec<Name>,
-    /// Hosts that a roll-out has to reach, because they change from what they have or from the base, or are held.
+    /// Hosts that a roll-out has to reach, because they change from what they have or from the
+    /// base, or are held.
     #[serde(skip)]
     pub(crate) reached: Vec<Name>,
     /// Those of them that have the model already, from a roll-out that was not completed.
@@ -105,7 +106,8 @@ pub fn preview(store: &Store, model: &Model) -> Result<Preview, Problem> {
     })
 }
 
-/// Whether a host is held because etcd went back to an older state; it follows only a revision applied since.
+/// Whether a host is held because etcd went back to an older state; it follows only a revision
+/// applied since.
 fn is_held(record: &HostRecord) -> bool {
     let findings = record.status.iter().flat_map(|status| &status.findings);
     findings.into_iter().any(|finding| finding.kind == GONE_BACK)

@@ -1,7 +1,9 @@
-//! Drives a roll-out: step, wait at the gate, next step, until all hosts have the revision or the gate stops it.
+//! Drives a roll-out: step, wait at the gate, next step, until all hosts have the revision or the
+//! gate stops it.
 //!
-//! The driver holds a lease. When that ends, hosts stay as the last step left them and another `apply` may follow. While etcd does
-//! not answer, the driver waits for it as it does for a late host.
+//! The driver holds a lease. When that ends, hosts stay as the last step left them and another
+//! `apply` may follow. While etcd does not answer, the driver waits for it as it does for a late
+//! host.
 
 use crate::Name;
 use crate::apply::DRIVER;
@@ -92,7 +94,8 @@ impl<'a> Rollout<'a> {
         let mut told = String::new();
         loop {
             self.keep()?;
-            // While etcd does not answer nothing is known about the hosts, so `look` does not judge them.
+            // While etcd does not answer nothing is known about the hosts, so `look` does not judge
+            // them.
             let verdict = self.store.hosts().map(|records| look(&records, Instant::now()));
             let wait_for = match verdict {
                 Ok(Verdict::Pass) => return Ok(None),
@@ -145,7 +148,8 @@ impl<'a> Rollout<'a> {
                     return Ok(());
                 }
                 Ok(None) => return Err(taken_over(desired.revision)),
-                // The write is retried until the lease ends: a late step does no harm, a lost stop or rollback would.
+                // The write is retried until the lease ends: a late step does no harm, a lost stop
+                // or rollback would.
                 Err(problem) => (self.tell)(&problem.error),
             }
             self.keep()?;
@@ -153,7 +157,8 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Writes the desired state. None: etcd has another one. An earlier attempt without an answer may have been carried out.
+    /// Writes the desired state. None: etcd has another one. An earlier attempt without an answer
+    /// may have been carried out.
     fn try_to_write(&self, desired: &Desired) -> Result<Option<i64>, Problem> {
         if let Some(written) = self.store.set_desired(desired, self.written)? {
             return Ok(Some(written));
@@ -162,7 +167,8 @@ impl<'a> Rollout<'a> {
         Ok((found.document.as_ref() == Some(desired)).then_some(found.mod_revision))
     }
 
-    /// Keeps the lease alive. An etcd that does not answer is no reason to stop; a lease that has expired is.
+    /// Keeps the lease alive. An etcd that does not answer is no reason to stop; a lease that has
+    /// expired is.
     fn keep(&mut self) -> Result<(), Problem> {
         if self.kept.elapsed() < KEEP {
             return Ok(());

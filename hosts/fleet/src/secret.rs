@@ -64,7 +64,8 @@ pub(crate) fn password(path: &Path) -> Result<String, Problem> {
     Ok(line.to_owned())
 }
 
-/// Writes a file that only this user can read. It replaces an older one whole, and is on the disk before this returns.
+/// Writes a file that only this user can read. It replaces an older one whole, and is on the disk
+/// before this returns.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Problem> {
     let written = || -> io::Result<()> {
         let mut new = Replacement::begin_secret(path)?;

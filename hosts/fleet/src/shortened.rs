@@ -1,4 +1,5 @@
-//! Lists in messages, which are stored in etcd and read by each agent, so however long a list is, its text is short.
+//! Lists in messages, which are stored in etcd and read by each agent, so however long a list is,
+//! its text is short.
 
 use control::Problem;
 
@@ -17,7 +18,8 @@ pub(crate) fn shortened(all: &[impl AsRef<str>], separator: &str) -> String {
     told.join(separator)
 }
 
-/// A problem that a host tells of itself, which may be anything: short, behind what is said of the host.
+/// A problem that a host tells of itself, which may be anything: short, behind what is said of the
+/// host.
 pub(crate) fn told_by(what: &str, problem: &Problem) -> Problem {
     let cut = |text: &str| shortened(&[text], "");
     Problem {

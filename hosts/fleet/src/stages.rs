@@ -3,7 +3,8 @@
 use crate::Name;
 use crate::model::Share;
 
-/// The hosts that have the revision after each step: those of the step before and more; after the last step all.
+/// The hosts that have the revision after each step: those of the step before and more; after the
+/// last step all.
 pub(crate) fn stages(hosts: &[Name], steps: &[Share]) -> Vec<Vec<Name>> {
     if hosts.is_empty() {
         return Vec::new();

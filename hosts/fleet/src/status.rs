@@ -1,7 +1,8 @@
-//! The fleet at one moment, as `fleet status` and the page show it: the roll-out, hosts with their lag, and moves that are going on.
+//! The fleet at one moment, as `fleet status` and the page show it: the roll-out, hosts with their
+//! lag, and moves that are going on.
 //!
-//! Everything comes from etcd, by reads that follow each other. So a look while something changes may show a host that is already a
-//! step further than the rest.
+//! Everything comes from etcd, by reads that follow each other. So a look while something changes
+//! may show a host that is already a step further than the rest.
 
 use crate::Name;
 use crate::now;
@@ -34,7 +35,8 @@ pub struct HostStatus {
     pub record: HostRecord,
     /// The revision that it is to have.
     pub wanted: u64,
-    /// Seconds since that revision was written, while the host does not have it; none: it has it, or is away.
+    /// Seconds since that revision was written, while the host does not have it; none: it has it,
+    /// or is away.
     pub lag_s: Option<u64>,
 }
 
@@ -111,7 +113,8 @@ impl Observer {
         Ok(FleetStatus { at, desired, driver, hosts, moves })
     }
 
-    /// Reads the revisions that hosts are to have and that are not known yet. One that cannot be read is left out: hosts report it.
+    /// Reads the revisions that hosts are to have and that are not known yet. One that cannot be
+    /// read is left out: hosts report it.
     fn learn(&mut self, store: &Store, desired: Option<&Desired>) {
         let numbers = desired.map_or([0, 0], |desired| [desired.revision, desired.before]);
         self.revisions.retain(|number, _| numbers.contains(number));
@@ -127,7 +130,8 @@ impl Observer {
         }
     }
 
-    /// When the revision of a host was written. A host that goes back had that revision before, so only the way back counts.
+    /// When the revision of a host was written. A host that goes back had that revision before, so
+    /// only the way back counts.
     fn written(&self, desired: &Desired, revision: u64) -> u64 {
         let known = self.revisions.get(&revision).filter(|_| desired.phase != Phase::RolledBack);
         known.map_or(desired.at, |known| known.at)
@@ -185,7 +189,8 @@ mod tests {
 
     const MAC: &str = "52:54:00:00:00:01";
 
-    /// Claims as they are in etcd: the owner of the address, the carrier, and the host that prepares the port.
+    /// Claims as they are in etcd: the owner of the address, the carrier, and the host that
+    /// prepares the port.
     fn claims(owner: &str, carrier: &str, coming: &str) -> Claims {
         let pair = |key: String, value: String| KeyValue {
             key: format!("/millrace/v1/{key}"),

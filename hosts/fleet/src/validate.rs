@@ -1,7 +1,9 @@
-//! `fleet validate`: has the agents of two hosts run an experiment of the lab, and passes on the receiver's report.
+//! `fleet validate`: has the agents of two hosts run an experiment of the lab, and passes on the
+//! receiver's report.
 //!
-//! As with `fleet mtu` the request and the answers go through etcd. First the sender's agent listens, then the receiver's runs the
-//! experiment against its own switch. What a host answers is its word, and is only shown.
+//! As with `fleet mtu` the request and the answers go through etcd. First the sender's agent
+//! listens, then the receiver's runs the experiment against its own switch. What a host answers is
+//! its word, and is only shown.
 
 use crate::Name;
 use crate::held::{self, Held, LEASE, run_out};
@@ -14,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The interval between looks at the answers.
 const LOOK: Duration = Duration::from_millis(200);
-/// Within this time a host has begun its part, if its agent follows. The last experiment's process may have to end first.
+/// Within this time a host has begun its part, if its agent follows. The last experiment's process
+/// may have to end first.
 const READY: Duration = Duration::from_secs(30);
 /// Within this time there is an outcome: an agent ends its part earlier.
 const LONGEST: Duration = Duration::from_mins(125);
@@ -35,8 +38,9 @@ pub struct Validate {
 }
 
 impl Validate {
-    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and then there is no outcome. The request
-    /// is removed at the end, however it ends, and the hosts end their parts.
+    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and
+    /// then there is no outcome. The request is removed at the end, however it ends, and the hosts
+    /// end their parts.
     pub fn run(
         &self,
         store: &Store,
@@ -131,8 +135,8 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Waits until the host has answered so, at most so long. A host that cannot do its part is an error, and so is one whose agent goes
-    /// away or does not begin.
+    /// Waits until the host has answered so, at most so long. A host that cannot do its part is an
+    /// error, and so is one whose agent goes away or does not begin.
     fn wait<T>(
         &mut self,
         host: &Name,

@@ -1,9 +1,9 @@
-//! Carries out a check: connects to all responders, has the planned directions probed, searches for what a failing one does
-//! carry, and judges.
+//! Carries out a check: connects to all responders, has the planned directions probed, searches for
+//! what a failing one does carry, and judges.
 //!
-//! Each host probes its peers one after the other, all hosts side by side and each beginning with another peer, so no
-//! responder gets the probes of all at once. A direction that fails is probed once more with more patience, when the others
-//! are done: what was lost by chance is no finding.
+//! Each host probes its peers one after the other, all hosts side by side and each beginning with
+//! another peer, so no responder gets the probes of all at once. A direction that fails is probed
+//! once more with more patience, when the others are done: what was lost by chance is no finding.
 
 use crate::frame::{Badge, LARGEST, Outcome, SMALLEST};
 use crate::judge::{Observation, usual_mtu};
@@ -105,8 +105,8 @@ fn look_at_devices(ends: &mut [End<'_>], unchecked: &mut Vec<Problem>) -> Vec<Ch
     outcomes.into_iter().map(checked).collect()
 }
 
-/// Probes the directions, and those that fail once more. All sessions stay open, since a responder acknowledges no longer
-/// than its own.
+/// Probes the directions, and those that fail once more. All sessions stay open, since a responder
+/// acknowledges no longer than its own.
 fn probe(
     probing: &Probing,
     badge: Badge,

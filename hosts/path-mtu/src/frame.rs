@@ -1,9 +1,9 @@
 //! The messages between a checker and responders, and between responders.
 //!
-//! Over TCP, from the checker to a responder: one [`Hello`], then an [`Order`] for each direction to be probed. Each is
-//! answered by one [`Answer`], and all three have the same length. Over UDP, from responder to responder: a [`Probe`] at the
-//! start of a datagram of any size, answered by the same bytes with another first word. What reads them is fuzzed
-//! (`tests/fuzz_frame.rs`).
+//! Over TCP, from the checker to a responder: one [`Hello`], then an [`Order`] for each direction
+//! to be probed. Each is answered by one [`Answer`], and all three have the same length. Over UDP,
+//! from responder to responder: a [`Probe`] at the start of a datagram of any size, answered by the
+//! same bytes with another first word. What reads them is fuzzed (`tests/fuzz_frame.rs`).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use zerocopy::network_endian::{U16, U32};
@@ -23,7 +23,8 @@ const MAGIC: [u8; 8] = *b"mrmtu\0\0\x01";
 const PROBE: [u8; 4] = *b"mrp?";
 const ACKNOWLEDGEMENT: [u8; 4] = *b"mrp!";
 
-/// What the checker draws at random for a run: a responder acknowledges only probes that carry the badge of an open session.
+/// What the checker draws at random for a run: a responder acknowledges only probes that carry the
+/// badge of an open session.
 pub type Badge = [u8; 16];
 
 /// Opens a session.

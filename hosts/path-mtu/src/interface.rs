@@ -40,7 +40,8 @@ pub fn addresses() -> io::Result<Vec<Address>> {
         return Err(io::Error::last_os_error());
     }
     let (mut found, mut entry) = (Vec::new(), list);
-    // SAFETY: `getifaddrs` made a list of entries that end with a null pointer and stay until they are freed.
+    // SAFETY: `getifaddrs` made a list of entries that end with a null pointer and stay until they
+    // are freed.
     while let Some(it) = unsafe { entry.as_ref() } {
         // SAFETY: each entry has a name that ends with a zero byte, and null or complete addresses.
         let (name, ip, mask) =

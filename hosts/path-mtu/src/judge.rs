@@ -1,9 +1,10 @@
 //! From observations to findings: which hop limits, which values, which remedy. Pure.
 //!
-//! The explanation that covers most comes first. A host whose device has another MTU explains every direction from and to it;
-//! a router that reports its MTU explains the directions it reported on. The other packets were dropped silently, or by a
-//! switch that answers from the target's address; comparison locates these: if all directions toward a host fail and no
-//! others, its switch port limits; if all from one group of hosts to another fail, the link between them; if a single
+//! The explanation that covers most comes first. A host whose device has another MTU explains every
+//! direction from and to it; a router that reports its MTU explains the directions it reported on.
+//! The other packets were dropped silently, or by a switch that answers from the target's address;
+//! comparison locates these: if all directions toward a host fail and no others, its switch port
+//! limits; if all from one group of hosts to another fail, the link between them; if a single
 //! direction fails, some hop on its path.
 
 use crate::plan::Direction;
@@ -149,7 +150,8 @@ impl<'c> Case<'c> {
         devices.into_iter().map(device).collect()
     }
 
-    /// Whether a small device at either end is reason enough. A device may take a little more than its MTU, as a tag needs it.
+    /// Whether a small device at either end is reason enough. A device may take a little more than
+    /// its MTU, as a tag needs it.
     fn is_explained(&self, devices: &[Device<'_>], it: &Observation) -> bool {
         let ends = devices.iter().filter(|device| {
             device.host == it.to || device.host == it.from && device.interface == it.interface
@@ -159,7 +161,8 @@ impl<'c> Case<'c> {
             .is_some_and(|mtu| mtu < self.wanted && it.carried >= mtu)
     }
 
-    /// The router that limits a direction. A switch answers from the target's address, which does not tell where the switch is.
+    /// The router that limits a direction. A switch answers from the target's address, which does
+    /// not tell where the switch is.
     fn router(&self, it: &Observation) -> Option<(IpAddr, u16)> {
         let is_target = |by: IpAddr| self.hosts.get(it.to).is_some_and(|host| host.ip == by);
         it.told.filter(|(by, mtu)| !is_target(*by) && *mtu < self.wanted && it.carried >= *mtu)

@@ -1,7 +1,9 @@
-//! The check of one host: what its daemon's ports say of their MTUs, and probes between the TAPs whose other end is on this host.
+//! The check of one host: what its daemon's ports say of their MTUs, and probes between the TAPs
+//! whose other end is on this host.
 //!
-//! A TAP's address is in a network namespace that this process may enter, so a responder of its own runs there for as long as
-//! the check takes. TAPs are probed against each other where they are in one VLAN and one IP network.
+//! A TAP's address is in a network namespace that this process may enter, so a responder of its own
+//! runs there for as long as the check takes. TAPs are probed against each other where they are in
+//! one VLAN and one IP network.
 
 use crate::check::{Options, Progress, check};
 use crate::report::Report;

@@ -1,6 +1,7 @@
 //! A report as a picture: the matrix in SVG, for a page or a ticket. Rows send, columns receive.
 //!
-//! Of more hosts than fit, it shows those that have a direction at fault. It has no script and needs no other file.
+//! Of more hosts than fit, it shows those that have a direction at fault. It has no script and
+//! needs no other file.
 
 use crate::judge::Observation;
 use crate::report::Report;

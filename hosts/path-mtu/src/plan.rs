@@ -1,9 +1,12 @@
-//! Chooses the directions to probe: all of them, or with many hosts a sample with a known chance of missing a fault.
+//! Chooses the directions to probe: all of them, or with many hosts a sample with a known chance of
+//! missing a fault.
 //!
-//! A sample is a ring over the hosts in random order, with chords: host `i` of the ring is paired with `i + 1` and with some
-//! more distances, chosen at random, both ways. So each host has the same number of peers, and no set of hosts is without
-//! a pair that leaves it: a fault of a host, of its switch port, or of a link between two groups of hosts is never missed,
-//! however few the peers. Chance is about faults of single pairs alone, as of one member of an aggregated link; see [`missed`].
+//! A sample is a ring over the hosts in random order, with chords: host `i` of the ring is paired
+//! with `i + 1` and with some more distances, chosen at random, both ways. So each host has the
+//! same number of peers, and no set of hosts is without a pair that leaves it: a fault of a host,
+//! of its switch port, or of a link between two groups of hosts is never missed, however few the
+//! peers. Chance is about faults of single pairs alone, as of one member of an aggregated link; see
+//! [`missed`].
 
 use fastrand::Rng;
 
@@ -23,7 +26,8 @@ pub fn directions(hosts: usize, peers: Option<usize>, seed: u64) -> Vec<Directio
     }
 }
 
-/// The peers that one host probes, in their order. Hosts that have the same list, number and seed agree on all directions.
+/// The peers that one host probes, in their order. Hosts that have the same list, number and seed
+/// agree on all directions.
 pub fn peers_of(host: usize, hosts: usize, peers: Option<usize>, seed: u64) -> Vec<usize> {
     let own = directions(hosts, peers, seed).into_iter().filter(|it| it.0 == host);
     own.map(|it| it.1).collect()

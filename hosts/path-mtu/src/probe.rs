@@ -1,4 +1,5 @@
-//! Carries out one order: sends probes to a peer, again until they are acknowledged or patience ends.
+//! Carries out one order: sends probes to a peer, again until they are acknowledged or patience
+//! ends.
 
 use crate::frame::{Badge, Outcome, Probe, Status, Wish, overhead};
 use crate::interface::name_of;

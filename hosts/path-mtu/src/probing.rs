@@ -1,8 +1,8 @@
-//! Probes the directions of one host: each of them once, and those that fail once more with more patience, to search for what
-//! they do carry.
+//! Probes the directions of one host: each of them once, and those that fail once more with more
+//! patience, to search for what they do carry.
 //!
-//! [`check`](mod@crate::check) does so for all hosts through sessions with their responders; an agent of a fleet for its own
-//! host.
+//! [`check`](mod@crate::check) does so for all hosts through sessions with their responders; an
+//! agent of a fleet for its own host.
 
 use crate::frame::{LARGEST, Outcome, SIZES, SMALLEST};
 use crate::judge::Observation;
@@ -12,7 +12,8 @@ use control::Problem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long an acknowledgement is waited for at first: two tries, since what is missing is looked at twice.
+/// How long an acknowledgement is waited for at first: two tries, since what is missing is looked
+/// at twice.
 pub(crate) const FIRST: Duration = Duration::from_millis(80);
 /// And at a host where so many directions have failed that its others will.
 const HASTY: Duration = Duration::from_millis(20);
@@ -56,7 +57,8 @@ pub struct Probing {
 }
 
 impl Probing {
-    /// Probes a host's directions to these peers. `open` makes another prober of that host, for searches side by side.
+    /// Probes a host's directions to these peers. `open` makes another prober of that host, for
+    /// searches side by side.
     ///
     /// # Errors
     /// The host could probe no peer. Peers that it could not probe alone are left out.
@@ -80,8 +82,9 @@ impl Probing {
         }
     }
 
-    /// Probes each direction once. `step` is called after each. A direction that cannot be probed, such as to an address that this host
-    /// cannot reach, is left out and takes no other along; the problem is that of the last.
+    /// Probes each direction once. `step` is called after each. A direction that cannot be probed,
+    /// such as to an address that this host cannot reach, is left out and takes no other along; the
+    /// problem is that of the last.
     pub(crate) fn first_all(
         &self,
         prober: &mut impl Prober,
@@ -131,7 +134,8 @@ impl Probing {
         Ok(directions)
     }
 
-    /// Whether it is not known yet what a direction carries. What the sender's own device refuses is.
+    /// Whether it is not known yet what a direction carries. What the sender's own device refuses
+    /// is.
     fn is_open(&self, it: &Observation) -> bool {
         let most = if it.device_mtu > 0 { it.device_mtu.min(self.wanted) } else { self.wanted };
         it.carried < most

@@ -16,7 +16,8 @@ impl Rate {
         Rate { per_second: per_second.into(), burst, left: Mutex::new((burst, Instant::now())) }
     }
 
-    /// Takes so many tokens, or says how long it takes until there are as many. More than the burst are as many as that.
+    /// Takes so many tokens, or says how long it takes until there are as many. More than the burst
+    /// are as many as that.
     pub(crate) fn take(&self, tokens: u32, now: Instant) -> Result<(), Duration> {
         let tokens = f64::from(tokens).min(self.burst);
         let mut left = ports::lock(&self.left);

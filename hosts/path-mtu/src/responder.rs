@@ -1,8 +1,10 @@
-//! The responder: the end of a host that probes leave from and arrive at, run by `millrace mtu responder`.
+//! The responder: the end of a host that probes leave from and arrive at, run by
+//! `millrace mtu responder`.
 //!
-//! A client that sends the token may have it probe other responders, and while its session is open the responder
-//! acknowledges probes that carry the session's badge. It answers nothing else, sends no more than [`Options`] allow, and
-//! changes nothing on its host. A client that is silent for long, or breaks the protocol, loses its session.
+//! A client that sends the token may have it probe other responders, and while its session is open
+//! the responder acknowledges probes that carry the session's badge. It answers nothing else, sends
+//! no more than [`Options`] allow, and changes nothing on its host. A client that is silent for
+//! long, or breaks the protocol, loses its session.
 
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
 use crate::probe::Sender;
@@ -125,7 +127,8 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         for socket in &self.sockets {
-            // It also ends the wait of a thread at a UDP socket, for which it says that there is no connection.
+            // It also ends the wait of a thread at a UDP socket, for which it says that there is no
+            // connection.
             let _ = shutdown(socket, Shutdown::Both);
         }
         for thread in self.threads.drain(..) {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A responder answers an order by then: it takes no longer than the patience asked for, and its turn.
+/// A responder answers an order by then: it takes no longer than the patience asked for, and its
+/// turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A connection is there by then.
 const CONNECT: Duration = Duration::from_secs(3);

@@ -1,5 +1,7 @@
-// UNSAFETY: the kernel's error queue and the options of path MTU discovery are reached by `recvmsg` and `setsockopt` alone.
-//! A UDP socket whose datagrams are never fragmented, and what the kernel and hops on the way say about those too big.
+// UNSAFETY: the kernel's error queue and the options of path MTU discovery are reached by `recvmsg`
+// and `setsockopt` alone.
+//! A UDP socket whose datagrams are never fragmented, and what the kernel and hops on the way say
+//! about those too big.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -80,7 +82,8 @@ fn set(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The next entry of the error queue; `None`: there is none. The inner `None`: it is about something else.
+/// The next entry of the error queue; `None`: there is none. The inner `None`: it is about
+/// something else.
 fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
     // Aligned as the kernel aligns control messages.
     let mut control = [0_u64; 64];
@@ -88,7 +91,8 @@ fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the message names no data and a control buffer of the length given, which outlives the call.
+    // SAFETY: the message names no data and a control buffer of the length given, which outlives
+    // the call.
     let received = unsafe {
         libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
     };
@@ -101,7 +105,8 @@ fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
     Some(read_control(bytes.get(..used).unwrap_or(&bytes)))
 }
 
-/// Finds the `sock_extended_err` among control messages: each a length, a level, a type, and data, aligned to 8 bytes.
+/// Finds the `sock_extended_err` among control messages: each a length, a level, a type, and data,
+/// aligned to 8 bytes.
 fn read_control(mut bytes: &[u8]) -> Option<TooBig> {
     loop {
         let (length, rest) = bytes.split_first_chunk::<8>()?;
@@ -118,7 +123,8 @@ fn read_control(mut bytes: &[u8]) -> Option<TooBig> {
     }
 }
 
-/// `struct sock_extended_err`: errno, origin, type, code, a byte of padding, info, data; then the address of the offender.
+/// `struct sock_extended_err`: errno, origin, type, code, a byte of padding, info, data; then the
+/// address of the offender.
 fn read_error(error: &[u8]) -> Option<TooBig> {
     let number = |at: usize| Some(u32::from_ne_bytes(*error.get(at..)?.first_chunk()?));
     if number(0)? != libc::EMSGSIZE.unsigned_abs() {
@@ -145,7 +151,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Loopback's MTU is 65536, so nothing is too big for it; but it takes no packet with more than UDP can say.
+    /// Loopback's MTU is 65536, so nothing is too big for it; but it takes no packet with more than
+    /// UDP can say.
     #[test]
     fn a_datagram_reaches_its_peer_whole() {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,6 @@
-//! Fuzz target: whatever a responder reads from the network, it neither panics nor sends to a group or in packets that are
-//! none; what it acknowledges is a whole probe; and an answer of any bytes is read without a panic.
+//! Fuzz target: whatever a responder reads from the network, it neither panics nor sends to a group
+//! or in packets that are none; what it acknowledges is a whole probe; and an answer of any bytes
+//! is read without a panic.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, SIZES, SMALLEST};

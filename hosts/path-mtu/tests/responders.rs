@@ -1,4 +1,5 @@
-//! Responders of this process, on loopback: a check that finds nothing, and clients that get nothing.
+//! Responders of this process, on loopback: a check that finds nothing, and clients that get
+//! nothing.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use control::token::Token;

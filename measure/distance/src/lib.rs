@@ -1,8 +1,9 @@
 //! How far apart the two cores are: the round trip of a cache line that both write.
 //!
-//! A hypervisor moves virtual processors. Between siblings of one physical core a line goes back and forth in a third of the
-//! time that it takes between two cores, and frames cross at up to three times the rate, with any switch. So a bench
-//! records the distance with each slice of a sample, and compares slices of the same distance.
+//! A hypervisor moves virtual processors. Between siblings of one physical core a line goes back
+//! and forth in a third of the time that it takes between two cores, and frames cross at up to
+//! three times the rate, with any switch. So a bench records the distance with each slice of a
+//! sample, and compares slices of the same distance.
 
 // One call of libc sets a priority.
 #![allow(unsafe_code)]
@@ -31,8 +32,8 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Starts the thread that answers on a core. It has priority over the switch there if the process may set that;
-    /// otherwise a measurement waits until the switch's time slice ends.
+    /// Starts the thread that answers on a core. It has priority over the switch there if the
+    /// process may set that; otherwise a measurement waits until the switch's time slice ends.
     ///
     /// # Errors
     /// There is no such core, or no thread can be started.

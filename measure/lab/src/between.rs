@@ -4,8 +4,9 @@
 //! sender (agent) ── network ── uplink switch (the user's daemon) port ── receiver (agent, or a process here)
 //! ```
 //!
-//! Only the load is ours, and what is toggled at the switch. Each host counts by its own clock, and times of two hosts are
-//! never compared: a throughput is the receiver's bytes by the receiver's time.
+//! Only the load is ours, and what is toggled at the switch. Each host counts by its own clock, and
+//! times of two hosts are never compared: a throughput is the receiver's bytes by the receiver's
+//! time.
 
 mod bench;
 
@@ -34,7 +35,8 @@ pub struct Between {
     pub sender: Whereabouts,
     /// Who receives.
     pub receiver: Receiver,
-    /// The receiver's address on the way through the switch. `None`: the one by which it is reached.
+    /// The receiver's address on the way through the switch. `None`: the one by which it is
+    /// reached.
     pub to: Option<IpAddr>,
     /// The receiver's link on that way. `None`: the one with that address.
     pub link: Option<String>,

@@ -1,8 +1,10 @@
-//! A campaign: points that are measured one after the other, each with a bench of its own, and the report of them all.
+//! A campaign: points that are measured one after the other, each with a bench of its own, and the
+//! report of them all.
 //!
-//! `validate`, `ladder`, `sweep` and `connections` are campaigns; they differ in their points only. Whatever was measured
-//! is written, also when someone pressed Ctrl-C or a process died, and every finished point is kept at once
-//! (in a `State`), so that a campaign can be taken up again where it ended.
+//! `validate`, `ladder`, `sweep` and `connections` are campaigns; they differ in their points only.
+//! Whatever was measured is written, also when someone pressed Ctrl-C or a process died, and every
+//! finished point is kept at once (in a `State`), so that a campaign can be taken up again where it
+//! ended.
 
 use crate::experiment::{Ended, Experiment, Measure, Run};
 use crate::experiments::{Bulk, Feature, Load};
@@ -51,7 +53,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed; otherwise 5 where a threshold is met.
+    /// 0; 130 after Ctrl-C; 1 where something broke on the way or a check failed; otherwise 5 where
+    /// a threshold is met.
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
             return 130;
@@ -98,10 +101,12 @@ impl Point {
     }
 }
 
-/// Runs a campaign. Call it while this process has one thread: an ordinary user's namespaces cannot be had later.
+/// Runs a campaign. Call it while this process has one thread: an ordinary user's namespaces cannot
+/// be had later.
 ///
 /// # Errors
-/// Nothing could be measured, what should be resumed is not there, or the report could not be written.
+/// Nothing could be measured, what should be resumed is not there, or the report could not be
+/// written.
 pub fn run(
     make: &dyn Fn(&Options) -> Campaign,
     options: &Options,
@@ -139,8 +144,9 @@ fn begin(
     Ok((directory, State::new(name, options, date)))
 }
 
-/// Measures all points that are not finished, until all are done or one ends early. An error where something was already
-/// measured ends the measuring and is kept as that point's ending. Whether all is done.
+/// Measures all points that are not finished, until all are done or one ends early. An error where
+/// something was already measured ends the measuring and is kept as that point's ending. Whether
+/// all is done.
 fn measure(
     campaign: &Campaign,
     options: &Options,
@@ -198,7 +204,8 @@ fn kept(run: Measured, something_before: bool) -> Measured {
     Ok((Run { samples: Vec::new(), ended }, None))
 }
 
-/// The site of a point's feature: the one that is there, or a new one in its place, with its checks.
+/// The site of a point's feature: the one that is there, or a new one in its place, with its
+/// checks.
 fn visit<'s>(
     site: &'s mut Option<(&'static Feature, Box<dyn Site>)>,
     point: &Point,
@@ -227,8 +234,8 @@ fn visit<'s>(
     Ok(site.as_mut())
 }
 
-/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the feature can be seen
-/// there and no receiver was named.
+/// Hosts in namespaces where they can be had; otherwise, or where asked for, all in process, if the
+/// feature can be seen there and no receiver was named.
 fn choose_site(
     feature: &'static Feature,
     options: &Options,

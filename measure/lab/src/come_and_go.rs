@@ -30,7 +30,8 @@ impl ComeAndGo {
         )
     }
 
-    /// Adds and removes the port once, so that a switch that refuses is known, and then begins. `added` counts.
+    /// Adds and removes the port once, so that a switch that refuses is known, and then begins.
+    /// `added` counts.
     pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<ComeAndGo, LabError> {
         let told = |error: &dyn std::error::Error| LabError::Switch(error.to_string());
         let port: PortConfig = serde_json::from_value(json!({ "name": NAME, "tap": NAME }))

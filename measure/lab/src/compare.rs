@@ -1,9 +1,11 @@
 //! `millrace report compare`: two reports of the same experiment, before and after a change.
 //!
-//! Their intervals were not measured in turn, so they are not pairs: the interval of the change comes from the exact
-//! intervals of both medians. Each figure is judged by itself: that many may be looked at is what the tolerance is for. A change counts as a regression where it is for the worse, beyond the noise,
-//! and beyond a tolerance: two runs on one machine differ by a little even where nothing changed. What cannot be told, of too
-//! few samples or because one report lacks it, is counted and ends in an exit code of its own.
+//! Their intervals were not measured in turn, so they are not pairs: the interval of the change
+//! comes from the exact intervals of both medians. Each figure is judged by itself: that many may
+//! be looked at is what the tolerance is for. A change counts as a regression where it is for the
+//! worse, beyond the noise, and beyond a tolerance: two runs on one machine differ by a little even
+//! where nothing changed. What cannot be told, of too few samples or because one report lacks it,
+//! is counted and ends in an exit code of its own.
 
 mod text;
 
@@ -171,7 +173,8 @@ impl Report {
         bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
     }
 
-    /// What has to be the same for a change to be the switch's. An older report does not say its MTU and vNIC.
+    /// What has to be the same for a change to be the switch's. An older report does not say its
+    /// MTU and vNIC.
     fn circumstances(&self) -> [(&'static str, Option<String>); 9] {
         let Machine { kernel, memory_bytes, .. } = &self.machine;
         let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);

@@ -1,4 +1,5 @@
-//! The real daemon in the topology's switch host: configured by a file, reached over its own socket.
+//! The real daemon in the topology's switch host: configured by a file, reached over its own
+//! socket.
 
 use crate::LabError;
 use crate::come_and_go::ComeAndGo;
@@ -39,7 +40,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the guest.
+    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the
+    /// guest.
     pub(crate) fn start(
         topology: &mut Topology,
         interrupt: &Interrupt,
@@ -107,7 +109,8 @@ impl Daemon {
         self.uplink.body()
     }
 
-    /// Changes both ports and waits until they are up, which takes up to a second where that opens them anew.
+    /// Changes both ports and waits until they are up, which takes up to a second where that opens
+    /// them anew.
     pub(crate) fn reopen(&self, uplink: &Value, vnic: &Value) -> Result<(), LabError> {
         self.uplink.change(uplink)?;
         self.vnic.change(vnic)?;
@@ -164,8 +167,8 @@ impl Daemon {
     }
 }
 
-/// Turns a host into a daemon with this configuration and waits until it answers and its ports are as wanted. Its files are at
-/// a path with endings of their own: `api` is its socket.
+/// Turns a host into a daemon with this configuration and waits until it answers and its ports are
+/// as wanted. Its files are at a path with endings of their own: `api` is its socket.
 pub(crate) fn run(
     host: &mut Host,
     program: &Path,

@@ -1,11 +1,12 @@
 //! An experiment as data, and the engine that runs it on any bench.
 //!
-//! An [`Experiment`] names its arms, its measures, how long an interval is and when to stop. The [`Bench`] is whatever
-//! can be switched from arm to arm while it runs: namespaces around a real switch, stacks in process, or a fake in
-//! tests. All time passes through the bench, so the engine can be tested on virtual time.
+//! An [`Experiment`] names its arms, its measures, how long an interval is and when to stop. The
+//! [`Bench`] is whatever can be switched from arm to arm while it runs: namespaces around a real
+//! switch, stacks in process, or a fake in tests. All time passes through the bench, so the engine
+//! can be tested on virtual time.
 //!
-//! The engine's one promise is fairness: A B B A order, a settling time after every switch whose traffic is thrown
-//! away, and whole rounds only in every comparison.
+//! The engine's one promise is fairness: A B B A order, a settling time after every switch whose
+//! traffic is thrown away, and whole rounds only in every comparison.
 
 use crate::error::LabError;
 use crate::statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Rounds between two checks of the stop rule: drawing it takes time, and a rule that is checked often is met
-/// by chance once.
+/// Rounds between two checks of the stop rule: drawing it takes time, and a rule that is checked
+/// often is met by chance once.
 const ASK_EVERY: usize = 4;
 
 /// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).
@@ -61,7 +62,8 @@ impl Measure {
 pub struct StopRule {
     /// Most intervals per arm.
     pub repetitions: usize,
-    /// Ends early once every measure's interval is narrower than this (0.02: two per cent). `None`: never early.
+    /// Ends early once every measure's interval is narrower than this (0.02: two per cent). `None`:
+    /// never early.
     pub narrow: Option<f64>,
     /// Intervals per arm before which it does not end early.
     pub least: usize,
@@ -72,11 +74,11 @@ pub struct StopRule {
 pub struct Experiment {
     /// Key: `rsc`.
     pub name: &'static str,
-    /// The arm that should be better, the baseline, and any that the first is held against beside; with `steps`, the
-    /// baseline and what is added to it step by step; or a single one.
+    /// The arm that should be better, the baseline, and any that the first is held against beside;
+    /// with `steps`, the baseline and what is added to it step by step; or a single one.
     pub arms: Vec<Arm>,
-    /// How many arms, from the first on, each stand on the one before; 0 if none do. Of those after them, if any, the first is held
-    /// against each further one.
+    /// How many arms, from the first on, each stand on the one before; 0 if none do. Of those after
+    /// them, if any, the first is held against each further one.
     pub steps: usize,
     /// What each interval yields.
     pub measures: &'static [Measure],
@@ -97,7 +99,8 @@ pub struct Experiment {
 /// A part of an interval.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Phase {
-    /// What its keys begin with. Figures of the phase that an interval is about, which has no limit, stand without.
+    /// What its keys begin with. Figures of the phase that an interval is about, which has no
+    /// limit, stand without.
     pub keys: String,
     /// What people read.
     pub label: String,
@@ -162,7 +165,8 @@ pub struct Sample {
     pub started_s: f64,
     /// All raw numbers.
     pub values: Values,
-    /// Who used the processor within it, in the order of time; empty where it was too short to look.
+    /// Who used the processor within it, in the order of time; empty where it was too short to
+    /// look.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub usage: Vec<Usage>,
 }
@@ -214,14 +218,15 @@ pub trait Bench {
     /// Brings an arm into force without disturbing what runs.
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError>;
 
-    /// Lets time pass while the load runs. [`LabError::Interrupted`] when someone does not want to wait.
+    /// Lets time pass while the load runs. [`LabError::Interrupted`] when someone does not want to
+    /// wait.
     fn pass(&mut self, time: Duration) -> Result<(), LabError>;
 
     /// Measures one interval of the load.
     fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Measured, LabError>;
 
-    /// An arm could not be brought into force or measured. The experiment goes on without it, or ends by the error that
-    /// comes back.
+    /// An arm could not be brought into force or measured. The experiment goes on without it, or
+    /// ends by the error that comes back.
     fn give_up(&mut self, _arm: &Arm, error: LabError) -> Result<(), LabError> {
         Err(error)
     }
@@ -261,7 +266,8 @@ impl Experiment {
         (self.settle + self.interval).saturating_mul(intervals)
     }
 
-    /// Runs to the end of the stop rule, an interruption or a failure. Never loses what was measured before.
+    /// Runs to the end of the stop rule, an interruption or a failure. Never loses what was
+    /// measured before.
     pub fn run(&self, bench: &mut dyn Bench, progress: &mut dyn FnMut(&Step<'_>)) -> Run {
         let mut samples = Vec::new();
         let ended = match self.measure_all(bench, progress, &mut samples) {
@@ -344,8 +350,8 @@ impl Experiment {
     }
 }
 
-/// Which arms are compared, treatment and baseline: all steps together, each step with the one before it, and of the arms that
-/// are no steps the first with each further one.
+/// Which arms are compared, treatment and baseline: all steps together, each step with the one
+/// before it, and of the arms that are no steps the first with each further one.
 pub(crate) fn questions(arms: &[String], steps: usize) -> Vec<[&str; 2]> {
     let (own, others) = arms.split_at(steps.min(arms.len()));
     let whole = match own {
@@ -389,7 +395,8 @@ mod tests {
         equal_within: None,
     }];
 
-    /// A bench on virtual time whose speed is 2 in arm `on` and 1 in arm `off`, and that logs what is done to it.
+    /// A bench on virtual time whose speed is 2 in arm `on` and 1 in arm `off`, and that logs what
+    /// is done to it.
     #[derive(Default)]
     struct FakeBench {
         clock: Duration,

@@ -1,4 +1,5 @@
-//! One small file per experiment: what is switched, its words, its proof. A new one is a new file and a line here.
+//! One small file per experiment: what is switched, its words, its proof. A new one is a new file
+//! and a line here.
 
 pub mod acl;
 pub mod checksum;
@@ -43,15 +44,16 @@ pub const OFF: &str = "off";
 /// What each proof is called.
 pub(crate) const PROOF: &str = "The arms were as labelled";
 
-/// Something that is measured arm by arm. Topology, order, statistics and report are the same for all.
+/// Something that is measured arm by arm. Topology, order, statistics and report are the same for
+/// all.
 #[derive(Debug)]
 pub struct Feature {
     /// Key: `rsc`.
     pub name: &'static str,
     /// What people read above the report.
     pub title: &'static str,
-    /// The arms, given the MTU in bytes: the one that should be better and the baseline; or steps, each on the one
-    /// before; or a single one.
+    /// The arms, given the MTU in bytes: the one that should be better and the baseline; or steps,
+    /// each on the one before; or a single one.
     pub(crate) arms: fn(u16) -> Vec<Arm>,
     /// Each arm stands on the one before it.
     pub(crate) steps: bool,
@@ -67,12 +69,13 @@ pub struct Feature {
     pub(crate) bridge: bool,
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
-    /// Whether round trips and other switches are measured too, and whether it can run in process: all of Microsoft's
-    /// guide.
+    /// Whether round trips and other switches are measured too, and whether it can run in process:
+    /// all of Microsoft's guide.
     pub(crate) whole_guide: bool,
     /// Brings an arm into force under running traffic, by its name; done when this returns.
     pub(crate) switch: fn(&mut Topology, &mut Daemon, &str) -> Result<(), LabError>,
-    /// Brings an arm into force at the port of a switch that runs already; `None` where that cannot be done.
+    /// Brings an arm into force at the port of a switch that runs already; `None` where that cannot
+    /// be done.
     pub(crate) toggle: Option<Toggle>,
     /// What is looked at before measuring. It leaves the first arm in force.
     pub(crate) checks: fn(&mut Topology, &mut Daemon) -> Result<Vec<Check>, LabError>,
@@ -100,7 +103,8 @@ impl Feature {
     }
 }
 
-/// What most features have alike: RSC's columns toward the vNIC, nothing to look at before and nothing to prove after.
+/// What most features have alike: RSC's columns toward the vNIC, nothing to look at before and
+/// nothing to prove after.
 const PLAIN: Feature = Feature {
     name: "",
     title: "",
@@ -156,7 +160,8 @@ fn proven(passed: bool, seen: String) -> Option<Check> {
     Some(Check { name: PROOF.into(), passed, seen })
 }
 
-/// What connections take to go on after ports were opened anew: TCP's shortest timeouts, doubled twice.
+/// What connections take to go on after ports were opened anew: TCP's shortest timeouts, doubled
+/// twice.
 pub(crate) const REOPENING: Duration = Duration::from_secs(1);
 
 /// The two arms of most features.
@@ -204,7 +209,8 @@ impl Bulk {
 pub(crate) enum Load {
     /// Bulk connections.
     Bulk(Bulk),
-    /// A byte to and fro on one connection, one request at a time; beside it bulk connections, if any.
+    /// A byte to and fro on one connection, one request at a time; beside it bulk connections, if
+    /// any.
     RoundTrips(Option<Bulk>),
 }
 
@@ -214,7 +220,8 @@ impl Load {
         Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
     }
 
-    /// How long its connections take to find out how fast each may be: all begin at once and lose frames.
+    /// How long its connections take to find out how fast each may be: all begin at once and lose
+    /// frames.
     pub(crate) fn gathering(self) -> Duration {
         let connections = self.carried().map_or(0, |bulk| bulk.connections);
         Duration::from_millis(300) + Duration::from_millis(1) * connections

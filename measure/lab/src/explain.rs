@@ -1,5 +1,5 @@
-//! The report of a campaign: its figures put in their places, the proofs and counts that stand behind them, and what a
-//! reader should know before believing them.
+//! The report of a campaign: its figures put in their places, the proofs and counts that stand
+//! behind them, and what a reader should know before believing them.
 
 use crate::LabError;
 use crate::campaign::Campaign;
@@ -93,7 +93,8 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
             }
-            // Of many cases, and of tries, which are alike, only those are worth a line that are not as they should be.
+            // Of many cases, and of tries, which are alike, only those are worth a line that are
+            // not as they should be.
             let is_told = case.order.len() > 1 && cases.len() <= MANY && case.truth.is_none();
             if is_told || !check.passed {
                 checks.push(check);
@@ -222,7 +223,8 @@ mod tests {
         assert_eq!(told(1500.0, None), 1);
     }
 
-    /// Where no namespaces could be had it was printed as asked for, with a `--receiver` that is then refused.
+    /// Where no namespaces could be had it was printed as asked for, with a `--receiver` that is
+    /// then refused.
     #[test]
     fn the_command_of_a_run_that_fell_back_in_process_says_so() {
         let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
@@ -243,7 +245,8 @@ mod tests {
     #[test]
     fn verdicts_of_a_report_are_held_together_and_each_says_its_level() {
         let level = |case: &Case| case.comparisons["throughput"].level;
-        // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may not.
+        // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may
+        // not.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8 };
         let of = |rounds: usize, agree: usize| {
             let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);

@@ -1,6 +1,7 @@
-//! A virtual machine as a guest: QEMU with the kernel and the worlds that `scripts/guests qemu` brings, emulated, and the console
-//! at which it is told what to do. Emulated also where there is a /dev/kvm: a kernel may let it be opened by which no guest boots, as
-//! inside other virtual machines.
+//! A virtual machine as a guest: QEMU with the kernel and the worlds that `scripts/guests qemu`
+//! brings, emulated, and the console at which it is told what to do. Emulated also where there is a
+//! /dev/kvm: a kernel may let it be opened by which no guest boots, as inside other virtual
+//! machines.
 
 use crate::LabError;
 use crate::host::{Host, Request};
@@ -19,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MEMORY: &str = "256M";
 /// The same with this program in it.
 const MORE_MEMORY: &str = "1G";
-/// What begins the word that ends a command's output at the console: see millrace/tests/stories/guest/init.
+/// What begins the word that ends a command's output at the console: see
+/// millrace/tests/stories/guest/init.
 const END: char = '\x1e';
 
 /// Where the guest's kernel, its worlds and QEMU are.
@@ -52,7 +54,8 @@ impl Files {
         let (parts, busybox) = (directory.join("world"), self.directory.join("busybox"));
         let [program, parts, old, new, busybox] = [program, &parts, &self.world, &world, &busybox]
             .map(|path| word(&path.display().to_string()));
-        // A kernel unpacks one archive after the other. Nobody reads debug information in there, and it takes memory.
+        // A kernel unpacks one archive after the other. Nobody reads debug information in there,
+        // and it takes memory.
         host.shell(&format!(
             "mkdir -p {parts}/bin {parts}/lib64 && cd {parts} && \
              {{ strip -o bin/millrace {program} 2>/dev/null || cp {program} bin/millrace; }} && \
@@ -70,7 +73,8 @@ impl Files {
         format!("env LD_LIBRARY_PATH={one}:{other} {program}")
     }
 
-    /// A line of plain words that becomes the emulator, but for the vNICs, the console and the monitor.
+    /// A line of plain words that becomes the emulator, but for the vNICs, the console and the
+    /// monitor.
     fn emulator(&self) -> String {
         let (world, memory) = (self.world.display(), self.memory);
         let firmware = ["qemu", "seabios"].map(|name| self.at(&format!("usr/share/{name}")));

@@ -1,11 +1,14 @@
-//! A host of an experiment: it sends, receives and counts when asked, over HTTP, one request after the other.
+//! A host of an experiment: it sends, receives and counts when asked, over HTTP, one request after
+//! the other.
 //!
-//! Mostly it is a child process that holds a network namespace of its own. The namespace has no name, so nothing can be
-//! left behind: it ends with the process, and the process ends with us (`PR_SET_PDEATHSIG`, and a socket as standard input
-//! that closes). The child's side is [`serve`], which the binary reaches by its hidden command `lab-host`.
+//! Mostly it is a child process that holds a network namespace of its own. The namespace has no
+//! name, so nothing can be left behind: it ends with the process, and the process ends with us
+//! (`PR_SET_PDEATHSIG`, and a socket as standard input that closes). The child's side is [`serve`],
+//! which the binary reaches by its hidden command `lab-host`.
 //!
-//! It may also be an agent that a user started on another machine ([`Listening`]): the same requests over TCP, for a peer
-//! that knows the [`Token`], and only those that are about traffic and counters.
+//! It may also be an agent that a user started on another machine ([`Listening`]): the same
+//! requests over TCP, for a peer that knows the [`Token`], and only those that are about traffic
+//! and counters.
 
 mod agent;
 mod child;

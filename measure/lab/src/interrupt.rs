@@ -26,8 +26,8 @@ impl Interrupt {
         self.0.load(Relaxed)
     }
 
-    /// Sets the flag at Ctrl-C, at SIGTERM, and when the terminal goes away, unless that is ignored (`nohup`). Starts a
-    /// thread.
+    /// Sets the flag at Ctrl-C, at SIGTERM, and when the terminal goes away, unless that is ignored
+    /// (`nohup`). Starts a thread.
     ///
     /// # Errors
     /// The kernel refuses what a signal handler needs.

@@ -1,5 +1,6 @@
-//! iperf3 between the same hosts, as a second opinion: what it says it has received, against the counters of the receiver's
-//! link, which this lab's own figures are held against too; and its throughput, against that of one connection here.
+//! iperf3 between the same hosts, as a second opinion: what it says it has received, against the
+//! counters of the receiver's link, which this lab's own figures are held against too; and its
+//! throughput, against that of one connection here.
 
 use crate::LabError;
 use crate::host::Request;
@@ -29,8 +30,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Its throughput beside that of the first arm, which was in force: whether they differ by more than both spread.
-    /// `None` of more connections than its one.
+    /// Its throughput beside that of the first arm, which was in force: whether they differ by more
+    /// than both spread. `None` of more connections than its one.
     pub(crate) fn beside(&self, case: &Case) -> Option<String> {
         let arm = case.order.first().filter(|_| case.setting.connections == 1)?;
         let ours = case.column(arm, "throughput_bps");

@@ -1,4 +1,5 @@
-//! A virtual machine with one vNIC and a monitor (QMP). Migration moves one, and RSC is measured toward one.
+//! A virtual machine with one vNIC and a monitor (QMP). Migration moves one, and RSC is measured
+//! toward one.
 
 use crate::LabError;
 use crate::experiments::migration::Transport;
@@ -31,8 +32,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Boots the guest, and has it run a line of its shell. It ends with the host, and its sockets are at a path with endings
-    /// of their own: `vm` is the port's.
+    /// Boots the guest, and has it run a line of its shell. It ends with the host, and its sockets
+    /// are at a path with endings of their own: `vm` is the port's.
     pub(crate) fn boot(
         files: &Files,
         (host, path): (&mut Host, &Path),
@@ -67,8 +68,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Moves the guest to a machine that waits for it. What QEMU says of it (`query-migrate`), and the seconds since 1970 of
-    /// STOP here and of RESUME there.
+    /// Moves the guest to a machine that waits for it. What QEMU says of it (`query-migrate`), and
+    /// the seconds since 1970 of STOP here and of RESUME there.
     pub(crate) fn migrate(
         &mut self,
         other: &mut Machine,

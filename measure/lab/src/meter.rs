@@ -1,10 +1,12 @@
-//! What an interval cost the whole machine: the columns of the guide's table, and where the time went.
+//! What an interval cost the whole machine: the columns of the guide's table, and where the time
+//! went.
 
 use crate::experiment::Values;
 use std::time::Instant;
 use traffic::measure::{Busiest, CpuSample, CycleCounter, CycleSample, online};
 
-/// Keys of the busiest processor: its number, how busy it was, and how much of that was soft interrupts.
+/// Keys of the busiest processor: its number, how busy it was, and how much of that was soft
+/// interrupts.
 pub(crate) const BUSIEST: [&str; 3] =
     ["busiest_processor", "busiest_processor_percent", "busiest_processor_softirq_percent"];
 
@@ -44,8 +46,8 @@ impl Moment {
         used.into_iter().map(|percent| percent / 100.0).collect()
     }
 
-    /// The values of an interval in which an application received `bytes`, in so many seconds by its own clock, and what
-    /// that cost the machine.
+    /// The values of an interval in which an application received `bytes`, in so many seconds by
+    /// its own clock, and what that cost the machine.
     pub(crate) fn since(&self, earlier: &Moment, bytes: u64, by_receiver_s: f64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);
         let cycles = self.cycles.since(&earlier.cycles);

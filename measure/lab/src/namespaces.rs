@@ -1,4 +1,5 @@
-//! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from outside.
+//! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from
+//! outside.
 
 use crate::LabError;
 use crate::campaign::Point;
@@ -36,7 +37,8 @@ struct Snapshot {
     sender: Reading,
     receiver: Reading,
     sides: Sides,
-    /// Nanoseconds that the switch's threads have run, before and after it was asked for its counters.
+    /// Nanoseconds that the switch's threads have run, before and after it was asked for its
+    /// counters.
     ran: [Option<u64>; 2],
     passed: Option<Passed>,
     /// Ports that came beside those of the load.
@@ -80,8 +82,8 @@ impl<'t> Namespaces<'t> {
         self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
     }
 
-    /// Ends the load, and says what everyone counted. `None` where a host did not answer, or where there are no bulk
-    /// connections.
+    /// Ends the load, and says what everyone counted. `None` where a host did not answer, or where
+    /// there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         self.leave();
         self.carried.account()
@@ -93,8 +95,8 @@ impl<'t> Namespaces<'t> {
         usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
     }
 
-    /// Measures each phase of an interval without its first quarter, in which the load settles. What gets lost or moves is
-    /// counted in that as well.
+    /// Measures each phase of an interval without its first quarter, in which the load settles.
+    /// What gets lost or moves is counted in that as well.
     fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
         let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
@@ -181,8 +183,8 @@ impl Snapshot {
     }
 }
 
-/// Nanoseconds that a process's threads have run; ticks of 10 ms say little of workers that are nearly idle. `None` where the
-/// kernel does not count them.
+/// Nanoseconds that a process's threads have run; ticks of 10 ms say little of workers that are
+/// nearly idle. `None` where the kernel does not count them.
 fn ran(process: u32) -> Option<u64> {
     let tasks = Process::new(i32::try_from(process).ok()?).ok()?.tasks().ok()?.flatten();
     tasks.map(|task| Some(task.schedstat().ok()?.sum_exec_runtime)).sum()

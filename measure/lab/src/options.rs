@@ -47,15 +47,15 @@ pub struct Options {
     pub receivers: Option<Receivers>,
     /// The receiver was named, so no other will do.
     pub receiver_named: bool,
-    /// Hosts that there are already, and the switch that runs between them, instead of namespaces. Not kept for
-    /// [`Options::resume`]: it holds secrets.
+    /// Hosts that there are already, and the switch that runs between them, instead of namespaces.
+    /// Not kept for [`Options::resume`]: it holds secrets.
     #[serde(skip)]
     pub between: Option<Between>,
     /// Directory of the report; `None`: `millrace-report-DATE` here.
     #[serde(skip)]
     pub output: Option<PathBuf>,
-    /// Directory of a report that was interrupted: its finished points are kept, and it goes on with the options it was
-    /// begun with.
+    /// Directory of a report that was interrupted: its finished points are kept, and it goes on
+    /// with the options it was begun with.
     #[serde(skip)]
     pub resume: Option<PathBuf>,
     /// Conditions under which the report fails, those of this call.
@@ -81,7 +81,8 @@ pub enum Receivers {
 }
 
 impl Receivers {
-    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the vNIC is a veth.
+    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the
+    /// vNIC is a veth.
     ///
     /// # Errors
     /// One was asked for, and there can be no TAP.
@@ -146,7 +147,8 @@ impl Options {
         Options { connections: vec![16], ..Options::new(program) }
     }
 
-    /// What `validate vmmq` does: 16 connections, ports of so many queues, intervals of several phases.
+    /// What `validate vmmq` does: 16 connections, ports of so many queues, intervals of several
+    /// phases.
     pub fn vmmq(queues: u32, program: PathBuf) -> Options {
         Options {
             connections: vec![16],
@@ -163,7 +165,8 @@ impl Options {
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 
-    /// What `validate migration` does with the guest in this directory, 78 migrations, and `validate storage`, 52 pulls.
+    /// What `validate migration` does with the guest in this directory, 78 migrations, and
+    /// `validate storage`, 52 pulls.
     pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
         Options {
             guest: Some(guest),
@@ -238,14 +241,16 @@ impl Options {
         line
     }
 
-    /// Refuses intervals in which an agent, which is asked for nothing meanwhile, would take us for gone.
+    /// Refuses intervals in which an agent, which is asked for nothing meanwhile, would take us for
+    /// gone.
     pub(crate) fn check_interval(&self) -> Result<(), LabError> {
         let [asked, most] = [self.interval, ROUND_TRIPS_MAX].map(|time| time.as_secs_f64());
         let why = || format!("intervals of {asked} s: with an agent {most} s is the maximum");
         (asked <= most).then_some(()).ok_or_else(|| LabError::Between(why()))
     }
 
-    /// The directory of the guest; where none was named, the one in which `scripts/guests` keeps it.
+    /// The directory of the guest; where none was named, the one in which `scripts/guests` keeps
+    /// it.
     pub(crate) fn guest(&self) -> &Path {
         self.guest.as_deref().unwrap_or(Path::new("target/guests/qemu"))
     }

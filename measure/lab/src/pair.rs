@@ -1,4 +1,5 @@
-//! Bulk connections between two hosts, wherever these are: opened, ended, and waited for until their last byte.
+//! Bulk connections between two hosts, wherever these are: opened, ended, and waited for until
+//! their last byte.
 
 use crate::LabError;
 use crate::experiments::Bulk;
@@ -13,8 +14,8 @@ use traffic::Family;
 /// Connections that are not there by then never will be.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest that the end of a load is waited for. A connection that kept losing frames tries only after many
-/// seconds more: what it holds until then is asked of the kernel and accounted for.
+/// Longest that the end of a load is waited for. A connection that kept losing frames tries only
+/// after many seconds more: what it holds until then is asked of the kernel and accounted for.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -80,8 +81,8 @@ impl Carried {
         if std::mem::take(&mut self.sending) { stop(pair.sender) } else { Ok(()) }
     }
 
-    /// Ends what is sent, waits until all of it has arrived, and adds up what both ends counted and what `payload` says
-    /// the frames had between two readings of the receiver.
+    /// Ends what is sent, waits until all of it has arrived, and adds up what both ends counted and
+    /// what `payload` says the frames had between two readings of the receiver.
     pub(crate) fn end(
         &mut self,
         pair: Pair<'_>,

@@ -62,13 +62,15 @@ fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
     values
 }
 
-/// Workers that took frames, of how many each took: at least one in a hundred, for a stray one wakes a worker too.
+/// Workers that took frames, of how many each took: at least one in a hundred, for a stray one
+/// wakes a worker too.
 fn in_use(frames: &[u64]) -> f64 {
     let least = frames.iter().sum::<u64>().div_ceil(100).max(1);
     frames.iter().filter(|frames| **frames >= least).count() as f64
 }
 
-/// What the switch gave to the receiver's port. A port that was taken away and added again meanwhile counts from 0.
+/// What the switch gave to the receiver's port. A port that was taken away and added again
+/// meanwhile counts from 0.
 pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let since = |count: fn(&CountersBody) -> u64| count(given).saturating_sub(count(before));
     let delivered = since(|port| port.egress_frames);
@@ -92,7 +94,8 @@ pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     values
 }
 
-/// A total by a count. Of nothing there is none: an interval without frames proves nothing about frames.
+/// A total by a count. Of nothing there is none: an interval without frames proves nothing about
+/// frames.
 pub(crate) fn put_ratio(values: &mut Values, key: &str, total: u64, count: u64) {
     if count > 0 {
         values.insert(key.to_owned(), total as f64 / count as f64);

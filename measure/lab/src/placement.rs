@@ -1,9 +1,11 @@
-//! Which processors sender, switch and receiver use, so that each works as the machine of its own that it stands for.
+//! Which processors sender, switch and receiver use, so that each works as the machine of its own
+//! that it stands for.
 //!
-//! A frame from a virtual link is received on whatever processor sent it, so without this the sender's TCP runs inside the
-//! switch's system calls and the switch's receiving inside the sender's. Here each process is pinned, and what arrives
-//! over a link is received on its owner's processors: by packet steering (`rps_default_mask`), and where the kernel
-//! coalesces, before it steers, by a thread of the link's own. Everything is set in the hosts' network namespaces and
+//! A frame from a virtual link is received on whatever processor sent it, so without this the
+//! sender's TCP runs inside the switch's system calls and the switch's receiving inside the
+//! sender's. Here each process is pinned, and what arrives over a link is received on its owner's
+//! processors: by packet steering (`rps_default_mask`), and where the kernel coalesces, before it
+//! steers, by a thread of the link's own. Everything is set in the hosts' network namespaces and
 //! processes and ends with these, whatever ends the experiment.
 
 use crate::LabError;
@@ -13,7 +15,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Processors by number. The sender shares none with the others, unless the switch has a worker on each.
+/// Processors by number. The sender shares none with the others, unless the switch has a worker on
+/// each.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Placement {
     /// Of the sender, with all that its kernel does for it.
@@ -25,15 +28,16 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// For the processors this process may use, and a switch that wants so many workers. `None`: there is one processor.
+    /// For the processors this process may use, and a switch that wants so many workers. `None`:
+    /// there is one processor.
     pub(crate) fn possible(workers: usize) -> Option<Placement> {
         let allowed = sched_getaffinity(None).ok()?;
         let processors = (0..CpuSet::MAX_CPU).filter(|place| allowed.is_set(*place));
         Placement::of(&processors.collect::<Vec<_>>(), workers)
     }
 
-    /// The first processors are the switch's, one for each worker; the receiver and the sender halve the rest. Where there is
-    /// no rest, the sender has the last one beside a worker.
+    /// The first processors are the switch's, one for each worker; the receiver and the sender
+    /// halve the rest. Where there is no rest, the sender has the last one beside a worker.
     fn of(processors: &[usize], workers: usize) -> Option<Placement> {
         let (last, before) = processors.split_last()?;
         let (switch, others) = processors.split_at(workers.clamp(1, processors.len()));
@@ -55,7 +59,8 @@ impl Placement {
         )
     }
 
-    /// Processors used on the receiving side, of what each processor used: all but the sender's. `None` where it shares them.
+    /// Processors used on the receiving side, of what each processor used: all but the sender's.
+    /// `None` where it shares them.
     pub(crate) fn receiving(&self, used: &[f64]) -> Option<f64> {
         let own: BTreeSet<_> = self.switch.iter().chain(&self.receiver).collect();
         let shares = self.sender.iter().any(|place| own.contains(place));
@@ -73,14 +78,15 @@ impl Placement {
         host.shell(&format!("echo {mask} > /proc/sys/net/core/rps_default_mask"))
     }
 
-    /// Has a link of the host coalesce in a thread of its own, which it does before steering, whenever it coalesces.
+    /// Has a link of the host coalesce in a thread of its own, which it does before steering,
+    /// whenever it coalesces.
     pub(crate) fn thread(host: &mut Host, link: &str) -> Result<(), LabError> {
         let set = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded");
         host.shell(&set)
     }
 
-    /// Pins those threads: they begin anew whenever coalescing does. `host` may be any. Threads of another experiment's
-    /// link of the same name are where they belong already.
+    /// Pins those threads: they begin anew whenever coalescing does. `host` may be any. Threads of
+    /// another experiment's link of the same name are where they belong already.
     pub(crate) fn pin_threads(
         host: &mut Host,
         link: &str,

@@ -1,5 +1,5 @@
-//! A port of a daemon, ours in the topology or the user's own, changed and read over the API. Each change is noted as a
-//! person would type it, for the report.
+//! A port of a daemon, ours in the topology or the user's own, changed and read over the API. Each
+//! change is noted as a person would type it, for the report.
 
 use crate::LabError;
 use crate::report::{Check, Command};
@@ -62,7 +62,8 @@ impl Port {
         self.client.counters(&self.name).map_err(switch_error)
     }
 
-    /// Activity 1 of the guide: coalescing toward it is on, and what each family's adapter status says.
+    /// Activity 1 of the guide: coalescing toward it is on, and what each family's adapter status
+    /// says.
     pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
         let rsc = self.client.rsc(Some(&self.name)).map_err(switch_error)?;
         Ok(rsc.iter().flat_map(statuses).collect())

@@ -1,5 +1,5 @@
-//! The line that says what runs, how fast, and how long it still takes: drawn over itself on a terminal, plain lines
-//! elsewhere.
+//! The line that says what runs, how fast, and how long it still takes: drawn over itself on a
+//! terminal, plain lines elsewhere.
 
 use crate::experiment::Step;
 use indicatif::{ProgressBar, ProgressStyle};

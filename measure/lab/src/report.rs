@@ -1,7 +1,8 @@
-//! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a self-contained HTML page.
+//! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a
+//! self-contained HTML page.
 //!
-//! [`Report`] is what `--json` prints, field by field. A case is a load: so many connections, such blocks, this way. Nothing
-//! is shown that is not in the JSON, and no number is there twice.
+//! [`Report`] is what `--json` prints, field by field. A case is a load: so many connections, such
+//! blocks, this way. Nothing is shown that is not in the JSON, and no number is there twice.
 
 mod account;
 mod answer;
@@ -96,7 +97,8 @@ pub struct BenchFacts {
     /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
-    /// What emulates the processors of the guest that receives: `tcg`, QEMU's; absent where none are emulated.
+    /// What emulates the processors of the guest that receives: `tcg`, QEMU's; absent where none
+    /// are emulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulator: Option<String>,
     /// TCP's congestion control over the links: `cubic`; absent where the hosts were there before.

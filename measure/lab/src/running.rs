@@ -1,7 +1,8 @@
-//! The user's own daemon, which carries a load that is measured: one port's coalescing is toggled there, and put back.
+//! The user's own daemon, which carries a load that is measured: one port's coalescing is toggled
+//! there, and put back.
 //!
-//! Nothing else of it is touched. What was in force before is in force again when this is dropped, whatever happened: unless someone
-//! else has changed it meanwhile, which ends the measurement.
+//! Nothing else of it is touched. What was in force before is in force again when this is dropped,
+//! whatever happened: unless someone else has changed it meanwhile, which ends the measurement.
 
 use crate::LabError;
 use crate::experiments::{Feature, ON, Toggle};
@@ -43,7 +44,8 @@ pub(crate) struct Running {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Running {
-    /// Finds the daemon on its socket, and the port toward the receiver: the one that is named, or the only vNIC.
+    /// Finds the daemon on its socket, and the port toward the receiver: the one that is named, or
+    /// the only vNIC.
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
@@ -103,7 +105,8 @@ impl Running {
         self.port.rsc_checks()
     }
 
-    /// Puts back what was in force before. `None`: we have changed nothing since that was done last.
+    /// Puts back what was in force before. `None`: we have changed nothing since that was done
+    /// last.
     pub(crate) fn leave(&self) -> Option<Check> {
         let ours = self.ours.take()?;
         let until = Instant::now() + PATIENCE;
@@ -129,8 +132,8 @@ impl Running {
         Some(Check { name: "The port was put back".into(), passed, seen })
     }
 
-    /// Puts back what was in force, but no key that someone else has set: what differs from before is ours where an answer was lost.
-    /// What is in force then.
+    /// Puts back what was in force, but no key that someone else has set: what differs from before
+    /// is ours where an answer was lost. What is in force then.
     fn restore(&self, ours: &Value) -> Result<Value, LabError> {
         let (now, tag) = self.port.tagged()?;
         let mut now = toggled(&now);

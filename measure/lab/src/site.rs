@@ -1,8 +1,9 @@
-//! Where a whole validation runs: real hosts in namespaces, everything in this process, or hosts that there are already
-//! ([`between`](crate::between)).
+//! Where a whole validation runs: real hosts in namespaces, everything in this process, or hosts
+//! that there are already ([`between`](crate::between)).
 //!
-//! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the next. Sender, switch and
-//! receiver are processes of this machine, each in a network namespace of its own.
+//! A site sets up a fresh bench for each load, so that one connection count leaves nothing to the
+//! next. Sender, switch and receiver are processes of this machine, each in a network namespace of
+//! its own.
 
 use crate::campaign::Point;
 use crate::daemon::Daemon;
@@ -56,7 +57,8 @@ pub(crate) trait Site {
     }
 }
 
-/// Readies this process, while it has one thread, for hosts of its own; a directory for their files.
+/// Readies this process, while it has one thread, for hosts of its own; a directory for their
+/// files.
 pub(crate) fn prepare(interrupt: &Interrupt) -> Result<tempfile::TempDir, LabError> {
     if !is_root() {
         become_root()?;
@@ -66,7 +68,8 @@ pub(crate) fn prepare(interrupt: &Interrupt) -> Result<tempfile::TempDir, LabErr
     directory.map_err(LabError::io("making a private directory"))
 }
 
-/// Sender, switch, bridge and receiver as processes of their own. The daemon's handle ends before its host.
+/// Sender, switch, bridge and receiver as processes of their own. The daemon's handle ends before
+/// its host.
 pub(crate) struct Namespaces {
     daemon: Daemon,
     topology: Topology,

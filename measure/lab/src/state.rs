@@ -1,6 +1,8 @@
-//! What a campaign has finished so far, in a file beside its report, so that it can be taken up again.
+//! What a campaign has finished so far, in a file beside its report, so that it can be taken up
+//! again.
 //!
-//! The file is written after each point, whole or not at all, and taken away when the campaign is complete.
+//! The file is written after each point, whole or not at all, and taken away when the campaign is
+//! complete.
 
 use crate::LabError;
 use crate::experiment::Ended;

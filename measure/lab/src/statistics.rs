@@ -1,7 +1,7 @@
 //! Figures out of samples: how large, how much spread, and whether two arms differ at all.
 //!
-//! Called by the experiment engine (to know when it may stop) and by the report. Everything here is pure and
-//! deterministic: the same samples always give the same verdict.
+//! Called by the experiment engine (to know when it may stop) and by the report. Everything here is
+//! pure and deterministic: the same samples always give the same verdict.
 
 mod order;
 mod summary;

@@ -6,9 +6,10 @@
 //! sender ovs0 ── in1 ovs (Open vSwitch, from its first use on) out1 ── ovs0 receiver
 //! ```
 //!
-//! Where the vNIC's side is what sends, sender and receiver have changed places: the sender has vnic0, the receiver
-//! wire0. The wires carry frames of MTU size, as a physical network does: TSO and GSO are off where frames enter them,
-//! checksum offload stays on, as every NIC has it. Addresses exist inside these namespaces only.
+//! Where the vNIC's side is what sends, sender and receiver have changed places: the sender has
+//! vnic0, the receiver wire0. The wires carry frames of MTU size, as a physical network does: TSO
+//! and GSO are off where frames enter them, checksum offload stays on, as every NIC has it.
+//! Addresses exist inside these namespaces only.
 
 mod congestion;
 pub(crate) mod ovs;
@@ -237,7 +238,8 @@ impl Topology {
         }
     }
 
-    /// The process of a route's switch; 0 where there is none yet. The bridge's is idle: it is the kernel that works.
+    /// The process of a route's switch; 0 where there is none yet. The bridge's is idle: it is the
+    /// kernel that works.
     pub(crate) fn switch_process(&self, route: Route) -> u32 {
         match route {
             Route::Switch => self.switch.process(),
@@ -299,8 +301,9 @@ impl Topology {
         }
     }
 
-    /// What finds the TCP payload in all that arrived over a link between two readings of its counters. A TAP and a
-    /// virtual machine count the Ethernet header of each frame, a veth has taken it off before it counts.
+    /// What finds the TCP payload in all that arrived over a link between two readings of its
+    /// counters. A TAP and a virtual machine count the Ethernet header of each frame, a veth has
+    /// taken it off before it counts.
     pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
         let is_whole = link == VNIC && self.vnic != Vnic::Veth;
         let header = if is_whole { ETHERNET } else { 0 } + IP_AND_TCP;
@@ -324,7 +327,8 @@ impl Topology {
         };
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
-        // Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is of what arrives.
+        // Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is
+        // of what arrives.
         outer.set_offloads(WIRE, &offloads(false, self.way == Way::FromVnic))?;
         if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
@@ -409,7 +413,8 @@ pub(crate) fn wire(
     host.run(&format!("ip link set {link} mtu {mtu} up")).map(drop)
 }
 
-/// Gives a link its addresses, 10.NET.0.STATION/24 and fd00:NET::STATION/64, over which TCP has the lab's congestion control.
+/// Gives a link its addresses, 10.NET.0.STATION/24 and fd00:NET::STATION/64, over which TCP has the
+/// lab's congestion control.
 pub(crate) fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;

@@ -1,9 +1,10 @@
-//! Who uses the processor while an interval lasts: sender, switch, receiver, the kernel for all of them, and other
-//! programs. These columns add up to the machine. Called by both benches, at the ends of an interval and a few times a
-//! second while their load runs.
+//! Who uses the processor while an interval lasts: sender, switch, receiver, the kernel for all of
+//! them, and other programs. These columns add up to the machine. Called by both benches, at the
+//! ends of an interval and a few times a second while their load runs.
 //!
-//! A reading is a small file of /proc for each process. What all of them take is counted and goes into the report. The
-//! kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a processor.
+//! A reading is a small file of /proc for each process. What all of them take is counted and goes
+//! into the report. The kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a
+//! processor.
 
 use crate::LabError;
 use crate::experiment::{Usage, Values};
@@ -95,18 +96,20 @@ pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Opti
     values.extend([SOFTIRQ, OTHERS].map(str::to_owned).into_iter().zip(beside));
 }
 
-/// What is busy beside `ours`, as the kernel's for all and other programs'. A soft interrupt is the kernel's only where no
-/// program's time has it already: `kernel` are all of them, with kernel threads, and `others` what other programs were
-/// seen to use. What neither explains are programs that this container does not show.
+/// What is busy beside `ours`, as the kernel's for all and other programs'. A soft interrupt is the
+/// kernel's only where no program's time has it already: `kernel` are all of them, with kernel
+/// threads, and `others` what other programs were seen to use. What neither explains are programs
+/// that this container does not show.
 fn split(busy: f64, ours: f64, others: f64, kernel: f64) -> [f64; 2] {
     let rest = (busy - ours).max(0.0);
     let kernel = (rest - others.max(0.0)).clamp(0.0, kernel);
     [kernel, rest - kernel]
 }
 
-/// Adds what a GiB cost the receiving side, in seconds of a processor: the switch's process, the receiver's, and both with
-/// all that the kernel does for them. That is what their processors did where they have their own (`placed`), and
-/// otherwise the kernel's time that is in no program's comes on top.
+/// Adds what a GiB cost the receiving side, in seconds of a processor: the switch's process, the
+/// receiver's, and both with all that the kernel does for them. That is what their processors did
+/// where they have their own (`placed`), and otherwise the kernel's time that is in no program's
+/// comes on top.
 pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
     let [Some(seconds), Some(bytes)] = ["seconds", "received_bytes"].map(|key| values.get(key))
     else {
@@ -121,8 +124,8 @@ pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
     values.extend(known);
 }
 
-/// Lets an interval pass and reads meanwhile; with what share of the interval reading took. Times are on the clock that
-/// began at `begin`.
+/// Lets an interval pass and reads meanwhile; with what share of the interval reading took. Times
+/// are on the clock that began at `begin`.
 pub(crate) fn watch<R: Reading>(
     interval: Duration,
     begin: Instant,
@@ -192,7 +195,8 @@ mod tests {
 
     #[test]
     fn soft_interrupts_inside_our_processes_hide_no_strangers() {
-        // Of 2 processors 1.5 are ours, with all 0.7 of soft interrupts inside; 0.5 are other programs.
+        // Of 2 processors 1.5 are ours, with all 0.7 of soft interrupts inside; 0.5 are other
+        // programs.
         assert_eq!(split(2.0, 1.5, 0.5, 0.7), [0.0, 0.5]);
         // The same where the kernel keeps soft interrupts apart.
         assert_eq!(split(2.0, 0.75, 0.5, 0.75), [0.75, 0.5]);

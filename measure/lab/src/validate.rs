@@ -1,8 +1,9 @@
 //! `millrace validate`: a feature on against off in one call, with the report.
 //!
-//! For RSC this is the whole of Microsoft's validation guide: activity 1 looks at the default configuration; activities
-//! 2 and 3 measure with RSC on and off, alternating under connections that keep running, and other switches in turn with
-//! them; then round trips, idle and beside bulk connections. Other features have checks of their own and the same measuring.
+//! For RSC this is the whole of Microsoft's validation guide: activity 1 looks at the default
+//! configuration; activities 2 and 3 measure with RSC on and off, alternating under connections
+//! that keep running, and other switches in turn with them; then round trips, idle and beside bulk
+//! connections. Other features have checks of their own and the same measuring.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Phase};
@@ -11,14 +12,14 @@ use crate::options::{Options, Receivers};
 use crate::statistics::FEWEST_PAIRS;
 use std::time::Duration;
 
-/// From so many connections on intervals are a third, and enough for a verdict: to open so many anew for each other switch
-/// takes several times as long.
+/// From so many connections on intervals are a third, and enough for a verdict: to open so many
+/// anew for each other switch takes several times as long.
 const MANY: u32 = 1000;
 /// Most bulk connections beside round trips, and toward a second receiver.
 const FEW: u32 = 16;
 
-/// All that validates a feature. Toward a second receiver it is the question alone, and few connections: what other
-/// switches do and how long round trips take is known from the first.
+/// All that validates a feature. Toward a second receiver it is the question alone, and few
+/// connections: what other switches do and how long round trips take is known from the first.
 pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let (feature, second) = match options.receivers {
         Some(Receivers::TapGro) => (rsc::TOWARD_GRO, None),
@@ -62,8 +63,8 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
     Point { feature, load, experiment }
 }
 
-/// `millrace validate`, with arms of these names and labels, each on the one before it, for which ports are opened anew. An
-/// interval goes through the phases, where there are any.
+/// `millrace validate`, with arms of these names and labels, each on the one before it, for which
+/// ports are opened anew. An interval goes through the phases, where there are any.
 pub(crate) fn stepped(
     feature: &'static Feature,
     options: &Options,

@@ -1,9 +1,10 @@
-//! Fuzz target: whatever requests a peer sends to an agent, with the token or without, those that are done are about
-//! traffic and counters, and the token came with them, and load goes to nobody but the peer; the others are refused with a reason, which ends the connection.
-//! A finding starts with `FINDING` and what kind it is.
+//! Fuzz target: whatever requests a peer sends to an agent, with the token or without, those that
+//! are done are about traffic and counters, and the token came with them, and load goes to nobody
+//! but the peer; the others are refused with a reason, which ends the connection. A finding starts
+//! with `FINDING` and what kind it is.
 //!
-//! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told, and `fuzz/prove` holds it
-//! against the faults of `fuzz/faults`.
+//! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told, and
+//! `fuzz/prove` holds it against the faults of `fuzz/faults`.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use http_body_util::{BodyExt, Full};
@@ -22,7 +23,8 @@ const TOKEN: &str = "0123456789abcdef";
 /// Where the agent believes its peer to be.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Choices of token, method, path and type, choice of body, a number in it, and bytes wherever they may stand.
+/// Choices of token, method, path and type, choice of body, a number in it, and bytes wherever they
+/// may stand.
 type Attack = ((u8, u8, u8, u8), u8, u32, Vec<u8>);
 
 static AGENT: LazyLock<Arc<Listening>> = LazyLock::new(|| {

@@ -1,4 +1,5 @@
-//! The whole validation in one process, short: two stacks through the real switch, RSC toggled under their traffic.
+//! The whole validation in one process, short: two stacks through the real switch, RSC toggled
+//! under their traffic.
 
 use lab::campaign::{self, Outcome};
 use lab::experiments::rsc;

@@ -1,5 +1,5 @@
-//! The whole validation on real hosts, short. This program is its own `lab-host` and its own daemon, so it has no test
-//! harness: it looks at its arguments first, as the binary does.
+//! The whole validation on real hosts, short. This program is its own `lab-host` and its own
+//! daemon, so it has no test harness: it looks at its arguments first, as the binary does.
 
 #![allow(
     clippy::print_stdout,
@@ -68,7 +68,8 @@ fn daemon(file: &str) -> Result<(), String> {
         .map_err(|problem| problem.to_string())
 }
 
-/// Every feature in turn. RSC is first: where it had to run in process, the others cannot run at all.
+/// Every feature in turn. RSC is first: where it had to run in process, the others cannot run at
+/// all.
 fn validate() -> Result<(), String> {
     let interrupt = Interrupt::default();
     let report = measured(rsc::FEATURE, &interrupt)?;

@@ -53,7 +53,8 @@ const fn attack(name: &'static str, start: fn(&Bed) -> Result<Step>) -> Attack {
 
 /// Frames that a step changes or sends.
 const STEP: usize = 16;
-/// Where the buffers of a ring that an attacker lays out by hand begin, counted from its descriptors.
+/// Where the buffers of a ring that an attacker lays out by hand begin, counted from its
+/// descriptors.
 const SCRATCH: u64 = 0x40000;
 /// Where the guest's memory is for its front end, see `vhost_user::guest`.
 const USER: u64 = 0x7000_0000_0000;
@@ -67,8 +68,9 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// The guest's sending ring, written by hand: it holds these frames, and each step makes all that were taken available again.
-/// That costs the attacker nothing, so it sends as fast as the switch takes.
+/// The guest's sending ring, written by hand: it holds these frames, and each step makes all that
+/// were taken available again. That costs the attacker nothing, so it sends as fast as the switch
+/// takes.
 fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
     let rings = guest.rings(1)?;
     let mut at = rings.descriptors.0 + SCRATCH;
@@ -146,7 +148,8 @@ fn blocking_eventfd(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A control queue that is always full: one command repeatedly, made available again as soon as it is used.
+/// A control queue that is always full: one command repeatedly, made available again as soon as it
+/// is used.
 fn control_queue(bed: &Bed) -> Result<Step> {
     const RING: u32 = 2;
     let guest = bed.guest("attacker", false)?;
@@ -277,7 +280,8 @@ fn reserved(bed: &Bed) -> Result<Step> {
     frames(bed, vec![pause, broadcast])
 }
 
-/// A packed ring that is stopped and started while it sends. Another thread does that, since it waits for replies.
+/// A packed ring that is stopped and started while it sends. Another thread does that, since it
+/// waits for replies.
 fn packed_restarts(bed: &Bed) -> Result<Step> {
     const RING: usize = 1;
     let mut guest = bed.guest("attacker", true)?;

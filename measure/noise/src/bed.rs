@@ -1,4 +1,5 @@
-//! The test bed: a switch with one worker on a core of its own, two pairs of victims, and the ports of the attacker.
+//! The test bed: a switch with one worker on a core of its own, two pairs of victims, and the ports
+//! of the attacker.
 
 use anyhow::Result;
 use datapath::{
@@ -22,8 +23,9 @@ const DEPTH: usize = 1024;
 const PERIOD: Duration = Duration::from_micros(100);
 /// How long to wait for answers and bulk frames after the last was sent.
 const GRACE: Duration = Duration::from_millis(5);
-/// Latency is recorded in windows of this length. A window in which the worker or the guests waited for their core for longer than
-/// [`WAIT`] nanoseconds, because another process ran there, is left out.
+/// Latency is recorded in windows of this length. A window in which the worker or the guests waited
+/// for their core for longer than [`WAIT`] nanoseconds, because another process ran there, is left
+/// out.
 const WINDOW: Duration = Duration::from_millis(5);
 const WAIT: u64 = 20_000;
 /// Frames that one look takes from a port, so that no look is long.
@@ -281,7 +283,8 @@ impl Bed {
             while (slice.trains_due as f64) < due {
                 slice.trains_due += 1;
             }
-            // Catches up on what the guests' core was too slow to send, so that the switch carries the intended load.
+            // Catches up on what the guests' core was too slow to send, so that the switch carries
+            // the intended load.
             for _ in 0..CATCH_UP.min(slice.trains_due - slice.trains_sent) {
                 slice.trains_sent += 1;
                 self.sender.send(train_header(SEGMENT, false), &self.train);
@@ -364,7 +367,8 @@ impl Slice {
     }
 }
 
-/// The time, by the kernel's count, that this thread and the worker waited for their cores while others ran there.
+/// The time, by the kernel's count, that this thread and the worker waited for their cores while
+/// others ran there.
 struct Waits(Vec<File>);
 
 impl Waits {

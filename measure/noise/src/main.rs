@@ -1,11 +1,15 @@
-//! Two victims beside each of 14 attackers, all on one worker: how much of their rate and latency the victims keep.
+//! Two victims beside each of 14 attackers, all on one worker: how much of their rate and latency
+//! the victims keep.
 //!
-//! The worker polls on one core; on another, one thread is all guests: it asks and answers requests (10,000 a second), sends
-//! and receives trains (at half the rate it reaches alone), and between two looks takes a short step of the attack. Victims are memory
-//! ports, since a victim's own driver is not what is measured; attackers are guests behind vhost-user, since rings are their weapon.
-//! Latency counts only while the kernel leaves both cores to the worker and the guests, so that other processes are not mistaken for an attacker.
-//! A repetition in which a hypervisor moves the cores nearer to each other or farther apart is left out: copies cost another time then.
-//! The steps of the attack delay the victims' looks too, so latency beside an attacker is overstated rather than understated.
+//! The worker polls on one core; on another, one thread is all guests: it asks and answers requests
+//! (10,000 a second), sends and receives trains (at half the rate it reaches alone), and between
+//! two looks takes a short step of the attack. Victims are memory ports, since a victim's own
+//! driver is not what is measured; attackers are guests behind vhost-user, since rings are their
+//! weapon. Latency counts only while the kernel leaves both cores to the worker and the guests, so
+//! that other processes are not mistaken for an attacker. A repetition in which a hypervisor moves
+//! the cores nearer to each other or farther apart is left out: copies cost another time then. The
+//! steps of the attack delay the victims' looks too, so latency beside an attacker is overstated
+//! rather than understated.
 
 mod attack;
 mod bed;
@@ -24,7 +28,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The cores have moved if a cache line takes this many times longer from one to the other and back than it did in the same repetition.
+/// The cores have moved if a cache line takes this many times longer from one to the other and back
+/// than it did in the same repetition.
 const MOVED: f64 = 1.5;
 /// An attacker misses its aim if more than this many times the wanted repetitions are left out.
 const PATIENCE: usize = 4;
@@ -35,8 +40,8 @@ const PATIENCE: usize = 4;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Number of times each attacker is measured: undisturbed, disturbed, disturbed, undisturbed, after
-    /// the bulk's rate alone.
+    /// Number of times each attacker is measured: undisturbed, disturbed, disturbed, undisturbed,
+    /// after the bulk's rate alone.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
     /// Length of each of these slices, in milliseconds.
@@ -58,10 +63,12 @@ struct Arguments {
 
 /// One repetition.
 struct Sample {
-    /// Percent of the requests' and the trains' rate that is kept, relative to the undisturbed slices.
+    /// Percent of the requests' and the trains' rate that is kept, relative to the undisturbed
+    /// slices.
     requests_kept: f64,
     trains_kept: f64,
-    /// Percent of the due trains that the guests' core sent beside the attacker: it also runs the attack.
+    /// Percent of the due trains that the guests' core sent beside the attacker: it also runs the
+    /// attack.
     trains_sent: f64,
     /// 99th percentile of the round trip in µs.
     calm_p99: f64,
@@ -157,7 +164,8 @@ fn against(attack: &Attack, arguments: &Arguments, distance: &Distance) -> Resul
     let limit = RateLimit { bits_per_second: 100_000_000, burst_bytes: 16_384 };
     let mut bed = Bed::new(arguments.switch_core, attack.limited.then_some(limit))?;
     let time = Duration::from_millis(arguments.slice_ms);
-    // Caches and the processor's clock are cold at first, and half of too low a rate is easily kept.
+    // Caches and the processor's clock are cold at first, and half of too low a rate is easily
+    // kept.
     bed.most_trains(time);
     let (mut samples, mut left_out) = (Vec::new(), 0);
     while samples.len() < arguments.repetitions && left_out <= PATIENCE * arguments.repetitions {

@@ -12,7 +12,8 @@ use wire::vnet::VnetHeader;
 pub(crate) enum Load {
     /// As many UDP frames as get through.
     Frames,
-    /// As many TCP trains as get through: one virtio header for 45 segments, to be delivered as one frame.
+    /// As many TCP trains as get through: one virtio header for 45 segments, to be delivered as one
+    /// frame.
     Train,
     /// One frame in flight at a time.
     PingPong,
@@ -62,7 +63,8 @@ pub(crate) struct Case {
     pub(crate) hosts: u16,
     /// Seconds before the measurement.
     pub(crate) warm_up_s: f64,
-    /// With one frame at a time: the pause before each, long enough for any switch that sleeps to sleep.
+    /// With one frame at a time: the pause before each, long enough for any switch that sleeps to
+    /// sleep.
     pub(crate) rest: Duration,
 }
 
@@ -118,7 +120,8 @@ impl Case {
         self.load != Load::Train && self.frame > 1518
     }
 
-    /// Queues: one buffer per frame. Frames in flight stay within a few MiB, as a guest's windows do.
+    /// Queues: one buffer per frame. Frames in flight stay within a few MiB, as a guest's windows
+    /// do.
     pub(crate) fn shape(&self, writable: bool) -> Shape {
         let (size, buffer) = match self.frame {
             0..=1518 => (MOST, 2048),

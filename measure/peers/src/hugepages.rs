@@ -1,5 +1,5 @@
-//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the run, if permitted,
-//! and released afterwards.
+//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the
+//! run, if permitted, and released afterwards.
 
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;

@@ -1,8 +1,10 @@
-//! Compares Millrace with other vhost-user switches: one generator, one core for it and one for the switch.
+//! Compares Millrace with other vhost-user switches: one generator, one core for it and one for the
+//! switch.
 //!
-//! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`way`]). A [`run`] goes through
-//! the [cases](case) and, round by round, through the [switches](peer), takes a sample of each ([`measure`]) and ends with a
-//! table of ratios and a file ([`report`]). The case in which frames come by an [uplink] has arms and a table of its own.
+//! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`way`]). A
+//! [`run`] goes through the [cases](case) and, round by round, through the [switches](peer), takes
+//! a sample of each ([`measure`]) and ends with a table of ratios and a file ([`report`]). The case
+//! in which frames come by an [uplink] has arms and a table of its own.
 
 mod case;
 mod hugepages;
@@ -42,7 +44,8 @@ use stop::Stop;
 /// Bytes of huge pages for the memory of both vNICs.
 const VNICS: usize = 64 << 20;
 
-/// Measures Millrace and other vhost-user switches with the same generator, in turn, and prints the ratios.
+/// Measures Millrace and other vhost-user switches with the same generator, in turn, and prints the
+/// ratios.
 ///
 /// Example: peers --rounds 5 --only 64 --peers testpmd
 #[derive(Debug, Parser)]

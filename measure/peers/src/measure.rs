@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOST: Duration = Duration::from_millis(200);
 /// Length of the slices of an interval.
 const SLICE: Duration = Duration::from_millis(50);
-/// This core's rest before each: a hypervisor never moves a core that does not rest, whether near the other or far.
+/// This core's rest before each: a hypervisor never moves a core that does not rest, whether near
+/// the other or far.
 const NAP: Duration = Duration::from_millis(2);
 /// After the rest, the queues fill again for this long.
 const AWAKE_AGAIN: Duration = Duration::from_millis(2);
@@ -247,7 +248,8 @@ fn cross(
     Ok(())
 }
 
-/// From the call that sends a frame to the look that finds it; kicks the switch if it asks for that.
+/// From the call that sends a frame to the look that finds it; kicks the switch if it asks for
+/// that.
 fn one_crossing(way: &mut Way<'_>) -> Result<Duration> {
     let sent = Instant::now();
     way.send_at_most(1);

@@ -1,8 +1,9 @@
 // UNSAFETY: maps the memory that a vNIC shares with the switch, and copies in and out of it.
 //! The memory of one vNIC: rings and buffers, in one file that the switch also maps.
 //!
-//! In huge pages of 2 MiB if the machine has free ones. The switch may write at any time, so nothing here is ever
-//! lent as bytes: words are atomics, all else is copied. An offset outside is a bug in this program and stops it.
+//! In huge pages of 2 MiB if the machine has free ones. The switch may write at any time, so
+//! nothing here is ever lent as bytes: words are atomics, all else is copied. An offset outside is
+//! a bug in this program and stops it.
 #![allow(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -41,7 +42,8 @@ impl Memory {
         ftruncate(&file, len as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: the kernel chooses an address that nothing else has; the length is the file's own.
+        // SAFETY: the kernel chooses an address that nothing else has; the length is the file's
+        // own.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags, &file, 0) }?;
         let base = NonNull::new(base.cast()).context("memory at address 0")?;
         Ok(Memory { file, base, len, huge })
@@ -73,7 +75,8 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn word16(&self, offset: usize) -> &AtomicU16 {
         assert!(offset.is_multiple_of(2), "a word at {offset}");
-        // SAFETY: `at` answers for the length, the line above for the alignment; both sides use atomics here.
+        // SAFETY: `at` answers for the length, the line above for the alignment; both sides use
+        // atomics here.
         unsafe { AtomicU16::from_ptr(self.at(offset, 2).cast()) }
     }
 
@@ -89,7 +92,8 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: `at` answers for the length; `bytes` cannot lie in the mapping, which is never lent.
+        // SAFETY: `at` answers for the length; `bytes` cannot lie in the mapping, which is never
+        // lent.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 

@@ -63,7 +63,8 @@ impl PackedRing {
         let mut count = 0;
         for to in out {
             let offset = self.descriptor(self.taken & mask) + 8;
-            // Pairs with the switch's store of the flags: the rest and the buffer were written before it.
+            // Pairs with the switch's store of the flags: the rest and the buffer were written
+            // before it.
             let word = self.area.memory.word64(offset).load(Acquire);
             let done = if self.wraps(self.taken) { AVAILABLE | USED } else { 0 };
             if word & (AVAILABLE | USED) != done || self.slots.free() == self.area.shape.window {
@@ -83,7 +84,8 @@ impl PackedRing {
         Ok(count)
     }
 
-    /// Writes from the last to the first, so that the switch, which waits for the first, finds all of them.
+    /// Writes from the last to the first, so that the switch, which waits for the first, finds all
+    /// of them.
     #[inline]
     pub(crate) fn publish(&mut self, count: u16) {
         let mask = self.slots.size() - 1;
@@ -101,7 +103,8 @@ impl PackedRing {
     }
 
     pub(crate) fn wants_kick(&self) -> bool {
-        // Orders the store of the flags before the load of the switch's wish, which does the same the other way round.
+        // Orders the store of the flags before the load of the switch's wish, which does the same
+        // the other way round.
         fence(SeqCst);
         self.area.memory.word16(self.area.ring + DEVICE_EVENT + 2).load(Relaxed) & 3 != DISABLE
     }

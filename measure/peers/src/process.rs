@@ -1,4 +1,5 @@
-//! A program that runs beside this one: in its own network namespace, with a log, and never longer than this one.
+//! A program that runs beside this one: in its own network namespace, with a log, and never longer
+//! than this one.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -21,8 +22,8 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A command in its own network namespace, so that devices that a switch creates never meet the host's; the kernel kills
-/// it if we die.
+/// A command in its own network namespace, so that devices that a switch creates never meet the
+/// host's; the kernel kills it if we die.
 pub(crate) fn contained(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {

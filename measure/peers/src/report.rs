@@ -72,8 +72,9 @@ enum Part {
     Far,
 }
 
-/// The longest round trip, in nanoseconds, between cores that are near: twice the shortest one measured, leaving out
-/// one in twenty. On a machine whose cores stay where they are, all are near. `None` without slices.
+/// The longest round trip, in nanoseconds, between cores that are near: twice the shortest one
+/// measured, leaving out one in twenty. On a machine whose cores stay where they are, all are near.
+/// `None` without slices.
 fn near_within(taken: &[Taken]) -> Option<f64> {
     let mut all: Vec<f64> = slices(taken).map(|slice| slice.round_trip_ns).collect();
     all.sort_by(f64::total_cmp);
@@ -192,7 +193,8 @@ fn values(
     here.filter_map(|taken| Some((taken.round, of(taken.outcome.sample()?)?))).collect()
 }
 
-/// The printed table: a line for the whole intervals, and one each for near and far cores, if there were any.
+/// The printed table: a line for the whole intervals, and one each for near and far cores, if there
+/// were any.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);

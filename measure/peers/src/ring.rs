@@ -1,8 +1,9 @@
 //! The driver side of one queue, built for one purpose: to be faster than any switch.
 //!
-//! Every buffer keeps its descriptor for ever, so the driver only moves indices. It polls, tells the switch so
-//! (NO_INTERRUPT), and [kicks](Ring::wants_kick) only if nothing has moved for a while: a fence and a look at the
-//! switch's flag with every burst would be the generator's most expensive step. Called by `way`.
+//! Every buffer keeps its descriptor for ever, so the driver only moves indices. It polls, tells
+//! the switch so (NO_INTERRUPT), and [kicks](Ring::wants_kick) only if nothing has moved for a
+//! while: a fence and a look at the switch's flag with every burst would be the generator's most
+//! expensive step. Called by `way`.
 
 use crate::memory::Memory;
 use crate::packed::PackedRing;
@@ -28,8 +29,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Distance between buffers: an odd number of cache lines, so that the first lines of all buffers do not share
-    /// a few sets of a cache.
+    /// Distance between buffers: an odd number of cache lines, so that the first lines of all
+    /// buffers do not share a few sets of a cache.
     pub(crate) fn stride(&self) -> usize {
         ((self.buffer as usize).div_ceil(64) | 1) * 64
     }

@@ -1,4 +1,5 @@
-//! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress for each sample.
+//! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress
+//! for each sample.
 
 use crate::case::Case;
 use crate::measure::{Sample, Terms, measure};

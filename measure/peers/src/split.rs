@@ -87,7 +87,8 @@ impl SplitRing {
     }
 
     pub(crate) fn wants_kick(&self) -> bool {
-        // Orders the store of avail.idx before the load of the switch's wish, which does the same the other way round.
+        // Orders the store of avail.idx before the load of the switch's wish, which does the same
+        // the other way round.
         fence(SeqCst);
         self.area.memory.word16(self.area.ring + USED).load(Relaxed) & NO_NOTIFY == 0
     }

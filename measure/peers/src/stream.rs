@@ -1,8 +1,9 @@
 //! The frames of one direction: their contents, and the check that one arrived unchanged.
 //!
-//! A frame's first 64 bytes are rewritten each time it is sent, as a guest's stack writes headers: Ethernet, IPv4,
-//! UDP or TCP, and a stamp with a sequence number. The rest is a pattern that the buffers hold from the start. The
-//! sequence number determines every byte of a frame, so any frame can be checked in full.
+//! A frame's first 64 bytes are rewritten each time it is sent, as a guest's stack writes headers:
+//! Ethernet, IPv4, UDP or TCP, and a stamp with a sequence number. The rest is a pattern that the
+//! buffers hold from the start. The sequence number determines every byte of a frame, so any frame
+//! can be checked in full.
 
 use crate::case::{Case, Load};
 use crate::memory::Memory;
@@ -130,16 +131,17 @@ impl Stream {
         }
     }
 
-    /// Whether a frame that arrived with this virtio header is still one frame: a train may have another segment size
-    /// (Open vSwitch derives it from its MTU), but must not be split into many frames.
+    /// Whether a frame that arrived with this virtio header is still one frame: a train may have
+    /// another segment size (Open vSwitch derives it from its MTU), but must not be split into many
+    /// frames.
     #[inline(always)]
     pub(crate) fn arrived_whole(&self, header: VnetHeader) -> bool {
         let segments = header.gso_size.get() > 0 && header.flags().contains(Flags::NEEDS_CSUM);
         if self.train { header.gso() == GsoType::Tcp4 && segments } else { header.asks_nothing() }
     }
 
-    /// Where a frame that arrived differs from the one sent. The checksum of a train is unfinished, and a switch may
-    /// start it in its own way (DPDK leaves the length out).
+    /// Where a frame that arrived differs from the one sent. The checksum of a train is unfinished,
+    /// and a switch may start it in its own way (DPDK leaves the length out).
     pub(crate) fn damage(&self, sequence: u32, seen: &[u8]) -> Option<usize> {
         let sent = self.frame(sequence);
         let unfinished = if self.train { TCP_CHECKSUM } else { 0..0 };
@@ -161,7 +163,8 @@ fn number(len: usize) -> u16 {
     len as u16
 }
 
-/// Headers of a flow, each seen from its sender. Hosts of both sides are paired so that each talks to some on the other.
+/// Headers of a flow, each seen from its sender. Hosts of both sides are paired so that each talks
+/// to some on the other.
 fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
     let first = flow % case.hosts;
     let second = (flow + flow / case.hosts) % case.hosts;

@@ -1,11 +1,14 @@
-//! The uplink case: TCP segments of MTU size arrive by a wire at a switch's uplink, and go on to a vhost-user guest.
+//! The uplink case: TCP segments of MTU size arrive by a wire at a switch's uplink, and go on to a
+//! vhost-user guest.
 //!
-//! One thread on the generator's core is both sender and guest: it [sends](sender) a train, which the kernel brings to the
-//! uplink as segments, and [takes](receiver) what the switch has delivered meanwhile. All [arms](ARMS) are measured in
-//! turn, round by round. The second guest of every switch is silent.
+//! One thread on the generator's core is both sender and guest: it [sends](sender) a train, which
+//! the kernel brings to the uplink as segments, and [takes](receiver) what the switch has delivered
+//! meanwhile. All [arms](ARMS) are measured in turn, round by round. The second guest of every
+//! switch is silent.
 //!
-//! The kernel's part of receiving runs on the sender's core, which may send less than a switch can carry. So a sample also has
-//! the rate of the [backlog](Traffic::drain_rings): of a full ring, when only the switch and the guest work.
+//! The kernel's part of receiving runs on the sender's core, which may send less than a switch can
+//! carry. So a sample also has the rate of the [backlog](Traffic::drain_rings): of a full ring,
+//! when only the switch and the guest work.
 
 mod receiver;
 mod sender;
@@ -259,7 +262,8 @@ impl Traffic<'_> {
         })
     }
 
-    /// The rate at which the switch works off what its ring holds, and how many segments these are: medians of many rings.
+    /// The rate at which the switch works off what its ring holds, and how many segments these are:
+    /// medians of many rings.
     fn drain_rings(&mut self, switch: &Running) -> Result<Backlog> {
         let (mut rates, mut counts) = (Vec::new(), Vec::new());
         for _ in 0..FILLS {
@@ -281,7 +285,8 @@ impl Traffic<'_> {
         Ok(Backlog { per_second, segments })
     }
 
-    /// Receives until nothing arrives any more; returns when the last segment did, or when it began.
+    /// Receives until nothing arrives any more; returns when the last segment did, or when it
+    /// began.
     fn receive_all(&mut self) -> Result<Instant> {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {

@@ -1,7 +1,8 @@
 //! One vNIC: the front end of a vhost-user session, its memory and its pair of queues.
 //!
-//! In every case it requests what a Linux guest's driver requests: checksum and segmentation offloads and mergeable
-//! buffers. It does without what a switch does not offer, unless the case is about just that.
+//! In every case it requests what a Linux guest's driver requests: checksum and segmentation
+//! offloads and mergeable buffers. It does without what a switch does not offer, unless the case is
+//! about just that.
 
 use crate::case::{Case, Load};
 use crate::memory::Memory;

@@ -1,7 +1,9 @@
-//! One direction of traffic: frames go out by one vNIC's ring and are taken from the other's, checked one by one.
+//! One direction of traffic: frames go out by one vNIC's ring and are taken from the other's,
+//! checked one by one.
 //!
-//! Length, stamp and virtio header of every frame are checked, which also loads its first cache lines, as any
-//! guest's stack would; of one in [`SAMPLE`] every byte is. A buffer goes back as soon as it was checked.
+//! Length, stamp and virtio header of every frame are checked, which also loads its first cache
+//! lines, as any guest's stack would; of one in [`SAMPLE`] every byte is. A buffer goes back as
+//! soon as it was checked.
 
 use crate::case::Case;
 use crate::queue::Queue;
@@ -70,7 +72,8 @@ pub(crate) struct Way<'r> {
 }
 
 impl<'r> Way<'r> {
-    /// From the ring that a switch takes from to the ring that it delivers into; all buffers of both are ours.
+    /// From the ring that a switch takes from to the ring that it delivers into; all buffers of
+    /// both are ours.
     pub(crate) fn new(
         ingress: &'r mut Queue,
         egress: &'r mut Queue,

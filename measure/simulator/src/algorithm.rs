@@ -15,7 +15,8 @@ pub enum Algorithm {
     Millrace,
     /// Open vSwitch's PMD auto load balance: whole queues, at most once a minute.
     Ovs,
-    /// As irqbalance does: whole queues, every 10 s, off cores above the mean and one standard deviation.
+    /// As irqbalance does: whole queues, every 10 s, off cores above the mean and one standard
+    /// deviation.
     Irqbalance,
     /// Queues are dealt out once.
     RoundRobin,
@@ -75,8 +76,8 @@ pub(crate) fn queues(units: &[Unit]) -> Vec<Vec<usize>> {
     queues
 }
 
-/// Where all algorithms start: queues dealt out in turn to the workers of their node; those of a vNIC that has more queues than
-/// its node has workers, to all.
+/// Where all algorithms start: queues dealt out in turn to the workers of their node; those of a
+/// vNIC that has more queues than its node has workers, to all.
 pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
     let queues = queues(units);
     let mut of_vnic: HashMap<u32, usize> = HashMap::new();

@@ -1,4 +1,5 @@
-//! What work costs a worker, from measured turns (docs/performance.md, "Beside its peers" and "Waiting").
+//! What work costs a worker, from measured turns (docs/performance.md, "Beside its peers" and
+//! "Waiting").
 
 /// Nanoseconds of a frame apart from its bytes: 17.73 Mpps of 64 bytes.
 const FRAME_NS: f64 = 55.0;

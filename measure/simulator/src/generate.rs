@@ -1,4 +1,5 @@
-//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which every vNIC has a frame now and then.
+//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which every vNIC has a
+//! frame now and then.
 
 use crate::cost;
 use crate::load::{Load, Unit};
@@ -27,7 +28,8 @@ pub enum Generated {
     Bursts,
     /// 1,000 guests through two days.
     Diurnal,
-    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 mice; every 30 s others.
+    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 mice; every 30 s
+    /// others.
     Elephants,
     /// 10,000 connections through 8 vNICs at an uplink.
     Connections,
@@ -150,7 +152,8 @@ fn guests(machine: &Machine) -> Vec<Unit> {
     (0..GUESTS).zip(0..).map(unit).collect()
 }
 
-/// The 128 entries of each vNIC's table, which point to so many queues of its own where queues move whole.
+/// The 128 entries of each vNIC's table, which point to so many queues of its own where queues move
+/// whole.
 fn entries(machine: &Machine, vnics: u32, queues: usize) -> Vec<Unit> {
     let unit = |vnic: u32, entry: u8| Unit {
         id: ItemId { vnic, part: Part::Entry(entry) },
@@ -225,8 +228,8 @@ fn elephants(random: &mut Rng, busy: usize) -> Vec<Row> {
     (0..busy.div_ceil(30 * SECOND)).map(|_| row()).collect()
 }
 
-/// Rates are as unequal as connections are (Pareto, 1.2), at most half a worker, together so many workers. Every 20 s a tenth of
-/// them ends and others begin.
+/// Rates are as unequal as connections are (Pareto, 1.2), at most half a worker, together so many
+/// workers. Every 20 s a tenth of them ends and others begin.
 fn connections(
     random: &mut Rng,
     busy: usize,

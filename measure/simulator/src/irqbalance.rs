@@ -1,5 +1,6 @@
-//! As irqbalance does, in short: every 10 s, per node, queues go from cores whose load is above the mean and one standard
-//! deviation to the least loaded core, each as long as that leaves its own core the more loaded one.
+//! As irqbalance does, in short: every 10 s, per node, queues go from cores whose load is above the
+//! mean and one standard deviation to the least loaded core, each as long as that leaves its own
+//! core the more loaded one.
 
 use crate::algorithm::{Mover, Seen, Shift, queues};
 use crate::load::Unit;

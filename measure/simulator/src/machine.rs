@@ -73,8 +73,8 @@ impl Machine {
     }
 }
 
-/// Shares a worker among accounts as deficit round robin does: each guest queue has one, all entries of uplinks together one,
-/// in which each gets in proportion to what arrives.
+/// Shares a worker among accounts as deficit round robin does: each guest queue has one, all
+/// entries of uplinks together one, in which each gets in proportion to what arrives.
 fn squeeze(units: &[Unit], places: &[usize], busy: &mut [f64]) {
     let is_entry = |place: &usize| matches!(units[*place].id.part, Part::Entry(_));
     let (entries, queues): (Vec<usize>, Vec<usize>) =

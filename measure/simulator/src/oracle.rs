@@ -3,7 +3,8 @@
 use crate::load::Unit;
 use crate::machine::Machine;
 
-/// The best placement it finds: the largest unit first, to the least loaded worker; once with regard to the node, once by load alone.
+/// The best placement it finds: the largest unit first, to the least loaded worker; once with
+/// regard to the node, once by load alone.
 pub(crate) fn place(machine: &Machine, units: &[Unit], wanted: &[f64]) -> Vec<usize> {
     let [near, level] = [true, false].map(|near| {
         let placed = pack(machine, units, wanted, near);

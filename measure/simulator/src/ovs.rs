@@ -1,7 +1,8 @@
-//! Open vSwitch's PMD auto load balance, as its documentation has it (topics/dpdk/pmd.rst): checked every 10 s; where a PMD
-//! was above 95 % for a minute, and the last rebalance is a minute ago, a dry run assigns all queues anew by the loads of the
-//! last minute, and is carried out if the variance of load of a NUMA node improves by 25 % or more.
-//! The assignment is `group`: the largest queue first, to the least loaded PMD of its node.
+//! Open vSwitch's PMD auto load balance, as its documentation has it (topics/dpdk/pmd.rst): checked
+//! every 10 s; where a PMD was above 95 % for a minute, and the last rebalance is a minute ago, a
+//! dry run assigns all queues anew by the loads of the last minute, and is carried out if the
+//! variance of load of a NUMA node improves by 25 % or more. The assignment is `group`: the largest
+//! queue first, to the least loaded PMD of its node.
 
 use crate::algorithm::{Mover, Seen, Shift, queues};
 use crate::load::Unit;

@@ -1,7 +1,9 @@
-//! A recording of a running switch as it stands in a file: what `millrace vmmq record` writes and the simulator reads.
+//! A recording of a running switch as it stands in a file: what `millrace vmmq record` writes and
+//! the simulator reads.
 //!
-//! Interval by interval: the share of a worker that each item took, the worker that it was on, its frames and bytes, and how
-//! busy the workers were. A load written by hand needs `interval_ms` and `busy` of each item, no more.
+//! Interval by interval: the share of a worker that each item took, the worker that it was on, its
+//! frames and bytes, and how busy the workers were. A load written by hand needs `interval_ms` and
+//! `busy` of each item, no more.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

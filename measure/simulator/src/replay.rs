@@ -1,10 +1,12 @@
 //! A recorded run of the real switch, predicted from another one.
 //!
-//! One recording, the *load*, says what each item took while it lay where it lay. The simulator places these items as our
-//! balancer decides, on as many workers as the *real* recording has, from the placement that it begins with, and adds up
-//! how busy each worker would be. Held against it is what the real run's workers counted. That the balancer decides alike on
-//! virtual time is what this tests; nothing of the real run but its workers, its first placement and what may move goes into it.
-//! A second prediction puts the items where the real run had them, and tests that costs add up and go along with their items.
+//! One recording, the *load*, says what each item took while it lay where it lay. The simulator
+//! places these items as our balancer decides, on as many workers as the *real* recording has, from
+//! the placement that it begins with, and adds up how busy each worker would be. Held against it is
+//! what the real run's workers counted. That the balancer decides alike on virtual time is what
+//! this tests; nothing of the real run but its workers, its first placement and what may move goes
+//! into it. A second prediction puts the items where the real run had them, and tests that costs
+//! add up and go along with their items.
 
 use crate::algorithm::{Millrace, Mover, Seen};
 use crate::load::{Unit, units};
@@ -35,8 +37,8 @@ pub struct Replay {
     pub is_within: bool,
     /// Workers by number, while the items are where the real run had them.
     pub as_placed: Vec<Compared>,
-    /// Workers while our balancer places the items, the busiest of each tenth of a second first: which of several alike
-    /// workers it takes does not matter.
+    /// Workers while our balancer places the items, the busiest of each tenth of a second first:
+    /// which of several alike workers it takes does not matter.
     pub decided: Vec<Compared>,
     /// All workers together, while our balancer places the items.
     pub total: Compared,
@@ -44,7 +46,8 @@ pub struct Replay {
     pub real_moves: usize,
     /// Moves that the simulator made.
     pub predicted_moves: usize,
-    /// Share of the load's time in which one of its workers was saturated, so that its items may have wanted more, in percent.
+    /// Share of the load's time in which one of its workers was saturated, so that its items may
+    /// have wanted more, in percent.
     pub saturated_percent: f64,
     /// The items that were busy in either.
     pub items: Vec<ReplayedItem>,
@@ -322,7 +325,8 @@ const STEPS_OF_RANK: u64 = 10;
 /// Steps of work that wait in the ring of a queue: what comes beyond is lost.
 const LATEST: f64 = 10.0;
 
-/// What was measured has been served: what does not fit into a step, because turns are counted when they end, waits.
+/// What was measured has been served: what does not fit into a step, because turns are counted when
+/// they end, waits.
 fn serve(
     machine: &Machine,
     units: &[Unit],

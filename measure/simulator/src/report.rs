@@ -63,10 +63,11 @@ pub struct Figures {
     pub throughput_of_oracle: f64,
     /// Moves of entries and queues a minute; `null`: the load takes no time.
     pub moves_per_minute: Option<f64>,
-    /// The longest time from a rise of the load until 95 % of what the oracle serves is served, and stays so; `null`: not
-    /// within 10 s of some rise, or the load has none.
+    /// The longest time from a rise of the load until 95 % of what the oracle serves is served, and
+    /// stays so; `null`: not within 10 s of some rise, or the load has none.
     pub converge_ms: Option<u64>,
-    /// Workers that something was placed on while the load was at rest, on average; `null`: it never was.
+    /// Workers that something was placed on while the load was at rest, on average; `null`: it
+    /// never was.
     pub idle_cores: Option<f64>,
 }
 

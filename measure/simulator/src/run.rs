@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Virtual time between two looks.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
-/// How long a move holds the traffic of an entry: the fence that keeps its order (docs/vmmq.md). Counted as lost.
+/// How long a move holds the traffic of an entry: the fence that keeps its order (docs/vmmq.md).
+/// Counted as lost.
 const ENTRY_HELD: Duration = Duration::from_millis(4);
 
 /// How long a move holds a guest's queue.

@@ -1,4 +1,5 @@
-//! The aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all of them.
+//! The aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all
+//! of them.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, simulate};

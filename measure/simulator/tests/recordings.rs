@@ -1,4 +1,5 @@
-//! Recordings are files, so anything may stand in one: what is read can be simulated and replayed, what cannot is refused.
+//! Recordings are files, so anything may stand in one: what is read can be simulated and replayed,
+//! what cannot is refused.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use proptest::prelude::*;

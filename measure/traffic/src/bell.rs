@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rung by some threads, heard by others: its descriptor is readable from a ring until it is cleared.
+/// Rung by some threads, heard by others: its descriptor is readable from a ring until it is
+/// cleared.
 #[derive(Debug)]
 pub(crate) struct Bell {
     rung: AtomicBool,
@@ -29,7 +30,8 @@ impl Bell {
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Whether it was ever rung. Pairs with the store in [`Bell::ring`]: what was written before is seen after.
+    /// Whether it was ever rung. Pairs with the store in [`Bell::ring`]: what was written before is
+    /// seen after.
     pub(crate) fn has_rung(&self) -> bool {
         self.rung.load(Ordering::Acquire)
     }
@@ -53,8 +55,8 @@ impl AsFd for Bell {
     }
 }
 
-/// Waits until one of the descriptors is readable, or for so long. A signal ends the wait early, which every caller's loop
-/// takes.
+/// Waits until one of the descriptors is readable, or for so long. A signal ends the wait early,
+/// which every caller's loop takes.
 pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) {
     let mut fds: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

@@ -24,15 +24,17 @@ pub(crate) enum Cut {
     Silence,
 }
 
-/// A run that ends so little before its time has ended in time: the two ends' clocks start a moment apart.
+/// A run that ends so little before its time has ended in time: the two ends' clocks start a moment
+/// apart.
 const SLACK: Duration = Duration::from_millis(500);
 /// How often the stop flag is looked at.
 const GLANCE: Duration = Duration::from_millis(100);
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(500);
 
-/// A sender of which no connection takes anything for so long has lost its receiver. A single connection proves nothing:
-/// among thousands that lose frames, some wait longer than this for their turn.
+/// A sender of which no connection takes anything for so long has lost its receiver. A single
+/// connection proves nothing: among thousands that lose frames, some wait longer than this for
+/// their turn.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// How long nothing has moved.
@@ -47,8 +49,8 @@ impl Silence {
         Silence { bytes, seen: now, lasted: Duration::ZERO }
     }
 
-    /// Whether it is enough. One look adds two glances at most, so that a process that was itself stopped for a while does
-    /// not take that for the receiver's silence.
+    /// Whether it is enough. One look adds two glances at most, so that a process that was itself
+    /// stopped for a while does not take that for the receiver's silence.
     fn is_enough(&mut self, bytes: u64, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.seen).min(2 * GLANCE);
         self.lasted = if bytes == self.bytes { self.lasted + since } else { Duration::ZERO };
@@ -67,7 +69,8 @@ pub(crate) struct Conductor<'c> {
 }
 
 impl Conductor<'_> {
-    /// Measures. `total_s` is what both ends agreed on, 0 for an open end. Without warm-up the first counters are read before that, so that no byte is missed.
+    /// Measures. `total_s` is what both ends agreed on, 0 for an open end. Without warm-up the
+    /// first counters are read before that, so that no byte is missed.
     pub(crate) fn measure(&mut self, probes: &Probes<'_>, total_s: u32) -> (Interval, Ending) {
         let warm_up = Duration::from_secs(self.plan.warm_up_s.into());
         let at_once = warm_up.is_zero().then(|| probes.begin(self.stage));
@@ -105,7 +108,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// The measured interval's length, where it has one: a receiver goes by an open end that the sender asked for.
+    /// The measured interval's length, where it has one: a receiver goes by an open end that the
+    /// sender asked for.
     fn planned(&self, total_s: u32) -> Option<Duration> {
         match (self.plan.length, self.plan.role) {
             (Length::Seconds(_), Role::Receiver) if total_s == 0 => None,
@@ -144,8 +148,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Whether this end's bytes grow as long as the other end lives. Not a receiver's, which waits for others' bytes, and
-    /// not where a limit may ask for less than a buffer in so long a time.
+    /// Whether this end's bytes grow as long as the other end lives. Not a receiver's, which waits
+    /// for others' bytes, and not where a limit may ask for less than a buffer in so long a time.
     fn should_move(&self) -> bool {
         self.plan.role == Role::Sender
             && self.plan.bandwidth_bits_per_s.is_none()

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// Between two attempts, as NTttcp has it.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So often a receiver that refuses synchronisation is asked whether it is Windows'. Our own opens all its ports at once.
+/// So often a receiver that refuses synchronisation is asked whether it is Windows'. Our own opens
+/// all its ports at once.
 const ASK_EVERY: u32 = 5;
 /// How long one attempt may stay unanswered.
 const ATTEMPT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
@@ -23,7 +24,8 @@ const ATTEMPT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 /// What answered where a receiver should be.
 pub(crate) struct Reached {
     pub(crate) socket: OwnedFd,
-    /// Windows NTttcp, and `socket` is a part of its test: the first data connection, with UDP the first token's.
+    /// Windows NTttcp, and `socket` is a part of its test: the first data connection, with UDP the
+    /// first token's.
     pub(crate) windows: Option<SocketAddr>,
 }
 
@@ -53,7 +55,8 @@ pub(crate) fn token(plan: &Plan, peer: SocketAddr) -> Result<OwnedFd, TrafficErr
     attempt(plan, peer, make, |_, _| Ok(None)).map(|reached| reached.socket)
 }
 
-/// The synchronisation connection to the port below the first data port, or what a Windows receiver takes in its place.
+/// The synchronisation connection to the port below the first data port, or what a Windows receiver
+/// takes in its place.
 pub(crate) fn sync(plan: &Plan, peer: SocketAddr) -> Result<Reached, TrafficError> {
     let make = || sync_socket_of(plan, peer);
     attempt(plan, peer, make, |number, error| {
@@ -63,8 +66,8 @@ pub(crate) fn sync(plan: &Plan, peer: SocketAddr) -> Result<Reached, TrafficErro
     })
 }
 
-/// A receiver that takes data, or with UDP a token, and no synchronisation. A Windows receiver takes one connection at each
-/// port, so what is opened here is kept for the test.
+/// A receiver that takes data, or with UDP a token, and no synchronisation. A Windows receiver
+/// takes one connection at each port, so what is opened here is kept for the test.
 fn windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Reached>, TrafficError> {
     let data = SocketAddr::new(sync.ip(), plan.base_port);
     let (socket, address) = match plan.transport {
@@ -81,7 +84,8 @@ fn windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Reached>, TrafficErro
         }
     };
     let Ok(socket) = socket else { return Ok(None) };
-    // In this order, and a moment later: a receiver of the other kind that has just started opens its data ports first.
+    // In this order, and a moment later: a receiver of the other kind that has just started opens
+    // its data ports first.
     sleep(PAUSE);
     let synchronises = once(&sync_socket_of(plan, sync)?, sync).is_ok();
     Ok((!synchronises).then_some(Reached { socket, windows: Some(address) }))

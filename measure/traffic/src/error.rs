@@ -1,4 +1,5 @@
-//! Why a run could not be carried out. A run that began and was cut short is no error: it has a report that says so.
+//! Why a run could not be carried out. A run that began and was cut short is no error: it has a
+//! report that says so.
 
 use rustix::io::Errno;
 use std::net::SocketAddr;

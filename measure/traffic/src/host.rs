@@ -23,7 +23,8 @@ pub(crate) fn allow_files(sockets: u64) -> Result<(), TrafficError> {
         .map_err(TrafficError::system("raise the limit of open files"))
 }
 
-/// Raises the soft limit of open files as far as it goes: a receiver does not know how many will come.
+/// Raises the soft limit of open files as far as it goes: a receiver does not know how many will
+/// come.
 pub(crate) fn allow_all_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

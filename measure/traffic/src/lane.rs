@@ -16,7 +16,8 @@ use std::thread::{JoinHandle, spawn};
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) lanes: Vec<Lane>,
-    /// Most that all senders together send, in bits a second; 0 is no limit. It may change while they send.
+    /// Most that all senders together send, in bits a second; 0 is no limit. It may change while
+    /// they send.
     pub(crate) bandwidth: AtomicU64,
     /// Senders start when it is raised.
     pub(crate) begin: Bell,
@@ -34,7 +35,8 @@ pub(crate) struct Stage {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) counters: CachePadded<Counters>,
-    /// Every connection of the lane; they stay here after their end, so that TCP's books of them can still be read.
+    /// Every connection of the lane; they stay here after their end, so that TCP's books of them
+    /// can still be read.
     pub(crate) sockets: Mutex<Vec<Arc<OwnedFd>>>,
     /// Connections there ever were; for UDP receivers 1 from the first datagram on.
     pub(crate) opened: AtomicUsize,
@@ -55,7 +57,8 @@ pub(crate) struct Lane {
 /// A lane's thread.
 pub(crate) type Thread = JoinHandle<Result<(), TrafficError>>;
 
-/// Starts a lane of the stage for each of the parts: a target to send to, or a port to receive from.
+/// Starts a lane of the stage for each of the parts: a target to send to, or a port to receive
+/// from.
 pub(crate) fn start<P: Send + 'static>(
     plan: &Arc<Plan>,
     stage: &Arc<Stage>,
@@ -146,7 +149,8 @@ impl Stage {
         }
     }
 
-    /// Bytes that connections which were shut down have not delivered, and how many connections these are.
+    /// Bytes that connections which were shut down have not delivered, and how many connections
+    /// these are.
     pub(crate) fn undelivered(&self) -> (u64, usize) {
         let mut sum = (0, 0);
         for lane in &self.lanes {

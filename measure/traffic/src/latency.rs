@@ -1,5 +1,5 @@
-//! Times: the latency test's sender (one byte there and back, one connection after the other, each round trip timed), and
-//! the stopwatch of `-lm`, which times each request of the bulk data.
+//! Times: the latency test's sender (one byte there and back, one connection after the other, each
+//! round trip timed), and the stopwatch of `-lm`, which times each request of the bulk data.
 
 use crate::TrafficError;
 use crate::lane::{Lane, Stage, lock};
@@ -12,12 +12,14 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a wait looks at the stop signal; a datagram that has not come back by then is sent again.
+/// How often a wait looks at the stop signal; a datagram that has not come back by then is sent
+/// again.
 const GLANCE: Duration = Duration::from_millis(200);
 /// The longest round trip that is told apart: one minute, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Round trips until the stop, or as many as `-n` says. One clock reading each: the end of one is the start of the next.
+/// Round trips until the stop, or as many as `-n` says. One clock reading each: the end of one is
+/// the start of the next.
 pub(crate) fn ping(
     plan: &Plan,
     stage: &Stage,
@@ -73,8 +75,9 @@ impl Stopwatch {
         plan.request_times.then(Stopwatch::new).transpose()
     }
 
-    /// A request is done that was made at `since`; the connection's next one is made at once. Counts in the measured
-    /// interval only, and not a connection's first request, which waited for the begin.
+    /// A request is done that was made at `since`; the connection's next one is made at once.
+    /// Counts in the measured interval only, and not a connection's first request, which waited for
+    /// the begin.
     pub(crate) fn lap(&mut self, stage: &Stage, since: &mut Option<Instant>) {
         let now = Instant::now();
         let Some(then) = since.replace(now) else { return };

@@ -1,8 +1,10 @@
-//! A load without an end: the lanes of a run, for whoever cuts intervals out of connections that keep running.
+//! A load without an end: the lanes of a run, for whoever cuts intervals out of connections that
+//! keep running.
 //!
-//! An NTttcp run begins, measures and ends by its own clock, and [`run`](crate::run) does that. An experiment that
-//! switches something under running connections has a clock of its own: it starts a [`Load`] at each end, reads what has
-//! passed so far as often as it likes, and drops it. There is no synchronisation and no report.
+//! An NTttcp run begins, measures and ends by its own clock, and [`run`](crate::run) does that. An
+//! experiment that switches something under running connections has a clock of its own: it starts a
+//! [`Load`] at each end, reads what has passed so far as often as it likes, and drops it. There is
+//! no synchronisation and no report.
 
 use crate::lane::{Lane, Stage, Thread, join, lock, start};
 use crate::latency::times;
@@ -24,8 +26,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts a plan's end. A receiver listens when this returns; a sender has all its connections and sends. Of the plan,
-    /// times and synchronisation do not matter.
+    /// Starts a plan's end. A receiver listens when this returns; a sender has all its connections
+    /// and sends. Of the plan, times and synchronisation do not matter.
     ///
     /// # Errors
     /// A port is taken, a receiver cannot be reached, or the kernel refuses the sockets.
@@ -37,7 +39,8 @@ impl Load {
         }
     }
 
-    /// From now on a sender sends at most so many bits a second on all its connections together. `None`: as fast as it can.
+    /// From now on a sender sends at most so many bits a second on all its connections together.
+    /// `None`: as fast as it can.
     pub fn limit(&self, bits_per_s: Option<u64>) {
         self.stage.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
     }
@@ -52,14 +55,15 @@ impl Load {
         self.stage.opened().saturating_sub(self.stage.closed())
     }
 
-    /// Nothing more is sent or received by this end. A sender's connections stay until they have delivered what they were
-    /// given, or until this load is dropped.
+    /// Nothing more is sent or received by this end. A sender's connections stay until they have
+    /// delivered what they were given, or until this load is dropped.
     pub fn stop(&mut self) {
         // How a lane ended does not change what it has counted.
         let _ = self.join();
     }
 
-    /// Lets a sender whose plan says [`Plan::latency`] make round trips for a time, and ends it. Their times in nanoseconds.
+    /// Lets a sender whose plan says [`Plan::latency`] make round trips for a time, and ends it.
+    /// Their times in nanoseconds.
     ///
     /// # Errors
     /// All its connections broke before.
@@ -82,12 +86,14 @@ impl Load {
         times(&self.stage)
     }
 
-    /// Bytes that a sender's connections were given and have not delivered, by TCP's own books. After [`Load::stop`].
+    /// Bytes that a sender's connections were given and have not delivered, by TCP's own books.
+    /// After [`Load::stop`].
     pub fn undelivered(&self) -> u64 {
         self.stage.undelivered().0
     }
 
-    /// Ends it and throws away what is not delivered, so that nothing of it disturbs what comes next.
+    /// Ends it and throws away what is not delivered, so that nothing of it disturbs what comes
+    /// next.
     pub fn abort(mut self) {
         self.stop();
         for lane in &self.stage.lanes {

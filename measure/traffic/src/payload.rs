@@ -1,9 +1,10 @@
 //! What is sent, and how a receiver knows that every byte arrived as it left.
 //!
-//! Without `--verify` a buffer is full of one letter and nothing is checked. With it, each connection (or datagram) begins
-//! with a number of 8 bytes, and then comes a pattern: a fixed block of pseudo-random bytes repeated for ever, entered at a
-//! place that the number gives. The block's length is a prime, so no buffer or segment size divides it: a byte that is
-//! lost, doubled, swapped with another connection's or changed does not fit.
+//! Without `--verify` a buffer is full of one letter and nothing is checked. With it, each
+//! connection (or datagram) begins with a number of 8 bytes, and then comes a pattern: a fixed
+//! block of pseudo-random bytes repeated for ever, entered at a place that the number gives. The
+//! block's length is a prime, so no buffer or segment size divides it: a byte that is lost,
+//! doubled, swapped with another connection's or changed does not fit.
 
 /// Bytes of the block.
 const PERIOD: usize = 65_521;

@@ -61,7 +61,8 @@ impl Family {
 pub enum Length {
     /// After so many seconds (`-t`).
     Seconds(u32),
-    /// When each sending thread has sent so many buffers (Windows `-n`); a receiver measures until its peers are done.
+    /// When each sending thread has sent so many buffers (Windows `-n`); a receiver measures until
+    /// its peers are done.
     Buffers(u64),
     /// When someone stops it (`-t 0`).
     #[default]
@@ -70,9 +71,9 @@ pub enum Length {
 
 /// NTttcp's `-m threads,processor,host`.
 ///
-/// Ports are numbered per host, in the order of the mappings: two mappings of one host go on counting (this is how
-/// threads are pinned to several processors), while another host begins at the base port again, because it is another
-/// receiver.
+/// Ports are numbered per host, in the order of the mappings: two mappings of one host go on
+/// counting (this is how threads are pinned to several processors), while another host begins at
+/// the base port again, because it is another receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Receiver ports, one receiver thread each. 1 to 1024.
@@ -83,7 +84,8 @@ pub struct Mapping {
     pub host: IpAddr,
 }
 
-/// What a run shall do. The default asks for no connection, which [`Plan::check`] refuses; see [`Plan::new`].
+/// What a run shall do. The default asks for no connection, which [`Plan::check`] refuses; see
+/// [`Plan::new`].
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Which end this is.
@@ -158,7 +160,8 @@ pub struct Plan {
 pub(crate) const CONNECTIONS_MAX: u64 = 65_536;
 
 impl Plan {
-    /// One connection over TCP for `seconds`, all options at their defaults: where to start from in code.
+    /// One connection over TCP for `seconds`, all options at their defaults: where to start from in
+    /// code.
     pub fn new(role: Role, host: IpAddr, base_port: u16, seconds: u32) -> Plan {
         Plan {
             role,
@@ -219,7 +222,8 @@ impl Plan {
         ports
     }
 
-    /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer ends the run.
+    /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer
+    /// ends the run.
     pub fn total_s(&self) -> u32 {
         match self.length {
             Length::Seconds(seconds) => self.warm_up_s + seconds + self.cool_down_s,

@@ -123,7 +123,8 @@ fn wait_a_moment(plan: &Plan, stage: &Stage, start: Instant) -> Result<(), Traff
 /// Reads on until every sender has ended, so that the whole run's bytes can be compared.
 fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
     let deadline = Instant::now() + DRAIN;
-    // A token is sent by each port's sender, after its connection was made: ours may still have to accept that one.
+    // A token is sent by each port's sender, after its connection was made: ours may still have to
+    // accept that one.
     let is_told = conductor.desk.as_ref().is_some_and(|desk| desk.tells_end());
     let by_tokens = plan.tokens && !is_told;
     let least = if by_tokens { plan.data_ports().len() } else { 1 };
@@ -158,7 +159,8 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
     }
 }
 
-/// Answers figures until the senders of the test have gone. A plain NTttcp only closes its connection.
+/// Answers figures until the senders of the test have gone. A plain NTttcp only closes its
+/// connection.
 fn exchange(desk: &mut Desk, report: &mut Report) {
     desk.finish();
     report.peer_kind = PeerKind::Ntttcp;

@@ -11,9 +11,11 @@ pub enum Progress {
     Listening(SocketAddr),
     /// So many connections are open (sender) or the first one is (receiver).
     Connected(usize),
-    /// Data came to the receiver before any synchronisation: a sender that has none, or Windows NTttcp, whose comes next.
+    /// Data came to the receiver before any synchronisation: a sender that has none, or Windows
+    /// NTttcp, whose comes next.
     Unsynchronised,
-    /// The receiver takes data and not ntttcp-for-linux's synchronisation: Windows NTttcp's is tried.
+    /// The receiver takes data and not ntttcp-for-linux's synchronisation: Windows NTttcp's is
+    /// tried.
     Tokens(IpAddr),
     /// The receiver waits for more senders.
     AwaitingOthers,
@@ -32,8 +34,8 @@ pub enum Progress {
 
 /// Carries out a plan on the calling thread and one thread more for each of the plan's threads.
 ///
-/// A run that was cut short (`plan.stop`, a peer that went away) returns a report of what was measured until then; see
-/// [`Report::ending`].
+/// A run that was cut short (`plan.stop`, a peer that went away) returns a report of what was
+/// measured until then; see [`Report::ending`].
 ///
 /// # Errors
 /// [`TrafficError`]: nothing was measured.

@@ -1,11 +1,13 @@
-//! JSON schemas (draft 2020-12), made from the types that are printed, so that they cannot drift from these.
+//! JSON schemas (draft 2020-12), made from the types that are printed, so that they cannot drift
+//! from these.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-/// The schema of a document as it is printed, of this name and version. An object has the keys it names and no others.
+/// The schema of a document as it is printed, of this name and version. An object has the keys it
+/// names and no others.
 pub fn of<T: JsonSchema>(name: &str, version: u32) -> Value {
     let mut schema =
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();

@@ -1,4 +1,5 @@
-//! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or has written its share.
+//! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or
+//! has written its share.
 
 use crate::bell::{wait, watch};
 use crate::lane::{Lane, Stage};
@@ -185,7 +186,8 @@ impl Writer<'_> {
                     }
                     self.left = self.left.map(|left| left.saturating_sub(sent as u64));
                 }
-                // What an earlier datagram met at the peer, or a full device queue: the next one may fare better.
+                // What an earlier datagram met at the peer, or a full device queue: the next one
+                // may fare better.
                 Err(_) if self.plan.transport == Transport::Udp => lane.counters.add_error(),
                 Err(error) => return Err(error),
             }
@@ -233,8 +235,8 @@ const NAP: Duration = Duration::from_millis(50);
 /// Seconds that a lane may be ahead: a shorter sleep costs more than it holds back.
 const AHEAD: f64 = 0.000_2;
 
-/// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it sends at once. It sleeps
-/// where it is ahead, and burns nothing.
+/// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it
+/// sends at once. It sleeps where it is ahead, and burns nothing.
 struct Pace {
     bandwidth: u64,
     since: Instant,
@@ -242,8 +244,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Sleeps while a lane that has sent so many bytes is ahead; whether it has. `look` says the lane's bandwidth and the time;
-    /// `None`: the lane is to stop.
+    /// Sleeps while a lane that has sent so many bytes is ahead; whether it has. `look` says the
+    /// lane's bandwidth and the time; `None`: the lane is to stop.
     fn hold(
         &mut self,
         bytes: u64,
@@ -262,7 +264,8 @@ impl Pace {
         slept
     }
 
-    /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no limit.
+    /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no
+    /// limit.
     fn ahead(&mut self, bandwidth: u64, bytes: u64, now: Instant) -> f64 {
         if bandwidth != self.bandwidth {
             *self = Pace { bandwidth, since: now, bytes };
@@ -297,7 +300,8 @@ mod tests {
             Paced { begin: pace.since, pace, now, naps, longest }
         }
 
-        /// Holds a lane that has sent so many bytes, with the bandwidth of each moment. Whether it slept.
+        /// Holds a lane that has sent so many bytes, with the bandwidth of each moment. Whether it
+        /// slept.
         fn hold(&mut self, bytes: u64, told: impl Fn(Duration) -> Option<u64>) -> bool {
             let Paced { pace, begin, now, naps, longest } = self;
             let look = || Some((told(now.get())?, *begin + now.get()));

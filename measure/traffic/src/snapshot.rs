@@ -1,7 +1,8 @@
 //! All counters at the two ends of the measured interval.
 //!
-//! Slow readings (TCP's books of every connection, /proc) are taken before the interval begins and after it ends; the
-//! payload counters and the clock are read last at the begin and first at the end, so that reading costs no throughput.
+//! Slow readings (TCP's books of every connection, /proc) are taken before the interval begins and
+//! after it ends; the payload counters and the clock are read last at the begin and first at the
+//! end, so that reading costs no throughput.
 
 use crate::host;
 use crate::lane::{Lane, Stage, lock};

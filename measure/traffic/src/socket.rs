@@ -22,15 +22,16 @@ struct KeepAlive {
     questions: u32,
 }
 
-/// Payload connections may starve for long where frames get lost: only a host that is gone answers none of so many.
+/// Payload connections may starve for long where frames get lost: only a host that is gone answers
+/// none of so many.
 const PAYLOAD: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), questions: 8 };
 /// Whoever waits for the other end's word learns within a minute that nobody will speak.
 const SYNC: KeepAlive =
     KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), questions: 8 };
 
-/// A socket of the plan's transport for `peer_or_own`'s family, not blocking, with the options that come before a
-/// connection.
+/// A socket of the plan's transport for `peer_or_own`'s family, not blocking, with the options that
+/// come before a connection.
 pub(crate) fn data_socket(plan: &Plan, address: IpAddr) -> Result<OwnedFd, TrafficError> {
     let kind = match plan.transport {
         Transport::Tcp => SocketType::STREAM,
@@ -76,8 +77,9 @@ fn stream_options(plan: &Plan, socket: &OwnedFd) -> Result<(), TrafficError> {
             "net.ipv4.tcp_available_congestion_control lists what this kernel has; load the module tcp_NAME for another",
         ))?;
     }
-    // No TCP_USER_TIMEOUT: of thousands of connections that share a way too narrow for them, most make no progress for long
-    // and live all the same. Whether the receiver is gone is seen from all of them together, by the conductor.
+    // No TCP_USER_TIMEOUT: of thousands of connections that share a way too narrow for them, most
+    // make no progress for long and live all the same. Whether the receiver is gone is seen from
+    // all of them together, by the conductor.
     keep_alive(socket, &PAYLOAD)
 }
 
@@ -152,7 +154,8 @@ fn setting(
     move |source| TrafficError::Setting { what, value, source, remedy }
 }
 
-/// Sentences about socket buffers that are smaller than asked for; the kernel caps them without an error.
+/// Sentences about socket buffers that are smaller than asked for; the kernel caps them without an
+/// error.
 pub(crate) fn buffer_notes(plan: &Plan, socket: impl AsFd) -> Vec<String> {
     let asked = [
         (

@@ -1,4 +1,5 @@
-//! Whole runs over the loopback interface. What is asserted is which bytes arrived and what the report says, never speed.
+//! Whole runs over the loopback interface. What is asserted is which bytes arrived and what the
+//! report says, never speed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +16,8 @@ use traffic::{Length, Plan, Progress, Report, Role, TrafficError, Transport, run
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// A port that is free with its neighbours below and above. Each call takes its own stretch, below the ports that the
-/// kernel gives to connections, so that tests can run side by side.
+/// A port that is free with its neighbours below and above. Each call takes its own stretch, below
+/// the ports that the kernel gives to connections, so that tests can run side by side.
 fn base_port(host: IpAddr, count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     for _ in 0..500 {
@@ -149,7 +150,8 @@ fn each_request_of_the_bulk_data_is_timed_at_both_ends() {
         });
         for report in [&sender, &receiver] {
             let times = report.request_times.unwrap();
-            // One for each buffer, but for a connection's first; a read may bring less than a buffer.
+            // One for each buffer, but for a connection's first; a read may bring less than a
+            // buffer.
             assert!(times.count > 0 && times.count <= report.own.calls, "{times:?}");
             assert!(times.min_ns <= times.p50_ns && times.p50_ns <= times.max_ns, "{times:?}");
             assert!(report.round_trips.is_none());
@@ -159,7 +161,8 @@ fn each_request_of_the_bulk_data_is_timed_at_both_ends() {
     assert!(both(V4, 1, buffers(9)).0.request_times.is_none());
 }
 
-/// Passes on what comes to a port, with every tenth thousand bytes left out where it is told to lose.
+/// Passes on what comes to a port, with every tenth thousand bytes left out where it is told to
+/// lose.
 fn relay(from: u16, to: u16, loses: bool) {
     use std::io::{Read, Write};
     let listener = TcpListener::bind((V4, from)).unwrap();

@@ -1,5 +1,6 @@
-//! Both roles against a stand-in that replays Windows NTttcp's exchange, step by step as its public source (microsoft/ntttcp
-//! 5.40: `SetupNet`, `SendReceiveToken`, `StartSenderReceiver`) has it. No Windows has been at the other end.
+//! Both roles against a stand-in that replays Windows NTttcp's exchange, step by step as its public
+//! source (microsoft/ntttcp 5.40: `SetupNet`, `SendReceiveToken`, `StartSenderReceiver`) has it. No
+//! Windows has been at the other end.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -61,8 +62,8 @@ fn token(mut stream: TcpStream) {
     assert_eq!(&byte, b"X");
 }
 
-/// A thread for each port: one connection is accepted, and no other; when all threads have theirs, each listens for its
-/// token; when all have that, they read to the end. The bytes of all.
+/// A thread for each port: one connection is accepted, and no other; when all threads have theirs,
+/// each listens for its token; when all have that, they read to the end. The bytes of all.
 fn windows_receiver(base: u16) -> u64 {
     let (ready, synched) = (Barrier::new(PORTS.into()), Barrier::new(PORTS.into()));
     scope(|scope| {
@@ -82,7 +83,8 @@ fn windows_receiver(base: u16) -> u64 {
     })
 }
 
-/// A thread for each port: a connection, a token when all are connected, data when all have their tokens.
+/// A thread for each port: a connection, a token when all are connected, data when all have their
+/// tokens.
 fn windows_sender(base: u16) {
     let (ready, synched) = (Barrier::new(PORTS.into()), Barrier::new(PORTS.into()));
     scope(|scope| {

@@ -21,8 +21,9 @@ pub(crate) struct Hosts {
     // The agent of a fleet gives it by the environment, which other users cannot read.
     #[arg(long, value_name = "TOKEN@ADDRESS:PORT", env = "MILLRACE_LAB_SENDER", hide_env = true)]
     sender: Option<Whereabouts>,
-    /// The receiving agent, for example in a guest [default: this host]. Without --sender, for rsc: a TAP (`tap`), a TAP
-    /// whose kernel coalesces by GRO (`tap-gro`), one after the other (`both`, the default), or a virtual machine (`qemu`).
+    /// The receiving agent, for example in a guest [default: this host]. Without --sender, for rsc:
+    /// a TAP (`tap`), a TAP whose kernel coalesces by GRO (`tap-gro`), one after the other (`both`,
+    /// the default), or a virtual machine (`qemu`).
     #[arg(long, value_name = "TOKEN@ADDRESS:PORT | tap | tap-gro | both | qemu")]
     receiver: Option<Receiving>,
     /// Receive in this network namespace of this host: a name of `ip netns`, or a path.
@@ -79,7 +80,8 @@ impl Hosts {
         Ok(Some(Between { sender, receiver, to, link, port, socket: global.socket() }))
     }
 
-    /// The sender where the hosts exist; `None` if they are to be created. The receiver has to be of the same kind.
+    /// The sender where the hosts exist; `None` if they are to be created. The receiver has to be
+    /// of the same kind.
     fn existing(&self) -> Result<Option<Whereabouts>, Failure> {
         let problem = match (&self.sender, &self.receiver) {
             (None, Some(Receiving::Agent(_))) => Problem::new("--receiver TOKEN@ADDRESS:PORT")

@@ -1,4 +1,5 @@
-//! `millrace cni`: the Container Network Interface plugin. Results and errors have the specification's form.
+//! `millrace cni`: the Container Network Interface plugin. Results and errors have the
+//! specification's form.
 
 use crate::cli::Global;
 use crate::output::{self, Outcome};

@@ -1,4 +1,5 @@
-//! `millrace completions`: shell completions. The shell calls `millrace`, so it completes port names too.
+//! `millrace completions`: shell completions. The shell calls `millrace`, so it completes port
+//! names too.
 
 use crate::output::{self, Failure, Outcome};
 use clap::Args;

@@ -189,7 +189,8 @@ struct Move {
     /// The host to which it moves.
     #[arg(value_name = "HOST", value_parser = name)]
     host: Name,
-    /// Migrate the guest with this program, called with the port, the host that has it and HOST, while HOST has the port prepared.
+    /// Migrate the guest with this program, called with the port, the host that has it and HOST,
+    /// while HOST has the port prepared.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "take_over")]
     migrate_with: Option<PathBuf>,
     /// Take the claim from a host that is off and so cannot give it up.

@@ -38,14 +38,16 @@ pub(crate) struct Agent {
         default_value = "/var/lib/millrace-fleet"
     )]
     state_dir: PathBuf,
-    /// Serve the agent's metrics and health at this address, to anyone who reaches it: /metrics, /healthz and /readyz.
+    /// Serve the agent's metrics and health at this address, to anyone who reaches it: /metrics,
+    /// /healthz and /readyz.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
-    /// Address of this host on the paths that `millrace fleet mtu` is to prove; a responder listens there [default port: 5910].
+    /// Address of this host on the paths that `millrace fleet mtu` is to prove; a responder listens
+    /// there [default port: 5910].
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = responder)]
     mtu_address: Option<SocketAddr>,
-    /// This host's own address behind its switch; it then takes part in `millrace fleet validate`, and sends from there
-    /// [default port: 5900].
+    /// This host's own address behind its switch; it then takes part in `millrace fleet validate`,
+    /// and sends from there [default port: 5900].
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = lab)]
     lab_address: Option<SocketAddr>,
 }

@@ -21,7 +21,8 @@ pub(super) struct At {
         value_parser = endpoint
     )]
     pub(super) etcd: Vec<Endpoint>,
-    /// The directory of this host or person that `fleet certificates` and `fleet bootstrap` wrote; the options below go before its files.
+    /// The directory of this host or person that `fleet certificates` and `fleet bootstrap` wrote;
+    /// the options below go before its files.
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -54,7 +55,8 @@ fn endpoint(text: &str) -> Result<Endpoint, Problem> {
 }
 
 impl At {
-    /// The identity; what the options leave out comes from `--credentials`, otherwise from `directory`.
+    /// The identity; what the options leave out comes from `--credentials`, otherwise from
+    /// `directory`.
     pub(super) fn identity(&self, directory: Option<PathBuf>) -> Result<Identity, Problem> {
         let given = Identity {
             cacert: self.cacert.clone(),
@@ -74,7 +76,8 @@ impl At {
         Ok(Arc::new(access.map_err(Failure::Usage)?))
     }
 
-    /// Does `work` on the fleet's documents. If that fails because etcd does not answer, the exit code says so.
+    /// Does `work` on the fleet's documents. If that fails because etcd does not answer, the exit
+    /// code says so.
     pub(super) fn work(&self, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
         let store = Store::new(Etcd::new(self.access()?)?);
         match work(&store) {

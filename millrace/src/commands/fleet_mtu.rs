@@ -1,4 +1,5 @@
-//! `millrace fleet mtu`: the hosts of a fleet prove by probes that the paths between them carry the MTU.
+//! `millrace fleet mtu`: the hosts of a fleet prove by probes that the paths between them carry the
+//! MTU.
 
 use super::fleet::{Author, tell};
 use super::fleet_etcd::At;

@@ -21,7 +21,8 @@ pub(super) struct Certificates {
     /// The directory in which they are kept.
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
-    /// A name or address by which clients reach a member of etcd; may be repeated. Without it etcd gets no certificate.
+    /// A name or address by which clients reach a member of etcd; may be repeated. Without it etcd
+    /// gets no certificate.
     #[arg(long = "member", value_name = "NAME")]
     members: Vec<String>,
     /// A host of the fleet; may be repeated.
@@ -69,10 +70,12 @@ pub(super) struct Bootstrap {
     /// Give this user a new password; may be repeated.
     #[arg(long, value_name = "USER")]
     rotate: Vec<String>,
-    /// Delete the user, the role, the status and the claims of this host, which is off or erased; may be repeated.
+    /// Delete the user, the role, the status and the claims of this host, which is off or erased;
+    /// may be repeated.
     #[arg(long, value_name = "NAME", value_parser = name)]
     remove: Vec<Name>,
-    /// Go on although etcd does not check all requests, so that each host's certificate controls every host.
+    /// Go on although etcd does not check all requests, so that each host's certificate controls
+    /// every host.
     #[arg(long)]
     permit_unmended_etcd: bool,
     /// Show what would be done, and do nothing.

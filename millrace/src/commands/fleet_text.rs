@@ -188,7 +188,8 @@ mod tests {
         FleetStatus { at: 1042, desired: Some(desired), driver: None, hosts, moves }
     }
 
-    /// A host as wanted with a finding, one that lags, one that is away, and one port in each stage of a move.
+    /// A host as wanted with a finding, one that lags, one that is away, and one port in each stage
+    /// of a move.
     fn troubled() -> FleetStatus {
         let problem = Problem::new("port up has MTU 1500, vm has 9000")
             .seen("1500")

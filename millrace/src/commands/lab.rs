@@ -1,4 +1,5 @@
-//! `millrace lab`: `agent`, the remote measurement agent, started by hand on another machine; and `vmmq`, the simulator.
+//! `millrace lab`: `agent`, the remote measurement agent, started by hand on another machine; and
+//! `vmmq`, the simulator.
 
 use super::vmmq_sim;
 use crate::cli::Global;

@@ -1,5 +1,5 @@
-//! Options that `validate`, `ladder`, `sweep` and `connections` share: how much to measure, where to write the report,
-//! which run to resume, which result fails.
+//! Options that `validate`, `ladder`, `sweep` and `connections` share: how much to measure, where
+//! to write the report, which run to resume, which result fails.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
@@ -28,8 +28,9 @@ pub(crate) struct Measuring {
     /// Stop early once every figure is known to within this percentage.
     #[arg(long, value_name = "PERCENT")]
     narrow: Option<f64>,
-    /// Exit with 5 if, under any load, the first arm's figure is below (<) or above (>) this multiple of the second's:
-    /// 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of `comparisons` in the JSON; too few rounds also fail.
+    /// Exit with 5 if, under any load, the first arm's figure is below (<) or above (>) this
+    /// multiple of the second's: 'throughput < 2.0x', 'cycles_per_byte > 0.6x'. Keys are those of
+    /// `comparisons` in the JSON; too few rounds also fail.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Threshold>,
     /// Directory of the report [default: ./millrace-report-DATE].

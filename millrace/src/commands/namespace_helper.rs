@@ -1,4 +1,5 @@
-//! `millrace namespace-helper`: enters network namespaces for a daemon. Started by `run` alone, and hidden.
+//! `millrace namespace-helper`: enters network namespaces for a daemon. Started by `run` alone, and
+//! hidden.
 
 use crate::output::{Failure, Outcome};
 use clap::Args;

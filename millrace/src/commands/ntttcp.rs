@@ -1,4 +1,5 @@
-//! `millrace ntttcp`: NTttcp's own command lines, in both dialects. `traffic::arguments` parses the words, not clap.
+//! `millrace ntttcp`: NTttcp's own command lines, in both dialects. `traffic::arguments` parses the
+//! words, not clap.
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};

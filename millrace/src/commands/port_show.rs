@@ -1,4 +1,5 @@
-//! `millrace port show`: shows one port with its counters, or the options that connect a guest to it.
+//! `millrace port show`: shows one port with its counters, or the options that connect a guest to
+//! it.
 
 use crate::cli::Global;
 use crate::commands::{names, snippet, status};

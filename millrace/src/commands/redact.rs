@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// Words in the names of secret keys. RSS keys tell which flows meet in a queue; tokens grant access.
+/// Words in the names of secret keys. RSS keys tell which flows meet in a queue; tokens grant
+/// access.
 const SECRETS: [&str; 4] = ["key", "token", "secret", "password"];
 
 /// Replaces the value of each secret, at any depth.

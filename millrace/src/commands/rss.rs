@@ -66,11 +66,12 @@ struct What {
     /// Spread all entries over the first N queues in turn.
     #[arg(long, value_name = "N")]
     equal: Option<usize>,
-    /// 40 bytes in hex, `random` for the key drawn when the port was opened, or `microsoft` for the key of Microsoft's
-    /// test vectors.
+    /// 40 bytes in hex, `random` for the key drawn when the port was opened, or `microsoft` for the
+    /// key of Microsoft's test vectors.
     #[arg(long, value_name = "HEX")]
     key: Option<RssKey>,
-    /// Hash these types: any of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex, udpv6-ex.
+    /// Hash these types: any of ipv4, tcpv4, udpv4, ipv6, tcpv6, udpv6, ipv6-ex, tcpv6-ex,
+    /// udpv6-ex.
     #[arg(long, value_name = "LIST")]
     types: Option<RssTypes>,
 }

@@ -25,15 +25,17 @@ pub(crate) struct Arguments {
     /// Configuration file [default: none; only ports added through the API are opened].
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Keep ports added through the API in this directory [default: with the default socket /var/lib/millrace for root and
-    /// $XDG_STATE_HOME/millrace for others; otherwise SOCKET.state].
+    /// Keep ports added through the API in this directory [default: with the default socket
+    /// /var/lib/millrace for root and $XDG_STATE_HOME/millrace for others; otherwise SOCKET.state].
     #[arg(long, value_name = "DIRECTORY", env = "MILLRACE_STATE_DIR", hide_env_values = true)]
     state_dir: Option<PathBuf>,
-    /// How idle workers wait, overriding the file: poll, poll briefly and then sleep, or sleep at once.
+    /// How idle workers wait, overriding the file: poll, poll briefly and then sleep, or sleep at
+    /// once.
     #[arg(long, value_name = "WHEN")]
     poll: Option<PollWhen>,
-    /// Take over from the daemon at this socket, which stops: TAP ports with the same configuration keep its descriptors.
-    /// If no daemon runs there, start as usual. Under systemd, `systemctl restart` does the same without this option.
+    /// Take over from the daemon at this socket, which stops: TAP ports with the same configuration
+    /// keep its descriptors. If no daemon runs there, start as usual. Under systemd,
+    /// `systemctl restart` does the same without this option.
     #[arg(long)]
     take_over: bool,
 }

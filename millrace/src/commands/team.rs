@@ -1,4 +1,5 @@
-//! `millrace team`: teamed uplinks, in the terms of Get-VMSwitchTeam and Set-VMNetworkAdapterTeamMapping.
+//! `millrace team`: teamed uplinks, in the terms of Get-VMSwitchTeam and
+//! Set-VMNetworkAdapterTeamMapping.
 
 use crate::cli::Global;
 use crate::commands::names;

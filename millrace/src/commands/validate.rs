@@ -58,7 +58,8 @@ enum What {
     Team(Team),
     /// Live migration between two hosts: MTU 1500 and 9000, 1 and 4 channels
     Migration(Migration),
-    /// Direct storage: a guest's iSCSI multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs, one member pulled
+    /// Direct storage: a guest's iSCSI multipath over two members, MTU 1500 and 9000, 1 and 4 queue
+    /// pairs, one member pulled
     Storage(Storage),
     /// iSCSI between two programs, without a guest: through the switch against a direct veth
     Iscsi(Iscsi),
@@ -484,7 +485,8 @@ mod tests {
         }
     }
 
-    /// The line once omitted the receiver, its address and link, and the port, and so measured something else.
+    /// The line once omitted the receiver, its address and link, and the port, and so measured
+    /// something else.
     #[test]
     fn the_command_printed_between_hosts_names_the_same_hosts_and_no_token() {
         let sender = "--sender 0123456789abcdef@far.example:5900";

@@ -115,7 +115,8 @@ fn write(out: impl Write, recording: &Recording) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads the counters once per interval until the time is over, Ctrl-C is pressed, or the recording is full.
+/// Reads the counters once per interval until the time is over, Ctrl-C is pressed, or the recording
+/// is full.
 fn record(
     recorder: &mut Recorder,
     client: &Client,
@@ -149,7 +150,8 @@ fn record(
     Ok(())
 }
 
-/// Shows progress: on a terminal one line updated every second, elsewhere a line every [`PLAIN_EVERY`] seconds.
+/// Shows progress: on a terminal one line updated every second, elsewhere a line every
+/// [`PLAIN_EVERY`] seconds.
 struct Progress {
     of: u64,
     said: u64,

@@ -9,8 +9,8 @@ use simulator::{RecordedItem, RecordedMove, RecordedWorker, Recording, VERSION};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Most values in a recording: items and workers times intervals. That takes about 600 MB of memory in this process,
-/// none in the daemon.
+/// Most values in a recording: items and workers times intervals. That takes about 600 MB of memory
+/// in this process, none in the daemon.
 const MOST_VALUES: usize = 20_000_000;
 
 /// Most moves in a recording; further ones are only counted.
@@ -27,7 +27,8 @@ pub(crate) struct Recorder {
     /// Index of each item in the recording.
     items: HashMap<Name, usize>,
     tables: Tables,
-    /// Busy time, in intervals, beyond the end of the interval that it was counted in: a turn is counted when it ends.
+    /// Busy time, in intervals, beyond the end of the interval that it was counted in: a turn is
+    /// counted when it ends.
     over: HashMap<Name, f64>,
     workers_over: Vec<f64>,
 }
@@ -81,8 +82,8 @@ impl Recorder {
         }
     }
 
-    /// Records what was counted since the last call, spread over the intervals that have passed: one, or more if the
-    /// caller was late. The recording has at most `most` intervals.
+    /// Records what was counted since the last call, spread over the intervals that have passed:
+    /// one, or more if the caller was late. The recording has at most `most` intervals.
     pub(crate) fn add(&mut self, now: VmmqLoadBody, most: usize) -> Result<Added, Problem> {
         self.is_same_run(&now)?;
         let passed = now.at_ns - self.begin_ns + self.interval_ns / 2;
@@ -187,7 +188,8 @@ impl Recorder {
         }
     }
 
-    /// Records the `count` moves up to the last reading; `moves` are those that the daemon remembers, oldest first.
+    /// Records the `count` moves up to the last reading; `moves` are those that the daemon
+    /// remembers, oldest first.
     pub(crate) fn add_moves(&mut self, count: u64, moves: &[VmmqMoveBody]) {
         let begin_s = Duration::from_nanos(self.begin_ns).as_secs_f64();
         let noted = self.last.moves.saturating_sub(count);
@@ -229,7 +231,8 @@ fn part(sum: u64, number: usize, of: usize) -> u64 {
     u64::try_from(before(number + 1) - before(number)).unwrap_or(u64::MAX)
 }
 
-/// The busy share that fits into an interval, rounded to millionths; the rest goes to `over`, for the next interval.
+/// The busy share that fits into an interval, rounded to millionths; the rest goes to `over`, for
+/// the next interval.
 fn within(busy: f64, over: &mut f64) -> f64 {
     let sum = busy + *over;
     let fits = (sum.clamp(0.0, 1.0) * 1e6).round() / 1e6;

@@ -1,4 +1,5 @@
-//! `millrace lab vmmq --sim --recorded LOAD --real RECORDING`: predicted and real busy time, side by side.
+//! `millrace lab vmmq --sim --recorded LOAD --real RECORDING`: predicted and real busy time, side
+//! by side.
 
 use super::vmmq_sim::refused;
 use crate::cli::Global;

@@ -1,4 +1,5 @@
-//! What local users can do to a daemon that lets one group see and another one change: nothing, see, and everything.
+//! What local users can do to a daemon that lets one group see and another one change: nothing,
+//! see, and everything.
 
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
@@ -13,7 +14,8 @@ const PROGRAM: &str = "/run/millrace.binary";
 const READERS: u32 = 4001;
 const ADMINS: u32 = 4002;
 
-/// What is tried: a command line of millrace, and whether a stranger, a reader and an admin get what they want.
+/// What is tried: a command line of millrace, and whether a stranger, a reader and an admin get
+/// what they want.
 const TRIED: &[(&str, [bool; 3])] = &[
     ("port list", [false, true, true]),
     ("port show vm1", [false, true, true]),
@@ -140,8 +142,8 @@ fn hold_connections() {
     stranger.wait().unwrap();
 }
 
-/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is the daemon and HELPER its namespace
-/// helper. It gets none of it.
+/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is
+/// the daemon and HELPER its namespace helper. It gets none of it.
 const TENANT: &[(&str, &str)] = &[
     ("list ports", "/run/millrace.binary port list"),
     ("change its own port", "/run/millrace.binary port set vm1 vlan=5"),

@@ -1,4 +1,5 @@
-//! The unit under a systemd that boots, in a container of its own: what the unit lets the daemon do, and what systemd does with it.
+//! The unit under a systemd that boots, in a container of its own: what the unit lets the daemon
+//! do, and what systemd does with it.
 //!
 //! `container` boots it.
 
@@ -17,7 +18,8 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging");
 const FILE: &str = "/run/root/etc/millrace/millrace.toml";
 const DROP_INS: &str = "/run/root/etc/systemd/system/millrace.service.d";
 
-/// Ports of two guests in the story's own process, metrics and page, beside those of [`unprivileged::PORTS`].
+/// Ports of two guests in the story's own process, metrics and page, beside those of
+/// [`unprivileged::PORTS`].
 const MORE: &str = "\
     [metrics]\nlisten = '127.0.0.1:9477'\n[web]\nlisten = '127.0.0.1:9478'\n\
     [[port]]\nname = 'team'\nteam = ['eth4', 'eth5']\n\
@@ -46,7 +48,8 @@ impl Container {
         now
     }
 
-    /// Packets go from a host behind an uplink to a TAP in another namespace and back, and none is lost.
+    /// Packets go from a host behind an uplink to a TAP in another namespace and back, and none is
+    /// lost.
     fn carries(&self) {
         until("the way is learned", || {
             let tried = self.try_to("ip netns exec far ping -q -c 1 -W 1 10.9.0.2");
@@ -182,7 +185,8 @@ fn reloads(container: &Container, process: &str) {
     container.carries();
 }
 
-/// Guests under load notice nothing of a restart; devices stay, with their addresses, however the daemon ends.
+/// Guests under load notice nothing of a restart; devices stay, with their addresses, however the
+/// daemon ends.
 fn restarts(container: &Container, process: &str) -> String {
     let first = container.first().unwrap();
     for guest in ["a", "b"] {

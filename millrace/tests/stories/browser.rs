@@ -1,4 +1,5 @@
-//! A browser without a window: Debian's Chromium, by its DevTools protocol over a pair of pipes, so that no driver is needed.
+//! A browser without a window: Debian's Chromium, by its DevTools protocol over a pair of pipes, so
+//! that no driver is needed.
 
 use crate::patience::patiently;
 use crate::sandbox::run;
@@ -25,8 +26,9 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts the browser with an empty page. It reads commands from descriptor 3 and answers to 4.
     ///
-    /// IPv6 is switched off in the story's world: the kernel completes an address one or two seconds after a device comes
-    /// up, and each new address makes Chromium abort what it loads (`ERR_NETWORK_CHANGED`).
+    /// IPv6 is switched off in the story's world: the kernel completes an address one or two
+    /// seconds after a device comes up, and each new address makes Chromium abort what it loads
+    /// (`ERR_NETWORK_CHANGED`).
     pub(crate) fn open() -> Browser {
         run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
         let profile = tempfile::tempdir().unwrap();
@@ -120,7 +122,8 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
     }
 
-    /// Keeps a picture of the whole page in the directory `MILLRACE_PICTURES`, for people, where that is set.
+    /// Keeps a picture of the whole page in the directory `MILLRACE_PICTURES`, for people, where
+    /// that is set.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(directory) = std::env::var_os("MILLRACE_PICTURES") else { return };
         let answer = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));

@@ -43,7 +43,8 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         let mut capture = millrace();
         capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--seconds", "3"]);
         let capture = capture.stdout(Stdio::piped()).spawn().unwrap();
-        // Nobody may answer; that is the point. It goes on for longer than the capture, which sees more than this.
+        // Nobody may answer; that is the point. It goes on for longer than the capture, which sees
+        // more than this.
         let _ =
             liar.command("ping").args(["-c", "12", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
         let output = capture.wait_with_output().unwrap();
@@ -52,7 +53,8 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         let bytes = std::fs::read("/run/liar.pcapng").unwrap();
         let comment = b"dropped: mac_spoofed";
         assert!(bytes.windows(comment.len()).any(|window| window == comment), "no reason in it");
-        // Nobody in particular: tcpdump wants to become another user than root, and there is none in a user namespace.
+        // Nobody in particular: tcpdump wants to become another user than root, and there is none
+        // in a user namespace.
         let text = run("unshare --user tcpdump -n -r /run/liar.pcapng");
         assert!(text.contains("10.9.0.2"), "{text}");
     });

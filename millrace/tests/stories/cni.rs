@@ -1,4 +1,5 @@
-//! Pods of a container runtime: what it does with the plugin, in its words, and what is left after crashes.
+//! Pods of a container runtime: what it does with the plugin, in its words, and what is left after
+//! crashes.
 
 use crate::host::Host;
 use crate::runtime::{Ipam, Runtime, plugin_folder};

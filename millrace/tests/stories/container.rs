@@ -1,7 +1,7 @@
 //! A container that boots a systemd, for stories of the unit and of packages.
 //!
-//! `scripts/systemd` makes the root that is booted. It takes no systemd outside, and control groups of version 2 are mounted here, in
-//! the story's own view, so a bare root will do.
+//! `scripts/systemd` makes the root that is booted. It takes no systemd outside, and control groups
+//! of version 2 are mounted here, in the story's own view, so a bare root will do.
 
 use crate::guest;
 use crate::patience::{patiently, until};
@@ -92,7 +92,8 @@ impl Container {
         format!("/proc/{}/root", self.first().unwrap())
     }
 
-    /// What a program of this host comes to that runs among the container's own, with this host's files.
+    /// What a program of this host comes to that runs among the container's own, with this host's
+    /// files.
     pub(crate) fn try_beside(&self, line: &str) -> Output {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.first().unwrap().to_string(), "-u", "-i", "-n", "-p"]);

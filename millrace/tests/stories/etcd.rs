@@ -29,8 +29,8 @@ impl Etcd {
         Etcd::run([CLIENTS, &listeners], "http://127.0.0.1:2380", &[])
     }
 
-    /// Starts it with certificates in this directory, which it also asks of its clients. Passwords are random, so hashing them often
-    /// only costs time.
+    /// Starts it with certificates in this directory, which it also asks of its clients. Passwords
+    /// are random, so hashing them often only costs time.
     pub(crate) fn secured(keys: &str) -> Etcd {
         let file = |name: &str| format!("{keys}/etcd/{name}");
         let [cert, key, ca] = ["server.crt", "server.key", "ca.crt"].map(file);

@@ -1,5 +1,5 @@
-//! Three hosts, each with a switch and an agent, follow one real etcd: a roll-out reaches them, stops by itself and is rolled back,
-//! and the hosts carry on without etcd.
+//! Three hosts, each with a switch and an agent, follow one real etcd: a roll-out reaches them,
+//! stops by itself and is rolled back, and the hosts carry on without etcd.
 
 mod faults;
 mod hosts;
@@ -116,7 +116,8 @@ fn losing_etcd_disturbs_no_traffic_and_a_restored_backup_is_reported() {
             etcd
         });
         assert!(!places[0].ask("port show vm-a")["config"]["rate"].is_null(), "it stays as it was");
-        // The model is the backup's, but the hosts do not follow that, so `apply` makes a new revision.
+        // The model is the backup's, but the hosts do not follow that, so `apply` makes a new
+        // revision.
         pings_go_on(&guests, || apply_again(3));
         assert!(places[0].ask("port show vm-a")["config"]["rate"].is_null());
     });

@@ -1,4 +1,5 @@
-//! Guards: each drops what its port may not send, lets the rest pass, and is named by captures, counters and `check`.
+//! Guards: each drops what its port may not send, lets the rest pass, and is named by captures,
+//! counters and `check`.
 
 use crate::patience::until;
 use crate::sandbox::{Need, story};
@@ -60,7 +61,8 @@ impl Raw {
     }
 }
 
-/// Turns a guard on by `key`, sees `bad` dropped for `reason` and `good` pass, turns it off and sees `bad` pass.
+/// Turns a guard on by `key`, sees `bad` dropped for `reason` and `good` pass, turns it off and
+/// sees `bad` pass.
 fn guards(
     key: &str,
     reason: &str,
@@ -87,7 +89,8 @@ fn guards(
     passes(&topology, || raw.send(&bad(mac)));
 }
 
-/// Does `send` until what it sends reaches the uplink, which gets hundreds of frames more than by chance.
+/// Does `send` until what it sends reaches the uplink, which gets hundreds of frames more than by
+/// chance.
 fn passes(topology: &Topology, mut send: impl FnMut()) {
     const MANY: u64 = 300;
     let out = || topology.switch.counter("uplink", "/egress_frames");

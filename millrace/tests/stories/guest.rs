@@ -1,7 +1,9 @@
-//! A guest: a Linux kernel of its own, as a process of this story, told what to do over its console.
+//! A guest: a Linux kernel of its own, as a process of this story, told what to do over its
+//! console.
 //!
-//! Its process 1 is `guest/init`: it reads commands, one line each, and ends what a command printed with the byte 0x1e and
-//! the exit code. `uml` and `qemu` say how one is started; `scripts/guests` brings what they take.
+//! Its process 1 is `guest/init`: it reads commands, one line each, and ends what a command printed
+//! with the byte 0x1e and the exit code. `uml` and `qemu` say how one is started; `scripts/guests`
+//! brings what they take.
 
 use crate::sandbox::GUESTS;
 use crate::shell::Shell;
@@ -34,7 +36,8 @@ pub(crate) fn systemd() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../systemd"))
 }
 
-/// Where the libraries of its programs lie: Debian's packages use both folders, and only a merged system makes them one.
+/// Where the libraries of its programs lie: Debian's packages use both folders, and only a merged
+/// system makes them one.
 pub(crate) fn libraries(kind: &str) -> [PathBuf; 2] {
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"]
         .map(|folder| directory(kind).canonicalize().unwrap().join(folder))
@@ -51,7 +54,8 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts what is a guest with its console at standard input and output, and waits until it is ready.
+    /// Starts what is a guest with its console at standard input and output, and waits until it is
+    /// ready.
     pub(crate) fn boot(name: &str, command: &mut Command) -> Guest {
         let mut guest = Guest::spawn(name, command);
         guest.wait_until_ready();

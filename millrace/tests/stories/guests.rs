@@ -119,7 +119,8 @@ fn a_guest_that_takes_no_trains_gets_none() {
         let (mut a, mut b) = (boot("a", 1), boot("b", 2));
         let operational = || switch.ask("rsc show b")[0]["IPv4OperationalState"] == true;
         assert!(operational());
-        // Receive offloads are turned off by a command of the control queue, under a driver that runs.
+        // Receive offloads are turned off by a command of the control queue, under a driver that
+        // runs.
         b.run("ethtool -K eth0 rx-gro-hw off");
         until("RSC toward b is not operational", || (!operational()).then_some(()));
         send(&mut a, &mut b, (addresses(2)[0], 5001), MIB);

@@ -1,4 +1,5 @@
-//! The lab's long commands: what a script may rely on. What they measure here is the report's business.
+//! The lab's long commands: what a script may rely on. What they measure here is the report's
+//! business.
 
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
@@ -118,7 +119,8 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
     story(&[], || {
         for name in ["a", "b"] {
             let output = lab(&["validate", "rsc", "--in-process", "--output", name]);
-            // On a busy machine an interval of a tenth of a second may go by without a frame, which fails a check.
+            // On a busy machine an interval of a tenth of a second may go by without a frame, which
+            // fails a check.
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
         }

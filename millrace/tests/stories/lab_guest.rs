@@ -1,11 +1,13 @@
-//! Measuring toward a virtual machine: an agent inside it, another behind the uplink, and the switch between them.
+//! Measuring toward a virtual machine: an agent inside it, another behind the uplink, and the
+//! switch between them.
 //!
 //! ```text
 //! far [10.9.0.1] veth uplink ── millrace ── vhost-user [10.9.0.2] machine
 //!                                  └─────── host0 [10.9.0.3] here, from where the agents are asked
 //! ```
 //!
-//! The machine is emulated: what is looked at is that the report is whole and no byte is missing, not that RSC pays.
+//! The machine is emulated: what is looked at is that the report is whole and no byte is missing,
+//! not that RSC pays.
 
 use crate::guest::{Guest, directory};
 use crate::host::Host;

@@ -1,4 +1,5 @@
-//! Measuring between hosts that there are already: agents on two of them, and the switch that runs between.
+//! Measuring between hosts that there are already: agents on two of them, and the switch that runs
+//! between.
 //!
 //! ```text
 //! far [10.9.0.1] veth uplink ── millrace ── tap0 [10.9.0.2] guest

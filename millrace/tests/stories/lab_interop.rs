@@ -1,7 +1,8 @@
-//! Millrace's NTttcp against the real ntttcp-for-linux, both roles: the figures of the two sides within 1 %.
+//! Millrace's NTttcp against the real ntttcp-for-linux, both roles: the figures of the two sides
+//! within 1 %.
 //!
-//! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the PATH is taken where
-//! it is of that kind.
+//! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the
+//! PATH is taken where it is of that kind.
 
 use crate::patience::until;
 use crate::sandbox::{Need, story};
@@ -13,13 +14,13 @@ use std::process::{Child, Command, Output, Stdio};
 
 /// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
 const SECONDS: &str = "4";
-/// Runs until one agrees: each end measures a window of its own, and where others use the machine the rate moves between
-/// them. What is counted wrong is wrong each time.
+/// Runs until one agrees: each end measures a window of its own, and where others use the machine
+/// the rate moves between them. What is counted wrong is wrong each time.
 const TRIES: usize = 4;
 /// Most that the two ends' figures may differ, as a part.
 const TOLERANCE: f64 = 0.01;
-/// Seconds after which a receiver of theirs has hung: now and then it does not see that its own time is over, with their own
-/// sender too.
+/// Seconds after which a receiver of theirs has hung: now and then it does not see that its own
+/// time is over, with their own sender too.
 const HUNG: &str = "15";
 
 #[test]

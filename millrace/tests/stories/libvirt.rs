@@ -1,4 +1,5 @@
-//! libvirt: what `millrace port show --libvirt` prints is valid by libvirt's own schema, in a domain around it.
+//! libvirt: what `millrace port show --libvirt` prints is valid by libvirt's own schema, in a
+//! domain around it.
 
 use crate::sandbox::{Need, output_of, story};
 use crate::switch::{Switch, millrace};

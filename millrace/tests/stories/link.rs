@@ -1,4 +1,5 @@
-//! A virtual machine with two paths, each pinned to a member of a team: its guest sees the link of the path that is lost go down.
+//! A virtual machine with two paths, each pinned to a member of a team: its guest sees the link of
+//! the path that is lost go down.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -8,7 +9,8 @@ use crate::shell::Shell;
 use crate::switch::{Switch, cli};
 use std::time::Instant;
 
-/// far [10.9.1.1, 10.9.2.1] ─ p1, p2 ═ eth1, eth2 ─ millrace ─ vm1, vm2 ─ guest's eth0 [10.9.1.2], eth1 [10.9.2.2]
+/// far [10.9.1.1, 10.9.2.1] ─ p1, p2 ═ eth1, eth2 ─ millrace ─ vm1, vm2 ─ guest's eth0 [10.9.1.2],
+/// eth1 [10.9.2.2]
 #[test]
 fn a_guest_sees_the_link_of_its_lost_path_down() {
     story(&[Need::Guest("qemu"), Need::Guest("uml")], || {

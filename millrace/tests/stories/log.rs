@@ -1,4 +1,5 @@
-//! The daemon's log: levels that are changed while it runs, lines as JSON, and the journal's priorities.
+//! The daemon's log: levels that are changed while it runs, lines as JSON, and the journal's
+//! priorities.
 
 use crate::sandbox::{Need, story};
 use crate::switch::{FILE, Switch, cli, complaint, millrace};

@@ -112,7 +112,8 @@ fn no_byte_is_lost_while_vnics_come_and_go_and_the_switch_starts_again() {
     });
 }
 
-/// Waits until some more has arrived at the receiving guest. In vain, it says what each part saw last.
+/// Waits until some more has arrived at the receiving guest. In vain, it says what each part saw
+/// last.
 fn moves(switch: &Switch, [sender, receiver]: [&mut Guest; 2]) {
     let mut received = || -> u64 {
         receiver.run("cat /sys/class/net/eth0/statistics/rx_bytes").trim().parse().unwrap()

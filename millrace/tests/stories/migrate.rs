@@ -1,5 +1,6 @@
-//! Before a guest moves: `millrace migrate check` between two hosts that are alike finds nothing, and of each mismatch, seeded in
-//! turn, it finds that one; and a port goes to the other host by `export` and `import`.
+//! Before a guest moves: `millrace migrate check` between two hosts that are alike finds nothing,
+//! and of each mismatch, seeded in turn, it finds that one; and a port goes to the other host by
+//! `export` and `import`.
 
 use crate::host::Host;
 use crate::patience::{patiently, until};
@@ -208,7 +209,8 @@ fn changes(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
 }
 
-/// Whatever the file says, it is this socket's port and this guest's, and no guest runs there. Leaves no port `vm`.
+/// Whatever the file says, it is this socket's port and this guest's, and no guest runs there.
+/// Leaves no port `vm`.
 fn is_held_to_its_terms(to: &Place, text: &str) {
     let lacks = |more: &[&str]| {
         let refused = to.import(text, more);

@@ -1,4 +1,5 @@
-//! A guest moves from one host to another, each with a switch of its own, and the network finds it there.
+//! A guest moves from one host to another, each with a switch of its own, and the network finds it
+//! there.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -14,7 +15,8 @@ const NEEDS: [Need; 4] =
     [Need::Guest("qemu"), Need::Guest("uml"), Need::Tap, Need::Program("ping")];
 const MAC: &str = "52:54:00:00:00:01";
 
-/// A host with a switch: the guest's port, one for a station beside it, and an uplink to the physical switch.
+/// A host with a switch: the guest's port, one for a station beside it, and an uplink to the
+/// physical switch.
 pub(crate) struct Place {
     host: Host,
     name: &'static str,
@@ -142,7 +144,8 @@ fn place_of(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// The network had the guest at its old host until it spoke: 1.2 to 13.6 s, at the stations beside it too.
+/// The network had the guest at its old host until it spoke: 1.2 to 13.6 s, at the stations beside
+/// it too.
 #[test]
 fn a_guest_that_moves_and_says_nothing_is_found_at_once() {
     story(&NEEDS, || moves(&format!("mac = '{MAC}'\n")));

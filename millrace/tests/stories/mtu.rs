@@ -1,4 +1,5 @@
-//! `millrace mtu check` between hosts: each kind of fault, seeded in turn, is found and named; a healthy network has none.
+//! `millrace mtu check` between hosts: each kind of fault, seeded in turn, is found and named; a
+//! healthy network has none.
 //!
 //! ```text
 //! h1 to h4, TAPs ── millrace ── uplink ══ rack (a Linux bridge) ── h5 to h8      a ── router ── b

@@ -1,4 +1,5 @@
-//! The API's document put to use: a client in another language is generated from it and talks to the daemon.
+//! The API's document put to use: a client in another language is generated from it and talks to
+//! the daemon.
 
 use crate::sandbox::{Need, output_of, story};
 use crate::switch::{Switch, millrace};

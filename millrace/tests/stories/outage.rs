@@ -53,7 +53,8 @@ impl Arrivals {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// How long nothing came at most while `work` went on, until more came after it, in milliseconds.
+    /// How long nothing came at most while `work` went on, until more came after it, in
+    /// milliseconds.
     #[allow(clippy::cast_precision_loss, reason = "microseconds of seconds")]
     pub(crate) fn outage_ms(&self, work: impl FnOnce()) -> f64 {
         self.longest_us.store(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A guest goes from Open vSwitch with DPDK to Millrace and back, or the other way round, and QEMU's line needs no options for it: so a
-//! host moves to Millrace one guest at a time.
+//! A guest goes from Open vSwitch with DPDK to Millrace and back, or the other way round, and
+//! QEMU's line needs no options for it: so a host moves to Millrace one guest at a time.
 
 use crate::host::Host;
 use crate::migration::Place;

@@ -1,7 +1,9 @@
-//! The packages, of the binary that the stories are about: installed, upgraded, removed and purged as an administrator does it.
+//! The packages, of the binary that the stories are about: installed, upgraded, removed and purged
+//! as an administrator does it.
 //!
-//! The .deb goes through dpkg under a systemd that boots (`container`), the .rpm through Debian's rpm: into the same root at rest, and
-//! where it is booted. What depends on Fedora's own packages is not tried.
+//! The .deb goes through dpkg under a systemd that boots (`container`), the .rpm through Debian's
+//! rpm: into the same root at rest, and where it is booted. What depends on Fedora's own packages
+//! is not tried.
 
 use crate::container::{Container, ROOT, lay_out_root};
 use crate::patience::until;
@@ -38,14 +40,15 @@ const FILE: &str = "/run/root/etc/millrace/millrace.toml";
 const OPTIONS: &str = "/run/root/etc/millrace/fleet.env";
 const OWN_FILE: &str = "[[port]]\nname = 'web'\ntap = 'tap-web'\n";
 
-/// Debian's rpm keeps its database in the user's home unless it is told another place. The database knows nothing of the
-/// libraries that dpkg has installed, hence `--nodeps` below.
+/// Debian's rpm keeps its database in the user's home unless it is told another place. The database
+/// knows nothing of the libraries that dpkg has installed, hence `--nodeps` below.
 const RPM: &str = "rpm --dbpath /run/rpm";
 
 /// Of packages in the order of their upgrades.
 const REVISIONS: [&str; 2] = ["20260102.030405.g1", "20260102.030406.g0"];
 
-/// Makes packages of one kind in [`PACKAGES`], and names them by the places of their revisions: `0.deb`, `1.deb`.
+/// Makes packages of one kind in [`PACKAGES`], and names them by the places of their revisions:
+/// `0.deb`, `1.deb`.
 fn packages(kind: &str, revisions: &[&str]) {
     for (number, revision) in revisions.iter().enumerate() {
         let mut script = Command::new(format!("{TREE}/scripts/packages"));
@@ -145,7 +148,8 @@ fn is_installed(container: &Container) {
     assert!(depends.contains("libc6 (>= "), "libraries: {depends}");
 }
 
-/// By the administrator: a fleet's agent with nothing in the way but an etcd that is not there. Returns its process.
+/// By the administrator: a fleet's agent with nothing in the way but an etcd that is not there.
+/// Returns its process.
 fn runs_an_agent(container: &Container) -> String {
     fs::write(OPTIONS, "MILLRACE_FLEET_OPTIONS=\"--host a --label role=compute\"\n").unwrap();
     container.tell("systemctl enable --now millrace-fleet");

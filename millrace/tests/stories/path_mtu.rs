@@ -1,5 +1,5 @@
-//! A path that carries less than its ends: TCP hangs where nothing says so, and goes on as soon as the switch does; and what gets
-//! lost behind the switch is told.
+//! A path that carries less than its ends: TCP hangs where nothing says so, and goes on as soon as
+//! the switch does; and what gets lost behind the switch is told.
 //!
 //! ```text
 //! a [9000] ── port big 9000 ── millrace ── port small 1500 ── b [9000]     a ── port big ── uplink ══ bridge 1500 ── far [9000]
@@ -23,7 +23,8 @@ fn byte(at: usize) -> u8 {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
 
-/// Sends over TCP from one host to another, in the background: how many bytes have arrived, each the right one.
+/// Sends over TCP from one host to another, in the background: how many bytes have arrived, each
+/// the right one.
 fn send(from: Host, to: Host, address: IpAddr) -> Arc<AtomicUsize> {
     let listener = to.within(|| TcpListener::bind((address, 7)).unwrap());
     let arrived = Arc::new(AtomicUsize::new(0));

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest a story waits for one thing: far more than it takes, so that only what never comes fails.
+/// Longest a story waits for one thing: far more than it takes, so that only what never comes
+/// fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until there is an answer.
@@ -10,8 +11,9 @@ pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     patiently(ask).unwrap_or_else(|| panic!("waited in vain until {what}"))
 }
 
-/// The same for what takes as long as the machine needs: in vain only when nothing has moved for a while. `moved` says how many
-/// bytes were so far; less than a MiB between two looks is no progress, for there are pings and acknowledgements as well.
+/// The same for what takes as long as the machine needs: in vain only when nothing has moved for a
+/// while. `moved` says how many bytes were so far; less than a MiB between two looks is no
+/// progress, for there are pings and acknowledgements as well.
 pub(crate) fn until_all_moved<T>(
     what: &str,
     mut ask: impl FnMut() -> Option<T>,

@@ -1,4 +1,5 @@
-//! QEMU: a whole emulated machine, plugged in with the words that `millrace port show --qemu` prints.
+//! QEMU: a whole emulated machine, plugged in with the words that `millrace port show --qemu`
+//! prints.
 
 use crate::guest::{Guest, directory, libraries};
 use crate::patience::until;
@@ -68,7 +69,8 @@ impl Machine {
         Machine { guest, monitor: connect(&monitor), events: Vec::new() }
     }
 
-    /// Boots a machine that can move, with a vNIC as these options say; `waits`: one to which another moves.
+    /// Boots a machine that can move, with a vNIC as these options say; `waits`: one to which
+    /// another moves.
     pub(crate) fn boot_movable(name: &str, options: &[String], waits: bool) -> Machine {
         let world = directory("qemu").canonicalize().unwrap().join("initramfs");
         let mut command = qemu();
@@ -79,7 +81,8 @@ impl Machine {
         Machine::start_with(name, options, &mut command)
     }
 
-    /// Moves the guest to a machine that waits for it. Returns how long QEMU says that it did not run, in milliseconds.
+    /// Moves the guest to a machine that waits for it. Returns how long QEMU says that it did not
+    /// run, in milliseconds.
     pub(crate) fn migrate_to(&mut self, other: &mut Machine) -> u64 {
         let wish = json!({"capabilities": [{"capability": "return-path", "state": true}]});
         let way = json!({"uri": "unix:/run/migration"});
@@ -136,12 +139,14 @@ impl Machine {
     }
 }
 
-/// The emulator with the guest's kernel, its console at standard input and output, and no devices but that.
+/// The emulator with the guest's kernel, its console at standard input and output, and no devices
+/// but that.
 fn qemu() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let place = |path: &str| directory.join(path).display().to_string();
     let mut command = complete();
-    // With a thread for each processor, QEMU sometimes aborts while a guest with several boots (its issue 1921).
+    // With a thread for each processor, QEMU sometimes aborts while a guest with several boots (its
+    // issue 1921).
     command.args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max"]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
     command.args(["-kernel", &place("vmlinuz")]);
@@ -168,7 +173,8 @@ fn complete() -> Command {
     command
 }
 
-/// Puts into a directory what the reader of a tutorial has: the guest's files, and the emulator by its name in `bin`.
+/// Puts into a directory what the reader of a tutorial has: the guest's files, and the emulator by
+/// its name in `bin`.
 pub(crate) fn lay_out(at: &Path) {
     let directory = directory("qemu").canonicalize().unwrap();
     fs::create_dir_all(at.join("bin")).unwrap();
@@ -202,7 +208,8 @@ pub(crate) fn old() -> bool {
     version.split('.').next().unwrap().parse::<u32>().unwrap() < 8
 }
 
-/// What `millrace port show --qemu` says, an option and its value a line, with the memory of these machines.
+/// What `millrace port show --qemu` says, an option and its value a line, with the memory of these
+/// machines.
 fn options_of(port: &str) -> Vec<String> {
     options_as(&output_of(millrace().args(["port", "show", port, "--qemu"])))
 }

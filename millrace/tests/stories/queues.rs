@@ -1,7 +1,8 @@
-//! Guests of several queue pairs: every queue carries traffic both ways, with `steer = "rss"` and with `steer = "follow"`.
+//! Guests of several queue pairs: every queue carries traffic both ways, with `steer = "rss"` and
+//! with `steer = "follow"`.
 //!
-//! With all entries of the table at queue 0, frames reach the others by `follow` alone. So it shows which of the two
-//! decides, and that a silent queue is noticed.
+//! With all entries of the table at queue 0, frames reach the others by `follow` alone. So it shows
+//! which of the two decides, and that a silent queue is noticed.
 
 use crate::guest::Guest;
 use crate::host::Host;
@@ -17,8 +18,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-/// Frames within [`LOOK`] of a queue that carries traffic: testpmd begins with 8 on each, and sends no others but those
-/// that came by the same queue.
+/// Frames within [`LOOK`] of a queue that carries traffic: testpmd begins with 8 on each, and sends
+/// no others but those that came by the same queue.
 const BUSY: u64 = 200;
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -47,7 +48,8 @@ fn all_eight_queues_of_dpdk_carry_traffic_both_ways() {
     });
 }
 
-/// Waits until each of the first so many queues of `a` and `b` carries traffic, and the others have become silent.
+/// Waits until each of the first so many queues of `a` and `b` carries traffic, and the others have
+/// become silent.
 fn busy(switch: &Switch, testpmd: &mut Testpmd, queues: [usize; 2]) {
     let mut seen = [vec![], vec![]];
     let are_so = || {

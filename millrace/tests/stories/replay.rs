@@ -1,10 +1,12 @@
-//! A run of the real switch, predicted by the simulator: a guest's queues under a load that rises and falls, first where
-//! they lie, then moved by load. `MILLRACE_LONG=1` runs for minutes and holds the prediction to what docs/vmmq.md says.
+//! A run of the real switch, predicted by the simulator: a guest's queues under a load that rises
+//! and falls, first where they lie, then moved by load. `MILLRACE_LONG=1` runs for minutes and
+//! holds the prediction to what docs/vmmq.md says.
 //!
-//! It is a load that can be predicted. What is offered does not depend on what arrives: frames at a fixed rate, broadcast to
-//! many bystanders and to no listener, so that a frame costs the switch much and the rest of the host little. The queues
-//! are alike, and in each phase their sum is far from the balancer's thresholds: one placement stays, whichever queue
-//! moves first. Neither run saturates a worker but where a load has just risen.
+//! It is a load that can be predicted. What is offered does not depend on what arrives: frames at a
+//! fixed rate, broadcast to many bystanders and to no listener, so that a frame costs the switch
+//! much and the rest of the host little. The queues are alike, and in each phase their sum is far
+//! from the balancer's thresholds: one placement stays, whichever queue moves first. Neither run
+//! saturates a worker but where a load has just risen.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -20,11 +22,13 @@ use std::time::{Duration, Instant};
 const QUEUES: usize = 4;
 /// Ports that get each frame for nothing.
 const BYSTANDERS: usize = 64;
-/// What each queue takes of a worker, phase by phase: one worker has room for all; two are needed; two stay in use.
+/// What each queue takes of a worker, phase by phase: one worker has room for all; two are needed;
+/// two stay in use.
 const PHASES: [f64; 3] = [0.05, 0.3, 0.175];
 /// How often.
 const ROUNDS: usize = 2;
-/// Most that the cost of a frame may differ between the runs: what other programs cost the switch is not predicted.
+/// Most that the cost of a frame may differ between the runs: what other programs cost the switch
+/// is not predicted.
 const SAME_COST: f64 = 0.1;
 /// Frames a second of a whole worker, until they are measured.
 const GUESS: f64 = 1000.0;
@@ -130,7 +134,8 @@ struct Run {
 impl Load {
     fn new(switch: &Switch, guest: &Host, lasts: Duration) -> Load {
         let mut load = Load { sockets: sockets(switch, guest), whole: GUESS, lasts };
-        // A lone frame costs more than one of many: it is measured again at the rate that it leads to.
+        // A lone frame costs more than one of many: it is measured again at the rate that it leads
+        // to.
         (0..2).for_each(|_| load.whole = load.probe());
         load
     }

@@ -1,4 +1,5 @@
-//! Restarts while traffic flows: by hand-over to a successor, and by a service manager that keeps the descriptors.
+//! Restarts while traffic flows: by hand-over to a successor, and by a service manager that keeps
+//! the descriptors.
 
 use crate::host::Host;
 use crate::outage::{Pinged, Probe, is_long, restarts, told};
@@ -19,7 +20,8 @@ use std::net::IpAddr;
 const PORTS: &str = "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
     [[port]]\nname = 'b'\ntap = 'tap0'\nnetns = 'b'\nqueues = 2\n";
 
-/// Restarts a switch repeatedly while a connection carries bytes that are checked, and tells the outages.
+/// Restarts a switch repeatedly while a connection carries bytes that are checked, and tells the
+/// outages.
 fn restart_all(
     how: &str,
     route: (Host, Host, IpAddr),
@@ -151,7 +153,8 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     });
 }
 
-/// Whether QEMU connects or listens: its sessions go on, and a connection between two guests is not closed.
+/// Whether QEMU connects or listens: its sessions go on, and a connection between two guests is not
+/// closed.
 #[test]
 fn machines_stay_connected_to_a_successor() {
     story(&[Need::Tap, Need::Guest("qemu"), Need::Guest("uml"), Need::Program("bash")], || {

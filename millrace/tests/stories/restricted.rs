@@ -1,4 +1,5 @@
-//! What a daemon has given up, as its users see it: `status` says so, and what it cannot reach any more is refused by name.
+//! What a daemon has given up, as its users see it: `status` says so, and what it cannot reach any
+//! more is refused by name.
 
 use crate::host::Host;
 use crate::patience::until;

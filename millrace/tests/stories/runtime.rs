@@ -1,4 +1,5 @@
-//! A container runtime for stories: it runs the plugin as the specification has it, with an IPAM plugin of the story's own.
+//! A container runtime for stories: it runs the plugin as the specification has it, with an IPAM
+//! plugin of the story's own.
 
 use crate::switch::millrace;
 use serde_json::{Value, json};
@@ -94,7 +95,8 @@ impl Runtime {
         names
     }
 
-    /// A command for `eth0` of a pod that must succeed; its result. `changes` are keys of the network.
+    /// A command for `eth0` of a pod that must succeed; its result. `changes` are keys of the
+    /// network.
     pub(crate) fn done(&self, verb: &str, pod: &str, changes: &Value) -> Value {
         self.done_at(verb, pod, "eth0", changes)
     }

@@ -1,8 +1,9 @@
 //! A world of its own for each story.
 //!
-//! The test starts itself again as process 1 of new network, mount and process namespaces, and of a user namespace where
-//! it is not root. Whatever the story makes there (processes, devices, files below `/run`) ends with that process,
-//! however it ends. The host's own network is not even visible.
+//! The test starts itself again as process 1 of new network, mount and process namespaces, and of a
+//! user namespace where it is not root. Whatever the story makes there (processes, devices, files
+//! below `/run`) ends with that process, however it ends. The host's own network is not even
+//! visible.
 
 use crate::guest;
 use std::env;
@@ -19,7 +20,8 @@ pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
 /// How many minutes the faults of a fleet are to last.
 pub(crate) const FAULT_MINUTES: &str = "MILLRACE_FAULT_MINUTES";
 
-/// After so many seconds a story has hung: a long one moves a GiB between emulated machines, or lasts as long as someone said.
+/// After so many seconds a story has hung: a long one moves a GiB between emulated machines, or
+/// lasts as long as someone said.
 fn limit() -> String {
     let minutes: u64 = env::var(FAULT_MINUTES).map_or(0, |text| text.parse().unwrap());
     let seconds = if env::var_os("MILLRACE_LONG").is_some() { 900 } else { 180 };

@@ -36,7 +36,8 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Connected, and the switch knows that they are there: until it has looked, what is sent to a guest is lost.
+    /// Connected, and the switch knows that they are there: until it has looked, what is sent to a
+    /// guest is lost.
     pub(crate) fn connect(features: u64) -> Guests {
         let guest = |socket: &str| Guest::connect(Path::new(socket), features, 1).unwrap();
         let guests = SOCKETS.map(guest);
@@ -163,8 +164,8 @@ fn guests_notice_nothing_of_a_hand_over() {
     });
 }
 
-/// After SIGTERM the sessions go on. After SIGKILL the sockets are still there: who connects meanwhile is served by the next daemon,
-/// and the rings go on where they were.
+/// After SIGTERM the sessions go on. After SIGKILL the sockets are still there: who connects
+/// meanwhile is served by the next daemon, and the rings go on where they were.
 #[test]
 fn guests_stay_with_a_service_manager_and_its_sockets_outlive_a_crash() {
     story(&[Need::Program("bash")], || {

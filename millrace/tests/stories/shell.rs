@@ -1,4 +1,5 @@
-//! Whoever does what a line for the shell says: a guest, or a host of the same tools. And what two of them do together.
+//! Whoever does what a line for the shell says: a guest, or a host of the same tools. And what two
+//! of them do together.
 
 use crate::guest;
 use crate::host::Host;
@@ -12,7 +13,8 @@ use std::process::Command;
 
 /// An end of a connection.
 pub(crate) trait Shell {
-    /// Runs a line for a shell whose commands are busybox' and bash; it must succeed. Returns what it printed.
+    /// Runs a line for a shell whose commands are busybox' and bash; it must succeed. Returns what
+    /// it printed.
     fn run(&mut self, line: &str) -> String;
 }
 

@@ -1,5 +1,5 @@
-//! A service manager for stories: it keeps the descriptors that the daemon stores there, and passes them to the next one.
-//! What systemd itself does is in sd_notify(3) and sd_listen_fds(3).
+//! A service manager for stories: it keeps the descriptors that the daemon stores there, and passes
+//! them to the next one. What systemd itself does is in sd_notify(3) and sd_listen_fds(3).
 
 use crate::patience::until;
 use crate::switch::{FILE, Switch, millrace};
@@ -57,7 +57,8 @@ impl Systemd {
 
     /// Starts a daemon, which gets what is kept.
     pub(crate) fn start(&self) -> Switch {
-        // A child gets what has no flag, until it moves it to the numbers that it is to be found at.
+        // A child gets what has no flag, until it moves it to the numbers that it is to be found
+        // at.
         let store = self.store.lock().unwrap();
         let passed: Vec<OwnedFd> = store
             .iter()

@@ -1,5 +1,5 @@
-//! A team of two members behind a bridge, the switch outside, which knows nothing of it: members are pulled and returned
-//! while a transfer runs, and a capture shows what leaves by which.
+//! A team of two members behind a bridge, the switch outside, which knows nothing of it: members
+//! are pulled and returned while a transfer runs, and a capture shows what leaves by which.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -89,7 +89,8 @@ fn count(team: &Value, name: &str, counter: &str) -> u64 {
     member(team, name)["counters"][counter].as_u64().unwrap()
 }
 
-/// Pulls either member in turn, ten times each for each family and direction, while bytes are carried and checked.
+/// Pulls either member in turn, ten times each for each family and direction, while bytes are
+/// carried and checked.
 fn survives(algorithm: &str) {
     let network =
         Network::new(&format!("team-algorithm = '{algorithm}'\nteam-fail-back = 0\n"), "");
@@ -207,7 +208,8 @@ fn what_leaves_by_which_member_is_seen_outside() {
     });
 }
 
-/// How long the guest is not heard when its member loses its carrier. Printed, not judged: it is the machine's.
+/// How long the guest is not heard when its member loses its carrier. Printed, not judged: it is
+/// the machine's.
 #[test]
 fn the_outage_of_a_failover_is_measured() {
     story(&NEEDS, || {
@@ -231,8 +233,9 @@ fn the_outage_of_a_failover_is_measured() {
     });
 }
 
-/// Pulls a member while the guest sends: the longest time that nothing was heard, until half a second after the pull or when the
-/// guest is heard again, whichever is later. It fails where the guest is not heard any more.
+/// Pulls a member while the guest sends: the longest time that nothing was heard, until half a
+/// second after the pull or when the guest is heard again, whichever is later. It fails where the
+/// guest is not heard any more.
 fn outage(network: &Network, home: &str) -> Duration {
     let socket = network.far.within(|| std::net::UdpSocket::bind("10.9.0.1:7000")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

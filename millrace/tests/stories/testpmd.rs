@@ -1,4 +1,5 @@
-//! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which takes every form of the rings there is.
+//! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which takes every form of the
+//! rings there is.
 
 use crate::guest::{directory, libraries};
 use crate::patience::until;
@@ -9,8 +10,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A testpmd that sends what it receives back where it came from, addresses and ports exchanged, and thereby keeps its first
-/// frames going. Those of a port are of a flow each, as many from each queue.
+/// A testpmd that sends what it receives back where it came from, addresses and ports exchanged,
+/// and thereby keeps its first frames going. Those of a port are of a flow each, as many from each
+/// queue.
 pub(crate) struct Testpmd {
     child: Child,
     input: ChildStdin,
@@ -112,7 +114,8 @@ pub(crate) fn command() -> Command {
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
     let folders = libraries("testpmd");
     command.env("LD_LIBRARY_PATH", std::env::join_paths(&folders).unwrap());
-    // It loads those of a DPDK that the host has, too, and ends because they come twice. This namespace is the story's own.
+    // It loads those of a DPDK that the host has, too, and ends because they come twice. This
+    // namespace is the story's own.
     for folder in &folders {
         let of_host = Path::new("/").join(folder.strip_prefix(&directory).unwrap()).join("dpdk");
         if of_host.is_dir() {

@@ -17,8 +17,8 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// All of it, up. The far host sends segments one by one, as a wire would bring them. `more` is added to the
-    /// configuration.
+    /// All of it, up. The far host sends segments one by one, as a wire would bring them. `more` is
+    /// added to the configuration.
     pub(crate) fn new(more: &str) -> Topology {
         Topology::with("", more)
     }

@@ -122,7 +122,8 @@ fn alive(report: &Value, wanted: usize) {
     }
 }
 
-/// 64 MiB whose every byte is checked, while RSC goes off and on as fast as the command line does it.
+/// 64 MiB whose every byte is checked, while RSC goes off and on as fast as the command line does
+/// it.
 fn verified(topology: &Topology, route: (Host, Host, IpAddr)) {
     transfer_while(route, 64 << 20, || {
         topology.switch.tell("rsc off --all");

@@ -1,4 +1,5 @@
-//! A transfer that proves itself: one TCP connection whose every byte the receiver knows beforehand.
+//! A transfer that proves itself: one TCP connection whose every byte the receiver knows
+//! beforehand.
 
 use crate::host::Host;
 use std::io::{ErrorKind, Read, Write};
@@ -13,8 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes written and checked at once; a multiple of 8.
 const CHUNK: usize = 64 << 10;
 
-/// Sends `bytes` (a multiple of 64 KiB) from one host to another that listens on `address`, and does `meanwhile` again
-/// and again until the last one has arrived as it was sent. Returns how often it was done: once at least.
+/// Sends `bytes` (a multiple of 64 KiB) from one host to another that listens on `address`, and
+/// does `meanwhile` again and again until the last one has arrived as it was sent. Returns how
+/// often it was done: once at least.
 pub(crate) fn transfer_while(
     (from, to, address): (Host, Host, IpAddr),
     bytes: usize,
@@ -40,8 +42,8 @@ pub(crate) fn transfer_while(
     times
 }
 
-/// Sends from one host to another for as long as `work` takes, and checks every byte of the one connection. Returns how many there
-/// were. `work` gets how many were checked so far.
+/// Sends from one host to another for as long as `work` takes, and checks every byte of the one
+/// connection. Returns how many there were. `work` gets how many were checked so far.
 pub(crate) fn transfer_during(
     route: (Host, Host, IpAddr),
     work: impl FnOnce(&dyn Fn() -> usize),

@@ -1,8 +1,9 @@
 //! Each tutorial below `docs/tutorials` does what it says, line by line.
 //!
-//! In a block `console` a line that begins with `$ ` is run by bash and must succeed, and what follows it is found in what it prints:
-//! each line, in this order, where `...` is anything and blanks are alike. A block `toml` or `sh` whose first line is `# NAME.toml` or
-//! `# NAME.sh` becomes that file.
+//! In a block `console` a line that begins with `$ ` is run by bash and must succeed, and what
+//! follows it is found in what it prints: each line, in this order, where `...` is anything and
+//! blanks are alike. A block `toml` or `sh` whose first line is `# NAME.toml` or `# NAME.sh`
+//! becomes that file.
 
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;

@@ -1,5 +1,6 @@
-//! The daemon as the packaged unit runs it: an ordinary user with the unit's ambient capabilities, in its bounding set. Which documented
-//! features work so, and which of them each capability is for.
+//! The daemon as the packaged unit runs it: an ordinary user with the unit's ambient capabilities,
+//! in its bounding set. Which documented features work so, and which of them each capability is
+//! for.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -123,7 +124,8 @@ fn the_documented_features_work_without_root() {
         for signal in [Signal::TERM, Signal::KILL] {
             let _ = switch.end(signal);
             if signal == Signal::KILL {
-                // Killed between the socket's bind and its mode, and guests' sockets are their owners'.
+                // Killed between the socket's bind and its mode, and guests' sockets are their
+                // owners'.
                 run(&format!("chmod 0 {SOCKET}"));
             }
             switch = start(&capabilities());

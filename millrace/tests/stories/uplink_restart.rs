@@ -1,5 +1,5 @@
-//! A packet uplink over restarts: numbered datagrams come from a host behind it every millisecond, each once and in order, also those
-//! that come while no daemon runs.
+//! A packet uplink over restarts: numbered datagrams come from a host behind it every millisecond,
+//! each once and in order, also those that come while no daemon runs.
 
 use crate::outage::{Probe, restarts, told};
 use crate::patience::until;

@@ -1,4 +1,5 @@
-//! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is the report's business.
+//! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is the
+//! report's business.
 
 use crate::guest::directory;
 use crate::sandbox::{Need, story};
@@ -182,7 +183,8 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
         let cases = report["cases"].as_array().unwrap();
         let truths: Vec<&Value> = cases.iter().map(|case| &case["truth"]).collect();
         assert_eq!(truths, [1.0, 0.95]);
-        // What is slowed is the traffic: without its rate the sender would send several times as much.
+        // What is slowed is the traffic: without its rate the sender would send several times as
+        // much.
         for case in cases {
             for name in case["order"].as_array().unwrap() {
                 let arm = &case["arms"][name.as_str().unwrap()];
@@ -377,7 +379,8 @@ fn a_guest_with_two_paths_to_its_storage_goes_on_when_a_member_is_pulled() {
             for key in ["read_bps", "random_reads_per_s", "write_bps"] {
                 assert!(of(key) > Some(0.0), "{arm}: {key}: {:#}", case["arms"][arm]);
             }
-            // A busy host may end none in half a second, behind the writes in order; the copy shows that they are written.
+            // A busy host may end none in half a second, behind the writes in order; the copy shows
+            // that they are written.
             assert!(of("random_writes_per_s").is_some(), "{arm}: {:#}", case["arms"][arm]);
             assert!(of("copied_bytes") >= Some(8e6) && of("path_change_ms") > Some(0.0), "{arm}");
         }

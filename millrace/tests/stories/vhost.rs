@@ -1,4 +1,5 @@
-//! DPDK guests through the switch: every form of the rings, and either side gone in the middle of the traffic.
+//! DPDK guests through the switch: every form of the rings, and either side gone in the middle of
+//! the traffic.
 
 use crate::idle::processor_time;
 use crate::patience::until;

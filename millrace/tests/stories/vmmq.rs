@@ -1,8 +1,9 @@
-//! Dynamic VMMQ with a guest of four queues: they spread over the workers while it sends much, and come together when it is
-//! idle. Each flow's frames arrive once and in order meanwhile.
+//! Dynamic VMMQ with a guest of four queues: they spread over the workers while it sends much, and
+//! come together when it is idle. Each flow's frames arrive once and in order meanwhile.
 //!
-//! The guest broadcasts to a listener and to many bystanders, so that a frame costs its worker many times what it costs the guest:
-//! the switch is the bottleneck on any machine; storm control, which would end that, is off. Nothing is sent that a queue of the kernel's has no room for.
+//! The guest broadcasts to a listener and to many bystanders, so that a frame costs its worker many
+//! times what it costs the guest: the switch is the bottleneck on any machine; storm control, which
+//! would end that, is off. Nothing is sent that a queue of the kernel's has no room for.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -17,7 +18,8 @@ use std::time::Duration;
 
 /// Enough that they use several queues.
 const FLOWS: usize = 8;
-/// Frames of a flow on their way, at most: all of them have room in one queue of the TAP, and a flow's in its socket.
+/// Frames of a flow on their way, at most: all of them have room in one queue of the TAP, and a
+/// flow's in its socket.
 const WINDOW: u32 = 48;
 /// Ports that get each frame for nothing.
 const BYSTANDERS: usize = 16;
@@ -144,7 +146,8 @@ impl Drop for End<'_> {
 }
 
 impl Traffic {
-    /// Sends as much as there is room for. It begins slowly: the switch has to learn how dear such frames are.
+    /// Sends as much as there is room for. It begins slowly: the switch has to learn how dear such
+    /// frames are.
     fn send(&self, guest: &Host) {
         let socket = |_| {
             let socket = guest.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();

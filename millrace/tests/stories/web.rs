@@ -1,4 +1,5 @@
-//! The page: what a person who keeps it open in a browser sees, and over plain HTTP what it is made of.
+//! The page: what a person who keeps it open in a browser sees, and over plain HTTP what it is made
+//! of.
 
 use crate::browser::{AXE, Browser};
 use crate::patience::until;
@@ -171,7 +172,8 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
     browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
 }
 
-/// On a phone, on a desk, on a wall; light and dark. The check is no rubber stamp: it finds what is planted.
+/// On a phone, on a desk, on a wall; light and dark. The check is no rubber stamp: it finds what is
+/// planted.
 #[test]
 fn no_size_and_no_light_has_barriers() {
     let needs = [

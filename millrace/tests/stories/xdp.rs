@@ -1,4 +1,5 @@
-//! An uplink by AF_XDP: transfers both ways, tags, MTUs, a port that comes and goes, what is left behind, what comes instead.
+//! An uplink by AF_XDP: transfers both ways, tags, MTUs, a port that comes and goes, what is left
+//! behind, what comes instead.
 
 use crate::host::Host;
 use crate::patience::until;
@@ -19,7 +20,8 @@ fn tcp_arrives_as_sent_through_an_xdp_uplink_both_ways() {
         let Some(topology) = topology("", "") else { return };
         both_ways(&topology, 32);
         assert_eq!(topology.switch.counter("uplink", "/device_lost"), 0);
-        // Segments of a peer on this host come with unfinished checksums: without the claim none would be merged.
+        // Segments of a peer on this host come with unfinished checksums: without the claim none
+        // would be merged.
         let partial = topology.switch.counter("uplink", "/unfinished_checksums");
         assert!(partial > 10_000, "{partial}");
         let merged = topology.switch.counter("guest", "/rsc/CoalescedPackets");

@@ -1,4 +1,5 @@
-//! Instructions of one decision with 1,000 queues on 64 workers. `cargo bench -p millrace-balance --bench decision`
+//! Instructions of one decision with 1,000 queues on 64 workers.
+//! `cargo bench -p millrace-balance --bench decision`
 #![allow(missing_docs, reason = "the macros of the bench harness make public items")]
 
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
@@ -21,7 +22,8 @@ impl Case {
     }
 }
 
-/// 1,000 queues, each with so much of a worker, dealt out among so many workers; measured a few times already.
+/// 1,000 queues, each with so much of a worker, dealt out among so many workers; measured a few
+/// times already.
 fn case(load: f64, dealt: usize) -> Case {
     let item = |vnic: u32| Item {
         id: ItemId { vnic, part: Part::Queue(0) },
@@ -51,7 +53,8 @@ fn settled() -> Case {
     case(0.04, 64)
 }
 
-/// The dearest: all are on one worker, which has been saturated for so long that all have to be placed.
+/// The dearest: all are on one worker, which has been saturated for so long that all have to be
+/// placed.
 fn all_on_one() -> Case {
     let mut case = case(0.0001, 1);
     case.workers[0].busy = 1.0;

@@ -9,7 +9,8 @@ use crate::settings::Settings;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Parts of [`Settings::settle`] whose highest loads are kept, the oldest of which is dropped when one is over.
+/// Parts of [`Settings::settle`] whose highest loads are kept, the oldest of which is dropped when
+/// one is over.
 const PARTS: usize = 4;
 
 /// Time over which an item's usual load is averaged.
@@ -21,10 +22,12 @@ const FADES: Duration = Duration::from_secs(5);
 /// For how long the growth of items that went ahead tells about those that stayed.
 const TELLS: Duration = Duration::from_millis(100);
 
-/// What a saturated worker's items are taken to want, as a multiple of what they got, while nothing tells.
+/// What a saturated worker's items are taken to want, as a multiple of what they got, while nothing
+/// tells.
 const GUESS: f64 = 1.25;
 
-/// Decides which items move. One for a switch; the same measurements give the same moves, in whatever order items come.
+/// Decides which items move. One for a switch; the same measurements give the same moves, in
+/// whatever order items come.
 #[derive(Debug)]
 pub struct Balancer {
     settings: Settings,
@@ -95,7 +98,8 @@ impl Balancer {
     pub fn decide(&mut self, measured: &Measurement<'_>) -> Vec<Move> {
         let exists = |item: &&Item| item.worker < measured.workers.len();
         let mut items: Vec<&Item> = measured.items.iter().filter(exists).collect();
-        // Sums of floats depend on their order. A caller that keeps an order pays one look for this.
+        // Sums of floats depend on their order. A caller that keeps an order pays one look for
+        // this.
         items.sort_by_key(|item| item.id);
         let elapsed = self.pass(measured.at);
         self.note(measured, &items, elapsed);
@@ -254,7 +258,8 @@ impl Balancer {
         let wanted = match (load.saturated_for, load.growth) {
             (0, _) => measured,
             (_, Some(growth)) => measured * growth,
-            // It wants no more if others get more, and else at least what it used when nothing was in its way.
+            // It wants no more if others get more, and else at least what it used when nothing was
+            // in its way.
             _ if 2.0 * measured < largest => measured * GUESS,
             _ => known.map_or(0.0, |known| known.free).max(measured * GUESS),
         };

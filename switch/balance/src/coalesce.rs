@@ -3,7 +3,8 @@
 use crate::moves::Reason;
 use crate::scene::Scene;
 
-/// Bringing home starts so far above the load at which all nodes coalesce to one worker, lest they take turns.
+/// Bringing home starts so far above the load at which all nodes coalesce to one worker, lest they
+/// take turns.
 const APART: f64 = 1.2;
 
 /// Items below this are not worth a move home.
@@ -56,7 +57,8 @@ fn total(scene: &Scene<'_>) -> f64 {
     scene.loads.iter().map(|load| load.peak).sum()
 }
 
-/// Empties workers while their items fit beside others'. Nodes share a worker only when one carries them all.
+/// Empties workers while their items fit beside others'. Nodes share a worker only when one carries
+/// them all.
 pub(crate) fn coalesce(scene: &mut Scene<'_>) {
     let workers = 0..scene.workers.len();
     if total(scene) * scene.settings.remote <= scene.settings.low {
@@ -79,7 +81,8 @@ struct Contents {
     is_held: bool,
 }
 
-/// Empties the least loaded worker first; of equal ones that with the highest number, so that the first stays.
+/// Empties the least loaded worker first; of equal ones that with the highest number, so that the
+/// first stays.
 fn empty(scene: &mut Scene<'_>, group: &[usize]) {
     let mut contents = contents(scene);
     let holds =
@@ -121,7 +124,8 @@ fn contents(scene: &Scene<'_>) -> Vec<Contents> {
     contents
 }
 
-/// A place for each item on the most loaded receiver that stays below the threshold; `None`: not all fit.
+/// A place for each item on the most loaded receiver that stays below the threshold; `None`: not
+/// all fit.
 fn fit(scene: &Scene<'_>, items: &[usize], receivers: &[usize]) -> Option<Vec<(usize, usize)>> {
     let usable = receivers.iter().filter(|worker| !scene.workers[**worker].excluded);
     let mut peaks: Vec<(usize, f64)> =

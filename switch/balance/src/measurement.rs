@@ -92,7 +92,8 @@ impl FromIterator<usize> for Reach {
     }
 }
 
-/// One interval. Items that were idle for longer than [`Settings::settle`](crate::Settings::settle) may be left out.
+/// One interval. Items that were idle for longer than [`Settings::settle`](crate::Settings::settle)
+/// may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement<'m> {
     /// When the interval ended, on any clock that does not go back.

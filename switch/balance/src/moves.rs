@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Reason {
     /// Its worker was nearly saturated, and no worker in use had room: to an unused one.
     Expand,
-    /// Its worker was saturated and what its items want unknown: it goes ahead to an unused worker, to be measured there.
+    /// Its worker was saturated and what its items want unknown: it goes ahead to an unused worker,
+    /// to be measured there.
     Probe,
     /// Its worker was nearly saturated: to one in use that has room.
     Relieve,
@@ -66,7 +67,8 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The figures as one sentence; the item and the workers are left to the caller, who knows their names.
+/// The figures as one sentence; the item and the workers are left to the caller, who knows their
+/// names.
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [threshold, load, from, from_then, to, to_then] = [

@@ -27,9 +27,10 @@ pub(crate) fn relieve(scene: &mut Scene<'_>) {
     }
 }
 
-/// What the items of a saturated worker want is unknown. Small items together worth one worker's share of what all workers
-/// have go to one unused worker, which even so they cannot saturate; items above that go to one each, in every interval
-/// twice as many. What they use there tells what the others want.
+/// What the items of a saturated worker want is unknown. Small items together worth one worker's
+/// share of what all workers have go to one unused worker, which even so they cannot saturate;
+/// items above that go to one each, in every interval twice as many. What they use there tells what
+/// the others want.
 fn probe(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     let usable = scene.workers.iter().filter(|worker| !worker.excluded).count();
     #[allow(clippy::cast_precision_loss, reason = "workers are few")]
@@ -56,7 +57,8 @@ fn probe(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     }
 }
 
-/// Moves one item ahead to `target` or an unused worker, unless it is its worker's last; whether it did.
+/// Moves one item ahead to `target` or an unused worker, unless it is its worker's last; whether it
+/// did.
 fn ahead(scene: &mut Scene<'_>, source: usize, place: usize, target: Option<usize>) -> bool {
     let item = &scene.items[place];
     let target = target.filter(|worker| item.reach.has(*worker));

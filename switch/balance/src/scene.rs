@@ -67,14 +67,16 @@ pub(crate) struct Scene<'m> {
     pub(crate) left: usize,
 }
 
-/// How good a target is: the lower the better; by tier, by load in steps, by what its items used of late, by number.
+/// How good a target is: the lower the better; by tier, by load in steps, by what its items used of
+/// late, by number.
 type Rank = (u8, f64, f64, usize);
 
 /// Loads that differ by less than such a step are alike: what the items will want matters more.
 const STEP: f64 = 0.1;
 
 impl Scene<'_> {
-    /// The active items of a worker that may move, by falling load; equal ones by name, whatever order the caller had.
+    /// The active items of a worker that may move, by falling load; equal ones by name, whatever
+    /// order the caller had.
     pub(crate) fn movable(&self, worker: usize) -> Vec<usize> {
         let items = self.items.iter().enumerate();
         let mut places: Vec<usize> = items
@@ -111,7 +113,8 @@ impl Scene<'_> {
         !(0..self.workers.len()).filter(same).any(|other| self.loads[other].active > 0)
     }
 
-    /// The best unused worker for an item: its own node first, whole cores before siblings of workers in use.
+    /// The best unused worker for an item: its own node first, whole cores before siblings of
+    /// workers in use.
     pub(crate) fn unused(&self, item: &Candidate) -> Option<usize> {
         let unused = (0..self.workers.len()).filter(|worker| {
             *worker != item.worker && self.is_unused(*worker) && item.reach.has(*worker)
@@ -145,7 +148,8 @@ impl Scene<'_> {
         let then = self.loads[worker].now + item.load * self.stretch(item, worker);
         let remote = self.is_remote(item, worker);
         let source = &self.loads[item.worker];
-        // A guess must not saturate the target, which would then guess as much and send the item back.
+        // A guess must not saturate the target, which would then guess as much and send the item
+        // back.
         let is_guess = source.saturated_for > 0 && source.growth.is_none();
         let is_gain = then + margin <= source.now && (!is_guess || then < self.settings.saturated)
             || self.workers[item.worker].excluded;

@@ -5,13 +5,16 @@ use std::time::Duration;
 /// Thresholds of a [`Balancer`](crate::Balancer). Loads are shares of one worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// A worker above this gives items away. Open vSwitch waits for 0.95 during a minute; what arrives meanwhile is lost.
+    /// A worker above this gives items away. Open vSwitch waits for 0.95 during a minute; what
+    /// arrives meanwhile is lost.
     pub high: f64,
     /// A worker above this in one interval is saturated: its items want more than was measured.
     pub saturated: f64,
-    /// Items are placed on a worker up to this, so that their usual variation does not take it above `high`.
+    /// Items are placed on a worker up to this, so that their usual variation does not take it
+    /// above `high`.
     pub fill: f64,
-    /// Workers are coalesced while one of them ends up below this. The distance to `high` is the hysteresis.
+    /// Workers are coalesced while one of them ends up below this. The distance to `high` is the
+    /// hysteresis.
     pub low: f64,
     /// Where no worker has room, a move must leave its target so much below its source.
     pub margin: f64,

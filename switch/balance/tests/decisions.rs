@@ -1,4 +1,5 @@
-//! Properties of the decision over whole runs: a switch of fluid loads, whose workers have no more than their time.
+//! Properties of the decision over whole runs: a switch of fluid loads, whose workers have no more
+//! than their time.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use balance::{
@@ -145,7 +146,8 @@ fn shuffled(items: &[Item], seed: u64) -> Vec<Item> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Static items stay, targets exist, are in reach and not excluded, and no item moves twice within a second.
+    /// Static items stay, targets exist, are in reach and not excluded, and no item moves twice
+    /// within a second.
     #[test]
     fn only_what_may_move_moves_and_only_to_where_it_may(mut fluid in fluid()) {
         let may = |item: &Item| (item.id, (item.mode, item.reach));
@@ -231,7 +233,8 @@ proptest! {
         }
     }
 
-    /// Many small items on one worker that want up to all workers are spread within 200 ms, and none of them is lost for it.
+    /// Many small items on one worker that want up to all workers are spread within 200 ms, and
+    /// none of them is lost for it.
     #[test]
     fn a_load_of_any_size_is_spread_within_200_ms(wanted in 1.5..56.0f64, each in 0.3..1.0f64) {
         let count = 1000;
@@ -351,7 +354,8 @@ fn a_move_says_which_figures_caused_it() {
     );
 }
 
-/// What all static flows of a queue took was taken for one flow that could get more, so that this one could want no more.
+/// What all static flows of a queue took was taken for one flow that could get more, so that this
+/// one could want no more.
 #[test]
 fn what_static_items_take_says_nothing_about_what_others_want() {
     let fixed = |load, worker| Wish { load, mode: Mode::Static, worker, ..dynamic(load) };

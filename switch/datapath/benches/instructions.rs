@@ -1,11 +1,14 @@
-//! Instructions of a turn, counted by Callgrind: `cargo bench -p millrace-datapath --bench instructions`.
+//! Instructions of a turn, counted by Callgrind:
+//! `cargo bench -p millrace-datapath --bench instructions`.
 //!
-//! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). A turn takes 256 frames from one memory
-//! port and delivers them to another; the memory ports' own queues are in the count, filling and emptying them is not.
-//! Each limit is for the whole turn of 256 frames; over it the run fails. docs/performance.md says where they go.
+//! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). A turn takes 256
+//! frames from one memory port and delivers them to another; the memory ports' own queues are in
+//! the count, filling and emptying them is not. Each limit is for the whole turn of 256 frames;
+//! over it the run fails. docs/performance.md says where they go.
 //!
-//! The budgets are 250 instructions for a smallest frame, all in, and 676 for a segment that is coalesced. Measured are
-//! 247, and 648; a segment alone takes 514, the copy of its 1448 bytes among them.
+//! The budgets are 250 instructions for a smallest frame, all in, and 676 for a segment that is
+//! coalesced. Measured are 247, and 648; a segment alone takes 514, the copy of its 1448 bytes
+//! among them.
 
 #![allow(missing_docs, reason = "gungraun's macros make public items without docs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a bench is a test")]
@@ -41,7 +44,8 @@ fn limit(per_frame: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-/// A switch that has learned both stations and run some turns of the same frames, filled for the next.
+/// A switch that has learned both stations and run some turns of the same frames, filled for the
+/// next.
 fn warm(policy: RscPolicy, frame: impl Fn(u32) -> MemoryFrame) -> Bench {
     warm_from(plain(), policy, frame)
 }
@@ -147,9 +151,9 @@ fn segments_coalesced() -> Bench {
     warm(RscPolicy::Ndis, segment)
 }
 
-/// Smallest frames of so many flows in turn, from a port with 100 rules and one behind them that takes all. The rules
-/// differ in both prefixes and both port ranges, so that the table of each has 200 ranges; by `macs`, in both MAC
-/// addresses as well.
+/// Smallest frames of so many flows in turn, from a port with 100 rules and one behind them that
+/// takes all. The rules differ in both prefixes and both port ranges, so that the table of each has
+/// 200 ranges; by `macs`, in both MAC addresses as well.
 fn filtered(flows: u32, macs: bool) -> Bench {
     let end = |net: u8, rule: u8| AclEnd {
         mac: macs.then_some(Mac([2, 0, 0, 0, net, rule])),
@@ -178,7 +182,8 @@ fn guarded() -> Bench {
     warm_from(PortSettings { guards, ..plain() }, RscPolicy::Off, smallest)
 }
 
-/// Smallest frames of so many flows in turn, to a port of four queues. Or (`sent`) from one of its queues.
+/// Smallest frames of so many flows in turn, to a port of four queues. Or (`sent`) from one of its
+/// queues.
 fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
     let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
     let mut bench = Bench::new(&[(PortSettings { mac: mac(0xaa), ..plain() }, ALL)]);
@@ -218,7 +223,8 @@ fn filled(mut bench: Bench, fill: impl Fn(&Bench)) -> Bench {
     bench
 }
 
-/// Smallest frames from two ports to a port each, their queues at one worker, or at two that are stepped in turn.
+/// Smallest frames from two ports to a port each, their queues at one worker, or at two that are
+/// stepped in turn.
 fn pairs(workers: usize) -> Bench {
     let workers = vec![WorkerOptions::default(); workers];
     let switch = Switch::stepped(SwitchOptions { workers, ..SwitchOptions::default() });
@@ -258,14 +264,16 @@ fn pairs(workers: usize) -> Bench {
 #[bench::segments(args = (), setup = segments_plain, config = limit(539))]
 // The budget.
 #[bench::coalesced(args = (), setup = segments_coalesced, config = limit(676))]
-// With 100 rules a frame of a flow seen in the burst may take 60 more than without, another 300. Measured: 58 and 272
-// more, 310 where every rule asks for MAC addresses too; 60 for all guards. The other limits are what is reached and 5 %.
+// With 100 rules a frame of a flow seen in the burst may take 60 more than without, another 300.
+// Measured: 58 and 272 more, 310 where every rule asks for MAC addresses too; 60 for all guards.
+// The other limits are what is reached and 5 %.
 #[bench::acl_seen(args = (1, false), setup = filtered, config = limit(247 + 60))]
 #[bench::acl_seen_among_16(args = (16, false), setup = filtered, config = limit(333))]
 #[bench::acl_unseen(args = (256, false), setup = filtered, config = limit(247 + 300))]
 #[bench::acl_unseen_by_mac(args = (256, true), setup = filtered, config = limit(585))]
 #[bench::guarded(args = (), setup = guarded, config = limit(322))]
-// Four queues in use, as measured (434, 734, 434, 641, 353, 392) and 5 %. A flow is hashed once a run of it.
+// Four queues in use, as measured (434, 734, 434, 641, 353, 392) and 5 %. A flow is hashed once a
+// run of it.
 #[bench::rss_one_flow(args = (Steer::Rss, 1, false), setup = queues, config = limit(456))]
 #[bench::rss_many_flows(args = (Steer::Rss, 256, false), setup = queues, config = limit(771))]
 #[bench::follow_one_flow(args = (Steer::Follow, 1, false), setup = queues, config = limit(456))]

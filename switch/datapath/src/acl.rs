@@ -1,11 +1,11 @@
 //! Port ACLs: stateless rules. The first match decides; a frame without a match passes.
 //!
-//! `Acl::compile` turns the rules of one direction into a table per tested field (table.rs). A table maps a value of its
-//! field to the set of rules that it satisfies, as bits in the order of the rules; the lowest bit that all sets share is
-//! the deciding rule.
+//! `Acl::compile` turns the rules of one direction into a table per tested field (table.rs). A
+//! table maps a value of its field to the set of rules that it satisfies, as bits in the order of
+//! the rules; the lowest bit that all sets share is the deciding rule.
 //!
-//! If a frame lacks a field that a rule tests (ports in a fragment other than the first, anything in an unreadable frame),
-//! deny matches and allow does not.
+//! If a frame lacks a field that a rule tests (ports in a fragment other than the first, anything
+//! in an unreadable frame), deny matches and allow does not.
 
 mod mark;
 mod table;
@@ -28,8 +28,8 @@ pub enum AclAction {
     Allow,
     /// They are dropped as `acl_denied`.
     Deny,
-    /// They are marked: the first such rule that matches says how, and whether they pass is decided by the others. From the
-    /// port into the switch only.
+    /// They are marked: the first such rule that matches says how, and whether they pass is decided
+    /// by the others. From the port into the switch only.
     Mark(AclMark),
 }
 

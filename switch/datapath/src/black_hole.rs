@@ -1,9 +1,10 @@
-//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass. This is the sign of a smaller
-//! MTU behind the switch that no router reports.
+//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass. This
+//! is the sign of a smaller MTU behind the switch that no router reports.
 //!
-//! Only sparse bursts of at most [`SPARSE`] frames are checked, because a flow in a black hole sends only one segment per
-//! retransmission timeout; full bursts cost nothing. A retransmitted segment proves that all segments before it arrived: if
-//! the one before it was small, small ones pass.
+//! Only sparse bursts of at most [`SPARSE`] frames are checked, because a flow in a black hole
+//! sends only one segment per retransmission timeout; full bursts cost nothing. A retransmitted
+//! segment proves that all segments before it arrived: if the one before it was small, small ones
+//! pass.
 
 use crate::frame::Frame;
 use crate::headers::Headers;
@@ -19,7 +20,8 @@ const SMALL: u32 = 1280;
 const RESENT: u8 = 2;
 /// What is sent again sooner is no timer's doing.
 const SOON: Nanos = Nanos(10_000_000);
-/// Segments that are under way at first (RFC 6928 has 10): a flow that comes further has had large ones acknowledged.
+/// Segments that are under way at first (RFC 6928 has 10): a flow that comes further has had large
+/// ones acknowledged.
 const FLIGHT: u32 = 16;
 /// Flows of a worker; one more takes the place of another.
 const FLOWS: usize = 256;

@@ -1,8 +1,9 @@
 //! Coalescing: segments of one flow that arrived in one turn leave one egress queue as one train.
 //!
-//! No frame is held for a later turn, so coalescing adds no latency, and turning it off drains only the current turn. No
-//! payload moves: a train is the list of its frames' indices ([`Coalescer::members`]), with a header written when the
-//! egress side is known ([`train::Train::header`]). Frames that are not TCP, or that the rules do not merge, keep their
+//! No frame is held for a later turn, so coalescing adds no latency, and turning it off drains only
+//! the current turn. No payload moves: a train is the list of its frames' indices
+//! ([`Coalescer::members`]), with a header written when the egress side is known
+//! ([`train::Train::header`]). Frames that are not TCP, or that the rules do not merge, keep their
 //! place: within a flow the order of arrival is kept.
 
 mod candidate;
@@ -26,7 +27,8 @@ pub(crate) use train::Train;
 use wire::Traits;
 use wire::tcp::TcpFlags;
 
-/// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its header.
+/// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its
+/// header.
 const LARGEST_PACKET: u32 = 65535;
 
 /// One thing to deliver: a frame alone, or a train.
@@ -107,7 +109,8 @@ impl Coalescer {
         (self.latest, self.summed) = (0, 0);
     }
 
-    /// What there is to deliver, in order: the place of a frame, with its train if others have joined it.
+    /// What there is to deliver, in order: the place of a frame, with its train if others have
+    /// joined it.
     pub(crate) fn items(&self) -> impl Iterator<Item = (u16, Option<&Train>)> {
         self.items.iter().filter_map(|item| match *item {
             Item::Single(place) => Some((place, None)),

@@ -1,4 +1,5 @@
-//! Counters: each written by one worker, without atomic read-modify-write, and summed by the reader.
+//! Counters: each written by one worker, without atomic read-modify-write, and summed by the
+//! reader.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,8 +25,8 @@ macro_rules! reasons {
 pub(crate) use reasons;
 
 reasons! {
-    /// Why a frame went no further. Up to `Storm` it is counted at the port it came from, after that at the port
-    /// it was to leave by.
+    /// Why a frame went no further. Up to `Storm` it is counted at the port it came from, after
+    /// that at the port it was to leave by.
     DropReason {
         /// Shorter than an Ethernet header.
         Runt = "runt",
@@ -43,7 +44,8 @@ reasons! {
         RouterGuard = "router_guard",
         /// An IP address the port may not use, in IP, ARP or neighbour discovery.
         IpGuard = "ip_guard",
-        /// A source address that belongs to another port: its configured one, or the one it is held to.
+        /// A source address that belongs to another port: its configured one, or the one it is held
+        /// to.
         AddressTaken = "address_taken",
         /// Sent to 01:80:C2:00:00:00 to 0F, which no bridge forwards (IEEE 802.1Q, 8.6.3).
         ReservedAddress = "reserved_address",
@@ -53,8 +55,9 @@ reasons! {
         Isolated = "isolated",
         /// Nobody else is in the frame's VLAN.
         NoPort = "no_port",
-        /// The turn had cost as much as one may: a flood or a train to be segmented, many times dearer than the
-        /// port's last frames. A train that would be segmented is counted at the port it was to leave by.
+        /// The turn had cost as much as one may: a flood or a train to be segmented, many times
+        /// dearer than the port's last frames. A train that would be segmented is counted at the
+        /// port it was to leave by.
         WorkLimit = "work_limit",
         /// Above the port's rate.
         RateLimited = "rate_limited",
@@ -70,7 +73,8 @@ reasons! {
         EgressFull = "egress_full",
         /// The egress port is down or broken.
         EgressDown = "egress_down",
-        /// The one member of a team that the frame may leave by is down, or went down with the frame.
+        /// The one member of a team that the frame may leave by is down, or went down with the
+        /// frame.
         PathDown = "path_down",
         /// The device refused the frame.
         EgressRefused = "egress_refused",
@@ -102,7 +106,8 @@ reasons! {
         Fragment = "fragment",
         /// ECN or CWR/ECE bits differ from the segment before.
         Ecn = "ecn",
-        /// The train would exceed the largest IP packet or the length limit. Not an abort in the sense of NDIS.
+        /// The train would exceed the largest IP packet or the length limit. Not an abort in the
+        /// sense of NDIS.
         Length = "length",
         /// Not the next byte of the flow.
         OutOfOrder = "out_of_order",
@@ -154,9 +159,11 @@ pub struct Counts<Count> {
     pub segments: Count,
     /// Transport checksums completed for the port.
     pub checksums: Count,
-    /// Messages to the port that a packet it sent was too big for its way; they are egress frames as well.
+    /// Messages to the port that a packet it sent was too big for its way; they are egress frames
+    /// as well.
     pub path_mtu_messages: Count,
-    /// Frames the device itself lost before the switch saw them. Set in sums only: the device counts them.
+    /// Frames the device itself lost before the switch saw them. Set in sums only: the device
+    /// counts them.
     pub device_lost: Count,
     /// Addresses learned at the port that had to make room for another of its own.
     pub evicted_addresses: Count,
@@ -208,8 +215,9 @@ impl PortCounters {
         each(&mut self.train_depth, &cell.train_depth);
     }
 
-    /// NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception but the length limit.
-    /// Out-of-order, header changes and pure ACKs end a train by the rules and are no aborts either.
+    /// NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception but the
+    /// length limit. Out-of-order, header changes and pure ACKs end a train by the rules and are no
+    /// aborts either.
     pub fn coalescing_exceptions(&self) -> u64 {
         use RscException as E;
         let abort =

@@ -24,7 +24,8 @@ pub(crate) struct Decider<'t> {
     cell: &'t PortCell,
     /// The port's bucket, refilled.
     bucket: Option<MutexGuard<'t, Bucket>>,
-    /// The port's storm control, refilled; locked from the first flooded frame to the end of the burst.
+    /// The port's storm control, refilled; locked from the first flooded frame to the end of the
+    /// burst.
     storm: Option<MutexGuard<'t, Storm>>,
     /// The source address learned last in this burst: most frames have the same.
     learned: Option<MacKey>,
@@ -37,19 +38,21 @@ pub(crate) struct Decider<'t> {
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
     steerer: Steerer,
-    /// Whether the frame before it went to the same port, as far as is known: else the next one hardly will either.
+    /// Whether the frame before it went to the same port, as far as is known: else the next one
+    /// hardly will either.
     keeps_port: bool,
 }
 
-/// The decision for a frame that goes to one port. Within a burst it holds for every frame with the same addresses and tag.
+/// The decision for a frame that goes to one port. Within a burst it holds for every frame with the
+/// same addresses and tag.
 struct Decision<'t> {
     addresses: Addresses,
     /// See [`wire::Parsed::tags`]: a frame with another number of tags is not decided alike.
     tags: u32,
     vlan: u16,
     to: &'t Port,
-    /// The fast path: the one egress queue of all such frames, where no frame is asked about by itself (no rate limit, no
-    /// mirror, no choice of queues).
+    /// The fast path: the one egress queue of all such frames, where no frame is asked about by
+    /// itself (no rate limit, no mirror, no choice of queues).
     sole_queue: Option<Target>,
 }
 
@@ -96,8 +99,9 @@ impl<'t> Decider<'t> {
         }
     }
 
-    /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue that is to get it, or
-    /// says why it is dropped. Frames right behind it that take the same fast path go along; the number of all.
+    /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue
+    /// that is to get it, or says why it is dropped. Frames right behind it that take the same fast
+    /// path go along; the number of all.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -117,7 +121,8 @@ impl<'t> Decider<'t> {
         (1, self.decide_one(frame, headers.get(frame.header), outbox))
     }
 
-    /// Admits the frames at the front of the list that take the same fast path as the last frame; how many.
+    /// Admits the frames at the front of the list that take the same fast path as the last frame;
+    /// how many.
     #[inline]
     fn admit_alike(&mut self, frames: &mut [Frame], headers: &Headers) -> usize {
         let mut count = 0;
@@ -133,8 +138,9 @@ impl<'t> Decider<'t> {
         count
     }
 
-    /// Whether the last decision holds for a frame with other addresses, and from now on for those: the tag is the same,
-    /// the source is known to be here, the destination to be where the last one's is. Groups are in no table.
+    /// Whether the last decision holds for a frame with other addresses, and from now on for those:
+    /// the tag is the same, the source is known to be here, the destination to be where the last
+    /// one's is. Groups are in no table.
     #[inline]
     fn goes_along(&mut self, frame: &Frame, header: &[u8]) -> bool {
         let Turn { macs, owners, from, .. } = self.turn;
@@ -178,8 +184,8 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// [`Decider::decide_one`] for a frame that is not like the last. Every check that addresses and tag alone decide
-    /// belongs here: it is made once for a run of like frames.
+    /// [`Decider::decide_one`] for a frame that is not like the last. Every check that addresses
+    /// and tag alone decide belongs here: it is made once for a run of like frames.
     #[inline(never)]
     fn decide_anew(
         &mut self,
@@ -212,7 +218,8 @@ impl<'t> Decider<'t> {
         Target::sole(to).filter(|_| !asked)
     }
 
-    /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from it come last.
+    /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from
+    /// it come last.
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
         DropReason::BadSource.when(is_group(source))?;
         let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
@@ -239,7 +246,8 @@ impl<'t> Decider<'t> {
             owner.shared.id != from.shared.id && owner.settings.vlan.overlaps(&from.settings.vlan)
         };
         DropReason::AddressTaken.when(owners.of(view, mac).any(|owner| shares_vlan(&owner)))?;
-        // What `owners` knows is of the round's start: one port at a time looks whether another holds the address since.
+        // What `owners` knows is of the round's start: one port at a time looks whether another
+        // holds the address since.
         macs.change_held(|| {
             let mut others = view.all().filter(shares_vlan);
             DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
@@ -266,7 +274,8 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved to another host.
+    /// A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved
+    /// to another host.
     fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
         let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
         let owner = self.owner(source, vlan);
@@ -336,9 +345,11 @@ impl<'t> Decider<'t> {
         Ok(Some(to))
     }
 
-    /// To every port of the VLAN but the one it came from; to a port's own address, to that port and the uplinks only.
+    /// To every port of the VLAN but the one it came from; to a port's own address, to that port
+    /// and the uplinks only.
     fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
-        // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the others of the burst.
+        // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the
+        // others of the burst.
         let slot = usize::from(frame.vlan) % self.flooded.len();
         let of_vlan = self.flooded.get(slot).copied().unwrap_or_default();
         let spent = self.flooded.iter().sum::<u64>() + of_vlan;
@@ -400,7 +411,8 @@ impl<'t> Decider<'t> {
     }
 }
 
-/// The addresses of a frame as they stand in its first twelve bytes, the middle four twice: compared in two steps.
+/// The addresses of a frame as they stand in its first twelve bytes, the middle four twice:
+/// compared in two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Addresses(pub(crate) u64, pub(crate) u64);
 
@@ -429,9 +441,10 @@ fn is_group(address: u64) -> bool {
     address >> 40 & 1 != 0
 }
 
-/// 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP, 802.1X, LLDP. No bridge forwards them (IEEE 802.1Q, table 8-1):
-/// they mean the next device, which is the switch. That holds for uplinks too: between two uplinks they would join what
-/// must stay apart, and a guest that may neither send nor see them needs no exception.
+/// 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP, 802.1X, LLDP. No bridge forwards them (IEEE
+/// 802.1Q, table 8-1): they mean the next device, which is the switch. That holds for uplinks too:
+/// between two uplinks they would join what must stay apart, and a guest that may neither send nor
+/// see them needs no exception.
 #[inline]
 fn is_reserved(address: u64) -> bool {
     address & !0xf == 0x0180_C200_0000

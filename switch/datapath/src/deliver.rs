@@ -44,7 +44,8 @@ pub(crate) struct Deliverer {
     pub(crate) work: u64,
     /// Of the last list.
     pub(crate) taken: Taken,
-    /// The egress queue of the turn, of those shared by weights, at which the port is farthest ahead, and how far; `None`: it is not short.
+    /// The egress queue of the turn, of those shared by weights, at which the port is farthest
+    /// ahead, and how far; `None`: it is not short.
     pub(crate) weighted: Option<(Option<u64>, Target)>,
 }
 
@@ -61,7 +62,8 @@ impl Deliverer {
         }
     }
 
-    /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress queue.
+    /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress
+    /// queue.
     pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
         self.taken = Taken::default();
         if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
@@ -200,8 +202,9 @@ impl Deliverer {
     }
 }
 
-/// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported once a second for
-/// each port that cannot take it, however many send such frames, and its sender is told, which is work.
+/// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported
+/// once a second for each port that cannot take it, however many send such frames, and its sender
+/// is told, which is work.
 #[cold]
 fn refuse(
     frame: &Frame,
@@ -233,7 +236,8 @@ fn refuse(
     }
 }
 
-/// Tells the sender of a frame that is too big for `to`, at the port it came from. What that is as work.
+/// Tells the sender of a frame that is too big for `to`, at the port it came from. What that is as
+/// work.
 fn tell_sender(
     frame: &Frame,
     delivery: &Delivery<'_, '_>,

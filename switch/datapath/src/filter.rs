@@ -1,4 +1,5 @@
-//! Drops frames that a port's guards and ACLs refuse: from a burst before the lookup, from a list before delivery.
+//! Drops frames that a port's guards and ACLs refuse: from a burst before the lookup, from a list
+//! before delivery.
 //!
 //! A worker calls this only for ports that have guards or ACLs, once per burst and once per list.
 
@@ -67,7 +68,8 @@ impl Filter {
     }
 }
 
-/// What a burst or list is held against, and the frames in a row that one rule decided about, not counted yet.
+/// What a burst or list is held against, and the frames in a row that one rule decided about, not
+/// counted yet.
 struct Asked<'f> {
     guards: &'f Option<Arc<Guards>>,
     acl: &'f Option<Arc<Acl>>,
@@ -188,7 +190,8 @@ impl Filtering {
         }
     }
 
-    /// Takes what the port may not receive out of a list. What a mirror shows is not what it receives.
+    /// Takes what the port may not receive out of a list. What a mirror shows is not what it
+    /// receives.
     #[inline(never)]
     pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;

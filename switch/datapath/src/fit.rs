@@ -1,7 +1,9 @@
-//! Fit: adapts frames that an egress port cannot take as they are: VLAN tags, segmentation, checksums.
+//! Fit: adapts frames that an egress port cannot take as they are: VLAN tags, segmentation,
+//! checksums.
 //!
-//! Most lists need nothing ([`are_taken`]) and skip this. In the others each frame or coalesced train becomes one or more
-//! [`Fitted`] frames: virtio header, span of private bytes, range of payload slices.
+//! Most lists need nothing ([`are_taken`]) and skip this. In the others each frame or coalesced
+//! train becomes one or more [`Fitted`] frames: virtio header, span of private bytes, range of
+//! payload slices.
 
 use crate::coalesce::Train;
 use crate::counters::DropReason;
@@ -69,7 +71,8 @@ impl Fitter<'_, '_, '_> {
         self.change(frame)
     }
 
-    /// Fits the segments that coalescing put into one train; an error is for all of them. `members` are in order.
+    /// Fits the segments that coalescing put into one train; an error is for all of them. `members`
+    /// are in order.
     pub(crate) fn fit_train<'m>(
         &mut self,
         train: &Train,
@@ -152,7 +155,8 @@ fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
     if adjoin { Some(members.first()?.rest.to(members.last()?.rest)) } else { None }
 }
 
-/// Whether a port takes all of these frames as they are. Mostly it is enough to ask what they come to: no branch a frame.
+/// Whether a port takes all of these frames as they are. Mostly it is enough to ask what they come
+/// to: no branch a frame.
 #[inline(never)]
 pub(crate) fn are_taken(frames: &[Frame], to: &Port, offloads: Offloads) -> bool {
     let (mut longest, mut claims, mut traits) = (0, 0, Traits::empty());
@@ -210,13 +214,14 @@ fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
     (!fits).then_some(wanted)
 }
 
-/// Whether a frame would lose its outer tag and then begin with the inner one: the receiver would take it for a frame
-/// of the inner tag's VLAN, of which the sender may not be a member.
+/// Whether a frame would lose its outer tag and then begin with the inner one: the receiver would
+/// take it for a frame of the inner tag's VLAN, of which the sender may not be a member.
 fn bares_inner_tag(frame: &Frame, to: &Port) -> bool {
     tag_change(frame, to) == Some(Tagging::Untagged) && frame.parsed.traits.contains(Traits::QINQ)
 }
 
-/// Inserts or strips the tag of a newest span, moves the checksum's place along, and says by how much the headers grew.
+/// Inserts or strips the tag of a newest span, moves the checksum's place along, and says by how
+/// much the headers grew.
 fn retag(
     span: Span,
     vnet: &mut VnetHeader,
@@ -234,8 +239,8 @@ fn retag(
             (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, tci), 4)
         }
         (Some(Tagging::Tagged(id)), true) => {
-            // Priority and drop eligibility stay. The sender does not choose the type: a bridge that knows no 802.1ad takes
-            // such a frame for untagged, of its native VLAN.
+            // Priority and drop eligibility stay. The sender does not choose the type: a bridge
+            // that knows no 802.1ad takes such a frame for untagged, of its native VLAN.
             let tci = frame.parsed.vlan_tci & 0xf000 | id;
             headers.set_tag(span, wire::ethernet::ethertype::VLAN, tci);
             (span, 0)

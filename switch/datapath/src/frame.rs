@@ -1,4 +1,5 @@
-//! A frame in the switch: a private copy of its headers, parsed once, and payload that stays in the source's buffers.
+//! A frame in the switch: a private copy of its headers, parsed once, and payload that stays in the
+//! source's buffers.
 
 use crate::counters::{DropReason, PortCell};
 use crate::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
@@ -36,8 +37,8 @@ impl Frame {
         Frame { place: place as u16, ..Frame::default() }
     }
 
-    /// Copies and parses the frame at this place of the burst, whatever was here before. In place, since a frame has more
-    /// fields than the processor registers. After an error it is dropped.
+    /// Copies and parses the frame at this place of the burst, whatever was here before. In place,
+    /// since a frame has more fields than the processor registers. After an error it is dropped.
     #[inline(always)]
     pub(crate) fn read<'q>(
         &mut self,
@@ -136,8 +137,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Copies more of a tunnel's packet: its inner checksum must be in the private bytes, to be finished there. Header
-    /// and pieces of the frame must be the newest.
+    /// Copies more of a tunnel's packet: its inner checksum must be in the private bytes, to be
+    /// finished there. Header and pieces of the frame must be the newest.
     #[cold]
     fn copy_inner_headers<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
         self.header = parts.headers.lengthen(self.header, self.rest.of(&parts.pieces));
@@ -179,13 +180,15 @@ impl Frame {
         self.header.len() == 0
     }
 
-    /// A train: more payload than one segment. Nothing else has a segment size, see [`validate_offload`].
+    /// A train: more payload than one segment. Nothing else has a segment size, see
+    /// [`validate_offload`].
     #[inline]
     pub(crate) fn is_train(&self) -> bool {
         self.vnet.gso_size.get() != 0
     }
 
-    /// Bytes of the IP packet (or whatever follows the Ethernet header and tags), of a train's largest segment.
+    /// Bytes of the IP packet (or whatever follows the Ethernet header and tags), of a train's
+    /// largest segment.
     #[inline]
     pub(crate) fn largest_packet(&self) -> u32 {
         let end = match self.vnet.gso_size.get() {
@@ -196,7 +199,8 @@ impl Frame {
     }
 }
 
-/// The first bytes of a frame in any pieces or with a tag beside it; how many bytes of tag were put back.
+/// The first bytes of a frame in any pieces or with a tag beside it; how many bytes of tag were put
+/// back.
 #[inline(never)]
 fn gather<'h>(
     slices: &[Slice<'_>],

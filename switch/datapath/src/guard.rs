@@ -1,8 +1,8 @@
-//! Guards of a port: frames that it may not send, whatever its rules and VLANs are. Named after Hyper-V's `DhcpGuard`
-//! and `RouterGuard`; `ip_guard` holds a port to its own IP addresses.
+//! Guards of a port: frames that it may not send, whatever its rules and VLANs are. Named after
+//! Hyper-V's `DhcpGuard` and `RouterGuard`; `ip_guard` holds a port to its own IP addresses.
 //!
-//! A guard drops frames that it cannot read ([`Upper::Hidden`]), as RFC 7113 and RFC 7610 require. It tests only headers, so
-//! a train is checked once for all its segments.
+//! A guard drops frames that it cannot read ([`Upper::Hidden`]), as RFC 7113 and RFC 7610 require.
+//! It tests only headers, so a train is checked once for all its segments.
 
 use crate::counters::DropReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// All addresses that share the first `length` bits with `address`; `None`: the family has fewer bits.
+    /// All addresses that share the first `length` bits with `address`; `None`: the family has
+    /// fewer bits.
     pub fn new(address: IpAddr, length: u8) -> Option<Prefix> {
         let (first, last) = match address {
             IpAddr::V4(address) if length <= 32 => {
@@ -118,7 +119,8 @@ impl Suspect<'_> {
             Upper::Arp => {
                 let (kinds, sender, target) =
                     (self.bytes(l3, 0)?, self.bytes(l3, 14)?, self.bytes(l3, 24)?);
-                // A probe (RFC 5227) has no sender yet; the address it is about to take is the target.
+                // A probe (RFC 5227) has no sender yet; the address it is about to take is the
+                // target.
                 let claimed = if sender == [0; 4] { target } else { sender };
                 Some(kinds == [0, 1, 8, 0, 6, 4] && v4(claimed))
             }
@@ -135,7 +137,8 @@ impl Suspect<'_> {
                     (Some(Some([136])), false) => Some(self.is_own_v6(source, own) && target()?),
                     (Some(None), _) => None,
                     (_, false) => Some(self.is_own_v6(source, own)),
-                    // Without an address yet: duplicate address detection, then what asks for a router or joins a group.
+                    // Without an address yet: duplicate address detection, then what asks for a
+                    // router or joins a group.
                     (Some(Some([135])), true) => target(),
                     (kind, true) => Some(matches!(kind??, [131 | 132 | 133 | 143])),
                 }
@@ -143,7 +146,8 @@ impl Suspect<'_> {
         }
     }
 
-    /// One of the port's addresses, or the link-local address made of the frame's source MAC (RFC 4291, appendix A).
+    /// One of the port's addresses, or the link-local address made of the frame's source MAC (RFC
+    /// 4291, appendix A).
     fn is_own_v6(&self, address: [u8; 16], own: &[Prefix]) -> bool {
         let derived = self.bytes(0, 6).map(|[a, b, c, d, e, f]: [u8; 6]| {
             [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a worker's answer may take. A turn takes milliseconds; a host that has no core for a worker in all this time
-/// does not serve its ports either.
+/// How long a worker's answer may take. A turn takes milliseconds; a host that has no core for a
+/// worker in all this time does not serve its ports either.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A worker, on a thread of its own or stepped.
@@ -90,8 +90,8 @@ impl Handle {
         worker.round(now, clock).0
     }
 
-    /// Waits for the end of a worker that was sent [`Letter::Stop`], and returns whether it has ended. A thread that hangs is left
-    /// to the end of the process; it may still use its queues.
+    /// Waits for the end of a worker that was sent [`Letter::Stop`], and returns whether it has
+    /// ended. A thread that hangs is left to the end of the process; it may still use its queues.
     pub(crate) fn join(&mut self) -> bool {
         let Some(Thread { handle, ended }) = self.thread.take() else { return true };
         let ended = ended.recv_timeout(self.patience(Instant::now())).err();

@@ -1,4 +1,5 @@
-//! The private header bytes of a turn: a copy per frame, and further copies where the egress side changes them.
+//! The private header bytes of a turn: a copy per frame, and further copies where the egress side
+//! changes them.
 
 use ports::{Slice, VlanTag};
 
@@ -23,8 +24,9 @@ impl Span {
     }
 }
 
-/// A buffer that is filled from its start, turn after turn. It only grows: a guest whose turn needs much can have such turns
-/// again, and each would pay for the pages anew, which no work is counted for. The work limit bounds it at 8 MiB.
+/// A buffer that is filled from its start, turn after turn. It only grows: a guest whose turn needs
+/// much can have such turns again, and each would pay for the pages anew, which no work is counted
+/// for. The work limit bounds it at 8 MiB.
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,
@@ -71,7 +73,8 @@ impl Headers {
         span
     }
 
-    /// Makes room for the first copies of so many frames, so that [`Headers::copy_in`] need not ask.
+    /// Makes room for the first copies of so many frames, so that [`Headers::copy_in`] need not
+    /// ask.
     pub(crate) fn make_room(&mut self, frames: usize) {
         self.room(frames * (LONG_HEADERS + usize::from(TAG)));
     }
@@ -88,7 +91,8 @@ impl Headers {
         (span, copy.unwrap_or_default())
     }
 
-    /// Copies up to `want` bytes of a frame in any pieces, and puts the tag that travelled beside it back in its place.
+    /// Copies up to `want` bytes of a frame in any pieces, and puts the tag that travelled beside
+    /// it back in its place.
     pub(crate) fn gather(
         &mut self,
         slices: &[Slice<'_>],
@@ -113,8 +117,8 @@ impl Headers {
         self.claim(want - missing)
     }
 
-    /// Makes the newest span up to [`LONG_HEADERS`] bytes long with what follows it in the frame. What it holds stays: it was
-    /// parsed, and the source may have changed its own since.
+    /// Makes the newest span up to [`LONG_HEADERS`] bytes long with what follows it in the frame.
+    /// What it holds stays: it was parsed, and the source may have changed its own since.
     pub(crate) fn lengthen(&mut self, span: Span, rest: &[Slice<'_>]) -> Span {
         let more = self.append(rest, LONG_HEADERS.saturating_sub(span.len.into()));
         Span { len: span.len + more.len, ..span }
@@ -164,15 +168,15 @@ impl Headers {
     }
 }
 
-/// What stands for a range that is not there. As a function that is not expected to be called it costs a branch; as a
-/// value it is chosen without one, which takes longer.
+/// What stands for a range that is not there. As a function that is not expected to be called it
+/// costs a branch; as a value it is chosen without one, which takes longer.
 #[cold]
 pub(crate) fn nothing<'a, T>() -> &'a [T] {
     &[]
 }
 
-/// Copies into the first bytes of `room`. What the compiler knows the length of is copied without a call, so 32 to
-/// 128 bytes go as their first and last 64 or 32 bytes, which may overlap.
+/// Copies into the first bytes of `room`. What the compiler knows the length of is copied without a
+/// call, so 32 to 128 bytes go as their first and last 64 or 32 bytes, which may overlap.
 #[inline]
 fn copy_short<'r>(bytes: &Slice<'_>, room: &'r mut [u8; SHORT_HEADERS]) -> Option<&'r [u8]> {
     let copy = room.get_mut(..bytes.len())?;

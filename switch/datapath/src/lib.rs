@@ -1,14 +1,14 @@
 //! The switch: frames from ingress queues to egress queues.
 //!
-//! [`Switch`] is the control plane's handle. Each worker (worker.rs) takes bursts from the queues it owns and carries
-//! every frame through one turn:
+//! [`Switch`] is the control plane's handle. Each worker (worker.rs) takes bursts from the queues
+//! it owns and carries every frame through one turn:
 //!
 //! ```text
 //! take -> parse (frame) -> admit, look up (decide, macs) -> steer -> coalesce -> fit (segment) -> deliver -> release
 //! ```
 //!
-//! A worker sees ports and settings through an immutable view (view.rs); a new view arrives by mailbox (mailbox.rs) between turns.
-//! Time is an argument everywhere below the worker's loop.
+//! A worker sees ports and settings through an immutable view (view.rs); a new view arrives by
+//! mailbox (mailbox.rs) between turns. Time is an argument everywhere below the worker's loop.
 
 pub mod acl;
 mod black_hole;

@@ -1,8 +1,9 @@
 //! The port behind which each MAC address is, per VLAN: one bounded table for all workers.
 //!
-//! Reading takes no lock: a slot has a key and an entry, and a writer clears the key before it changes the entry. Writing
-//! (a new address, or one that moved) takes a short lock; refreshing a correct entry is a plain store once a second. Old
-//! entries are not swept: readers treat them as absent, writers as free.
+//! Reading takes no lock: a slot has a key and an entry, and a writer clears the key before it
+//! changes the entry. Writing (a new address, or one that moved) takes a short lock; refreshing a
+//! correct entry is a plain store once a second. Old entries are not swept: readers treat them as
+//! absent, writers as free.
 
 use crate::settings::PortId;
 use crate::status::MacEntry;
@@ -13,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::Mac;
 
-/// Slots that an address may be in: two cache lines. Each address has its own first choice among them, so that few share one
-/// and a search mostly ends at its first step.
+/// Slots that an address may be in: two cache lines. Each address has its own first choice among
+/// them, so that few share one and a search mostly ends at its first step.
 const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
@@ -72,7 +73,8 @@ impl Slot {
     }
 }
 
-/// The slots that each port with a limit has filled, the first learned in front. Some may belong to another port by now.
+/// The slots that each port with a limit has filled, the first learned in front. Some may belong to
+/// another port by now.
 type Learned = Vec<Places>;
 type Places = VecDeque<(usize, MacKey)>;
 
@@ -93,7 +95,8 @@ pub(crate) struct MacTable {
     seed: u64,
     ageing_s: u64,
     writer: Mutex<Learned>,
-    /// Counts the addresses that ports came to hold and released, so that workers know when to read them anew.
+    /// Counts the addresses that ports came to hold and released, so that workers know when to read
+    /// them anew.
     held: AtomicU64,
 }
 
@@ -110,7 +113,8 @@ impl MacTable {
         }
     }
 
-    /// A port comes to hold or releases an address, one port at a time, and workers will read of it.
+    /// A port comes to hold or releases an address, one port at a time, and workers will read of
+    /// it.
     pub(crate) fn change_held<Answer>(&self, change: impl FnOnce() -> Answer) -> Answer {
         let _one_at_a_time = lock(&self.writer);
         let answer = change();
@@ -127,7 +131,8 @@ impl MacTable {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn places(&self, key: MacKey) -> impl Iterator<Item = usize> + use<> {
-        // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with some seeds in one window.
+        // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with
+        // some seeds in one window.
         let once = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed);
         let hash = (once ^ once >> 32).wrapping_mul(self.seed) >> 32;
         let first = hash as usize & (self.slots.len() - 1);
@@ -147,7 +152,8 @@ impl MacTable {
 
     fn find(&self, key: MacKey, second: u64) -> Option<(&Slot, Entry)> {
         for (_, slot) in self.window(key) {
-            // Pairs with the stores in `fill`: a key that reads the same before and after the entry owns that entry.
+            // Pairs with the stores in `fill`: a key that reads the same before and after the entry
+            // owns that entry.
             if slot.key.load(Ordering::Acquire) == key.0 {
                 let entry = Entry(slot.entry.load(Ordering::Acquire));
                 let same = slot.key.load(Ordering::Relaxed) == key.0;
@@ -205,7 +211,8 @@ impl MacTable {
         entry.age_s(second) > self.ageing_s
     }
 
-    /// Forgets the addresses that a port learned first, until it may learn another. `true`: one was still in use.
+    /// Forgets the addresses that a port learned first, until it may learn another. `true`: one was
+    /// still in use.
     fn make_room(&self, own: &mut Places, port: PortId, limit: u16, second: u64) -> bool {
         let mut evicted = false;
         while own.len() >= usize::from(limit)
@@ -244,7 +251,8 @@ impl MacTable {
         }
     }
 
-    /// What a port with a limit has learned, the first in front, also what is at another port by now or forgotten.
+    /// What a port with a limit has learned, the first in front, also what is at another port by
+    /// now or forgotten.
     pub(crate) fn learned_at(&self, port: PortId) -> Vec<MacKey> {
         let learned = lock(&self.writer);
         let places = learned.get(usize::from(port.0)).into_iter().flatten();
@@ -367,7 +375,8 @@ mod tests {
     }
 
     proptest! {
-        /// However many addresses a port sends from, it has its limit of them, and every other port keeps its own.
+        /// However many addresses a port sends from, it has its limit of them, and every other port
+        /// keeps its own.
         #[test]
         fn a_port_at_its_limit_evicts_its_own_only(limit in 1..40u16, flood in prop::collection::vec(0..10_000u64, 1..500)) {
             let table = MacTable::new(1024, 300);

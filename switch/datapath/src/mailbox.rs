@@ -1,7 +1,7 @@
 //! Letters from the control plane to a worker, which reads them between rounds.
 //!
-//! A worker reads one flag per round. The control plane sets it when it posts a letter, and then wakes the worker. A letter
-//! that must be acknowledged carries a reply channel.
+//! A worker reads one flag per round. The control plane sets it when it posts a letter, and then
+//! wakes the worker. A letter that must be acknowledged carries a reply channel.
 
 #[cfg(loom)]
 use loom::sync::{Mutex, atomic::AtomicBool, atomic::Ordering};
@@ -72,7 +72,8 @@ mod loom_tests {
         Own(Queue),
     }
 
-    /// What a worker does with queues, as `worker.rs` does it: letters between turns, a turn takes and delivers.
+    /// What a worker does with queues, as `worker.rs` does it: letters between turns, a turn takes
+    /// and delivers.
     struct Worker {
         mailbox: Arc<Mailbox<Letter>>,
         egress: Arc<Mutex<Vec<u32>>>,

@@ -7,7 +7,8 @@ use crate::settings::PortId;
 pub enum Wait {
     /// Polls on: lowest latency, a whole core.
     Always,
-    /// Polls a little longer, in an exchange of requests and answers for up to 100 µs, then sleeps until something arrives.
+    /// Polls a little longer, in an exchange of requests and answers for up to 100 µs, then sleeps
+    /// until something arrives.
     #[default]
     Adaptive,
     /// Sleeps at once.

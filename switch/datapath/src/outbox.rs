@@ -5,7 +5,8 @@ use crate::view::Port;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Frames that stand next to each other in the turn and go to one egress queue: usually all of them.
+/// Frames that stand next to each other in the turn and go to one egress queue: usually all of
+/// them.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
     /// Places among the turn's frames: the first, and one past the last.
@@ -46,8 +47,9 @@ impl Run {
     }
 }
 
-/// One list per egress queue of the view, and which of them are not empty. What was touched first is taken first, so that a flow
-/// that changes its queue during a turn is mostly delivered to the old one first.
+/// One list per egress queue of the view, and which of them are not empty. What was touched first
+/// is taken first, so that a flow that changes its queue during a turn is mostly delivered to the
+/// old one first.
 #[derive(Default)]
 pub(crate) struct Outbox {
     lists: Vec<Vec<Run>>,

@@ -1,5 +1,5 @@
-//! An ingress queue with its worker's state. It holds everything that one turn leaves for the next, so that a queue can move to
-//! another worker between turns without leaving anything behind.
+//! An ingress queue with its worker's state. It holds everything that one turn leaves for the next,
+//! so that a queue can move to another worker between turns without leaving anything behind.
 
 use crate::counters::Counter;
 use crate::deliver::note_fault;
@@ -20,10 +20,12 @@ const REST: Nanos = Nanos(100_000_000);
 /// How often a busy queue's device is asked what it lost.
 const LOST_PERIOD: Nanos = Nanos(100_000_000);
 
-/// What an ingress queue's turns took. Written by the worker that owns the queue; giving it away orders the writers.
+/// What an ingress queue's turns took. Written by the worker that owns the queue; giving it away
+/// orders the writers.
 #[derive(Default)]
 pub(crate) struct QueueLoad {
-    /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::work) of these turns.
+    /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::work) of these
+    /// turns.
     pub(crate) busy: Counter,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,
@@ -88,7 +90,8 @@ impl OwnedQueue {
         taken: usize,
     ) {
         let Some(fault) = fault else {
-            // A device may report only once that it is down, so an empty take does not mean that it is up again.
+            // A device may report only once that it is down, so an empty take does not mean that it
+            // is up again.
             self.resting_until = None;
             if taken > 0 {
                 self.note_taken(port, now);

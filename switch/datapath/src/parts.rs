@@ -1,4 +1,5 @@
-//! The parts of a turn's frames: private header bytes and lent payload slices; each frame is a range of both.
+//! The parts of a turn's frames: private header bytes and lent payload slices; each frame is a
+//! range of both.
 
 use crate::headers::{Headers, nothing};
 use ports::{Burst, Slice, recycle};
@@ -29,7 +30,8 @@ impl Lent {
     }
 }
 
-/// Filled when the burst is read; the way out through each port adds its own and takes it away again.
+/// Filled when the burst is read; the way out through each port adds its own and takes it away
+/// again.
 #[derive(Default)]
 pub(crate) struct Parts<'q> {
     pub(crate) headers: Headers,

@@ -1,11 +1,13 @@
-//! Back-pressure: a queue whose last burst went to one egress queue takes no more frames than that queue has room for. The
-//! rest waits in the sender's own queue, visible to its network stack, instead of being dropped here.
+//! Back-pressure: a queue whose last burst went to one egress queue takes no more frames than that
+//! queue has room for. The rest waits in the sender's own queue, visible to its network stack,
+//! instead of being dropped here.
 //!
-//! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which vNICs may share by their
-//! [weights](crate::weights). The sender may have other receivers, so it waits for one without weights only in proportion to
-//! what that has taken from this sender: [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are
-//! dropped as without back-pressure, until it has taken some again. Frames that it takes from others do not count; otherwise
-//! a receiver with an accomplice could hold a sender forever.
+//! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which
+//! vNICs may share by their [weights](crate::weights). The sender may have other receivers, so it
+//! waits for one without weights only in proportion to what that has taken from this sender:
+//! [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are dropped as
+//! without back-pressure, until it has taken some again. Frames that it takes from others do not
+//! count; otherwise a receiver with an accomplice could hold a sender forever.
 
 use crate::outbox::Target;
 use crate::view::Port;
@@ -14,8 +16,8 @@ use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
 const PATIENCE: u64 = 10_000_000;
-/// Nanoseconds that a receiver may take for a frame, and for a byte of it: 50,000 frames or 1 Gbit a second. A slower one
-/// loses frames, or it could hold a sender to any rate.
+/// Nanoseconds that a receiver may take for a frame, and for a byte of it: 50,000 frames or 1 Gbit
+/// a second. A slower one loses frames, or it could hold a sender to any rate.
 const PER_FRAME: u64 = 20_000;
 const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
@@ -55,7 +57,8 @@ impl Pressure {
         fitting.or(full).filter(|_| is_admitted)
     }
 
-    /// The queue has sent there, as far as is known, until a burst went elsewhere or was empty (`None`).
+    /// The queue has sent there, as far as is known, until a burst went elsewhere or was empty
+    /// (`None`).
     pub(crate) fn leave(&self, turn: &Turn<'_>, toward: Option<Target>) {
         if let Some((target, port)) = self.receiver(turn)
             && toward.is_none_or(|toward| toward.slot != target.slot)
@@ -69,7 +72,8 @@ impl Pressure {
         Some((target, turn.view.port(target.port)?))
     }
 
-    /// A burst went to one egress queue only, or to one that is shared by weights, or to several (`None`).
+    /// A burst went to one egress queue only, or to one that is shared by weights, or to several
+    /// (`None`).
     pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
         let slot = |target: Option<Target>| target.map(|target| target.slot);
         let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
@@ -79,7 +83,8 @@ impl Pressure {
     }
 }
 
-/// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even one is sure to.
+/// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even
+/// one is sure to.
 fn fitting(room: Room) -> Option<BurstLimit> {
     let frames = (room.buffers / 4).min(Burst::FRAMES);
     let bytes = (room.bytes / 4 * 3).saturating_sub(Burst::LARGEST_FRAME).min(Burst::BYTES);
@@ -92,7 +97,8 @@ mod tests {
     use crate::settings::PortId;
     use proptest::prelude::*;
 
-    /// However a receiver hands out its room, a sender that always waits for it is held to no less than its rate.
+    /// However a receiver hands out its room, a sender that always waits for it is held to no less
+    /// than its rate.
     #[test]
     fn a_receiver_that_drips_is_waited_for_as_long_as_its_frames_earn() {
         let toward = Some(Target { slot: 0, port: PortId(0), queue: 0 });

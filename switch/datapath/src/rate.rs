@@ -3,17 +3,20 @@
 use crate::settings::{RateLimit, StormLimit};
 use ports::Nanos;
 
-/// Tokens of any unit, counted in billionths so that a nanosecond of any rate is a whole number of them.
+/// Tokens of any unit, counted in billionths so that a nanosecond of any rate is a whole number of
+/// them.
 ///
-/// A frame may cost more than the bucket holds, as a train of 64 KiB does in a bucket of 10 KiB. It passes once the
-/// bucket is full, or the port could never send it, and leaves a debt that must be paid before anything else passes.
+/// A frame may cost more than the bucket holds, as a train of 64 KiB does in a bucket of 10 KiB. It
+/// passes once the bucket is full, or the port could never send it, and leaves a debt that must be
+/// paid before anything else passes.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     per_second: u64,
     size: i128,
     /// Below zero: a debt.
     tokens: i128,
-    /// The latest time seen. Workers read the clock at different moments, so a refill may come with an earlier one.
+    /// The latest time seen. Workers read the clock at different moments, so a refill may come with
+    /// an earlier one.
     last: Nanos,
 }
 

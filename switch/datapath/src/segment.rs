@@ -1,7 +1,9 @@
-//! Segmentation: splits a train into frames of its segment size, for an egress side that cannot take it whole.
+//! Segmentation: splits a train into frames of its segment size, for an egress side that cannot
+//! take it whole.
 //!
-//! Follows "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs): all segments but the last are full; FIN and
-//! PSH are only on the last, CWR only on the first; options are copied; the IPv4 identification increments.
+//! Follows "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs): all segments but the
+//! last are full; FIN and PSH are only on the last, CWR only on the first; options are copied; the
+//! IPv4 identification increments.
 
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
@@ -15,7 +17,8 @@ use wire::vnet::{Flags, VnetHeader};
 use wire::{Header, Kind, Parsed, Traits};
 use zerocopy::big_endian::{U16, U32};
 
-/// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit stays.
+/// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit
+/// stays.
 pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
     first & 0x8000 | first.wrapping_add(steps) & 0x7fff
 }
@@ -51,7 +54,8 @@ pub(crate) struct Segment<'t> {
 }
 
 impl Segment<'_> {
-    /// Writes its header: a copy of the template with everything that differs. The transport checksum is left unfinished.
+    /// Writes its header: a copy of the template with everything that differs. The transport
+    /// checksum is left unfinished.
     pub(crate) fn header(&self, headers: &mut Headers, template: Span) -> (Span, VnetHeader) {
         let Layout { l3, l4, payload } = self.layout;
         let span = headers.copy(template, payload);
@@ -71,8 +75,9 @@ impl Segment<'_> {
         (span, vnet)
     }
 
-    /// Writes the transport header; where the checksum is in it. The sum there is that of the train's pseudo-header, with
-    /// another length (RFC 1624): only the sender knows the final destination of a source route, which belongs in it.
+    /// Writes the transport header; where the checksum is in it. The sum there is that of the
+    /// train's pseudo-header, with another length (RFC 1624): only the sender knows the final
+    /// destination of a source route, which belongs in it.
     #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
     fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
         let parsed = &self.train.parsed;
@@ -100,7 +105,8 @@ impl Segment<'_> {
     }
 }
 
-/// Writes the length of an IP packet with so many bytes behind its headers, and last the checksum of an IPv4 header.
+/// Writes the length of an IP packet with so many bytes behind its headers, and last the checksum
+/// of an IPv4 header.
 pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, transport_len: u16) {
     let Layout { l3, l4, .. } = layout;
     if !is_v4 {
@@ -130,8 +136,8 @@ pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<It
     })
 }
 
-/// The payload of a train, cut from its start on: each slice is visited once, and not once for each segment, since a guest
-/// chooses how many there are of both.
+/// The payload of a train, cut from its start on: each slice is visited once, and not once for each
+/// segment, since a guest chooses how many there are of both.
 pub(crate) struct Cutter<'q, S> {
     slices: S,
     /// What is left of the last slice.
@@ -165,8 +171,9 @@ pub(crate) fn sum_of<'q>(pieces: impl Iterator<Item = Slice<'q>>) -> Sum {
     pieces.fold((0, Sum::default()), add).1
 }
 
-/// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the frame and writes the
-/// result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to be done about it.
+/// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the
+/// frame and writes the result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to
+/// be done about it.
 pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[Slice<'_>]) {
     let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
     let Some(covered) = header.get_mut(start..) else { return };

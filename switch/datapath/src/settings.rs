@@ -23,8 +23,8 @@ pub enum PortRole {
 /// VLAN mode, in the words of `Set-VMNetworkAdapterVlan`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Vlan {
-    /// Untagged frames only, priority-tagged ones among them; they belong to this VLAN inside the switch. 0 is the VLAN of
-    /// everything untagged.
+    /// Untagged frames only, priority-tagged ones among them; they belong to this VLAN inside the
+    /// switch. 0 is the VLAN of everything untagged.
     Access(u16),
     /// Tagged frames of the allowed VLANs; untagged ones belong to `native`.
     Trunk {
@@ -87,8 +87,9 @@ pub struct RateLimit {
     pub burst_bytes: u64,
 }
 
-/// Storm control: limits on the frames of a port that are flooded (broadcast, multicast, unknown destination). A frame of
-/// unknown destination that only one port can receive is not counted: it costs no more than any other.
+/// Storm control: limits on the frames of a port that are flooded (broadcast, multicast, unknown
+/// destination). A frame of unknown destination that only one port can receive is not counted: it
+/// costs no more than any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StormLimit {
     /// Frames per second; a tenth of it may pass at once.
@@ -105,7 +106,8 @@ pub enum RscPolicy {
     Off,
     /// NDIS rules: for a port whose frames end there.
     Ndis,
-    /// Linux GRO rules: what comes out can be segmented again byte for byte; for uplinks and guests that forward.
+    /// Linux GRO rules: what comes out can be segmented again byte for byte; for uplinks and guests
+    /// that forward.
     Gro,
 }
 
@@ -118,9 +120,11 @@ pub struct Rsc {
     pub ipv4: bool,
     /// Applies to IPv6.
     pub ipv6: bool,
-    /// Most payload of a train, in multiples of the MTU (FreeBSD hn(4): 25, 12 with several queues); 0: as much as IP allows.
+    /// Most payload of a train, in multiples of the MTU (FreeBSD hn(4): 25, 12 with several
+    /// queues); 0: as much as IP allows.
     pub length_limit_mtus: u8,
-    /// Once a segment without payload has joined a train, the train ends at this many segments (hn(4): 2); 0: no limit.
+    /// Once a segment without payload has joined a train, the train ends at this many segments
+    /// (hn(4): 2); 0: no limit.
     pub ack_limit: u16,
     /// Trains open at once for one egress queue; at most 128.
     pub flows: u8,
@@ -145,11 +149,13 @@ pub enum Steer {
     /// That of the flow's entry of the indirection table.
     #[default]
     Rss,
-    /// For TCP and UDP, the one of the pair that the other side last sent the flow from; else as `Rss`.
+    /// For TCP and UDP, the one of the pair that the other side last sent the flow from; else as
+    /// `Rss`.
     Follow,
 }
 
-/// Receive-side scaling of a port. Its indirection table is set entry by entry, see [`crate::Switch::set_rss_entries`].
+/// Receive-side scaling of a port. Its indirection table is set entry by entry, see
+/// [`crate::Switch::set_rss_entries`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rss {
     /// What decides.
@@ -160,7 +166,8 @@ pub struct Rss {
     pub types: HashTypes,
 }
 
-/// Whether what a port sends is answered, as a router would, where it is too big for the port it is to leave by.
+/// Whether what a port sends is answered, as a router would, where it is too big for the port it is
+/// to leave by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PathMtu {
     /// Toward ports of another MTU.
@@ -183,14 +190,16 @@ pub struct PortSettings {
     pub path_mtu: PathMtu,
     /// VLAN mode.
     pub vlan: Vlan,
-    /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there without being
-    /// learned, and no other port may send from it, an uplink while this port is up.
+    /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there
+    /// without being learned, and no other port may send from it, an uplink while this port is up.
     pub mac: Option<Mac>,
-    /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or without that the first it
-    /// sends from, which it then holds until it goes down or is removed. No other vNIC may send from it meanwhile.
+    /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or
+    /// without that the first it sends from, which it then holds until it goes down or is removed.
+    /// No other vNIC may send from it meanwhile.
     pub mac_guard: bool,
-    /// Most addresses learned at the port, each counted in each VLAN that it sends in; one more takes the place of the one
-    /// learned first. The port's own address, configured or held, is not learned. 0: no limit.
+    /// Most addresses learned at the port, each counted in each VLAN that it sends in; one more
+    /// takes the place of the one learned first. The port's own address, configured or held, is not
+    /// learned. 0: no limit.
     pub mac_limit: u16,
     /// Limit on what the port floods.
     pub storm: Option<StormLimit>,
@@ -198,20 +207,23 @@ pub struct PortSettings {
     pub isolated: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
-    /// What a vNIC gets of an uplink that is short of room, beside the others that send to it, 1 to 100. As long as no port has a
-    /// weight, who finds room first takes it; beside ports with one, a port without counts as 1.
+    /// What a vNIC gets of an uplink that is short of room, beside the others that send to it, 1
+    /// to 100. As long as no port has a weight, who finds room first takes it; beside ports with
+    /// one, a port without counts as 1.
     pub weight: Option<u8>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
     /// How frames toward it are spread over its queues.
     pub rss: Rss,
-    /// Where the other side has no room, what the port sends waits in its own queue instead of being dropped.
+    /// Where the other side has no room, what the port sends waits in its own queue instead of
+    /// being dropped.
     pub back_pressure: bool,
     /// A port that gets a copy of all this port sends and receives.
     pub mirror_to: Option<PortId>,
     /// What the port may not send.
     pub guards: Guards,
-    /// Rules about what it sends and receives; the first that matches decides, and what none matches passes.
+    /// Rules about what it sends and receives; the first that matches decides, and what none
+    /// matches passes.
     pub acl: Vec<AclRule>,
 }
 

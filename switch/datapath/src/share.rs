@@ -1,8 +1,10 @@
-//! Shares of a worker: deficit round robin over its ports, in nanoseconds of a turn, limited by its [work](crate::work::charged).
+//! Shares of a worker: deficit round robin over its ports, in nanoseconds of a turn, limited by its
+//! [work](crate::work::charged).
 //!
-//! A turn's cost is known only afterwards, so it is charged then: a port has a balance, gets a quantum each round, and its queues
-//! take turns while the balance is above zero. A turn that cost ten quanta is followed by ten rounds without one, so bursts stay
-//! whole and shares are even, however many queues a port has and uses. If no port in credit has frames, the rounds until the
+//! A turn's cost is known only afterwards, so it is charged then: a port has a balance, gets a
+//! quantum each round, and its queues take turns while the balance is above zero. A turn that cost
+//! ten quanta is followed by ten rounds without one, so bursts stay whole and shares are even,
+//! however many queues a port has and uses. If no port in credit has frames, the rounds until the
 //! next debtor's turn are skipped: a lone busy port never waits.
 
 use crate::settings::PortId;
@@ -68,8 +70,8 @@ impl Account {
     }
 }
 
-/// One round, or as many as it takes until a queue has frames: `turn` is called for queues in credit and returns the frames
-/// taken and what they cost. The frames taken of all.
+/// One round, or as many as it takes until a queue has frames: `turn` is called for queues in
+/// credit and returns the frames taken and what they cost. The frames taken of all.
 #[inline]
 pub(crate) fn round<Queue>(
     accounts: &mut [Account],
@@ -163,8 +165,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the turns of two backlogged queues cost (a full burst costs more than a quantum), neither gets more than
-        /// the other but for one turn and one quantum.
+        /// Whatever the turns of two backlogged queues cost (a full burst costs more than a
+        /// quantum), neither gets more than the other but for one turn and one quantum.
         #[test]
         fn backlogged_queues_get_even_shares(
             costs in proptest::collection::vec(proptest::collection::vec(QUANTUM as u64..2_000_000, 1..5), 2..6),
@@ -181,7 +183,8 @@ mod tests {
             prop_assert!(most - least <= dearest + QUANTUM as u64, "{least} and {most}");
         }
 
-        /// A queue that comes back after any pause has its turn in the next round, and is then given no more than the others.
+        /// A queue that comes back after any pause has its turn in the next round, and is then
+        /// given no more than the others.
         #[test]
         fn an_idle_queue_saves_nothing(pause in 1usize..2000, cost in 1u64..200_000) {
             let mut senders = [Sender::new(vec![cost]), Sender::new(vec![cost])];

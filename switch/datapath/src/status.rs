@@ -113,7 +113,8 @@ pub struct WorkerInfo {
     pub frames: u64,
     /// It does not answer.
     pub hangs: bool,
-    /// Time in turns that took frames: the busy time of the queues it owned meanwhile, [`QueueInfo::busy`].
+    /// Time in turns that took frames: the busy time of the queues it owned meanwhile,
+    /// [`QueueInfo::busy`].
     pub busy: Nanos,
 }
 
@@ -126,8 +127,9 @@ pub struct QueueInfo {
     pub queue: usize,
     /// The worker that owns it: its place in [`crate::SwitchOptions::workers`].
     pub worker: usize,
-    /// Time of its turns that took frames, by the worker's clock: what other threads took of the core meanwhile is in
-    /// it. In a stepped switch, where no time passes during a turn, the turns' work, in about a nanosecond.
+    /// Time of its turns that took frames, by the worker's clock: what other threads took of the
+    /// core meanwhile is in it. In a stepped switch, where no time passes during a turn, the turns'
+    /// work, in about a nanosecond.
     pub busy: Nanos,
     /// Frames it took; a train is one.
     pub frames: u64,
@@ -150,7 +152,8 @@ pub struct RssInfo {
     pub in_use: usize,
     /// The queue each entry of the indirection table names.
     pub configured: [u8; 128],
-    /// The queue each entry goes to: the one it names, or if that is not in use the entry's number modulo those that are.
+    /// The queue each entry goes to: the one it names, or if that is not in use the entry's number
+    /// modulo those that are.
     pub in_force: [u8; 128],
 }
 
@@ -168,7 +171,8 @@ pub enum HealthEvent {
         /// Its MTU.
         to_mtu: u16,
     },
-    /// Large segments of a flow are retransmitted repeatedly while small ones pass: something behind `to` carries less.
+    /// Large segments of a flow are retransmitted repeatedly while small ones pass: something
+    /// behind `to` carries less.
     BlackHole {
         /// Where they come from.
         from: PortId,

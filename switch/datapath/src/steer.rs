@@ -1,8 +1,9 @@
 //! Steering: chooses a frame's egress queue of a port with several queues in use.
 //!
-//! With `rss` the flow's Toeplitz hash picks an entry of the port's indirection table, which names the queue (virtio 1.2,
-//! section 5.1.6.5, receive-side scaling). With `follow` a flow is answered on the queue pair from which the other side last
-//! sent it (the same section, automatic receive steering); the table decides about flows that it has not sent.
+//! With `rss` the flow's Toeplitz hash picks an entry of the port's indirection table, which names
+//! the queue (virtio 1.2, section 5.1.6.5, receive-side scaling). With `follow` a flow is answered
+//! on the queue pair from which the other side last sent it (the same section, automatic receive
+//! steering); the table decides about flows that it has not sent.
 //!
 //! The control plane stores the table entry by entry, and all workers read it, without a new view.
 
@@ -57,8 +58,8 @@ impl Steering {
         self.table.each_ref().map(|queue| queue.load(Relaxed))
     }
 
-    /// The queue of an entry, of so many in use. One that names a queue that is not goes to its own number modulo those
-    /// that are, which spreads them evenly.
+    /// The queue of an entry, of so many in use. One that names a queue that is not goes to its own
+    /// number modulo those that are, which spreads them evenly.
     #[inline]
     pub(crate) fn queue(&self, entry: usize, in_use: usize) -> usize {
         let named = self.table.get(entry).map_or(0, |queue| queue.load(Relaxed)).into();
@@ -124,8 +125,9 @@ impl Port {
 /// Steers the frames of one burst.
 pub(crate) struct Steerer {
     tick: Tick,
-    /// The flow of the last frame, which at another port is another, and where it went: most frames are of the same. So a
-    /// flow's hash is found once a run of it, and it keeps its queue during one.
+    /// The flow of the last frame, which at another port is another, and where it went: most frames
+    /// are of the same. So a flow's hash is found once a run of it, and it keeps its queue during
+    /// one.
     last: Option<(u64, Target)>,
 }
 

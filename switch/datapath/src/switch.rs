@@ -28,8 +28,9 @@ use wire::Mac;
 
 pub use rehearsal::{Rehearsal, Snapshot};
 
-/// A running switch. Calls take effect before they return: every worker has passed a turn boundary by then. Where a worker does
-/// not answer they [say so](SwitchError::WorkerHangs); then only what takes something away is done, once the worker answers.
+/// A running switch. Calls take effect before they return: every worker has passed a turn boundary
+/// by then. Where a worker does not answer they [say so](SwitchError::WorkerHangs); then only what
+/// takes something away is done, once the worker answers.
 pub struct Switch {
     workers: Vec<Handle>,
     options: SwitchOptions,
@@ -38,7 +39,8 @@ pub struct Switch {
     start: Instant,
     /// By number; the view in force is made from these.
     ports: Vec<Option<Entry>>,
-    /// Ingress queues that no worker takes from yet; `None`: each is taken from as soon as its port is added.
+    /// Ingress queues that no worker takes from yet; `None`: each is taken from as soon as its port
+    /// is added.
     held: Option<Vec<(PortId, Vec<IngressQueue>)>>,
 }
 
@@ -67,7 +69,8 @@ impl Switch {
         Ok(switch)
     }
 
-    /// A switch whose workers run only in [`Switch::step`], on the caller's clock: for tests, benches and simulation.
+    /// A switch whose workers run only in [`Switch::step`], on the caller's clock: for tests,
+    /// benches and simulation.
     pub fn stepped(options: SwitchOptions) -> Switch {
         let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
         let handle = |index| Handle::stepped(index, macs.clone());
@@ -83,7 +86,8 @@ impl Switch {
         }
     }
 
-    /// Has no worker take from the ports that are added from now on, until [`Switch::let_go`]: their frames wait in the devices.
+    /// Has no worker take from the ports that are added from now on, until [`Switch::let_go`]:
+    /// their frames wait in the devices.
     pub fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
@@ -96,8 +100,9 @@ impl Switch {
         }
     }
 
-    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not waits in the devices. Returns
-    /// whether all have ended; one that hangs may still take from its ports. Call it once.
+    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not
+    /// waits in the devices. Returns whether all have ended; one that hangs may still take from its
+    /// ports. Call it once.
     pub fn stop(&mut self) -> bool {
         self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
         self.workers.iter_mut().fold(true, |all, handle| all & handle.join())
@@ -108,7 +113,8 @@ impl Switch {
         self.workers.iter_mut().map(|handle| handle.step(now)).sum()
     }
 
-    /// Takes a port into the switch; frames flow when this returns, unless they are [held](Switch::hold).
+    /// Takes a port into the switch; frames flow when this returns, unless they are
+    /// [held](Switch::hold).
     pub fn add_port(
         &mut self,
         name: &str,
@@ -185,7 +191,8 @@ impl Switch {
         self.macs.change_held(|| port.held_mac.set(mac));
     }
 
-    /// Removes a port; when this returns no worker that answers touches its queues any more, and they are closed.
+    /// Removes a port; when this returns no worker that answers touches its queues any more, and
+    /// they are closed.
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
@@ -218,7 +225,8 @@ impl Switch {
             new
         });
         if other_guard {
-            // Every worker has the new settings by now: none holds the port to an address by the old ones.
+            // Every worker has the new settings by now: none holds the port to an address by the
+            // old ones.
             self.set_held(&shared, None);
         }
         if other_limit {
@@ -229,7 +237,8 @@ impl Switch {
         replaced
     }
 
-    /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the capture afterwards.
+    /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the
+    /// capture afterwards.
     pub fn set_capture(
         &mut self,
         port: PortId,
@@ -245,10 +254,12 @@ impl Switch {
         })
     }
 
-    /// Sets a port's state to what the control plane has learned of its device (link went down, came back).
+    /// Sets a port's state to what the control plane has learned of its device (link went down,
+    /// came back).
     pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
         let shared = &self.entry(port)?.port.shared;
-        // Only the control plane knows that a guest has left: a worker finds a port down whose guest stopped one ring.
+        // Only the control plane knows that a guest has left: a worker finds a port down whose
+        // guest stopped one ring.
         if state != PortState::Up {
             self.set_held(shared, None);
         }
@@ -256,8 +267,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Holds a guarded port without a configured address to this one, which its guest had in an earlier process. `None` releases
-    /// it: its guest has been replaced.
+    /// Holds a guarded port without a configured address to this one, which its guest had in an
+    /// earlier process. `None` releases it: its guest has been replaced.
     pub fn set_held_mac(&mut self, port: PortId, mac: Option<Mac>) -> Result<(), SwitchError> {
         self.entry(port).map(|entry| self.set_held(&entry.port.shared, mac))
     }
@@ -323,7 +334,8 @@ impl Switch {
         Some(sum)
     }
 
-    /// Frames each rule of a port's ACL matched, in the order of its settings. A rule counts for as long as it stays.
+    /// Frames each rule of a port's ACL matched, in the order of its settings. A rule counts for as
+    /// long as it stays.
     pub fn acl_hits(&self, port: PortId) -> Vec<u64> {
         self.entry(port)
             .map(|entry| entry.port.filter.hits(&entry.port.settings))
@@ -357,8 +369,9 @@ impl Switch {
         self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
-    /// What happened since the last call, and whether each worker answers. Forgets the addresses learned at ports that went down:
-    /// the guest is on another host, or the next one at the port has addresses of its own.
+    /// What happened since the last call, and whether each worker answers. Forgets the addresses
+    /// learned at ports that went down: the guest is on another host, or the next one at the port
+    /// has addresses of its own.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
         self.look_at_workers();
         let events = self.events.take();

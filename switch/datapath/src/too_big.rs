@@ -1,9 +1,11 @@
-//! Too big: answers a packet larger than its egress port's MTU, as a router does, to the port that it came from.
+//! Too big: answers a packet larger than its egress port's MTU, as a router does, to the port that
+//! it came from.
 //!
-//! The answer is ICMP "fragmentation needed" (RFC 792, RFC 1191) if don't-fragment is set, or ICMPv6 "packet too big" (RFC
-//! 4443, 3.2). A switch has no address, so the message's source is the packet's destination, in Ethernet and in IP; no stack
-//! compares it with a list of routers. It goes to the sender's addresses, only through the sender's port, so a guest cannot
-//! direct it at another. It is built where frames are dropped.
+//! The answer is ICMP "fragmentation needed" (RFC 792, RFC 1191) if don't-fragment is set, or
+//! ICMPv6 "packet too big" (RFC 4443, 3.2). A switch has no address, so the message's source is the
+//! packet's destination, in Ethernet and in IP; no stack compares it with a list of routers. It
+//! goes to the sender's addresses, only through the sender's port, so a guest cannot direct it at
+//! another. It is built where frames are dropped.
 
 use crate::frame::Frame;
 use crate::view::Tagging;
@@ -14,8 +16,8 @@ use wire::ipv6::Ipv6Header;
 use wire::{Header, Kind, Parsed, Traits};
 use zerocopy::big_endian::U16;
 
-/// Bytes of the packet that are quoted: all headers of TCP over IPv6 with options, and more than the 8 bytes behind the IP
-/// header that are needed.
+/// Bytes of the packet that are quoted: all headers of TCP over IPv6 with options, and more than
+/// the 8 bytes behind the IP header that are needed.
 const QUOTED: usize = 128;
 /// Ethernet with a tag, IPv6, ICMP, quote.
 const ROOM: usize = 18 + 40 + 8 + QUOTED;
@@ -30,8 +32,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// About a frame whose private bytes are `headers`, to a port that takes packets up to `own` bytes with this tag. `None`:
-    /// a router would say nothing.
+    /// About a frame whose private bytes are `headers`, to a port that takes packets up to `own`
+    /// bytes with this tag. `None`: a router would say nothing.
     pub(crate) fn about(
         frame: &Frame,
         headers: &[u8],
@@ -40,7 +42,8 @@ impl Answer {
     ) -> Option<Answer> {
         let parsed = &frame.parsed;
         let (to, from) = (headers.get(..6)?, headers.get(6..12)?);
-        // Of two tags the inner one's VLAN is not for this port to know: nothing is said into the outer one.
+        // Of two tags the inner one's VLAN is not for this port to know: nothing is said into the
+        // outer one.
         let may = !parsed.traits.contains(Traits::QINQ) && may_be_answered(parsed, headers);
         if to.first()? & 1 != 0 || !may {
             return None;
@@ -132,8 +135,8 @@ fn length(bytes: usize) -> [u8; 2] {
     (bytes as u16).to_be_bytes()
 }
 
-/// RFC 1812, 4.3.2.7 and RFC 4443, 2.4: no error about an error, nor about what is not understood. Of a packet's
-/// fragments the first is answered.
+/// RFC 1812, 4.3.2.7 and RFC 4443, 2.4: no error about an error, nor about what is not understood.
+/// Of a packet's fragments the first is answered.
 fn may_be_answered(parsed: &Parsed, headers: &[u8]) -> bool {
     let kind = headers.get(usize::from(parsed.l4)).copied();
     // In units of 8 bytes, above three bits in IPv6 and below three in IPv4.

@@ -1,4 +1,5 @@
-//! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces it.
+//! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces
+//! it.
 
 use crate::coalesce::Policy;
 use crate::counters::PortCell;
@@ -37,8 +38,8 @@ impl View {
     }
 }
 
-/// The ports' own addresses, sorted, each with its port. Every worker has its copy, since a port holds an address without
-/// a new view.
+/// The ports' own addresses, sorted, each with its port. Every worker has its copy, since a port
+/// holds an address without a new view.
 #[derive(Default)]
 pub(crate) struct Owners(Vec<(u64, PortId)>);
 
@@ -89,7 +90,8 @@ pub(crate) struct PortShared {
     pub(crate) state: StateCell,
     /// The second of the last report that a frame was too big for the port.
     pub(crate) too_big_at: AtomicU64,
-    /// When (nanoseconds) the port will have had all messages about packets too big, at their steady rate.
+    /// When (nanoseconds) the port will have had all messages about packets too big, at their
+    /// steady rate.
     pub(crate) answered_until: AtomicU64,
     pub(crate) events: Arc<Events>,
 }
@@ -131,13 +133,15 @@ impl Port {
         self.shared.cells.get(worker).map(|cell| &**cell)
     }
 
-    /// The address that belongs to this port alone in its VLANs, configured or held (see [`Mac::to_u64`]).
+    /// The address that belongs to this port alone in its VLANs, configured or held (see
+    /// [`Mac::to_u64`]).
     #[inline]
     pub(crate) fn own_mac(&self) -> Option<u64> {
         self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
     }
 
-    /// Whether no uplink may have the port's own address: it is configured, and the port carries frames.
+    /// Whether no uplink may have the port's own address: it is configured, and the port carries
+    /// frames.
     pub(crate) fn insists(&self) -> bool {
         self.settings.mac.is_some() && self.shared.is_ready()
     }
@@ -161,8 +165,9 @@ impl Port {
 }
 
 impl Vlan {
-    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only (IEEE 802.1Q, 6.9):
-    /// the frame is untagged. On an access port that is all a tag may be, so a second one behind it is refused.
+    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only
+    /// (IEEE 802.1Q, 6.9): the frame is untagged. On an access port that is all a tag may be, so a
+    /// second one behind it is refused.
     #[inline]
     pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
         match (self, parsed.vlan_id()) {
@@ -212,7 +217,8 @@ impl HeldMac {
     }
 }
 
-/// A port's state: changed by workers (a device failed) and the control plane (a link went down), read by all.
+/// A port's state: changed by workers (a device failed) and the control plane (a link went down),
+/// read by all.
 #[derive(Default)]
 pub(crate) struct StateCell {
     /// The kind of `state`, for those that ask once a burst: [`StateCell::UP`] and so on.
@@ -264,7 +270,8 @@ impl StateCell {
 }
 
 impl PortShared {
-    /// How long an egress queue whose device is down is left alone: what was not tried costs one branch a burst.
+    /// How long an egress queue whose device is down is left alone: what was not tried costs one
+    /// branch a burst.
     const REST: Nanos = Nanos(10_000_000);
 
     /// Egress queues that the other side serves, the first ones; 0: it is not ready.
@@ -273,7 +280,8 @@ impl PortShared {
         self.egress.len().min(self.live.queues().into())
     }
 
-    /// Whether frames reach the other side. A guest that stops serves no queue at once; the port's state follows later.
+    /// Whether frames reach the other side. A guest that stops serves no queue at once; the port's
+    /// state follows later.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.is_up() && self.live.queues() > 0
     }
@@ -302,8 +310,8 @@ impl PortShared {
             && self.too_big_at.swap(second, Ordering::Relaxed) != second
     }
 
-    /// Whether the port may be sent one more message that a packet was too big (RFC 1812, 4.3.2.8): a thousand a second, and
-    /// 64 at once.
+    /// Whether the port may be sent one more message that a packet was too big (RFC 1812, 4.3.2.8):
+    /// a thousand a second, and 64 at once.
     pub(crate) fn may_answer_too_big(&self, now: Nanos) -> bool {
         const INTERVAL: u64 = 1_000_000;
         let next = |until: u64| {

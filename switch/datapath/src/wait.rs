@@ -1,7 +1,8 @@
 //! A worker after an empty round: it keeps polling, or arms its wake-ups and sleeps.
 //!
-//! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox. Descriptors of the kernel
-//! (TAP, AF_PACKET) are level-triggered and need no arming; rings in guest memory do (see [`ports::Ingress::arm`]).
+//! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox.
+//! Descriptors of the kernel (TAP, AF_PACKET) are level-triggered and need no arming; rings in
+//! guest memory do (see [`ports::Ingress::arm`]).
 
 use crate::options::Wait;
 use crate::owned::OwnedQueue;
@@ -12,20 +13,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Empty rounds before an adaptive worker sleeps. Short, because what arrives in a cluster is still caught, and because
-/// on small machines the guest needs the core that polling would take.
+/// Empty rounds before an adaptive worker sleeps. Short, because what arrives in a cluster is still
+/// caught, and because on small machines the guest needs the core that polling would take.
 const EMPTY_ROUNDS: u32 = 16;
 
-/// This many short gaps in a row, each after few frames, make an exchange: one side waits for the other's answer, and each
-/// sleep of the worker delays an answer by a wake-up.
+/// This many short gaps in a row, each after few frames, make an exchange: one side waits for the
+/// other's answer, and each sleep of the worker delays an answer by a wake-up.
 const EXCHANGE: u32 = 8;
-/// Most frames between two gaps of an exchange. More are a stream, which is not slower if the worker sleeps in between.
+/// Most frames between two gaps of an exchange. More are a stream, which is not slower if the
+/// worker sleeps in between.
 const FEW: usize = 8;
-/// A gap is short if it is below this, which is also how long an adaptive worker polls in an exchange: twice the time that
-/// sleeping and waking up take.
+/// A gap is short if it is below this, which is also how long an adaptive worker polls in an
+/// exchange: twice the time that sleeping and waking up take.
 const SHORT: Nanos = Nanos(100_000);
 
-/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty rounds.
+/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty
+/// rounds.
 #[derive(Default)]
 struct Pace {
     empty_rounds: u32,
@@ -84,7 +87,8 @@ pub(crate) struct Waiter {
     pace: Pace,
 }
 
-/// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is always old.
+/// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is
+/// always old.
 pub(crate) fn time_since(start: Instant) -> Nanos {
     Nanos::SECOND + start.elapsed().into()
 }
@@ -146,7 +150,8 @@ impl Waiter {
             Wait::Never => false,
         };
         if polls_on {
-            // A ring starts with notifications on, and each one costs its guest more than this call.
+            // A ring starts with notifications on, and each one costs its guest more than this
+            // call.
             queues.iter_mut().for_each(|queue| queue.ingress.disarm());
             std::hint::spin_loop();
             return false;
@@ -171,7 +176,8 @@ impl Waiter {
         let timeout =
             resting.min().map(|until| Duration::from_nanos(until.since(now).0).try_into());
         let timeout = timeout.and_then(Result::ok);
-        // The descriptor of a device that failed, or of a queue held back, is readable all the time.
+        // The descriptor of a device that failed, or of a queue held back, is readable all the
+        // time.
         for queue in queues {
             if queue.resting_until.is_none() { self.watch(queue) } else { self.forget(queue) }
         }
@@ -227,7 +233,8 @@ mod tests {
         assert!(!pace.is_quick(now));
     }
 
-    /// A worker whose only queue was held back used to arm it, see its frames, and look again, for as long as it was held.
+    /// A worker whose only queue was held back used to arm it, see its frames, and look again, for
+    /// as long as it was held.
     #[test]
     fn a_queue_at_rest_lets_the_worker_sleep() {
         let (device, peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();

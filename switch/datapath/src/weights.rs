@@ -1,10 +1,13 @@
-//! Weights: vNICs that send to an uplink share a congested egress queue by their weights, instead of first come, first served.
+//! Weights: vNICs that send to an uplink share a congested egress queue by their weights, instead
+//! of first come, first served.
 //!
-//! Start-time fair queueing (Goyal, Vin and Cheng, 1996) over ports. Each port has a tag: the bytes it has sent, divided by its
-//! weight. While less than half of the room is left, frames are taken only from the port with the lowest tag among those with
-//! frames, and the others wait in their own queues. A port that was idle starts at the tag of the port let through last, so it
-//! saves up nothing. If a port's frames are slow or go elsewhere, its unused room soon makes more than half of the room, and is
-//! free for all. (So half of the room must outlast the pause of a held queue, 20 µs.)
+//! Start-time fair queueing (Goyal, Vin and Cheng, 1996) over ports. Each port has a tag: the bytes
+//! it has sent, divided by its weight. While less than half of the room is left, frames are taken
+//! only from the port with the lowest tag among those with frames, and the others wait in their own
+//! queues. A port that was idle starts at the tag of the port let through last, so it saves up
+//! nothing. If a port's frames are slow or go elsewhere, its unused room soon makes more than half
+//! of the room, and is free for all. (So half of the room must outlast the pause of a held queue,
+//! 20 µs.)
 
 use crate::deliver::Deliverer;
 use crate::outbox::Target;
@@ -14,13 +17,15 @@ use crate::worker::Turn;
 use ports::{Nanos, Room, lock};
 use std::sync::MutexGuard;
 
-/// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its processor: what the port
-/// leaves is more than half of the room before.
+/// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its
+/// processor: what the port leaves is more than half of the room before.
 const WAITING: Nanos = Nanos(100_000_000);
-/// A queue that has had no room and sent nothing for so long has stopped, as far as is known: then frames for it are dropped, as without weights.
+/// A queue that has had no room and sent nothing for so long has stopped, as far as is known: then
+/// frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 
-/// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no more, nor does the next one at its port.
+/// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no
+/// more, nor does the next one at its port.
 const AHEAD: u64 = 1 << 28;
 
 /// The vNICs that send to one egress queue.
@@ -41,7 +46,8 @@ pub(crate) struct Weights {
 #[derive(Clone, Default)]
 struct Sender {
     tag: u64,
-    /// Its queues that had frames when they were last looked at, or were held; a bit each, by their number modulo 64.
+    /// Its queues that had frames when they were last looked at, or were held; a bit each, by their
+    /// number modulo 64.
     backlogged: u64,
     asked_at: Nanos,
 }
@@ -89,7 +95,8 @@ impl Weights {
         self.senders.get_mut(place)
     }
 
-    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`]; how far it is now.
+    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`];
+    /// how far it is now.
     fn charge(&mut self, port: PortId, bytes: u64, weight: u8) -> u64 {
         let (paid, lowest) = (bytes * 100 / u64::from(weight.max(1)), self.tag);
         let Some(sender) = self.sender(port) else { return 0 };
@@ -143,7 +150,8 @@ impl Weights {
 mod tests {
     use super::*;
 
-    /// Guests that sent from many queues at once filled an uplink so far that all were let in while that drained.
+    /// Guests that sent from many queues at once filled an uplink so far that all were let in while
+    /// that drained.
     #[test]
     fn an_uplink_that_still_sends_has_not_stopped() {
         let (mut weights, asks) = (Weights::default(), (PortId(1), 0));

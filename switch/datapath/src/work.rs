@@ -1,5 +1,6 @@
-//! Work: a turn's cost to its worker, in units of about a nanosecond on a core of 2.7 GHz. It is counted, not timed, so that a
-//! turn's limits are the same in virtual time and on a busy host; for the shares of a worker it is corrected by the turn's time.
+//! Work: a turn's cost to its worker, in units of about a nanosecond on a core of 2.7 GHz. It is
+//! counted, not timed, so that a turn's limits are the same in virtual time and on a busy host; for
+//! the shares of a worker it is corrected by the turn's time.
 
 use ports::{BurstLimit, Nanos, Outgoing};
 
@@ -19,7 +20,8 @@ const COALESCE: u64 = 30;
 const SLICE: u64 = 4;
 /// Bytes copied, or summed for a checksum, in one unit.
 const BYTES: u64 = 16;
-/// A frame that guards and rules decide about, by its flow; and how much more it is for a flow that the burst has not had.
+/// A frame that guards and rules decide about, by its flow; and how much more it is for a flow that
+/// the burst has not had.
 pub(crate) const OF_FILTERING: u64 = 12;
 pub(crate) const OF_FILTERING_ANEW: u64 = 50;
 /// An address that is learned, or not: the table's lock and two of its cache lines.
@@ -37,22 +39,26 @@ pub(crate) const OF_SEGMENT: u64 = 40;
 const CAPTURE: u64 = 100;
 /// A segment that the kernel makes of a train.
 const CUT: u64 = 300;
-/// The segment size that every host takes without being asked: the default send MSS over IPv4 (RFC 9293, 3.7.1).
+/// The segment size that every host takes without being asked: the default send MSS over IPv4 (RFC
+/// 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
 /// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
 pub(crate) const TURN_TARGET: u64 = 1 << 16;
-/// A turn that has cost this much, about 2 ms, floods no further frame and segments no further train: those are dropped and
-/// counted as `work_limit`. So no turn costs more than this and its most expensive frame. Only frames that cost many times what the
-/// queue's last bursts did reach it.
+/// A turn that has cost this much, about 2 ms, floods no further frame and segments no further
+/// train: those are dropped and counted as `work_limit`. So no turn costs more than this and its
+/// most expensive frame. Only frames that cost many times what the queue's last bursts did reach
+/// it.
 pub(crate) const TURN_LIMIT: u64 = 32 * TURN_TARGET;
 
 /// How far the time of a turn may be from its work, either way.
 const TRUST: u64 = 4;
 
-/// What a turn is charged: the time it took, as far as its work bears that out. Hosts differ in what a byte costs by more than their
-/// guests do; a worker that another process interrupted has not worked. A turn as long as turns are meant to be is charged whatever its
-/// work, since work leaves out what a guest can make dear: elements behind a frame's end, crumbs in a receiver's ring, signals.
+/// What a turn is charged: the time it took, as far as its work bears that out. Hosts differ in
+/// what a byte costs by more than their guests do; a worker that another process interrupted has
+/// not worked. A turn as long as turns are meant to be is charged whatever its work, since work
+/// leaves out what a guest can make dear: elements behind a frame's end, crumbs in a receiver's
+/// ring, signals.
 #[inline]
 pub(crate) fn charged(work: u64, took: Nanos) -> u64 {
     took.0.clamp(work / TRUST, work.saturating_mul(TRUST).max(TURN_TARGET))
@@ -84,8 +90,9 @@ pub(crate) fn of_capturing(bytes: usize) -> u64 {
     CAPTURE + bytes as u64 / BYTES
 }
 
-/// The segments of a train handed to the kernel, which cuts it within our call where its device cannot. Many devices can,
-/// and of segments as long as any path takes the bytes cost more than the cuts, so that honest bulk pays nothing here.
+/// The segments of a train handed to the kernel, which cuts it within our call where its device
+/// cannot. Many devices can, and of segments as long as any path takes the bytes cost more than the
+/// cuts, so that honest bulk pays nothing here.
 pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
     match frame.vnet.gso_size.get() {
         0 | DEFAULT_MSS.. => 0,
@@ -98,8 +105,9 @@ pub(crate) fn of_checksum(bytes: u32) -> u64 {
     u64::from(bytes) / BYTES
 }
 
-/// How many times as much the frames of a queue cost as if they were passed on plainly to one vNIC, in sixteenths, by its
-/// last bursts: floods, segmentation and system calls make them dear. Rises at once and falls slowly.
+/// How many times as much the frames of a queue cost as if they were passed on plainly to one vNIC,
+/// in sixteenths, by its last bursts: floods, segmentation and system calls make them dear. Rises
+/// at once and falls slowly.
 #[derive(Clone, Copy)]
 pub(crate) struct Dearness(u64);
 

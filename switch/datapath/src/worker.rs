@@ -1,4 +1,5 @@
-//! A worker: one thread, the queues it owns, and [`Worker::turn`], which carries frames from ingress to egress.
+//! A worker: one thread, the queues it owns, and [`Worker::turn`], which carries frames from
+//! ingress to egress.
 
 use crate::black_hole::{self, BlackHoles};
 use crate::counters::{Counter, PortCell};
@@ -143,8 +144,9 @@ impl Worker {
         }
     }
 
-    /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames taken, and the time after
-    /// the last turn that took any. `clock` is read after each such turn, and is told the turn's work.
+    /// A turn for each queue that is neither resting nor in debt, see [`share::round`]; the frames
+    /// taken, and the time after the last turn that took any. `clock` is read after each such turn,
+    /// and is told the turn's work.
     pub(crate) fn round(&mut self, now: Nanos, clock: impl Fn(u64) -> Nanos) -> (usize, Nanos) {
         let held = self.macs.held();
         if held != self.held {
@@ -215,7 +217,8 @@ impl Worker {
         true
     }
 
-    /// Takes out queues, which have no turn here any more: what they took has been delivered. Each keeps its account's debt.
+    /// Takes out queues, which have no turn here any more: what they took has been delivered. Each
+    /// keeps its account's debt.
     fn give(
         &mut self,
         waiter: Option<&Waiter>,
@@ -234,7 +237,8 @@ impl Worker {
         given
     }
 
-    /// The queues of a vNIC share an account: a guest chooses how many it uses. Those of an uplink have one each.
+    /// The queues of a vNIC share an account: a guest chooses how many it uses. Those of an uplink
+    /// have one each.
     fn share_out(&mut self) {
         let Worker { queues, view, accounts, .. } = self;
         queues.sort_unstable_by_key(|queue| (queue.port, queue.number));
@@ -256,8 +260,8 @@ impl Worker {
     }
 }
 
-/// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of each has the registers
-/// to itself: all in one function they take a third more instructions.
+/// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of
+/// each has the registers to itself: all in one function they take a third more instructions.
 pub(crate) struct Turn<'t> {
     worker: usize,
     pub(crate) view: &'t View,
@@ -309,8 +313,8 @@ impl Turn<'_> {
         (taken, work)
     }
 
-    /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count. The egress queue, if
-    /// there was only one.
+    /// parse, admit, look up, steer; then, for each egress queue, coalesce, fit, deliver, count.
+    /// The egress queue, if there was only one.
     #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch) -> Option<Target> {
         let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;

@@ -1,4 +1,5 @@
-//! Addresses of guests that stop: where their frames go while their port is down, and that no other vNIC gets them.
+//! Addresses of guests that stop: where their frames go while their port is down, and that no other
+//! vNIC gets them.
 
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -30,7 +31,8 @@ fn frame(source: Mac, destination: Mac) -> MemoryFrame {
     frame
 }
 
-/// A guest's port, another vNIC and an uplink; the guest's queues can be taken away, as its session does.
+/// A guest's port, another vNIC and an uplink; the guest's queues can be taken away, as its session
+/// does.
 fn bench(guest: PortSettings) -> (Bench, Arc<Capabilities>) {
     let mut bench = Bench::new(&[]);
     let (_, live) = bench.add_queues(guest, ALL, 1);
@@ -52,7 +54,8 @@ fn configured() -> PortSettings {
     PortSettings { mac: Some(GUEST), mac_guard: true, ..plain() }
 }
 
-/// Stations at the host that a guest had left lost their frames until the guest broadcast something.
+/// Stations at the host that a guest had left lost their frames until the guest broadcast
+/// something.
 #[test]
 fn frames_to_a_guest_that_has_left_go_on_through_the_uplink() {
     for settings in [plain(), configured(), PortSettings { mac_guard: true, ..plain() }] {
@@ -68,7 +71,8 @@ fn frames_to_a_guest_that_has_left_go_on_through_the_uplink() {
     }
 }
 
-/// While the port's state still said that it was up, the announcement from the guest's new host was refused.
+/// While the port's state still said that it was up, the announcement from the guest's new host was
+/// refused.
 #[test]
 fn an_uplink_may_have_the_address_of_a_guest_as_soon_as_it_stops() {
     let (mut bench, live) = bench(configured());
@@ -136,7 +140,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// A configured address is its port's while that carries frames, else an uplink's, and never another vNIC's.
+    /// A configured address is its port's while that carries frames, else an uplink's, and never
+    /// another vNIC's.
     #[test]
     fn a_configured_address_is_at_its_port_or_beyond_an_uplink(events in prop::collection::vec(event(), 1..40)) {
         let (mut bench, live) = bench(configured());

@@ -1,5 +1,5 @@
-//! Once warm, a turn allocates nothing: not when it forwards, not when it coalesces, not when it segments. The dearest turn
-//! asks for what its work limit allows.
+//! Once warm, a turn allocates nothing: not when it forwards, not when it coalesces, not when it
+//! segments. The dearest turn asks for what its work limit allows.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]
@@ -20,7 +20,8 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 struct Counting;
 
 thread_local! {
-    /// Of this thread, which turns the switch; the session of an absent guest has a thread of its own.
+    /// Of this thread, which turns the switch; the session of an absent guest has a thread of its
+    /// own.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     /// Bytes of them, and of the largest.
     static BYTES: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -110,7 +111,8 @@ fn a_warm_turn_allocates_nothing() {
     assert_eq!(drops[DropReason::EgressDown as usize], 25 * 200);
 }
 
-/// As many datagrams of a byte as a train may have, over IPv6 with `options` bytes of destination options.
+/// As many datagrams of a byte as a train may have, over IPv6 with `options` bytes of destination
+/// options.
 fn datagrams(options: u8) -> MemoryFrame {
     let mut bytes = vec![2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa, 0x86, 0xdd, 0x60, 0, 0, 0];
     bytes.extend((u16::from(options) + 8 + 128).to_be_bytes());

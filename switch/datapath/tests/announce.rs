@@ -1,4 +1,5 @@
-//! Announcements: what the network hears of a guest that comes to run at a port, before it says anything itself.
+//! Announcements: what the network hears of a guest that comes to run at a port, before it says
+//! anything itself.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod common;
@@ -97,7 +98,8 @@ fn a_guest_is_announced_in_every_vlan_of_its_port_with_the_addresses_of_its_guar
     assert_eq!(drops.iter().sum::<u64>(), 3);
 }
 
-/// QEMU asks for it a millisecond before it starts the rings, which was no time at which it could be done.
+/// QEMU asks for it a millisecond before it starts the rings, which was no time at which it could
+/// be done.
 #[test]
 fn an_address_that_is_asked_for_before_the_rings_start_is_announced_when_they_do() {
     let mut place = Place::new(access(10));

@@ -223,7 +223,8 @@ fn acknowledgements_may_rise_for_a_receiver_only() {
 
 #[test]
 fn window_updates_join_a_train() {
-    // Example 3 of NDIS: five data segments and two window updates are one unit with the last window.
+    // Example 3 of NDIS: five data segments and two window updates are one unit with the last
+    // window.
     let arrives =
         ["1+10 .", "11+10 .", "21+10 .", "31+10 .", "41+10 .", "51+0 . win=600", "51+0 . win=700"];
     let counters = ndis(&arrives, &["1+50 . win=700 gso=10"]);

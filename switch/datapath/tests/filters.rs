@@ -1,4 +1,5 @@
-//! Guards and ACLs at a switch's ports: frames made by etherparse, and a second, plain reading of the rules.
+//! Guards and ACLs at a switch's ports: frames made by etherparse, and a second, plain reading of
+//! the rules.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -34,7 +35,8 @@ fn prefix(text: &str) -> Prefix {
     Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
 }
 
-/// Why the switch drops a frame from a port with these settings; `None`: it comes out at the other port.
+/// Why the switch drops a frame from a port with these settings; `None`: it comes out at the other
+/// port.
 fn verdict(settings: PortSettings, frame: &[u8]) -> Option<DropReason> {
     let mut bench = Bench::new(&[(settings, ALL), (all_vlans(), ALL)]);
     bench.send(0, &[MemoryFrame { vnet: VnetHeader::default(), bytes: frame.to_vec() }]);
@@ -239,7 +241,8 @@ fn ip_guard_holds_ip_to_the_ports_addresses() {
     // Only the link-local address that belongs to the source MAC.
     assert_guarded(&guards, &udp(DERIVED, "fe80::1", (1000, 2000)), None);
     assert_guarded(&guards, &udp("fe80::5054:ff:fe00:3", "fe80::1", (1000, 2000)), reason);
-    // No address yet: DHCP, duplicate address detection, router solicitation and multicast reports, nothing else.
+    // No address yet: DHCP, duplicate address detection, router solicitation and multicast reports,
+    // nothing else.
     assert_guarded(&guards, &udp("0.0.0.0", "255.255.255.255", (68, 67)), None);
     assert_guarded(&guards, &udp("0.0.0.0", "255.255.255.255", (68, 69)), reason);
     for (kind, expected) in [(133, None), (143, None), (128, reason), (134, reason), (136, reason)]
@@ -300,7 +303,8 @@ fn no_extension_header_is_long_enough_to_hide_an_advertisement() {
     }
 }
 
-/// Finished behind the guard, such a checksum would be another sender's address, or another ICMP type.
+/// Finished behind the guard, such a checksum would be another sender's address, or another ICMP
+/// type.
 #[test]
 fn what_guards_judge_is_no_place_for_a_checksum() {
     let llc = [&PEER[..], &OWN, &[0, 46], &[0; 46]].concat();

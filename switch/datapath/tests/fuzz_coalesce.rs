@@ -1,7 +1,9 @@
-//! Fuzz target: whatever frames arrive, with whatever virtio headers, coalescing keeps its promises: nothing panics, no
-//! frame gets lost uncounted, and every train that leaves is a packet its receiver can take.
+//! Fuzz target: whatever frames arrive, with whatever virtio headers, coalescing keeps its
+//! promises: nothing panics, no frame gets lost uncounted, and every train that leaves is a packet
+//! its receiver can take.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]
 

@@ -1,7 +1,8 @@
-//! Fuzz target: whatever a guest says about a train, cutting it keeps its promises: nothing panics, no segment is longer
-//! than the way out takes, and together they carry the bytes of the train.
+//! Fuzz target: whatever a guest says about a train, cutting it keeps its promises: nothing panics,
+//! no segment is longer than the way out takes, and together they carry the bytes of the train.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]
 

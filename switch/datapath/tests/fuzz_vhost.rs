@@ -1,9 +1,11 @@
-//! Fuzz target: whatever a front end says, its guest writes into rings and descriptors, or their frames are, the victims
-//! beside it lose nothing and get nothing that they may not, no turn costs more than it may, and the next front end is
-//! served. A finding starts with `FINDING` and what kind it is.
+//! Fuzz target: whatever a front end says, its guest writes into rings and descriptors, or their
+//! frames are, the victims beside it lose nothing and get nothing that they may not, no turn costs
+//! more than it may, and the next front end is served. A finding starts with `FINDING` and what
+//! kind it is.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told, and
-//! `fuzz/prove` holds it against the faults of `fuzz/faults`. `FUZZ_ONLY=Frame` leaves out all attacks but one kind.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told, and `fuzz/prove` holds it against the faults of `fuzz/faults`. `FUZZ_ONLY=Frame`
+//! leaves out all attacks but one kind.
 
 mod world;
 

@@ -20,7 +20,8 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use wire::toeplitz::Key;
 
-/// A switch of a plain port and one of so many queues that coalesces: its live part, and the peer of each queue.
+/// A switch of a plain port and one of so many queues that coalesces: its live part, and the peer
+/// of each queue.
 fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
     let mut bench = Bench::new(&[(plain(), ALL)]);
     let (mut device, peer) = memory::open(DEPTH, ALL, 1500).unwrap();

@@ -65,7 +65,8 @@ fn trunk() -> Vlan {
 }
 
 proptest! {
-    /// Whatever enters, tagged or not, leaves with the marks of the first rule that matches and with nothing else changed.
+    /// Whatever enters, tagged or not, leaves with the marks of the first rule that matches and
+    /// with nothing else changed.
     #[test]
     fn what_enters_leaves_marked_and_otherwise_as_it_was(
         v6: bool,

@@ -1,4 +1,5 @@
-//! Ingress queues that move between workers: every frame arrives once and in order, and a queue takes its debts and its sums along.
+//! Ingress queues that move between workers: every frame arrives once and in order, and a queue
+//! takes its debts and its sums along.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it means")]
@@ -246,7 +247,8 @@ fn a_move_to_nowhere_is_refused_with_what_there_is() {
     assert!(alone.queues().iter().all(|info| !info.movable));
 }
 
-/// Frames taken from a port that sends broadcasts to 30 others, beside a busy port at each of two workers.
+/// Frames taken from a port that sends broadcasts to 30 others, beside a busy port at each of two
+/// workers.
 fn broadcasts(moves: bool) -> u64 {
     let mut switch = Switch::stepped(options(2, Wait::Adaptive));
     let sink = add_sink(&mut switch);
@@ -289,7 +291,8 @@ fn a_queue_takes_its_debt_along() {
     assert!(moves <= stays + stays / 10, "{moves} broadcasts with a move a round, {stays} without");
 }
 
-/// Frames taken from two ports with more to send than is taken, the second of two queues that meet at the first's worker.
+/// Frames taken from two ports with more to send than is taken, the second of two queues that meet
+/// at the first's worker.
 #[test]
 fn queues_of_a_vnic_that_meet_share_its_account() {
     let mut switch = Switch::stepped(options(2, Wait::Adaptive));
@@ -376,7 +379,8 @@ impl Flows {
     }
 }
 
-/// Moves queues of a port at random while another port comes and goes; how long each move held its queue.
+/// Moves queues of a port at random while another port comes and goes; how long each move held its
+/// queue.
 fn move_at_random(switch: &mut Switch, port: PortId, go_on: impl Fn() -> bool) -> Vec<Nanos> {
     let workers = switch.workers().len();
     let (mut held, mut random) = (Vec::new(), 1u32);

@@ -1,5 +1,6 @@
-//! What a hostile guest may claim about its frames: whatever the claim, nothing but a transport checksum changes, every
-//! checksum comes out right, and no train is more work than is written down.
+//! What a hostile guest may claim about its frames: whatever the claim, nothing but a transport
+//! checksum changes, every checksum comes out right, and no train is more work than is written
+//! down.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -24,7 +25,8 @@ use wire::{Kind, Parsed, Traits, parse};
 const VLAN: u16 = 10;
 const NONE: Offloads = Offloads::empty();
 
-/// Port 0 sends, untagged. It reaches each kind of way out: as it is, tagged, and both with nothing left to the receiver.
+/// Port 0 sends, untagged. It reaches each kind of way out: as it is, tagged, and both with nothing
+/// left to the receiver.
 fn victims(mtu: u16) -> Bench {
     let allowed = [VLAN].into_iter().collect();
     let access = PortSettings { vlan: Vlan::Access(VLAN), mtu, ..plain() };
@@ -87,7 +89,8 @@ fn udp(to: u16, payload: &[u8]) -> Vec<u8> {
     udp
 }
 
-/// Puts the sum of the pseudo header into the place of a checksum, as a guest does that leaves the rest to others.
+/// Puts the sum of the pseudo header into the place of a checksum, as a guest does that leaves the
+/// rest to others.
 fn begin_checksum(frame: &mut [u8]) {
     let parsed = parse(frame, frame.len()).unwrap();
     let sum = wire::checksum::pseudo(frame, &parsed, parsed.end - u32::from(parsed.l4)).unwrap();
@@ -268,7 +271,8 @@ proptest! {
         }
     }
 
-    /// Any header, as a guest may write it, in front of any kind of frame and of trains with bytes behind them.
+    /// Any header, as a guest may write it, in front of any kind of frame and of trains with bytes
+    /// behind them.
     #[test]
     fn whatever_is_claimed_no_frame_grows_and_no_header_but_a_trains_changes(
         frame in prop_oneof![
@@ -340,8 +344,9 @@ fn a_train_of_tiny_segments_is_refused_and_a_short_one_of_messages_is_not() {
     assert_eq!(bench.received(3).len(), 42);
 }
 
-/// A train of three segments by way of another host, IPv6 by a routing header and IPv4 by a source route; its pseudo-header
-/// has the last destination, 10.0.0.3 or fd..03, whose sum is returned with it.
+/// A train of three segments by way of another host, IPv6 by a routing header and IPv4 by a source
+/// route; its pseudo-header has the last destination, 10.0.0.3 or fd..03, whose sum is returned
+/// with it.
 fn routed(v6: bool, udp_train: bool) -> (MemoryFrame, Sum) {
     let protocol = if udp_train { 17 } else { 6 };
     let transport = match udp_train {

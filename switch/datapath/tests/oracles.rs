@@ -1,5 +1,5 @@
-//! Which queue a frame goes to, and its hash, beside what others say of the same frames: DPDK, QEMU, and the kernel with
-//! QEMU's program.
+//! Which queue a frame goes to, and its hash, beside what others say of the same frames: DPDK,
+//! QEMU, and the kernel with QEMU's program.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it means")]
 #![allow(clippy::print_stderr, reason = "tests that are skipped say why")]
@@ -37,8 +37,8 @@ fn ours(setting: &Setting, packets: &[Packet]) -> Vec<(usize, Option<u32>)> {
     packets.iter().map(|packet| (scene.receives(packet), hash(packet))).collect()
 }
 
-/// Compares with what another says of each frame: the queue, and perhaps the hash. A second tag is known to the others only
-/// behind one of 802.1ad.
+/// Compares with what another says of each frame: the queue, and perhaps the hash. A second tag is
+/// known to the others only behind one of 802.1ad.
 fn compare(
     packets: impl Strategy<Value = Packet>,
     types: impl Strategy<Value = HashTypes>,
@@ -77,8 +77,9 @@ fn hash_and_queue_are_those_of_dpdk() {
     });
 }
 
-/// QEMU hashes by a type with extension headers also frames that have none, and then by addresses and ports where only that
-/// of the addresses is asked for. Both make no difference where they are asked for together with those without.
+/// QEMU hashes by a type with extension headers also frames that have none, and then by addresses
+/// and ports where only that of the addresses is asked for. Both make no difference where they are
+/// asked for together with those without.
 fn all_types() -> impl Strategy<Value = HashTypes> {
     (plain_types(), any::<bool>()).prop_map(|(plain, extended)| {
         let v6 = plain.bits() & 0x38;
@@ -86,7 +87,8 @@ fn all_types() -> impl Strategy<Value = HashTypes> {
     })
 }
 
-/// QEMU looks for a home address from byte 8 of its header on, and forgets it at a further header of the kind.
+/// QEMU looks for a home address from byte 8 of its header on, and forgets it at a further header
+/// of the kind.
 fn modest(packet: Packet) -> Packet {
     let (mut chain, mut homes, mut routes) = (vec![], vec![], vec![]);
     for header in packet.chain {

@@ -1,5 +1,5 @@
-//! What is too big for its way is answered as a router would, to its sender alone; and a black hole behind the switch is told.
-//! smoltcp reads the answers.
+//! What is too big for its way is answered as a router would, to its sender alone; and a black hole
+//! behind the switch is told. smoltcp reads the answers.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -160,7 +160,8 @@ fn coalesced_segments_are_answered_and_no_port_is_flooded_with_answers() {
 }
 
 proptest! {
-    /// Whatever a guest sends, answers reach no other port, are about what it sent, and are shorter.
+    /// Whatever a guest sends, answers reach no other port, are about what it sent, and are
+    /// shorter.
     #[test]
     fn answers_go_to_nobody_else(
         noise in prop::collection::vec(any::<u8>(), 64..4000), v6: bool, at in 12..60usize, byte: u8, tail: bool,

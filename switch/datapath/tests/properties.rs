@@ -1,8 +1,8 @@
 //! Properties of coalescing and segmentation over random streams of segments.
 //!
-//! The NDIS rules are held against a second implementation that follows Microsoft's flowchart step by step, one
-//! connection at a time, without any regard for speed. The GRO rules are held against their promise: what is coalesced
-//! and then segmented is what went in, byte for byte.
+//! The NDIS rules are held against a second implementation that follows Microsoft's flowchart step
+//! by step, one connection at a time, without any regard for speed. The GRO rules are held against
+//! their promise: what is coalesced and then segmented is what went in, byte for byte.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -127,7 +127,8 @@ fn advance(at: &mut Segment, step: &Step) -> Segment {
     segment
 }
 
-/// One turn of a switch that coalesces by a policy; then each frame cut by a switch whose way out takes no trains.
+/// One turn of a switch that coalesces by a policy; then each frame cut by a switch whose way out
+/// takes no trains.
 fn through(policy: RscPolicy, arrivals: &[Segment], cut: bool) -> Vec<Segment> {
     let mut out = Vec::new();
     for turn in arrivals.chunks(100) {
@@ -148,7 +149,8 @@ fn vouched_for(segment: &Segment, frame: &MemoryFrame) -> MemoryFrame {
     frame
 }
 
-/// What comes of one turn under the NDIS rules: bytes and segment size of each train, and all that was counted.
+/// What comes of one turn under the NDIS rules: bytes and segment size of each train, and all that
+/// was counted.
 fn coalesced(turn: &[MemoryFrame]) -> (Vec<(Vec<u8>, u16)>, datapath::PortCounters) {
     let mut bench = Bench::coalescing(rsc(RscPolicy::Ndis));
     bench.send(0, turn);

@@ -1,5 +1,6 @@
-//! What a rehearsal says of frames is what the switch then does with them: what leaves by which queue, byte for byte, every
-//! counter of every port, drops by reason among them, which rule decided, and what is learned.
+//! What a rehearsal says of frames is what the switch then does with them: what leaves by which
+//! queue, byte for byte, every counter of every port, drops by reason among them, which rule
+//! decided, and what is learned.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it means")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]

@@ -13,7 +13,8 @@ use ports::capture::{Capture, CaptureOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use std::sync::Arc;
 
-/// A frame of about 1500 bytes from one station to another, given by the last byte of their addresses; 255 is broadcast.
+/// A frame of about 1500 bytes from one station to another, given by the last byte of their
+/// addresses; 255 is broadcast.
 fn frame(source: u8, destination: u8) -> MemoryFrame {
     let mut frame = Segment::parse("1+1400 .").frame();
     let to = if destination == 255 { [255; 6] } else { [2, 0, 0, 0, 0, destination] };
@@ -34,7 +35,8 @@ fn empty(bench: &Bench) {
     }
 }
 
-/// Frames taken from each of the first two ports in many rounds, both with more to send than is taken.
+/// Frames taken from each of the first two ports in many rounds, both with more to send than is
+/// taken.
 fn taken(bench: &mut Bench, frames: [MemoryFrame; 2]) -> [u64; 2] {
     taken_of(bench, &frames[..1], &frames[1])
 }

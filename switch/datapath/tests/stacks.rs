@@ -1,5 +1,5 @@
-//! Two smoltcp stacks talk through the switch, over wires that lose, reorder and duplicate: every byte arrives, with
-//! coalescing on and off, on virtual time.
+//! Two smoltcp stacks talk through the switch, over wires that lose, reorder and duplicate: every
+//! byte arrives, with coalescing on and off, on virtual time.
 
 #![allow(
     clippy::cast_possible_truncation,

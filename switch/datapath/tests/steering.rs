@@ -1,5 +1,5 @@
-//! Which queue of a port a frame goes to: by hash and table, as a plain second implementation says, and by where the guest
-//! last sent the flow from.
+//! Which queue of a port a frame goes to: by hash and table, as a plain second implementation says,
+//! and by where the guest last sent the flow from.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it means")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
@@ -188,7 +188,8 @@ fn a_flood_from_others_evicts_no_flow_of_the_guest() {
     assert_eq!(scene.receives(&kept.reversed()), 3);
 }
 
-/// The table of a guest that floods is full of its own flows, and it is the only one that loses by it.
+/// The table of a guest that floods is full of its own flows, and it is the only one that loses by
+/// it.
 #[test]
 fn a_flood_from_a_guest_costs_its_own_flows_alone() {
     let mut scene = Scene::following();

@@ -201,7 +201,8 @@ fn a_configured_address_is_taken_back_from_the_port_that_had_learned_it() {
     assert_eq!(counts(&bench), [1, 0]);
 }
 
-/// Whoever opened a port in another VLAN had the switch forget a neighbour's address, and could take it there next.
+/// Whoever opened a port in another VLAN had the switch forget a neighbour's address, and could
+/// take it there next.
 #[test]
 fn an_address_that_is_configured_in_another_vlan_is_left_to_its_owner() {
     let held = PortSettings { mac_guard: true, ..access(10) };
@@ -665,8 +666,8 @@ proptest! {
     }
 }
 
-/// Ports of every kind that decides by addresses, but for one that is to hold an address: it is known as the port's own from
-/// the next round on.
+/// Ports of every kind that decides by addresses, but for one that is to hold an address: it is
+/// known as the port's own from the next round on.
 fn any_port() -> impl Strategy<Value = PortSettings> {
     select(vec![
         plain(),

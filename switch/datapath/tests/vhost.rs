@@ -1,4 +1,5 @@
-//! Two vNICs with guests in this process, on a switch that runs by itself: what one guest sends the other receives.
+//! Two vNICs with guests in this process, on a switch that runs by itself: what one guest sends the
+//! other receives.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -194,7 +195,8 @@ fn packed_rings_outlive_the_switch() {
     rings_outlive_the_switch(modern() | Features::RING_PACKED | Features::IN_ORDER);
 }
 
-/// A notification is a system call for a guest that is a process, and leaves the guest where it is a virtual machine.
+/// A notification is a system call for a guest that is a process, and leaves the guest where it is
+/// a virtual machine.
 #[test]
 fn nobody_is_asked_for_notifications_that_nobody_waits_for() {
     for (wait, features) in [
@@ -241,8 +243,8 @@ fn a_kick_descriptor_given_again_keeps_the_place_in_the_ring() {
     }
 }
 
-/// What one worker copies is published behind what another has reserved before it, and a front end that gives its memory anew
-/// waits for both.
+/// What one worker copies is published behind what another has reserved before it, and a front end
+/// that gives its memory anew waits for both.
 #[test]
 fn trains_of_two_workers_meet_at_a_ring() {
     for features in [modern(), modern() | Features::RING_PACKED] {
@@ -253,7 +255,8 @@ fn trains_of_two_workers_meet_at_a_ring() {
         let mut receiver = bench.guest(2, features, 1);
         let mut senders = [0, 1].map(|number| bench.guest(number, features, 1));
         let [low, high] = 1460u16.to_le_bytes();
-        // NEEDS_CSUM, TCP over IPv4, header length, segment size, start and offset of the checksum, buffers.
+        // NEEDS_CSUM, TCP over IPv4, header length, segment size, start and offset of the checksum,
+        // buffers.
         let header = [1, 1, 54, 0, low, high, 34, 0, 16, 0, 0, 0];
         let train = |flow: u8, number: u32| {
             let line = Segment { payload: 60_000, flow, ..Segment::parse(".") };
@@ -371,7 +374,8 @@ fn a_guest_that_counts_segments_is_told_how_many_a_train_has() {
     }
 }
 
-/// Sends until the sender's own ring is full, or `frames` are sent, on a clock that stands still; how many.
+/// Sends until the sender's own ring is full, or `frames` are sent, on a clock that stands still;
+/// how many.
 fn send_all(switch: &mut Switch, from: &mut Guest, frames: usize, now: ports::Nanos) -> usize {
     (0..frames)
         .take_while(|number| {
@@ -381,7 +385,8 @@ fn send_all(switch: &mut Switch, from: &mut Guest, frames: usize, now: ports::Na
         .count()
 }
 
-/// Where a receiver earns patience by what an accomplice sends it, it holds up others for as long as it likes.
+/// Where a receiver earns patience by what an accomplice sends it, it holds up others for as long
+/// as it likes.
 #[test]
 fn with_back_pressure_a_receiver_is_not_waited_for_by_what_others_send_it() {
     let folder = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! VLANs are kept apart whatever tags a guest writes: a frame leaves in the VLAN it was admitted to, and behind the outer tag
-//! nothing changes.
+//! VLANs are kept apart whatever tags a guest writes: a frame leaves in the VLAN it was admitted
+//! to, and behind the outer tag nothing changes.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,4 +1,5 @@
-//! Weights: vNICs share an uplink that is short of room by their weights, and none of their frames waits in the switch.
+//! Weights: vNICs share an uplink that is short of room by their weights, and none of their frames
+//! waits in the switch.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(clippy::cast_precision_loss, reason = "shares are within a tenth")]
@@ -158,7 +159,8 @@ fn senders() -> impl Strategy<Value = Vec<Sender>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// What an idle one leaves goes to the others by their weights; and all that was taken has left, or stands in the uplink.
+    /// What an idle one leaves goes to the others by their weights; and all that was taken has
+    /// left, or stands in the uplink.
     #[test]
     fn busy_senders_get_their_weights_of_the_uplink(senders in senders(), rate in 4_000usize..14_000) {
         let mut link = Link::new(rate, &senders);

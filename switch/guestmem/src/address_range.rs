@@ -22,8 +22,8 @@ pub(crate) struct AddressRange {
     whole: (NonNull<u8>, usize),
 }
 
-// SAFETY: a reservation is a range of addresses; what is mapped there is shared with another process in any case and is
-// only used through raw pointers and atomics.
+// SAFETY: a reservation is a range of addresses; what is mapped there is shared with another
+// process in any case and is only used through raw pointers and atomics.
 unsafe impl Send for AddressRange {}
 // SAFETY: as above; nothing in it changes after it is built.
 unsafe impl Sync for AddressRange {}
@@ -63,22 +63,24 @@ impl AddressRange {
         let (at, bytes) = (self.place(offset, len).map_err(failed)?, native(len));
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the range lies in our reservation, as `place` says, and as `self` is borrowed mutably no one else has
-        // pointers into it yet.
+        // SAFETY: the range lies in our reservation, as `place` says, and as `self` is borrowed
+        // mutably no one else has pointers into it yet.
         unsafe {
             mmap(at, bytes, access, flags, file, file_offset).map_err(failed)?;
-            // A core dump of the switch must not hold its guests' secrets. Not to be had everywhere: no error.
+            // A core dump of the switch must not hold its guests' secrets. Not to be had
+            // everywhere: no error.
             let _ = madvise(at, bytes, Advice::LinuxDontDump);
         }
         Ok(())
     }
 
-    /// Has every page of a mapping made now, which changes no byte of it: a huge page, up to 1 GiB, is zeroed by the thread
-    /// that touches it first.
+    /// Has every page of a mapping made now, which changes no byte of it: a huge page, up to 1 GiB,
+    /// is zeroed by the thread that touches it first.
     pub(crate) fn populate(&mut self, offset: u64, len: u64) -> Result<(), MemoryError> {
         let failed = MemoryError::io("populating huge pages", len);
         let (at, bytes) = (self.place(offset, len).map_err(failed)?, native(len));
-        // SAFETY: the range lies in our reservation, as `place` says; the advice leaves its bytes as they are.
+        // SAFETY: the range lies in our reservation, as `place` says; the advice leaves its bytes
+        // as they are.
         match unsafe { madvise(at, bytes, Advice::LinuxPopulateWrite) } {
             // Linux before 5.14 has no such call.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -109,7 +111,8 @@ impl AddressRange {
 impl Drop for AddressRange {
     fn drop(&mut self) {
         self.guard = None;
-        // SAFETY: the mapping is ours, and pointers into it borrow the owner of this reservation, so none is left.
+        // SAFETY: the mapping is ours, and pointers into it borrow the owner of this reservation,
+        // so none is left.
         let _ = unsafe { munmap(self.whole.0.as_ptr().cast(), self.whole.1) };
     }
 }

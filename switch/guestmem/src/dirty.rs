@@ -1,7 +1,7 @@
 // UNSAFETY: sets bits in a file that the front end reads at the same time.
-//! The log of written pages for live migration: one bit per 4 KiB of guest memory (vhost-user protocol, "Migration").
-//! There is no log until the front end sends `VHOST_USER_SET_LOG_BASE`, so code that writes to a guest holds an `Option`
-//! and checks it once per burst.
+//! The log of written pages for live migration: one bit per 4 KiB of guest memory (vhost-user
+//! protocol, "Migration"). There is no log until the front end sends `VHOST_USER_SET_LOG_BASE`, so
+//! code that writes to a guest holds an `Option` and checks it once per burst.
 #![allow(unsafe_code)]
 
 use crate::address_range::AddressRange;
@@ -60,8 +60,8 @@ impl DirtyLog {
         places.into_iter().for_each(|(gpa, len)| self.mark(gpa, len));
     }
 
-    /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it was made for does
-    /// not.
+    /// Marks the pages of `len` bytes as written. What lies past the log is left out: the memory it
+    /// was made for does not.
     pub fn mark(&self, gpa: Gpa, len: u64) {
         if len == 0 {
             return;
@@ -69,11 +69,13 @@ impl DirtyLog {
         let last = gpa.0.saturating_add(len - 1) / PAGE;
         for page in gpa.0 / PAGE..=last.min((self.bytes * 8).saturating_sub(1)) {
             let byte = self.addresses.at(self.start + page / 8);
-            // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has no alignment, and the
-            // front end too uses atomics. The reservation stays as long as `self`.
+            // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has
+            // no alignment, and the front end too uses atomics. The reservation stays as long as
+            // `self`.
             let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
-            // Pairs with the front end's exchange of the log's words: a reader of the bit sees what was written before.
-            // Never skipped because the bit seems set: a load could pass our own stores to the page.
+            // Pairs with the front end's exchange of the log's words: a reader of the bit sees what
+            // was written before. Never skipped because the bit seems set: a load could pass our
+            // own stores to the page.
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }
     }

@@ -1,11 +1,13 @@
-// UNSAFETY: a signal handler is installed, and it maps memory over a place where the kernel has just reported a fault.
+// UNSAFETY: a signal handler is installed, and it maps memory over a place where the kernel has
+// just reported a fault.
 //! Handles a front end that truncates a mapped memory file.
 //!
-//! Touching a page that the file no longer has raises SIGBUS in the thread that touches it. The handler, one for the
-//! process, looks the address up among the registered reservations and maps anonymous zeros over the whole of that
-//! one: the guest is lost in any case, and one fault is cheaper than one a page. It sets the reservation's `broken`
-//! mark; the thread carries on, reads zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes
-//! to whoever handled it before.
+//! Touching a page that the file no longer has raises SIGBUS in the thread that touches it. The
+//! handler, one for the process, looks the address up among the registered reservations and maps
+//! anonymous zeros over the whole of that one: the guest is lost in any case, and one fault is
+//! cheaper than one a page. It sets the reservation's `broken` mark; the thread carries on, reads
+//! zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes to whoever
+//! handled it before.
 //!
 //! The handler only reads atomics and calls `mmap` and `sigaction`, so it may interrupt anything.
 #![allow(unsafe_code)]
@@ -15,8 +17,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// Reservations that can be watched at a time: memory, dirty log, inflight region and the next of one of them at each of 1024
-/// ports, so that no front end takes the place of another.
+/// Reservations that can be watched at a time: memory, dirty log, inflight region and the next of
+/// one of them at each of 1024 ports, so that no front end takes the place of another.
 pub(crate) const LIMIT: usize = 4 * 1024;
 
 /// One watched reservation. Written by its owner, read by the handler in any thread.
@@ -46,15 +48,18 @@ impl Watch {
     fn set(&self, addresses: Range<usize>) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Pairs with the acquire fence in `range`: a reader that sees a new bound sees the odd version.
+        // Pairs with the acquire fence in `range`: a reader that sees a new bound sees the odd
+        // version.
         fence(Ordering::Release);
         self.start.store(addresses.start, Ordering::Relaxed);
         self.end.store(addresses.end, Ordering::Relaxed);
-        // Pairs with the acquire load in `range`: a reader that sees the even version sees both bounds.
+        // Pairs with the acquire load in `range`: a reader that sees the even version sees both
+        // bounds.
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// `None` while the bounds change. That is never so for the reservation that a thread is just using.
+    /// `None` while the bounds change. That is never so for the reservation that a thread is just
+    /// using.
     fn range(&self) -> Option<Range<usize>> {
         let version = self.version.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -71,7 +76,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Watches a reservation of the caller's, until dropped. It must be dropped before the addresses are given up.
+    /// Watches a reservation of the caller's, until dropped. It must be dropped before the
+    /// addresses are given up.
     pub(crate) fn watch(addresses: Range<usize>) -> Result<Guard, MemoryError> {
         install();
         let free = |watch: &Watch| !watch.taken.swap(true, Ordering::Acquire);
@@ -104,8 +110,8 @@ impl Drop for Guard {
 
 fn install() {
     BEFORE.get_or_init(|| {
-        // SAFETY: both structs are plain data for which zeros are valid; the handler is async-signal-safe (see the
-        // file's head) and has the signature SA_SIGINFO asks for.
+        // SAFETY: both structs are plain data for which zeros are valid; the handler is
+        // async-signal-safe (see the file's head) and has the signature SA_SIGINFO asks for.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             let mut ours: libc::sigaction = std::mem::zeroed();
@@ -118,15 +124,16 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid siginfo to an SA_SIGINFO handler; `si_addr` is filled in for faults, which are
-    // the ones with a positive code.
+    // SAFETY: the kernel gives a valid siginfo to an SA_SIGINFO handler; `si_addr` is filled in for
+    // faults, which are the ones with a positive code.
     let fault = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr() as usize) };
     if !fault.is_some_and(mend) {
         pass_on(signal, info, context);
     }
 }
 
-/// Maps zeros over the reservation that holds the address; `false`: none does, or the kernel refuses.
+/// Maps zeros over the reservation that holds the address; `false`: none does, or the kernel
+/// refuses.
 fn mend(address: usize) -> bool {
     let found = WATCHES.iter().find_map(|watch| {
         let range = watch.range().filter(|range| range.contains(&address))?;
@@ -134,9 +141,9 @@ fn mend(address: usize) -> bool {
     });
     let Some((watch, range)) = found else { return false };
     watch.broken.store(true, Ordering::Relaxed);
-    // SAFETY: the range is a reservation of ours: its owner is alive, since this thread is just using it. Whoever else
-    // uses it reads and writes through raw pointers and finds zeros instead of a file. `errno` belongs to the code
-    // that was interrupted.
+    // SAFETY: the range is a reservation of ours: its owner is alive, since this thread is just
+    // using it. Whoever else uses it reads and writes through raw pointers and finds zeros instead
+    // of a file. `errno` belongs to the code that was interrupted.
     unsafe {
         let errno = *libc::__errno_location();
         let mapped = libc::mmap(
@@ -158,7 +165,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     type Plain = extern "C" fn(i32);
     let handler = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: both calls are async-signal-safe. The signal is blocked in its handler, so it strikes on return.
+        // SAFETY: both calls are async-signal-safe. The signal is blocked in its handler, so it
+        // strikes on return.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -195,7 +203,8 @@ mod tests {
         assert_eq!(guard.entry().range(), Some(0x1000..0x3000));
         let entry = guard.entry();
         drop(guard);
-        // The place is free at once; another test may have taken it already, but never with our addresses.
+        // The place is free at once; another test may have taken it already, but never with our
+        // addresses.
         assert_ne!(entry.range(), Some(0x1000..0x3000));
         assert!(!mend(0x1000));
     }

@@ -1,18 +1,20 @@
-//! Where each region goes in the reservation: arithmetic only, so that it can be tested with page sizes this machine
-//! does not have.
+//! Where each region goes in the reservation: arithmetic only, so that it can be tested with page
+//! sizes this machine does not have.
 //!
-//! A huge page can only be mapped where the address and the file offset agree modulo the page size, and a mapping of a
-//! huge page file is whole huge pages even where the region is not. So a region's place is chosen by its file offset,
-//! never by its guest address, and the mapping may start before the region and end after it.
+//! A huge page can only be mapped where the address and the file offset agree modulo the page size,
+//! and a mapping of a huge page file is whole huge pages even where the region is not. So a
+//! region's place is chosen by its file offset, never by its guest address, and the mapping may
+//! start before the region and end after it.
 
 use crate::{MemoryError, Region};
 
 /// The smallest page, in bytes.
 pub(crate) const PAGE: u64 = 4096;
-/// Regions served: what QEMU's memory slots and vhost-user's `VHOST_USER_GET_MAX_MEM_SLOTS` can ask of us.
+/// Regions served: what QEMU's memory slots and vhost-user's `VHOST_USER_GET_MAX_MEM_SLOTS` can ask
+/// of us.
 pub(crate) const REGIONS: usize = 512;
-/// The size of a transparent huge page: the kernel uses them for shared memory where address and offset agree modulo
-/// it.
+/// The size of a transparent huge page: the kernel uses them for shared memory where address and
+/// offset agree modulo it.
 const TRANSPARENT: u64 = 2 << 20;
 
 /// A number of bytes as the host counts them.
@@ -42,7 +44,8 @@ pub(crate) struct Mapping {
     pub(crate) map_len: u64,
     /// Where the mapping starts in the file.
     pub(crate) file_offset: u64,
-    /// The region carries on where the one before it ends, in guest addresses and in the reservation.
+    /// The region carries on where the one before it ends, in guest addresses and in the
+    /// reservation.
     pub(crate) joins: bool,
 }
 
@@ -57,7 +60,8 @@ pub(crate) struct Layout {
     pub(crate) align: u64,
 }
 
-/// Checks regions sorted by guest address and gives each its place; `limit`: most bytes to map, whole pages.
+/// Checks regions sorted by guest address and gives each its place; `limit`: most bytes to map,
+/// whole pages.
 pub(crate) fn plan(regions: &[(&Region, FileFacts)], limit: u64) -> Result<Layout, MemoryError> {
     if regions.len() > REGIONS {
         return Err(MemoryError::TooManyRegions(regions.len()));

@@ -1,8 +1,9 @@
 // UNSAFETY: turns a guest's addresses into host pointers, and copies through them.
 //! A snapshot of a guest's memory, and the translator through which a queue reads it.
 //!
-//! A pointer given out is good for the length asked for, as long as the `Arc` it came from (or the translator that
-//! holds it) is there. The guest may write the bytes at any time, so they are never lent as a Rust reference.
+//! A pointer given out is good for the length asked for, as long as the `Arc` it came from (or the
+//! translator that holds it) is there. The guest may write the bytes at any time, so they are never
+//! lent as a Rust reference.
 #![allow(unsafe_code)]
 
 use crate::address_range::AddressRange;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 /// What `fstatfs` says of a file of huge pages.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// Guest addresses without a hole, and where they are. Copied out of a translator for the length of a burst.
+/// Guest addresses without a hole, and where they are. Copied out of a translator for the length of
+/// a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct MemorySpan {
     start: u64,
@@ -62,9 +64,10 @@ impl GuestMemory {
         Self::map_within(u64::MAX, regions)
     }
 
-    /// Checks and maps the regions of a guest. They, and those of later snapshots, take at most `limit` bytes of this process's
-    /// addresses. That bounds what is mapped at a time, and not what the files hold: a page that we touch stays in its file,
-    /// charged to this process, after it was unmapped.
+    /// Checks and maps the regions of a guest. They, and those of later snapshots, take at most
+    /// `limit` bytes of this process's addresses. That bounds what is mapped at a time, and not
+    /// what the files hold: a page that we touch stays in its file, charged to this process, after
+    /// it was unmapped.
     pub fn map_within(limit: u64, regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         Self::map_anew(limit, regions, |_| true)
     }
@@ -96,7 +99,8 @@ impl GuestMemory {
         Ok(Arc::new(GuestMemory { addresses, spans, regions, limit }))
     }
 
-    /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this one stays as it is.
+    /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this
+    /// one stays as it is.
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
         let (mut regions, new) = (self.regions(), region.gpa);
         regions.push(region);
@@ -124,7 +128,8 @@ impl GuestMemory {
         self.regions.clone()
     }
 
-    /// A file of this memory was truncated while it was mapped: what is read from now on is not the guest's.
+    /// A file of this memory was truncated while it was mapped: what is read from now on is not the
+    /// guest's.
     pub fn is_broken(&self) -> bool {
         self.addresses.is_broken()
     }
@@ -149,7 +154,8 @@ impl GuestMemory {
         self.spans.get(after.checked_sub(1)?)
     }
 
-    /// The guest's address of what the front end names by its own; `len` bytes must be there without a hole.
+    /// The guest's address of what the front end names by its own; `len` bytes must be there
+    /// without a hole.
     pub fn guest_address(&self, user: UserAddress, len: u32) -> Option<Gpa> {
         self.regions.iter().find_map(|region| {
             let offset =
@@ -195,14 +201,15 @@ impl GuestMemory {
 #[inline(always)]
 unsafe fn copy_out(find: impl FnOnce(u32) -> Option<NonNull<u8>>, out: &mut [u8]) -> bool {
     let Some(from) = u32::try_from(out.len()).ok().and_then(find) else { return false };
-    // SAFETY: the bytes are there, as the caller says; `out` is the caller's alone and cannot lie in guest memory, which is
-    // never lent as a reference.
+    // SAFETY: the bytes are there, as the caller says; `out` is the caller's alone and cannot lie
+    // in guest memory, which is never lent as a reference.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
     true
 }
 
-/// Refuses a file that is not memory. Only memfds and files of tmpfs and hugetlbfs have seals. Nothing else is asked of a
-/// file before this: a file system in user space (FUSE) answers `fstat` and page faults when it pleases.
+/// Refuses a file that is not memory. Only memfds and files of tmpfs and hugetlbfs have seals.
+/// Nothing else is asked of a file before this: a file system in user space (FUSE) answers `fstat`
+/// and page faults when it pleases.
 fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     if fcntl_get_seals(file).is_ok() {
         return Ok(());
@@ -236,7 +243,8 @@ impl Translator {
         Translator { hot: memory.spans.first().copied().unwrap_or(MemorySpan::NONE), memory }
     }
 
-    /// The host's address of `len` bytes without a hole, good as long as this translator keeps its memory.
+    /// The host's address of `len` bytes without a hole, good as long as this translator keeps its
+    /// memory.
     #[inline]
     pub fn translate(&mut self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         match self.hot.find(gpa, len) {

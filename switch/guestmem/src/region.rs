@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One piece of guest memory, as `VHOST_USER_SET_MEM_TABLE` or `VHOST_USER_ADD_MEM_REG` describes it.
+/// One piece of guest memory, as `VHOST_USER_SET_MEM_TABLE` or `VHOST_USER_ADD_MEM_REG` describes
+/// it.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// Where the guest sees it.

@@ -1,5 +1,5 @@
-//! Guest memory over real files: what is written through a translated pointer is found in the file, and the other way
-//! round; changes, truncation and the dirty log.
+//! Guest memory over real files: what is written through a translated pointer is found in the file,
+//! and the other way round; changes, truncation and the dirty log.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -29,7 +29,8 @@ fn region(gpa: u64, size: u64, file: &Arc<OwnedFd>, file_offset: u64) -> Region 
     }
 }
 
-/// Regions of one file, with a hole of 0 to 2 pages before each, and the guest page of each file page.
+/// Regions of one file, with a hole of 0 to 2 pages before each, and the guest page of each file
+/// page.
 fn guest() -> impl Strategy<Value = Vec<(u64, u64)>> {
     proptest::collection::vec((0u64..3, 1u64..6), 1..8)
 }
@@ -46,7 +47,8 @@ fn build(list: &[(u64, u64)]) -> (Arc<OwnedFd>, Arc<GuestMemory>, Vec<Option<u64
     (file, GuestMemory::map(regions).unwrap(), pages)
 }
 
-/// A file system in user space answers a page fault when it pleases, and a worker would wait for it.
+/// A file system in user space answers a page fault when it pleases, and a worker would wait for
+/// it.
 #[test]
 fn only_memory_backs_a_guest() {
     let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
@@ -109,7 +111,8 @@ fn a_hot_plug_makes_the_huge_pages_of_what_is_new() {
     assert_eq!(made(), 0, "nothing is new");
 }
 
-/// A sparse file has any size: its pages were charged to the switch when touched, and its addresses were used up.
+/// A sparse file has any size: its pages were charged to the switch when touched, and its addresses
+/// were used up.
 #[test]
 fn memory_stays_within_its_limit_region_by_region() {
     let file = file(1 << 50);

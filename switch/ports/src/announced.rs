@@ -1,7 +1,7 @@
 //! The VLANs and addresses with which a port announces its guest.
 //!
-//! The switch writes them from the port's settings; a port reads them when its guest starts to run. The announcement tells the
-//! network where the guest is; the guest itself may send late, or never.
+//! The switch writes them from the port's settings; a port reads them when its guest starts to run.
+//! The announcement tells the network where the guest is; the guest itself may send late, or never.
 
 use std::net::IpAddr;
 use wire::Mac;
@@ -20,7 +20,8 @@ impl Announced {
     /// Most frames of an announcement: storm control would hold back more of a vNIC.
     pub const FRAMES: usize = 1000;
 
-    /// The frames that announce an address: for the switches in each VLAN first, then for the neighbours.
+    /// The frames that announce an address: for the switches in each VLAN first, then for the
+    /// neighbours.
     pub fn frames(&self, mac: Mac) -> Vec<Vec<u8>> {
         let vlans = || std::iter::once(None).chain(self.tagged.iter().copied().map(Some));
         let stations = || vlans().map(|tci| Station { mac, tci });

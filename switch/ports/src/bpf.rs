@@ -1,6 +1,8 @@
-// UNSAFETY: the `bpf` call takes structs with pointers in them, and a mapped map is memory that the kernel reads.
-//! The `bpf` system call as far as ports need it: maps, maps that are mapped, programs, and the link that attaches one to
-//! an interface (Linux `uapi/linux/bpf.h`). Used by [`packet`](crate::packet)'s steering and by [`xdp`](crate::xdp).
+// UNSAFETY: the `bpf` call takes structs with pointers in them, and a mapped map is memory that the
+// kernel reads.
+//! The `bpf` system call as far as ports need it: maps, maps that are mapped, programs, and the
+//! link that attaches one to an interface (Linux `uapi/linux/bpf.h`). Used by
+//! [`packet`](crate::packet)'s steering and by [`xdp`](crate::xdp).
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "sizes of small structs, maps and programs")]
 
@@ -227,8 +229,8 @@ impl AsFd for SocketMap {
     }
 }
 
-/// Attaches an XDP program to an interface of this thread's network namespace, until the link is closed, by the end of the
-/// process at the latest. EBUSY, EEXIST: another program is attached.
+/// Attaches an XDP program to an interface of this thread's network namespace, until the link is
+/// closed, by the end of the process at the latest. EBUSY, EEXIST: another program is attached.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = LinkAttributes {
         program: program.as_raw_fd().cast_unsigned(),
@@ -327,7 +329,8 @@ pub(crate) mod tests {
         padding: u32,
     }
 
-    /// Has the interface's stack put a tag beside every frame that is sent, until the link is closed.
+    /// Has the interface's stack put a tag beside every frame that is sent, until the link is
+    /// closed.
     pub(crate) fn tag_all(interface: u32, tci: u16) -> io::Result<OwnedFd> {
         /// `BPF_TCX_EGRESS`
         const ATTACH_EGRESS: u32 = 47;
@@ -350,7 +353,8 @@ pub(crate) mod tests {
         Ok(unsafe { OwnedFd::from_raw_fd(link) })
     }
 
-    /// What a program says of a frame of at least 15 bytes, without a tag beside it; and nanoseconds of a run.
+    /// What a program says of a frame of at least 15 bytes, without a tag beside it; and
+    /// nanoseconds of a run.
     pub(crate) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
         let mut attributes = RunAttributes {
             program: number(program),

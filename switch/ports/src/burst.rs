@@ -26,8 +26,8 @@ pub struct RawFrame {
     count: u32,
 }
 
-/// Up to 256 frames or about 512 KiB, whichever comes first: more would only push the first frames out of the cache
-/// again before they are delivered.
+/// Up to 256 frames or about 512 KiB, whichever comes first: more would only push the first frames
+/// out of the cache again before they are delivered.
 #[derive(Default)]
 pub struct Burst<'q> {
     frames: Vec<RawFrame>,
@@ -65,10 +65,11 @@ impl<'q> Burst<'q> {
     pub const FRAMES: usize = 256;
     /// Bytes after which a burst is full.
     pub const BYTES: usize = 512 * 1024;
-    /// Most bytes of one frame: virtio header, Ethernet header with tags, and an IP packet of 64 KiB, rounded up.
+    /// Most bytes of one frame: virtio header, Ethernet header with tags, and an IP packet of 64
+    /// KiB, rounded up.
     pub const LARGEST_FRAME: usize = 66 * 1024;
-    /// Bytes that a queue needs which receives a burst into a buffer of its own: the frame that fills the burst may be the
-    /// largest. Pages that are never written take no memory.
+    /// Bytes that a queue needs which receives a burst into a buffer of its own: the frame that
+    /// fills the burst may be the largest. Pages that are never written take no memory.
     pub const BUFFER: usize = Self::BYTES + Self::LARGEST_FRAME;
 
     /// An empty burst with room for a full one.
@@ -150,8 +151,8 @@ impl<'q> Burst<'q> {
         }));
     }
 
-    /// Keeps the frames that `keeps` says yes to, given each with its slices. The others are no frames of the burst any more;
-    /// what they lent is released with the rest.
+    /// Keeps the frames that `keeps` says yes to, given each with its slices. The others are no
+    /// frames of the burst any more; what they lent is released with the rest.
     pub fn retain(&mut self, mut keeps: impl FnMut(&RawFrame, &[Slice<'q>]) -> bool) {
         let Burst { frames, slices, bytes, .. } = self;
         frames.retain(|frame| {

@@ -1,14 +1,15 @@
-//! The capabilities of a port's other side. They change while the port is open, because a guest that starts, resets or
-//! reboots renegotiates offloads and queues.
+//! The capabilities of a port's other side. They change while the port is open, because a guest
+//! that starts, resets or reboots renegotiates offloads and queues.
 //!
-//! The port writes them, and workers read them once per burst. A frame fitted to older capabilities still reaches the egress
-//! queue, which drops it if the other side no longer takes it.
+//! The port writes them, and workers read them once per burst. A frame fitted to older capabilities
+//! still reaches the egress queue, which drops it if the other side no longer takes it.
 
 use crate::{Announced, Offloads, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
 
-/// Shared by a port's [`Device`](crate::Device) and its opener. The values are independent, so loads and stores are relaxed.
+/// Shared by a port's [`Device`](crate::Device) and its opener. The values are independent, so
+/// loads and stores are relaxed.
 #[derive(Debug)]
 pub struct Capabilities {
     /// Bits of [`Offloads`].
@@ -37,7 +38,8 @@ impl Capabilities {
         self.offloads.store(offloads.bits(), Relaxed);
     }
 
-    /// Egress queues in use, the first ones of the device: as many as the other side serves. 0: it is not ready.
+    /// Egress queues in use, the first ones of the device: as many as the other side serves. 0: it
+    /// is not ready.
     #[inline]
     pub fn queues(&self) -> u16 {
         self.queues.load(Relaxed)

@@ -1,10 +1,12 @@
-//! Writes a port's frames to pcapng while traffic runs; dropped frames have their reason as a comment.
+//! Writes a port's frames to pcapng while traffic runs; dropped frames have their reason as a
+//! comment.
 //!
-//! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits: a frame without room is
-//! counted as missed. The capture's thread writes. A write error (a full disk) ends the capture, not the traffic, and is
-//! reported by [`Capture::status`].
+//! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits:
+//! a frame without room is counted as missed. The capture's thread writes. A write error (a full
+//! disk) ends the capture, not the traffic, and is reported by [`Capture::status`].
 //!
-//! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer than any MTU.
+//! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer
+//! than any MTU.
 
 use crate::{Nanos, Slice, lock};
 use pcap_file::pcapng::PcapNgWriter;
@@ -65,14 +67,15 @@ pub struct CaptureStatus {
     pub frames: u64,
     /// Bytes of the file that frames take so far.
     pub bytes: u64,
-    /// Frames that were offered and are not in the file: the queue was full, or the capture had ended.
+    /// Frames that were offered and are not in the file: the queue was full, or the capture had
+    /// ended.
     pub missed: u64,
     /// Why it ended before it was stopped.
     pub error: Option<String>,
 }
 
-/// A running capture, shared by workers. When the last of them drops it, its thread writes what is left and ends; nobody
-/// waits for that.
+/// A running capture, shared by workers. When the last of them drops it, its thread writes what is
+/// left and ends; nobody waits for that.
 pub struct Capture {
     to_writer: SyncSender<Message>,
     progress: Arc<Progress>,
@@ -142,8 +145,9 @@ impl Capture {
         Ok(Capture { to_writer, progress, snaplen, queue_bytes, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never waits. Copies what is
-    /// kept, so it allocates; it is called for captured ports only. Returns the bytes copied.
+    /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never
+    /// waits. Copies what is kept, so it allocates; it is called for captured ports only. Returns
+    /// the bytes copied.
     pub fn offer(
         &self,
         time: Nanos,
@@ -186,7 +190,8 @@ impl Capture {
         self.progress().status()
     }
 
-    /// Writes what was offered so far and ends. Waits for the disk, so it is not for workers to call.
+    /// Writes what was offered so far and ends. Waits for the disk, so it is not for workers to
+    /// call.
     pub fn stop(&self) -> CaptureStatus {
         if let Some(writer) = lock(&self.writer).take() {
             // An error says that the writer has ended by itself.

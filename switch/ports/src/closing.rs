@@ -1,4 +1,5 @@
-//! Closing the sockets of all ports at the same time, as a daemon does that ends: see [`side_by_side`].
+//! Closing the sockets of all ports at the same time, as a daemon does that ends: see
+//! [`side_by_side`].
 //!
 //! Workers close ingress queues and the control thread the rest, so this is of the whole process.
 
@@ -18,7 +19,8 @@ pub fn at_once(close: impl FnOnce()) {
     side_by_side::map(&files, |file| drop(lock(file).take()));
 }
 
-/// The socket is about to be dropped. Where sockets are collected its close waits for no grace period: it is not the last descriptor.
+/// The socket is about to be dropped. Where sockets are collected its close waits for no grace
+/// period: it is not the last descriptor.
 pub(crate) fn collect(socket: BorrowedFd<'_>) {
     // Without a descriptor more, the socket is closed by its owner.
     lock(&COLLECTED).iter_mut().for_each(|files| files.extend(socket.try_clone_to_owned()));

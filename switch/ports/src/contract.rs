@@ -39,7 +39,8 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Whether a copy of these frames takes so long that other workers should not wait for it: from 32 KiB on.
+    /// Whether a copy of these frames takes so long that other workers should not wait for it: from
+    /// 32 KiB on.
     #[inline]
     pub(crate) fn are_long(frames: &[Outgoing<'_>]) -> bool {
         frames.iter().map(|frame| u64::from(frame.len)).sum::<u64>() >= 32 * 1024
@@ -55,7 +56,8 @@ pub enum EgressDrop {
     Down,
     /// The one way this frame may take is down, and the device has others.
     PathDown,
-    /// The device refused this frame (its own words are in the log of the state change, not per frame).
+    /// The device refused this frame (its own words are in the log of the state change, not per
+    /// frame).
     Refused,
 }
 
@@ -66,7 +68,8 @@ pub struct Room {
     pub buffers: usize,
     /// Bytes of all of them.
     pub bytes: usize,
-    /// Bytes that it has taken and not sent yet, beyond what it has room for as well; 0 where that is not known.
+    /// Bytes that it has taken and not sent yet, beyond what it has room for as well; 0 where that
+    /// is not known.
     pub waiting: usize,
 }
 
@@ -92,14 +95,16 @@ pub enum PortFault {
 
 /// The taking side of one queue pair of a port.
 pub trait Ingress {
-    /// Takes what has arrived, as far as the burst has room. Nothing there is no error. `now` is the turn's clock.
-    /// A fault after some frames were taken is reported by the next call: what was pushed is always good.
+    /// Takes what has arrived, as far as the burst has room. Nothing there is no error. `now` is
+    /// the turn's clock. A fault after some frames were taken is reported by the next call: what
+    /// was pushed is always good.
     fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault>;
 
     /// Gives every buffer lent by the last [`take`](Ingress::take) back to the source.
     fn release(&mut self);
 
-    /// Asks to be woken for what arrives from now on. `true`: something has arrived meanwhile, do not sleep.
+    /// Asks to be woken for what arrives from now on. `true`: something has arrived meanwhile, do
+    /// not sleep.
     fn arm(&mut self) -> bool {
         false
     }
@@ -110,22 +115,25 @@ pub trait Ingress {
     /// Readable when there is something to take. `None`: the queue can only be polled.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Nanoseconds that the kernel takes for each frame, roughly; 0 where frames come through shared memory.
+    /// Nanoseconds that the kernel takes for each frame, roughly; 0 where frames come through
+    /// shared memory.
     fn kernel_ns(&self) -> u32 {
         0
     }
 
-    /// Frames the device itself lost since the port was opened: before the switch saw them, or after it said that it had taken
-    /// them.
+    /// Frames the device itself lost since the port was opened: before the switch saw them, or
+    /// after it said that it had taken them.
     fn lost(&self) -> u64 {
         0
     }
 }
 
-/// The delivering side of one queue pair of a port. Workers share it: what one of them delivers stays in order.
+/// The delivering side of one queue pair of a port. Workers share it: what one of them delivers
+/// stays in order.
 pub trait Egress {
-    /// Copies each frame to the other side, in order, and publishes once. What was not taken is pushed to `drops` as
-    /// the frame's place in `frames` and the reason. After an `Err` all frames not yet taken count as lost to it.
+    /// Copies each frame to the other side, in order, and publishes once. What was not taken is
+    /// pushed to `drops` as the frame's place in `frames` and the reason. After an `Err` all frames
+    /// not yet taken count as lost to it.
     fn deliver(
         &self,
         frames: &[Outgoing<'_>],
@@ -142,13 +150,14 @@ pub trait Egress {
         self.deliver(frames, drops)
     }
 
-    /// Nanoseconds that the kernel takes for each frame, roughly: the call, and the way through the kernel that is walked
-    /// in it. 0 where frames go through shared memory.
+    /// Nanoseconds that the kernel takes for each frame, roughly: the call, and the way through the
+    /// kernel that is walked in it. 0 where frames go through shared memory.
     fn kernel_ns(&self) -> u32 {
         0
     }
 
-    /// What it has room for now; it may be a system call. `None`: not known, or without a limit worth asking for.
+    /// What it has room for now; it may be a system call. `None`: not known, or without a limit
+    /// worth asking for.
     fn room(&self) -> Option<Room> {
         None
     }

@@ -1,10 +1,12 @@
-//! A bad wire: wraps the queues of any port and loses, corrupts, duplicates, reorders and delays frames by chance.
+//! A bad wire: wraps the queues of any port and loses, corrupts, duplicates, reorders and delays
+//! frames by chance.
 //!
-//! Used by tests and the lab. Chance comes from a seed, so a run can be repeated. The wrapper copies and allocates, and
-//! while frames wait in it, it keeps its worker from sleeping.
+//! Used by tests and the lab. Chance comes from a seed, so a run can be repeated. The wrapper
+//! copies and allocates, and while frames wait in it, it keeps its worker from sleeping.
 //!
-//! Surprising: a frame with a partial checksum is *lost* instead of corrupted. On a real wire the checksum is complete, so the
-//! receiver would notice the corruption and drop the frame; here it could not.
+//! Surprising: a frame with a partial checksum is *lost* instead of corrupted. On a real wire the
+//! checksum is complete, so the receiver would notice the corruption and drop the frame; here it
+//! could not.
 
 mod line;
 
@@ -31,8 +33,8 @@ pub struct Faults {
     pub corruption: PerMillion,
     /// Sent twice.
     pub duplication: PerMillion,
-    /// Overtaken by the next frame. Where none comes: late by [`Faults::OVERTAKE`] on ingress, and on egress with the
-    /// next call.
+    /// Overtaken by the next frame. Where none comes: late by [`Faults::OVERTAKE`] on ingress, and
+    /// on egress with the next call.
     pub reordering: PerMillion,
     /// How long every frame takes; ingress only, as delivering knows no time.
     pub delay: Nanos,

@@ -1,8 +1,9 @@
-// UNSAFETY: an ioctl reads and writes through an untyped pointer; here each call gets the type its request expects.
+// UNSAFETY: an ioctl reads and writes through an untyped pointer; here each call gets the type its
+// request expects.
 //! The ioctls of network links and TAP devices, each as one safe function.
 //!
-//! `struct ifreq` is a name and a union; it is kept as a name and plain bytes, so that only the calls themselves are
-//! unsafe. Used by `link` and `tap`.
+//! `struct ifreq` is a name and a union; it is kept as a name and plain bytes, so that only the
+//! calls themselves are unsafe. Used by `link` and `tap`.
 #![allow(unsafe_code)]
 
 use libc::c_int;
@@ -119,20 +120,23 @@ impl Request {
     pub(crate) fn call(mut self, fd: impl AsFd, plain: Plain) -> io::Result<Request> {
         #[cfg(test)]
         ASKED_BY_NAME.set(ASKED_BY_NAME.get() + usize::from(!matches!(plain, Plain::GetName)));
-        // SAFETY: every `Plain` request reads and writes one `struct ifreq`, which `Request` is laid out as.
+        // SAFETY: every `Plain` request reads and writes one `struct ifreq`, which `Request` is
+        // laid out as.
         unsafe { call(fd, plain.code(), (&raw mut self).cast()) }?;
         Ok(self)
     }
 }
 
-/// Reads or sets one `ethtool_value` (`SIOCETHTOOL`): `command` is an `ETHTOOL_G*` or `ETHTOOL_S*` of that shape.
+/// Reads or sets one `ethtool_value` (`SIOCETHTOOL`): `command` is an `ETHTOOL_G*` or `ETHTOOL_S*`
+/// of that shape.
 pub(crate) fn ethtool(fd: impl AsFd, name: &str, command: Ethtool, value: u32) -> io::Result<u32> {
     // SAFETY: all commands of `Ethtool` read and write a `struct ethtool_value`, two words, alone.
     let [_, answer] = unsafe { exchange(fd, name, [command as u32, value]) }?;
     Ok(answer)
 }
 
-/// The speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 where it does not know.
+/// The speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 where it does not
+/// know.
 pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
     const GET_SETTINGS: u32 = 1;
     let mut settings = [0; 11];
@@ -160,7 +164,8 @@ pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); those that are both count as each.
+/// Receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); those that are both count as
+/// each.
 pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     const GET_CHANNELS: u32 = 0x3c;
     // The command, four maxima, then receive, transmit, other and combined queues.
@@ -170,7 +175,8 @@ pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     Ok((receive.saturating_add(combined), transmit.saturating_add(combined)))
 }
 
-/// One command of ethtool (`SIOCETHTOOL`): the words of its struct, the command first, as the kernel leaves them.
+/// One command of ethtool (`SIOCETHTOOL`): the words of its struct, the command first, as the
+/// kernel leaves them.
 ///
 /// # Safety
 /// The command reads and writes these words alone.
@@ -184,7 +190,8 @@ unsafe fn exchange<const WORDS: usize>(
     let mut request = Request::new(name)?;
     let pointer = (&raw mut words) as usize;
     request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: the request carries a pointer to `words`, which outlives the call; the caller says that no more is touched.
+    // SAFETY: the request carries a pointer to `words`, which outlives the call; the caller says
+    // that no more is touched.
     unsafe { call(fd, libc::SIOCETHTOOL as libc::Ioctl, (&raw mut request).cast()) }?;
     Ok(words)
 }
@@ -237,7 +244,8 @@ pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> i
     unsafe { call(fd, code, (&raw mut value).cast()) }
 }
 
-/// The network namespace of the device that a TAP descriptor is attached to. It needs `CAP_NET_ADMIN` there.
+/// The network namespace of the device that a TAP descriptor is attached to. It needs
+/// `CAP_NET_ADMIN` there.
 pub(crate) fn tap_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
     namespace(fd, libc::TUNGETDEVNETNS)
 }
@@ -259,7 +267,8 @@ fn namespace(fd: impl AsFd, code: libc::Ioctl) -> io::Result<OwnedFd> {
 }
 
 /// # Safety
-/// `argument` must be what `code` expects, valid for reads and writes of that type until the call is back.
+/// `argument` must be what `code` expects, valid for reads and writes of that type until the call
+/// is back.
 unsafe fn call(fd: impl AsFd, code: libc::Ioctl, argument: *mut libc::c_void) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the caller vouches for the argument.
     match unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), code, argument) } {

@@ -1,5 +1,5 @@
-//! Why descriptors that an earlier process kept are not used: they are not what is wanted and are of no further use, or this process
-//! lacks something at the moment and can try them again.
+//! Why descriptors that an earlier process kept are not used: they are not what is wanted and are
+//! of no further use, or this process lacks something at the moment and can try them again.
 
 use std::io;
 

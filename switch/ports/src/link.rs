@@ -1,7 +1,9 @@
-//! A network link of the host: what the control plane asks once a second, and what it sets when a port is opened.
+//! A network link of the host: what the control plane asks once a second, and what it sets when a
+//! port is opened.
 //!
-//! A [`Link`] keeps a socket of the link's network namespace, so that it can be asked from any thread, wherever that is.
-//! A link is identified by name: a device that is deleted and recreated is the same link with another index.
+//! A [`Link`] keeps a socket of the link's network namespace, so that it can be asked from any
+//! thread, wherever that is. A link is identified by name: a device that is deleted and recreated
+//! is the same link with another index.
 
 use crate::ioctl::{self, Ethtool, Plain, Request};
 use crate::namespace::{self, Wanted};
@@ -112,7 +114,8 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// The links that it stands on, as a VLAN or a bond does; none where it is in another network namespace.
+    /// The links that it stands on, as a VLAN or a bond does; none where it is in another network
+    /// namespace.
     pub fn lower(&self) -> Vec<Link> {
         let entries =
             self.is_here.then(|| std::fs::read_dir(format!("/sys/class/net/{}", self.name)));
@@ -131,8 +134,8 @@ impl Link {
         Ok(answer.as_int().unsigned_abs())
     }
 
-    /// Whether a device has this number. For one that is asked by a name that there is not, the kernel looks for a module, with each
-    /// question, and has the asker wait; not for a number.
+    /// Whether a device has this number. For one that is asked by a name that there is not, the
+    /// kernel looks for a module, with each question, and has the asker wait; not for a number.
     pub(crate) fn has_device(&self, index: u32) -> bool {
         let request = self.request().map(|request| request.int(index.cast_signed()));
         request.is_ok_and(|request| request.call(&self.socket, Plain::GetName).is_ok())
@@ -169,8 +172,8 @@ impl Link {
         Ok(self.flags()? & libc::IFF_RUNNING != 0)
     }
 
-    /// Whether the other side is there, as the device itself knows it: `has_carrier` may follow up to a second later where it
-    /// changes often.
+    /// Whether the other side is there, as the device itself knows it: `has_carrier` may follow up
+    /// to a second later where it changes often.
     pub fn detects_carrier(&self) -> Result<bool, LinkError> {
         ioctl::ethtool(&self.socket, &self.name, Ethtool::GetLink, 0)
             .map(|value| value != 0)

@@ -1,7 +1,7 @@
 //! Frames in process: the port of tests, benches and the lab's in-process guests.
 //!
-//! A port made by [`open`] comes with a [`Peer`], the other side of its wire. Buffers go round in a pool, so that after
-//! the first frames nothing is allocated.
+//! A port made by [`open`] comes with a [`Peer`], the other side of its wire. Buffers go round in a
+//! pool, so that after the first frames nothing is allocated.
 
 use crate::{
     Burst, Capabilities, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos,
@@ -21,8 +21,8 @@ pub struct MemoryFrame {
     pub bytes: Vec<u8>,
 }
 
-/// Frames from the peer. The switch takes all that waits as one list and gives the buffers back as one list: the cost
-/// of this port is in every instruction count of the data path.
+/// Frames from the peer. The switch takes all that waits as one list and gives the buffers back as
+/// one list: the cost of this port is in every instruction count of the data path.
 #[derive(Default)]
 struct ToSwitch {
     /// Oldest first.
@@ -43,7 +43,8 @@ impl ToSwitch {
         self.waiting.push(frame);
     }
 
-    /// Moves the frames that fit into a burst with room for `room` frames and `room_bytes` to the end of `taken`.
+    /// Moves the frames that fit into a burst with room for `room` frames and `room_bytes` to the
+    /// end of `taken`.
     fn take(&mut self, room: usize, room_bytes: usize, taken: &mut Vec<MemoryFrame>) {
         if self.waiting.len() <= room && self.bytes <= room_bytes {
             hand_over(&mut self.waiting, taken);
@@ -62,8 +63,9 @@ impl ToSwitch {
     }
 }
 
-/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that waited there before; long ones
-/// without the lock, into lists of its own, which change places with those.
+/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that
+/// waited there before; long ones without the lock, into lists of its own, which change places with
+/// those.
 #[derive(Default)]
 struct FromSwitch {
     /// `read..written` wait, oldest first; the others are free.
@@ -87,7 +89,8 @@ impl FromSwitch {
 
     /// The next `count` places, to be written, and the buffers for those that have none.
     fn write(&mut self, count: usize, depth: usize) -> (&mut [MemoryFrame], &mut Vec<MemoryFrame>) {
-        // With twice as many places as frames may wait, the waiting ones move at most once in `depth` frames.
+        // With twice as many places as frames may wait, the waiting ones move at most once in
+        // `depth` frames.
         if self.waiting() == 0 {
             (self.read, self.written) = (0, 0);
         } else if self.written + count > 2 * depth {
@@ -215,7 +218,8 @@ impl Peer {
         true
     }
 
-    /// The oldest frame the switch delivered. Give its buffer back with [`Peer::recycle`] to save the next allocation.
+    /// The oldest frame the switch delivered. Give its buffer back with [`Peer::recycle`] to save
+    /// the next allocation.
     pub fn receive(&self) -> Option<MemoryFrame> {
         lock(&self.wire.from_switch).read()
     }

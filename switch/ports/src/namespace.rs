@@ -1,9 +1,11 @@
-// UNSAFETY: `unshare` is unsafe because it can part threads from shared descriptors; here it parts the network alone.
+// UNSAFETY: `unshare` is unsafe because it can part threads from shared descriptors; here it parts
+// the network alone.
 //! Other network namespaces than that of the process.
 //!
-//! A namespace belongs to a thread, and descriptors keep the one they were opened in. So a port gets its descriptors from the
-//! namespace of its device (`make`, `attach`) and does everything else here. A scratch thread enters the namespace, opens the
-//! descriptor and ends; the caller's own thread never moves. That thread is this process's, or a [`helper`]'s, where this process
+//! A namespace belongs to a thread, and descriptors keep the one they were opened in. So a port
+//! gets its descriptors from the namespace of its device (`make`, `attach`) and does everything
+//! else here. A scratch thread enters the namespace, opens the descriptor and ends; the caller's
+//! own thread never moves. That thread is this process's, or a [`helper`]'s, where this process
 //! gave up the right to enter namespaces.
 //!
 //! [`within`] and [`fresh`] run any function so, in a process that may.
@@ -66,13 +68,14 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// A descriptor of the network namespace at `netns`, or of the calling thread's where there is none.
+/// A descriptor of the network namespace at `netns`, or of the calling thread's where there is
+/// none.
 pub(crate) fn make(netns: Option<&Path>, wanted: Wanted) -> Result<OwnedFd, Refusal> {
     ask(netns, wanted, &[])
 }
 
-/// Attaches an XDP program to an interface of that namespace, until the link is closed, by the end of the process at the latest.
-/// EBUSY, EEXIST: another program is attached.
+/// Attaches an XDP program to an interface of that namespace, until the link is closed, by the end
+/// of the process at the latest. EBUSY, EEXIST: another program is attached.
 pub(crate) fn attach(
     netns: Option<&Path>,
     program: BorrowedFd<'_>,
@@ -126,7 +129,8 @@ fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     })
 }
 
-/// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or here where there is none.
+/// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or here
+/// where there is none.
 pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let Some(path) = path else { return Ok(work()) };
     // A FIFO in its place is not waited for.
@@ -137,10 +141,12 @@ pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> 
     )
 }
 
-/// Runs `work` in a new network namespace, which ends with the last thread and descriptor that uses it.
+/// Runs `work` in a new network namespace, which ends with the last thread and descriptor that uses
+/// it.
 pub fn fresh<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     on_scratch_thread(
-        // SAFETY: descriptors stay shared; only the network namespace of the scratch thread changes.
+        // SAFETY: descriptors stay shared; only the network namespace of the scratch thread
+        // changes.
         || Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?),
         work,
     )

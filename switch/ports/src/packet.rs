@@ -1,11 +1,12 @@
 //! AF_PACKET: a port on any network interface of the host; the uplink if AF_XDP is not available.
 //!
-//! Ingress is a mapped ring of slots, from which frames are lent; trains that are longer than a slot come by `recv` into
-//! a buffer of the queue. It is a ring of version 2: version 3 hands over blocks of frames, the last one only when its
-//! timer fires, and that would add latency. Egress is one `sendmmsg` a burst.
+//! Ingress is a mapped ring of slots, from which frames are lent; trains that are longer than a
+//! slot come by `recv` into a buffer of the queue. It is a ring of version 2: version 3 hands over
+//! blocks of frames, the last one only when its timer fires, and that would add latency. Egress is
+//! one `sendmmsg` a burst.
 //!
-//! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have no addresses; and the
-//! ring is memory of the kernel that counts as resident from the start.
+//! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have
+//! no addresses; and the ring is memory of the kernel that counts as resident from the start.
 //!
 //! The ring of a port of one queue can outlive the process: [`open_kept`].
 
@@ -49,10 +50,11 @@ pub struct PacketOptions {
     pub queues: u8,
     /// Take frames for all addresses, as an uplink must.
     pub promiscuous: bool,
-    /// Most memory the ingress ring of a queue may take, in bytes. A slot holds a frame of the interface's MTU, at least 2 KiB.
+    /// Most memory the ingress ring of a queue may take, in bytes. A slot holds a frame of the
+    /// interface's MTU, at least 2 KiB.
     pub ring_bytes: usize,
-    /// The key of the hash that spreads flows over several queues, for tests that choose flows by it; `None`: drawn at random,
-    /// so that no peer can aim its flows at one queue.
+    /// The key of the hash that spreads flows over several queues, for tests that choose flows by
+    /// it; `None`: drawn at random, so that no peer can aim its flows at one queue.
     pub key: Option<Key>,
     /// Have [`Opened::files`], by which another process can go on. Only with one queue.
     pub kept: bool,
@@ -61,7 +63,8 @@ pub struct PacketOptions {
 }
 
 impl PacketOptions {
-    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500), whose frames may be 10 s old.
+    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500),
+    /// whose frames may be 10 s old.
     pub fn new(interface: &str) -> PacketOptions {
         PacketOptions {
             interface: interface.to_owned(),
@@ -88,7 +91,8 @@ pub struct Opened {
     pub spread: Spread,
     /// Tells when the port has to be opened anew.
     pub stalls: StallWatch,
-    /// The socket of its ring and the ring's position if they are [kept](PacketOptions::kept), for [`open_kept`].
+    /// The socket of its ring and the ring's position if they are [kept](PacketOptions::kept), for
+    /// [`open_kept`].
     pub files: Vec<Arc<OwnedFd>>,
 }
 
@@ -166,22 +170,24 @@ pub enum PacketError {
     Link(#[from] LinkError),
 }
 
-/// The virtio-net header of packet sockets here is the one without `num_buffers`: we need nothing more of it, and every
-/// kernel has it.
+/// The virtio-net header of packet sockets here is the one without `num_buffers`: we need nothing
+/// more of it, and every kernel has it.
 const VNET_LEN: usize = VnetHeader::LEGACY_LEN;
-/// What may wait in either direction outside the ring: trains in, and frames the device has not sent yet. Only what
-/// waits takes memory.
+/// What may wait in either direction outside the ring: trains in, and frames the device has not
+/// sent yet. Only what waits takes memory.
 const SOCKET_BUFFER: i32 = 16 << 20;
 
-/// Opens an interface as a port. It may be down: the port works when it comes up. With several queues that takes Linux 6.13.
+/// Opens an interface as a port. It may be down: the port works when it comes up. With several
+/// queues that takes Linux 6.13.
 pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
     open_with(options, &[])
 }
 
-/// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames that it had not given back, then those
-/// that came meanwhile; those that have waited for too long are lost. Frames that it had sent are the kernel's, with or without
-/// its sockets. Descriptors that are not of such a ring of the interface are refused ([`PacketError::Kept`]). After any other error
-/// they can be tried again.
+/// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames
+/// that it had not given back, then those that came meanwhile; those that have waited for too long
+/// are lost. Frames that it had sent are the kernel's, with or without its sockets. Descriptors
+/// that are not of such a ring of the interface are refused ([`PacketError::Kept`]). After any
+/// other error they can be tried again.
 pub fn open_kept(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, PacketError> {
     if files.is_empty() || options.queues > 1 {
         let flaw = format!("{} for {} queue(s)", files.len(), options.queues);
@@ -246,7 +252,8 @@ impl Interface<'_> {
         let socket = self.open_ingress_socket()?;
         let ring = self.map_ring(&socket)?;
         self.make_promiscuous(&socket)?;
-        // Only now may frames come: what comes before the ring is there would wait where nobody looks.
+        // Only now may frames come: what comes before the ring is there would wait where nobody
+        // looks.
         socket
             .bind(self.index, socket::ALL_PROTOCOLS)
             .map_err(self.set_error("bind to the interface"))?;
@@ -287,7 +294,8 @@ impl Interface<'_> {
         })
     }
 
-    /// Has the interface take frames for all addresses as long as this socket lives, where that is wanted.
+    /// Has the interface take frames for all addresses as long as this socket lives, where that is
+    /// wanted.
     fn make_promiscuous(&self, socket: &PacketSocket) -> Result<(), PacketError> {
         if !self.options.promiscuous {
             return Ok(());
@@ -297,7 +305,8 @@ impl Interface<'_> {
             .map_err(self.set_error("make the interface promiscuous"))
     }
 
-    /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides share no lock.
+    /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides
+    /// share no lock.
     fn open_egress(&self) -> Result<PacketEgress, PacketError> {
         let socket = self.open_socket()?;
         socket
@@ -324,7 +333,8 @@ impl Interface<'_> {
     }
 }
 
-/// Tries what trains this kernel takes, which all later openings go by. A process that gives up CAP_SYS_ADMIN calls this first.
+/// Tries what trains this kernel takes, which all later openings go by. A process that gives up
+/// CAP_SYS_ADMIN calls this first.
 pub fn try_trains() {
     // An opening says why it failed, if it did.
     let _ = kernel_offloads();
@@ -346,8 +356,9 @@ fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
     }
 }
 
-/// The same, tried on the loopback of a namespace that exists for no more than that: a probe on a real interface would be on the
-/// wire. It is tried once: to make and to remove a namespace takes the kernel long, and it answers the same for all interfaces.
+/// The same, tried on the loopback of a namespace that exists for no more than that: a probe on a
+/// real interface would be on the wire. It is tried once: to make and to remove a namespace takes
+/// the kernel long, and it answers the same for all interfaces.
 fn kernel_offloads() -> io::Result<Offloads> {
     static TRIED: Mutex<Option<Offloads>> = Mutex::new(None);
     let mut tried = lock(&TRIED);

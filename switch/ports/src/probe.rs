@@ -1,7 +1,8 @@
-//! Finds which trains the kernel accepts: writes one of each kind to an address that no station has.
+//! Finds which trains the kernel accepts: writes one of each kind to an address that no station
+//! has.
 //!
-//! Called when a TAP port is opened, and once for all packet ports. Kernels differ in what they accept, and some refused valid
-//! trains for months (all `EINVAL`), so only an attempt tells.
+//! Called when a TAP port is opened, and once for all packet ports. Kernels differ in what they
+//! accept, and some refused valid trains for months (all `EINVAL`), so only an attempt tells.
 
 use crate::Offloads;
 use rustix::io::{Errno, IoSlice};
@@ -22,8 +23,9 @@ const TRAINS: [(GsoType, Offloads); 3] = [
     (GsoType::UdpL4, Offloads::USO),
 ];
 
-/// What the device behind `file` takes, each frame behind the first `header_len` bytes of the virtio header. Anything but
-/// `EINVAL` is a yes: it speaks of the device's state, not of the frame.
+/// What the device behind `file` takes, each frame behind the first `header_len` bytes of the
+/// virtio header. Anything but `EINVAL` is a yes: it speaks of the device's state, not of the
+/// frame.
 pub(crate) fn egress_offloads(file: impl AsFd, header_len: usize) -> Offloads {
     let mut offloads = Offloads::all();
     for (kind, offload) in TRAINS {

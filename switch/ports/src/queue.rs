@@ -1,5 +1,5 @@
-//! All kinds of queues as two enums. Each is a [`Deref`] to its trait, so a kind is matched once per call, and the
-//! switch calls once per burst.
+//! All kinds of queues as two enums. Each is a [`Deref`] to its trait, so a kind is matched once
+//! per call, and the switch calls once per burst.
 
 use crate::{Egress, Ingress};
 use crate::{fault, memory, packet, tap, team, vhost, xdp};

@@ -1,7 +1,8 @@
 //! Scratch vectors whose elements borrow for one turn, kept for their allocation between turns.
 
-/// Empties a vector and gives its allocation to the next turn, whose loans are others. `A` and `B` are the same type
-/// but for lifetimes; collecting an emptied vector into one of the same layout reuses its allocation.
+/// Empties a vector and gives its allocation to the next turn, whose loans are others. `A` and `B`
+/// are the same type but for lifetimes; collecting an emptied vector into one of the same layout
+/// reuses its allocation.
 pub fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {
     const { assert!(size_of::<A>() == size_of::<B>() && align_of::<A>() == align_of::<B>()) };
     list.clear();

@@ -1,8 +1,8 @@
 //! Runs tasks that wait for the kernel on their own threads, so that they wait at the same time.
 //!
-//! A ring of an AF_PACKET socket is made after an RCU grace period, and a socket is closed after one or two, 8 to 16 ms each. Those who
-//! wait at the same time share them. So a daemon that starts opens its ports by [`map`], and one that ends closes them by
-//! [`closing`](crate::closing).
+//! A ring of an AF_PACKET socket is made after an RCU grace period, and a socket is closed after
+//! one or two, 8 to 16 ms each. Those who wait at the same time share them. So a daemon that starts
+//! opens its ports by [`map`], and one that ends closes them by [`closing`](crate::closing).
 
 use std::panic::resume_unwind;
 use std::thread::{self, ScopedJoinHandle};
@@ -16,7 +16,8 @@ enum Part<'s, R> {
     Done(Vec<R>),
 }
 
-/// What `work` makes of each item, in their order. Threads have the namespace and the restrictions of the caller's.
+/// What `work` makes of each item, in their order. Threads have the namespace and the restrictions
+/// of the caller's.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let each = items.len().div_ceil(THREADS).max(1);
     let all = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();

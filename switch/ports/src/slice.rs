@@ -1,12 +1,14 @@
-// UNSAFETY: a slice of payload is an address and a length, so that a guest's memory, which the guest may write at any
-// time, is never a Rust reference; and so that a list of slices is an iovec array without a copy.
+// UNSAFETY: a slice of payload is an address and a length, so that a guest's memory, which the
+// guest may write at any time, is never a Rust reference; and so that a list of slices is an iovec
+// array without a copy.
 //! Lent payload bytes.
 //!
-//! **A guest may change what it lent at any moment**, so there is no `&[u8]` of it: a reference promises the compiler that
-//! the bytes stay, and it may read them twice and rely on both. They leave a slice in four ways, all by raw pointer: copied
-//! to private memory (here), copied to another guest ([`vhost`](crate::vhost)'s `copy.rs`), added up ([`Slice::sum`]), or
-//! read by the kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new, and nothing is decided by
-//! bytes that are still the guest's: headers are parsed from a private copy.
+//! **A guest may change what it lent at any moment**, so there is no `&[u8]` of it: a reference
+//! promises the compiler that the bytes stay, and it may read them twice and rely on both. They
+//! leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
+//! another guest ([`vhost`](crate::vhost)'s `copy.rs`), added up ([`Slice::sum`]), or read by the
+//! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new, and nothing is
+//! decided by bytes that are still the guest's: headers are parsed from a private copy.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -21,7 +23,8 @@ pub struct Slice<'a> {
     loan: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a slice only gives read access to memory that stays mapped for 'a (the contract of `from_raw`), whichever thread reads.
+// SAFETY: a slice only gives read access to memory that stays mapped for 'a (the contract of
+// `from_raw`), whichever thread reads.
 unsafe impl Send for Slice<'_> {}
 // SAFETY: as above; a slice has no state of its own.
 unsafe impl Sync for Slice<'_> {}
@@ -30,7 +33,8 @@ impl<'a> Slice<'a> {
     /// Lent bytes that must not be a Rust reference, such as a guest's.
     ///
     /// # Safety
-    /// `start..start + len` stays mapped and readable for `'a`. It may be written by others meanwhile.
+    /// `start..start + len` stays mapped and readable for `'a`. It may be written by others
+    /// meanwhile.
     #[inline]
     pub unsafe fn from_raw(start: *const u8, len: usize) -> Slice<'a> {
         Slice {
@@ -76,7 +80,8 @@ impl<'a> Slice<'a> {
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let count = self.len().min(out.len());
-        // SAFETY: the source is mapped for 'a, the destination is ours alone, and lent memory is never borrowed mutably.
+        // SAFETY: the source is mapped for 'a, the destination is ours alone, and lent memory is
+        // never borrowed mutably.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), out.as_mut_ptr(), count) };
         count
     }
@@ -111,7 +116,8 @@ impl<'a> Slice<'a> {
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let (before, len) = (out.len(), self.len());
         out.reserve(len);
-        // SAFETY: the list has room for `len` more bytes, all of which are written; the source as in `copy_to`.
+        // SAFETY: the list has room for `len` more bytes, all of which are written; the source as
+        // in `copy_to`.
         unsafe {
             std::ptr::copy_nonoverlapping(self.as_ptr(), out.as_mut_ptr().add(before), len);
             out.set_len(before + len);
@@ -127,7 +133,8 @@ impl<'a> Slice<'a> {
 
     /// A list of slices as the kernel takes it.
     pub fn as_io_slices<'s>(list: &'s [Slice<'a>]) -> &'s [IoSlice<'a>] {
-        // SAFETY: both are laid out as iovec (`IoSlice` guarantees it on Unix), and both only read for 'a.
+        // SAFETY: both are laid out as iovec (`IoSlice` guarantees it on Unix), and both only read
+        // for 'a.
         unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
     }
 }

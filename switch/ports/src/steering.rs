@@ -1,8 +1,9 @@
 //! Steering: which ingress queue of an uplink the flows of a vNIC arrive at.
 //!
-//! What the kernel's fan-out program does today, and what a NIC with RSS contexts or AF_XDP may do, as one trait, for the
-//! control plane. A vNIC is an address in a VLAN. Each has an indirection table of its own; the entry at the flow's
-//! Toeplitz hash, modulo 128, names the queue. Frames for no vNIC go by the table of [`Vnic::DEFAULT`].
+//! What the kernel's fan-out program does today, and what a NIC with RSS contexts or AF_XDP may do,
+//! as one trait, for the control plane. A vNIC is an address in a VLAN. Each has an indirection
+//! table of its own; the entry at the flow's Toeplitz hash, modulo 128, names the queue. Frames for
+//! no vNIC go by the table of [`Vnic::DEFAULT`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -30,7 +31,8 @@ pub fn random_key() -> Key {
 pub struct Vnic {
     /// The number of its table. Once the vNIC is removed, another one may get it.
     pub number: u16,
-    /// Tells apart vNICs that had the same number one after the other: [`SteeringError::NoSuchVnic`] for all but the last.
+    /// Tells apart vNICs that had the same number one after the other:
+    /// [`SteeringError::NoSuchVnic`] for all but the last.
     pub generation: u32,
 }
 
@@ -70,10 +72,11 @@ pub struct Moved {
 pub enum Order {
     /// They did.
     Kept,
-    /// They did, unless the kernel was just about to give a frame to the old queue: it refused `membarrier`.
+    /// They did, unless the kernel was just about to give a frame to the old queue: it refused
+    /// `membarrier`.
     NearlySure,
-    /// The old queue was not read in time, so the new one did not wait any longer. The entries name the new queue all the
-    /// same.
+    /// The old queue was not read in time, so the new one did not wait any longer. The entries name
+    /// the new queue all the same.
     GivenUp,
 }
 
@@ -119,35 +122,38 @@ pub enum SteeringError {
     },
 }
 
-/// A device that steers. Changes are in force for the next frame. While entries move, vNICs neither come nor go
-/// ([`SteeringError::Busy`]), and other changes of entries wait.
+/// A device that steers. Changes are in force for the next frame. While entries move, vNICs neither
+/// come nor go ([`SteeringError::Busy`]), and other changes of entries wait.
 pub trait Steering: Send + Sync {
     /// Ingress queues.
     fn queues(&self) -> u8;
 
-    /// Gives an address in a VLAN (0: untagged) a table of its own, at first a copy of the default one, so that its flows stay
-    /// where they are.
+    /// Gives an address in a VLAN (0: untagged) a table of its own, at first a copy of the default
+    /// one, so that its flows stay where they are.
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError>;
 
-    /// Its frames go by the default table again. Move its entries to where the default table has them first, if order matters.
+    /// Its frames go by the default table again. Move its entries to where the default table has
+    /// them first, if order matters.
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError>;
 
     /// A vNIC's table.
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError>;
 
-    /// Frames that came by each entry of a vNIC's table: what share of its queues' load each is. They count from the opening
-    /// of the uplink on, those of an earlier vNIC of this number too, so only the difference of two readings tells.
+    /// Frames that came by each entry of a vNIC's table: what share of its queues' load each is.
+    /// They count from the opening of the uplink on, those of an earlier vNIC of this number too,
+    /// so only the difference of two readings tells.
     fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError>;
 
     /// Stores one entry. What the old queue still holds is overtaken.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
-    /// Has entries name other queues, in such a way that no frame of a flow overtakes another. Left out are those of vNICs
-    /// that are gone and those that name their queue already; of an entry that is given twice the first counts. They move
-    /// together, unless a queue that some leave is one that others go to: such moves are made one batch after the other, the
-    /// first ones first. Returns when that is so, after some 10 ms for each batch whatever the number of entries, for which
-    /// the queues' readers must go on. A new queue is held back no longer than `patience`: then its reader goes on by itself,
-    /// also while the caller does not run.
+    /// Has entries name other queues, in such a way that no frame of a flow overtakes another. Left
+    /// out are those of vNICs that are gone and those that name their queue already; of an entry
+    /// that is given twice the first counts. They move together, unless a queue that some leave is
+    /// one that others go to: such moves are made one batch after the other, the first ones first.
+    /// Returns when that is so, after some 10 ms for each batch whatever the number of entries, for
+    /// which the queues' readers must go on. A new queue is held back no longer than `patience`:
+    /// then its reader goes on by itself, also while the caller does not run.
     fn move_entries(
         &self,
         moves: &[EntryMove],

@@ -1,11 +1,13 @@
 //! TAP: a port whose other side is the kernel of this host, or of a container.
 //!
-//! [`open`] attaches to an existing device or makes one that lasts as long as the port. Frames go with a 12-byte
-//! virtio-net header both ways, so trains and unfinished checksums pass without being taken apart.
+//! [`open`] attaches to an existing device or makes one that lasts as long as the port. Frames go
+//! with a 12-byte virtio-net header both ways, so trains and unfinished checksums pass without
+//! being taken apart.
 //!
-//! Two surprises. The offloads set on a TAP device belong to the *device* and outlive the descriptor, so they are set at
-//! every opening, also to nothing. And some kernels refuse valid trains, so a train addressed to nobody is written
-//! first, and what is refused is then done in software and said in [`Opened::degraded`].
+//! Two surprises. The offloads set on a TAP device belong to the *device* and outlive the
+//! descriptor, so they are set at every opening, also to nothing. And some kernels refuse valid
+//! trains, so a train addressed to nobody is written first, and what is refused is then done in
+//! software and said in [`Opened::degraded`].
 
 mod kept;
 mod queue;
@@ -35,7 +37,8 @@ pub struct TapOptions {
     pub queue_length: Option<u16>,
     /// The network namespace the device is or shall be in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// The kernel takes our frames through a NAPI instance for each queue (`IFF_NAPI`), so that it may coalesce them.
+    /// The kernel takes our frames through a NAPI instance for each queue (`IFF_NAPI`), so that it
+    /// may coalesce them.
     pub napi: bool,
     /// What the kernel may leave to us in the frames we take.
     pub ingress_offloads: Offloads,
@@ -64,7 +67,8 @@ pub struct Opened {
     pub link: Link,
     /// What this kernel does not do and is done in software, for people; empty on a good day.
     pub degraded: Vec<String>,
-    /// Its descriptors in the order of the queues. The device lasts as long as one of them, where it was made for this port.
+    /// Its descriptors in the order of the queues. The device lasts as long as one of them, where
+    /// it was made for this port.
     pub files: Vec<Arc<OwnedFd>>,
 }
 
@@ -133,9 +137,10 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     set_up(options, name, files)
 }
 
-/// Goes on with a device by the descriptors that an earlier process had, one for each queue in their order. What waits in its
-/// queues is not lost, and its carrier stays. Descriptors that are not of the device that `options` describe are refused
-/// ([`TapError::Kept`]). After any other error they can be tried again.
+/// Goes on with a device by the descriptors that an earlier process had, one for each queue in
+/// their order. What waits in its queues is not lost, and its carrier stays. Descriptors that are
+/// not of the device that `options` describe are refused ([`TapError::Kept`]). After any other
+/// error they can be tried again.
 pub fn open_kept(options: &TapOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, TapError> {
     let link = Link::open(&options.name, options.netns.as_deref())?;
     kept::check(options, files, link.socket()).map_err(|flaw| kept_error(&options.name, flaw))?;
@@ -150,7 +155,8 @@ fn kept_error(name: &str, flaw: Flaw) -> TapError {
     )
 }
 
-/// Settings belong to the device or to its queues, and an earlier process may have had others: all are made anew.
+/// Settings belong to the device or to its queues, and an earlier process may have had others: all
+/// are made anew.
 fn set_up(
     options: &TapOptions,
     name: String,

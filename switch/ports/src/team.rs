@@ -1,16 +1,17 @@
 //! Switch Embedded Teaming: one port of 1 to 8 members, all of which carry frames.
 //!
-//! A team is switch independent: the physical switches need no configuration for it. So the network must see an address at
-//! only one member, its *home*, and every change of it is announced. Two algorithms spread egress frames, named as in
-//! `Set-VMSwitchTeam` ([`Algorithm`]).
+//! A team is switch independent: the physical switches need no configuration for it. So the network
+//! must see an address at only one member, its *home*, and every change of it is announced. Two
+//! algorithms spread egress frames, named as in `Set-VMSwitchTeam` ([`Algorithm`]).
 //!
-//! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and one egress queue that wraps
-//! those of the members ([`TeamEgress`], [`TeamIngress`]), and a [`Team`] for the control plane. Workers share a `state`
-//! without a lock. A thread watches the links (`watch`) and draws the conclusions (`members`). A member is any port of
-//! one queue pair: [`Member::packet`] opens one, and a member of another kind is another such function.
+//! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and
+//! one egress queue that wraps those of the members ([`TeamEgress`], [`TeamIngress`]), and a
+//! [`Team`] for the control plane. Workers share a `state` without a lock. A thread watches the
+//! links (`watch`) and draws the conclusions (`members`). A member is any port of one queue pair:
+//! [`Member::packet`] opens one, and a member of another kind is another such function.
 //!
-//! No frame passes from one member to another: all members are one port, and the switch never sends a frame back to its
-//! ingress port.
+//! No frame passes from one member to another: all members are one port, and the switch never sends
+//! a frame back to its ingress port.
 
 mod announcer;
 mod choose;
@@ -138,7 +139,8 @@ pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device,
     Ok((device, team))
 }
 
-/// Makes a team without a thread, of members without a link: their condition is told by [`Team::note`].
+/// Makes a team without a thread, of members without a link: their condition is told by
+/// [`Team::note`].
 pub fn assemble(
     options: &TeamOptions,
     opener: Box<MemberOpener>,

@@ -1,4 +1,5 @@
-//! Time as an argument: nanoseconds on a monotonic clock that the caller reads, or invents in tests.
+//! Time as an argument: nanoseconds on a monotonic clock that the caller reads, or invents in
+//! tests.
 
 /// Nanoseconds since a start that only the caller knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -1,10 +1,13 @@
-//! vhost-user ports: a virtual machine, a DPDK application or a user-mode Linux behind a Unix socket.
+//! vhost-user ports: a virtual machine, a DPDK application or a user-mode Linux behind a Unix
+//! socket.
 //!
-//! Frames lie in the guest's own memory. Ingress lends them from there, egress copies into the buffers the guest made
-//! available: each byte is copied once, from one guest's memory into the other's.
+//! Frames lie in the guest's own memory. Ingress lends them from there, egress copies into the
+//! buffers the guest made available: each byte is copied once, from one guest's memory into the
+//! other's.
 //!
-//! What the guest takes is known when its driver is ready, and again after each of its resets: the session writes it into
-//! the port's [`Capabilities`]. A guest that is absent makes the port's queues empty and its deliveries `Down`, nothing more.
+//! What the guest takes is known when its driver is ready, and again after each of its resets: the
+//! session writes it into the port's [`Capabilities`]. A guest that is absent makes the port's
+//! queues empty and its deliveries `Down`, nothing more.
 
 mod copy;
 mod egress;
@@ -112,7 +115,8 @@ fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_us
     }
 }
 
-/// What a guest takes without help. All of it needs unfinished checksums (virtio 1.2, section 5.1.3.1).
+/// What a guest takes without help. All of it needs unfinished checksums (virtio 1.2, section
+/// 5.1.3.1).
 fn offloads(features: Features) -> Offloads {
     if !features.contains(Features::GUEST_CSUM) {
         return Offloads::empty();

@@ -1,14 +1,17 @@
-//! AF_XDP: a port on any network interface of the host that bypasses the host's stack; the uplink with the least work per frame.
+//! AF_XDP: a port on any network interface of the host that bypasses the host's stack; the uplink
+//! with the least work per frame.
 //!
-//! A program of ours (`program`) redirects every frame of a receive queue to a socket of that queue, so there are as many
-//! queues as the device has receive queues; those beyond its transmit queues send nothing. Frames lie in a UMEM that all
-//! sockets share (`umem`); ingress lends them from there, egress copies into it. The driver runs the program itself where it
-//! can (native), else the stack does (generic); it fills the UMEM itself where it can (zero-copy), else the kernel copies.
+//! A program of ours (`program`) redirects every frame of a receive queue to a socket of that
+//! queue, so there are as many queues as the device has receive queues; those beyond its transmit
+//! queues send nothing. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them
+//! from there, egress copies into it. The driver runs the program itself where it can (native),
+//! else the stack does (generic); it fills the UMEM itself where it can (zero-copy), else the
+//! kernel copies.
 //!
-//! What surprises: the host's own stack sees no frame of the interface any more, the program is gone with the process, and
-//! nothing is said about a frame: no checksum, no segment size, no tag that travels beside it. What a peer on this host left
-//! unfinished is recognised (`checksum`); a tag beside the frame and the segments of a train are lost, which
-//! [`Opened::limits`] tells.
+//! What surprises: the host's own stack sees no frame of the interface any more, the program is
+//! gone with the process, and nothing is said about a frame: no checksum, no segment size, no tag
+//! that travels beside it. What a peer on this host left unfinished is recognised (`checksum`); a
+//! tag beside the frame and the segments of a train are lost, which [`Opened::limits`] tells.
 
 mod checksum;
 mod egress;
@@ -48,7 +51,8 @@ pub struct XdpOptions {
 }
 
 impl XdpOptions {
-    /// All queues, promiscuous, in this namespace, 12 MiB of chunks a queue (4096 for ingress at MTU 1500).
+    /// All queues, promiscuous, in this namespace, 12 MiB of chunks a queue (4096 for ingress at
+    /// MTU 1500).
     pub fn new(interface: &str) -> XdpOptions {
         XdpOptions {
             interface: interface.to_owned(),
@@ -88,8 +92,8 @@ pub struct Opened {
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
     queues: u32,
-    /// Those of them that send: the kernel drops what is sent by a queue beyond the device's transmit queues, and says that it
-    /// was sent.
+    /// Those of them that send: the kernel drops what is sent by a queue beyond the device's
+    /// transmit queues, and says that it was sent.
     sending: u32,
     /// The largest that a chunk holds.
     mtu: u32,
@@ -234,8 +238,8 @@ pub enum XdpError {
 }
 
 impl XdpError {
-    /// Whether the interface could still be a packet port: only AF_XDP is not to be had. Where another program has the
-    /// interface it takes the frames before a packet port sees them.
+    /// Whether the interface could still be a packet port: only AF_XDP is not to be had. Where
+    /// another program has the interface it takes the frames before a packet port sees them.
     pub fn leaves_packet(&self) -> bool {
         let is_taken =
             |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));

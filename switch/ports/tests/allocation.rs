@@ -1,4 +1,5 @@
-//! No allocation per frame, not even per burst: counted over turns of each kind of port after a first one.
+//! No allocation per frame, not even per burst: counted over turns of each kind of port after a
+//! first one.
 
 #![allow(
     clippy::expect_used,

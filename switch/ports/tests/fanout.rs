@@ -1,4 +1,5 @@
-//! A packet port of several queues on a veth pair: which queue a frame arrives at, and what changes it.
+//! A packet port of several queues on a veth pair: which queue a frame arrives at, and what changes
+//! it.
 
 #![allow(
     clippy::expect_used,
@@ -120,7 +121,8 @@ fn entry(frame: &[u8]) -> usize {
     Toeplitz::new(&Key::MICROSOFT).hash_flow(frame, &parsed) as usize % 128
 }
 
-/// Sends the frames one by one; each must arrive once, at the queue of its entry in the table of its vNIC.
+/// Sends the frames one by one; each must arrive once, at the queue of its entry in the table of
+/// its vNIC.
 fn assert_steered(
     here: &mut Opened,
     there: &mut Opened,
@@ -220,7 +222,8 @@ fn crafted_frames_have_a_queue() {
             [&whole[..12], &[0, 3], &[0xaa; 40]].concat(),
         ];
         frames.extend((15..whole.len()).map(|len| whole[..len].to_vec()));
-        // Extension headers: as many as are walked, one more, and one that reaches beyond the packet.
+        // Extension headers: as many as are walked, one more, and one that reaches beyond the
+        // packet.
         for (count, length) in [(8usize, 0u8), (9, 0), (2, 255)] {
             let mut frame = [&whole[..12], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
             let packet = 8 * count + 8;

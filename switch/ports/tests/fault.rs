@@ -62,7 +62,8 @@ fn egress_overtakes_across_calls_and_names_the_right_drops() {
     let frames = [outgoing(&[0]), outgoing(&[1]), outgoing(&[2])];
     device.egress[0].deliver(&frames, &mut drops).expect("deliver");
     assert_eq!(drops, []);
-    // There is room for two frames only: 3 is refused under its own place, 2 of the call before silently.
+    // There is room for two frames only: 3 is refused under its own place, 2 of the call before
+    // silently.
     device.egress[0].deliver(&[outgoing(&[3])], &mut drops).expect("deliver");
     assert_eq!(drops, [(0, EgressDrop::Full)]);
     let received: Vec<_> = std::iter::from_fn(|| peer.receive()).map(|frame| frame.bytes).collect();

@@ -1,5 +1,6 @@
-//! Fuzz target: whatever guests send through a team and whatever comes in at its members, nothing panics, and a failover announces
-//! what is true: each frame is whole by another's reading, for an address that sent, with IP addresses that it told.
+//! Fuzz target: whatever guests send through a team and whatever comes in at its members, nothing
+//! panics, and a failover announces what is true: each frame is whole by another's reading, for an
+//! address that sent, with IP addresses that it told.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 #[path = "support/team.rs"]

@@ -113,7 +113,8 @@ fn each_frame_comes_once_and_in_order_whoever_has_the_ring() {
     });
 }
 
-/// It dies in the middle of a turn: what it had not given back comes once more, but trains, which it had received.
+/// It dies in the middle of a turn: what it had not given back comes once more, but trains, which
+/// it had received.
 #[test]
 fn after_a_crash_frames_come_again_and_no_train_comes_in_another_one_s_place() {
     in_namespace(|| {
@@ -133,15 +134,18 @@ fn after_a_crash_frames_come_again_and_no_train_comes_in_another_one_s_place() {
     });
 }
 
-/// In the environment of a reader that is to be killed: where it finds the position of the ring. The socket is its standard input.
+/// In the environment of a reader that is to be killed: where it finds the position of the ring.
+/// The socket is its standard input.
 const POSITION: &str = "KEPT_POSITION";
 
-/// A ring of 512 slots: of one that is nearly full, readers that die while they give slots back are not followed.
+/// A ring of 512 slots: of one that is nearly full, readers that die while they give slots back are
+/// not followed.
 fn large() -> PacketOptions {
     PacketOptions { ring_bytes: 1 << 20, ..options() }
 }
 
-/// What a reader reported comes in order and without a gap; what it had not given back comes once more.
+/// What a reader reported comes in order and without a gap; what it had not given back comes once
+/// more.
 #[test]
 fn a_reader_that_is_killed_at_any_moment_loses_nothing() {
     if let Some(position) = env::var_os(POSITION) {
@@ -233,7 +237,8 @@ fn frames_that_waited_too_long_are_lost_with_their_trains_and_newer_ones_come() 
     });
 }
 
-/// A process that passes a ring may not have made its interface promiscuous, and the kernel does not tell.
+/// A process that passes a ring may not have made its interface promiscuous, and the kernel does
+/// not tell.
 #[test]
 fn an_interface_is_promiscuous_again_whatever_the_earlier_process_did() {
     in_namespace(|| {

@@ -1,5 +1,6 @@
-//! Entries of an uplink's table moved under load, between queues with a reader each: a fence keeps the order, each frame
-//! arrives once, and without the fence the same load finds that frames overtake each other.
+//! Entries of an uplink's table moved under load, between queues with a reader each: a fence keeps
+//! the order, each frame arrives once, and without the fence the same load finds that frames
+//! overtake each other.
 
 #![allow(
     clippy::expect_used,
@@ -44,7 +45,8 @@ struct Load {
     latest: [AtomicU32; FLOWS as usize],
 }
 
-/// Ends the threads of a load however the moves end: the scope that they are in waits for them, after a failed assertion too.
+/// Ends the threads of a load however the moves end: the scope that they are in waits for them,
+/// after a failed assertion too.
 struct Done<'a>(&'a Load);
 
 impl Drop for Done<'_> {
@@ -93,7 +95,8 @@ fn send(egress: &mut EgressQueue, load: &Load) {
     load.all_sent.store(true, Ordering::Release);
 }
 
-/// Turns of one queue, as a worker has them: what was taken counts as delivered before it is released.
+/// Turns of one queue, as a worker has them: what was taken counts as delivered before it is
+/// released.
 fn read(ingress: &mut IngressQueue, load: &Load) {
     // What is not there after so many looks at an empty queue is lost.
     let mut looks = 10_000;
@@ -127,8 +130,8 @@ fn read(ingress: &mut IngressQueue, load: &Load) {
     load.lost.fetch_add(ingress.lost(), Ordering::Relaxed);
 }
 
-/// A port at one end of a link of this name, and one of so many queues with rings of so many bytes at the other, with its
-/// steering.
+/// A port at one end of a link of this name, and one of so many queues with rings of so many bytes
+/// at the other, with its steering.
 fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
     let [near, far] = [0, 1].map(|end| format!("{link}{end}"));
     ip(&format!("link add {near} type veth peer name {far}"));
@@ -145,8 +148,8 @@ fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Ar
     Some((here, there, steering))
 }
 
-/// Sends over a link of this name to so many queues while entries are moved; what came of it, or `None` where programs cannot be
-/// loaded.
+/// Sends over a link of this name to so many queues while entries are moved; what came of it, or
+/// `None` where programs cannot be loaded.
 fn under_load(link: &str, queues: u8, moves: impl FnOnce(&dyn Steering)) -> Option<Load> {
     let (mut here, mut there, steering) = open(link, queues, 8 << 20)?;
     let load = Load::default();
@@ -235,8 +238,9 @@ fn moves_of_entries_under_load_reorder_nothing() {
     });
 }
 
-/// Moves of one decision: all flows to queue 0, from there to three others, dealt out, and in a circle. Where one queue is left for
-/// several, or several for one, there is one batch, and in a circle of four there are two.
+/// Moves of one decision: all flows to queue 0, from there to three others, dealt out, and in a
+/// circle. Where one queue is left for several, or several for one, there is one batch, and in a
+/// circle of four there are two.
 #[test]
 fn decisions_of_several_queues_under_load_reorder_nothing() {
     const KINDS: [&str; 4] = ["to one queue", "one to three", "dealt out", "in a circle"];
@@ -270,7 +274,8 @@ fn decisions_of_several_queues_under_load_reorder_nothing() {
     });
 }
 
-/// Each uplink has a fence of its own: moves at the same time neither wait for each other nor harm each other's order.
+/// Each uplink has a fence of its own: moves at the same time neither wait for each other nor harm
+/// each other's order.
 #[test]
 fn two_uplinks_move_entries_at_the_same_time() {
     in_namespace(|| {

@@ -1,4 +1,5 @@
-//! The packet port on a veth pair: both ways, tags, trains, a link that goes down, a ring that overflows.
+//! The packet port on a veth pair: both ways, tags, trains, a link that goes down, a ring that
+//! overflows.
 
 #![allow(
     clippy::expect_used,
@@ -46,7 +47,8 @@ fn frames_and_tags_arrive_as_sent_and_in_order() {
     in_namespace(|| {
         let (mut here, mut there) = pair();
         assert_eq!(here.device.mtu, 1500);
-        // A veth pair passes a tag beside the frame only when the kernel made it; ours is in the frame and is taken out.
+        // A veth pair passes a tag beside the frame only when the kernel made it; ours is in the
+        // frame and is taken out.
         for (number, len) in [(0u16, 18usize), (1, 1472), (2, 700)] {
             let payload = pattern(len);
             let mut frame = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, len);
@@ -272,8 +274,8 @@ fn offloads_of_a_link_can_be_switched() {
     });
 }
 
-/// A train that the kernel has no virtio-net header for (UDP to be fragmented, which a TAP takes) stops a ring for good: it
-/// was never read again.
+/// A train that the kernel has no virtio-net header for (UDP to be fragmented, which a TAP takes)
+/// stops a ring for good: it was never read again.
 #[test]
 fn a_ring_that_the_kernel_fills_no_more_is_found() {
     in_namespace(|| {

@@ -1,5 +1,5 @@
-//! Two kernels' TCP through a TAP port and an uplink that are joined by a loop: every byte arrives, by a packet port as trains,
-//! by an xdp port in segments.
+//! Two kernels' TCP through a TAP port and an uplink that are joined by a loop: every byte arrives,
+//! by a packet port as trains, by an xdp port in segments.
 
 #![allow(
     clippy::expect_used,
@@ -30,8 +30,8 @@ fn pattern() -> Vec<u8> {
     (0..BYTES).map(|at| ((at * 31) >> 7).to_le_bytes()[0]).collect()
 }
 
-/// The far kernel: sends back what it got, in a namespace that it names by its thread. `moved` tells it that the link is
-/// in its namespace, and by closing that the link is no longer used.
+/// The far kernel: sends back what it got, in a namespace that it names by its thread. `moved`
+/// tells it that the link is in its namespace, and by closing that the link is no longer used.
 fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     thread.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("told");
     moved.recv().expect("the link is here");
@@ -44,7 +44,8 @@ fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     stream.read_to_end(&mut got).expect("read");
     stream.write_all(&got).expect("write");
     drop(stream);
-    // The veth pair goes with this namespace: it stays until the relay no longer uses it and drops the sender.
+    // The veth pair goes with this namespace: it stays until the relay no longer uses it and drops
+    // the sender.
     let _ = moved.recv();
 }
 
@@ -90,7 +91,8 @@ fn relay(near: &mut ports::Device, far: &mut ports::Device, done: &AtomicBool) -
     trains
 }
 
-/// Has two kernels talk through a TAP that takes what the uplink gives, and the uplink `open` gives; trains seen from each.
+/// Has two kernels talk through a TAP that takes what the uplink gives, and the uplink `open`
+/// gives; trains seen from each.
 fn between_kernels(tap: &TapOptions, open: impl FnOnce() -> Device + Send) -> [usize; 2] {
     let mut near = tap::open(tap).expect("open");
     ip("addr add 10.9.0.1/24 dev mill0");
@@ -141,7 +143,8 @@ fn tcp_of_two_kernels_passes_as_trains_both_ways() {
     });
 }
 
-/// The relay cuts no train, so the near kernel sends none: the device's own segmentation is what an xdp port has not.
+/// The relay cuts no train, so the near kernel sends none: the device's own segmentation is what an
+/// xdp port has not.
 #[test]
 fn tcp_of_two_kernels_passes_through_an_xdp_port() {
     in_namespace(|| {

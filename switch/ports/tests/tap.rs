@@ -1,4 +1,5 @@
-//! TAP against the kernel of this host: sockets on the other side, trains both ways, and a device that goes away.
+//! TAP against the kernel of this host: sockets on the other side, trains both ways, and a device
+//! that goes away.
 
 #![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
 
@@ -20,8 +21,9 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const KERNEL: [u8; 4] = [10, 9, 0, 1];
 const OURS: [u8; 4] = [10, 9, 0, 2];
 
-/// Opens a TAP device. A child that another test is starting holds a copy of every descriptor of this process until it
-/// becomes another program: a device that was closed just now may be busy for that long.
+/// Opens a TAP device. A child that another test is starting holds a copy of every descriptor of
+/// this process until it becomes another program: a device that was closed just now may be busy for
+/// that long.
 fn open(options: &TapOptions) -> tap::Opened {
     let start = Instant::now();
     loop {
@@ -240,7 +242,8 @@ fn segment(to: [u8; 6], sequence: u32, len: usize) -> (VnetHeader, Vec<u8>) {
     (vnet, frame)
 }
 
-/// Frames of a TAP that holds what it may coalesce for a minute: the largest of what 100 segments of 1,000 bytes come to.
+/// Frames of a TAP that holds what it may coalesce for a minute: the largest of what 100 segments
+/// of 1,000 bytes come to.
 fn largest_of_many(name: &str, napi: bool) -> usize {
     let (mut opened, _socket) = tap_and_socket(&TapOptions { napi, ..TapOptions::new(name) });
     let hold = format!(

@@ -47,8 +47,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Every frame leaves at exactly one member that is up, or is counted; a flow without a long pause keeps its member
-    /// while the members stay the same.
+    /// Every frame leaves at exactly one member that is up, or is counted; a flow without a long
+    /// pause keeps its member while the members stay the same.
     #[test]
     fn every_frame_leaves_once_by_a_member_that_is_up(events in events(), algorithm in algorithms()) {
         let world = World::new(&NAMES, algorithm, 1 << 16);
@@ -167,8 +167,8 @@ fn a_pinned_address_is_dropped_when_its_member_is_down() {
     assert!(drops.len() == 50 && drops.iter().all(|(_, drop)| *drop == EgressDrop::Down));
 }
 
-/// A member whose link came back is used once it has been up for the fail-back time without a break, at once where no
-/// other is left; what moved is announced from the member it moved to.
+/// A member whose link came back is used once it has been up for the fail-back time without a
+/// break, at once where no other is left; what moved is announced from the member it moved to.
 #[test]
 fn fail_back_is_damped_and_moves_are_announced() {
     let world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -198,7 +198,8 @@ fn fail_back_is_damped_and_moves_are_announced() {
     assert!(is_at(vnic(1), "eth0") && is_at(vnic(2), "eth0"), "no other is left");
 }
 
-/// Frames that a second takes through uplinks that carry 1000 each a second and hold 10: so many at each in 10 ms.
+/// Frames that a second takes through uplinks that carry 1000 each a second and hold 10: so many at
+/// each in 10 ms.
 fn carried(members: &[&str], algorithm: Algorithm, vnics: u8, flows: u16) -> usize {
     let world = World::new(members, algorithm, 10);
     let mut carried = 0;
@@ -216,8 +217,8 @@ fn carried(members: &[&str], algorithm: Algorithm, vnics: u8, flows: u16) -> usi
     carried
 }
 
-/// On virtual time, so that the figure is of the team and not of the machine. The flows are many: 30 that send all the time are
-/// spread 8 to 22 by their hashes now and then.
+/// On virtual time, so that the figure is of the team and not of the machine. The flows are many:
+/// 30 that send all the time are spread 8 to 22 by their hashes now and then.
 #[test]
 fn two_uplinks_carry_what_two_uplinks_can() {
     for (algorithm, vnics, flows) in [(Algorithm::HyperVPort, 10, 1), (Algorithm::Dynamic, 1, 3000)]
@@ -229,7 +230,8 @@ fn two_uplinks_carry_what_two_uplinks_can() {
     }
 }
 
-/// One guest that filled one member held those whose flows left by another to a share of the full one.
+/// One guest that filled one member held those whose flows left by another to a share of the full
+/// one.
 #[test]
 fn a_full_member_takes_no_room_from_the_others() {
     let world = World::new(&NAMES[..2], Algorithm::HyperVPort, 64);
@@ -251,7 +253,8 @@ fn a_full_member_takes_no_room_from_the_others() {
     assert_eq!(world.device.egress[0].room(), None);
 }
 
-/// Taking out a member that is not the last of the list leaves the others their places, and a new one takes the free place.
+/// Taking out a member that is not the last of the list leaves the others their places, and a new
+/// one takes the free place.
 #[test]
 fn a_place_in_the_middle_is_empty_and_taken_again() {
     let world = World::new(&NAMES[..3], Algorithm::HyperVPort, 1 << 12);
@@ -312,7 +315,8 @@ fn a_device_is_no_member_twice_under_two_names() {
     });
 }
 
-/// The new member sat beside the old one for a moment, as its twin, and was not opened until the next second.
+/// The new member sat beside the old one for a moment, as its twin, and was not opened until the
+/// next second.
 #[test]
 fn a_member_may_be_named_otherwise() {
     support::in_namespace(|| {
@@ -420,7 +424,8 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The host may give a device another address at any time; frames for the old one went to the switch.
+/// The host may give a device another address at any time; frames for the old one went to the
+/// switch.
 #[test]
 fn a_member_has_the_address_that_its_device_has_now() {
     support::in_namespace(|| {

@@ -17,8 +17,8 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 }
 
 proptest! {
-    /// The switch outside sends what it gets at one member to all others, as one that floods does. Nothing of ours is
-    /// taken, and of each frame from outside one copy.
+    /// The switch outside sends what it gets at one member to all others, as one that floods does.
+    /// Nothing of ours is taken, and of each frame from outside one copy.
     #[test]
     fn nothing_returns_and_nothing_comes_twice(
         sent in vec((0u8..6, any::<bool>()), 1..40),
@@ -45,9 +45,9 @@ proptest! {
         }
     }
 
-    /// A guest that only receives is forgotten by the switch outside, which floods what is for it to all members, until it has
-    /// learned the guest and sends to its home alone. In whatever order workers look at the members, and wherever its home
-    /// is, each frame comes once.
+    /// A guest that only receives is forgotten by the switch outside, which floods what is for it
+    /// to all members, until it has learned the guest and sends to its home alone. In whatever
+    /// order workers look at the members, and wherever its home is, each frame comes once.
     #[test]
     fn a_flooded_frame_for_one_of_ours_is_taken_once(
         bursts in vec((1u64..300, any::<bool>(), 1u32..5), 1..20),
@@ -98,7 +98,8 @@ fn frames_of_a_guest_that_moved_away_are_taken() {
     let at = |ms: u64| START + Nanos(ms * 1_000_000);
     world.send(at(0), &[arp(vnic(1), [10, 0, 0, 1])]);
     let frame = arp(vnic(1), [10, 0, 0, 1]);
-    // Members have just come: it may be the team's own announcement, which the switch outside has flooded.
+    // Members have just come: it may be the team's own announcement, which the switch outside has
+    // flooded.
     world.bring("eth1", &frame);
     assert!(world.taken(at(60)).is_empty());
     world.send(at(300), &[arp(vnic(1), [10, 0, 0, 1])]);
@@ -108,7 +109,8 @@ fn frames_of_a_guest_that_moved_away_are_taken() {
     assert_eq!(world.taken(at(350)), [frame]);
 }
 
-/// Two routers of one VRRP number, a guest's in VLAN 20 and one outside in VLAN 10, have one address.
+/// Two routers of one VRRP number, a guest's in VLAN 20 and one outside in VLAN 10, have one
+/// address.
 #[test]
 fn an_address_that_a_guest_sends_from_in_another_vlan_is_no_reflection() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -139,7 +141,8 @@ fn announced(world: &World, now: Nanos) -> usize {
     announced
 }
 
-/// Every switch outside would have learned it here, and the guest would have been cut off where it is.
+/// Every switch outside would have learned it here, and the guest would have been cut off where it
+/// is.
 #[test]
 fn a_guest_that_left_is_announced_no_more() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -157,7 +160,8 @@ fn a_guest_that_left_is_announced_no_more() {
     assert_eq!(announced(&world, at(8_000)), 1);
 }
 
-/// It had to be heard outside five seconds after it last sent, but a guest that is moved says where it is within one and a half.
+/// It had to be heard outside five seconds after it last sent, but a guest that is moved says where
+/// it is within one and a half.
 #[test]
 fn a_guest_that_moved_a_moment_after_it_sent_is_announced_no_more() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -207,7 +211,8 @@ fn addresses_of_a_port_that_is_closed_are_announced_no_more() {
     assert_eq!(announced(&world, START + SECOND), 0);
 }
 
-/// A guest that sends from ever new addresses filled the table of what was sent lately, and others' broadcasts came back.
+/// A guest that sends from ever new addresses filled the table of what was sent lately, and others'
+/// broadcasts came back.
 #[test]
 fn what_comes_back_is_refused_whatever_others_send() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -234,8 +239,8 @@ fn what_comes_back_is_refused_whatever_others_send() {
     assert_eq!(world.taken(at(1_040)), Vec::<Vec<u8>>::new());
 }
 
-/// What comes back within the time that it takes, or is our own announcement for a guest that is silent, is no guest that left: it
-/// would not be announced at the next failover.
+/// What comes back within the time that it takes, or is our own announcement for a guest that is
+/// silent, is no guest that left: it would not be announced at the next failover.
 #[test]
 fn a_guest_is_announced_after_reflections_of_it_and_of_its_announcements() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);

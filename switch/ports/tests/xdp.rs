@@ -1,4 +1,5 @@
-//! The AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link that goes down, and opening again.
+//! The AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link that
+//! goes down, and opening again.
 
 #![allow(
     clippy::expect_used,
@@ -26,8 +27,8 @@ const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
 /// Nanoseconds by which a queue has long been due to look at its socket.
 const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Runs a test with a veth pair, mill0 and mill1, in a namespace of its own, unless programs may not be loaded, which is tried
-/// on another pair.
+/// Runs a test with a veth pair, mill0 and mill1, in a namespace of its own, unless programs may
+/// not be loaded, which is tried on another pair.
 fn on_veth(test: impl FnOnce() + Send) {
     on_veth_of(1, test);
 }
@@ -53,8 +54,8 @@ fn open(name: &str) -> Opened {
     xdp::open(&XdpOptions::new(name)).expect("open")
 }
 
-/// Waits until the program is gone: a child of another test has copies of all descriptors, also of a closed link, until it runs
-/// its program.
+/// Waits until the program is gone: a child of another test has copies of all descriptors, also of
+/// a closed link, until it runs its program.
 fn until_closed(name: &str) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while shown(name).contains("prog/xdp") {
@@ -132,7 +133,8 @@ fn chunks_come_back_and_what_overflows_the_ring_is_counted() {
     });
 }
 
-/// A train or a frame longer than a chunk: the switch sends none, and one that slips through stops no other.
+/// A train or a frame longer than a chunk: the switch sends none, and one that slips through stops
+/// no other.
 #[test]
 fn a_frame_that_is_refused_does_not_stop_the_others() {
     on_veth(|| {
@@ -204,7 +206,8 @@ fn an_unfinished_checksum_may_be_sent() {
     });
 }
 
-/// Elsewhere the kernel may copy a frame without a look at what was asked of it, and the receiver drops it.
+/// Elsewhere the kernel may copy a frame without a look at what was asked of it, and the receiver
+/// drops it.
 #[test]
 fn checksums_are_left_to_the_kernel_at_a_veth_alone() {
     on_veth(|| {
@@ -270,7 +273,8 @@ fn a_device_that_gets_another_queue_is_to_be_opened_anew() {
     });
 }
 
-/// The kernel takes what is sent by a queue that the device does not transmit by, drops it, and says nothing.
+/// The kernel takes what is sent by a queue that the device does not transmit by, drops it, and
+/// says nothing.
 #[test]
 fn frames_leave_by_no_more_queues_than_the_device_transmits_by() {
     on_veth_of(3, || {
@@ -387,15 +391,17 @@ fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
         }
         there.link.set_up(true).expect("up");
         deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
-        // The three calls gave up after a frame each: those left of the first burst come, and the one above.
+        // The three calls gave up after a frame each: those left of the first burst come, and the
+        // one above.
         let left = take_until(&mut there.device.ingress[0], 70 - 3 + 1, is_ours);
         assert_eq!(left.len(), 70 - 3 + 1);
         assert_eq!(here.device.ingress[0].lost(), 0, "each frame is counted once");
     });
 }
 
-/// A veth says the same of a frame that its peer does not take as it does without a carrier. The port counted as down then, and what
-/// came behind such frames was reported lost: one guest turned off the egress of all.
+/// A veth says the same of a frame that its peer does not take as it does without a carrier. The
+/// port counted as down then, and what came behind such frames was reported lost: one guest turned
+/// off the egress of all.
 #[test]
 fn what_a_peer_has_no_room_for_takes_nothing_else_with_it() {
     on_veth(|| {

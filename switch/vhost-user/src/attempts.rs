@@ -1,8 +1,8 @@
 //! Front ends that connect in a loop.
 //!
-//! QEMU connects again at once when it does not like what it is told, for ever and hundreds of times a second. So a front
-//! end that has come and gone a few times without moving a frame has to wait before it is served again, longer each time,
-//! and people are told.
+//! QEMU connects again at once when it does not like what it is told, for ever and hundreds of
+//! times a second. So a front end that has come and gone a few times without moving a frame has to
+//! wait before it is served again, longer each time, and people are told.
 
 use rustix::event::Timespec;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -16,7 +16,8 @@ const LONG: Duration = Duration::from_secs(1);
 const FIRST_MS: u64 = 100;
 const LONGEST_MS: u64 = 2000;
 
-/// What became of the connections so far. Written by the session's thread, read by [`Session::status`](crate::Session::status).
+/// What became of the connections so far. Written by the session's thread, read by
+/// [`Session::status`](crate::Session::status).
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     /// Short connections without a frame, since the last one that was of use.

@@ -38,7 +38,8 @@ pub(crate) struct Backend {
     /// Queue pairs the guest has asked for by command.
     wished_pairs: Option<u16>,
     log: Option<Log>,
-    /// Rings that were kicked before there was the log that their guest's memory needs, by their numbers in messages.
+    /// Rings that were kicked before there was the log that their guest's memory needs, by their
+    /// numbers in messages.
     await_log: Vec<u32>,
     /// Where packed rings note their position, for the process that serves them next.
     inflight: Option<Inflight>,
@@ -121,8 +122,8 @@ impl Backend {
         (self.taken.bits(), self.protocol.bits())
     }
 
-    /// The index of a ring in `vrings`, by its number in messages. In messages the control queue comes after the pairs that the
-    /// guest uses, in `vrings` after all pairs of the port.
+    /// The index of a ring in `vrings`, by its number in messages. In messages the control queue
+    /// comes after the pairs that the guest uses, in `vrings` after all pairs of the port.
     fn place(&self, number: u32) -> Result<usize> {
         let own = self.vrings.len() - 1;
         let number = number as usize;
@@ -187,8 +188,9 @@ impl Backend {
         log.map(|log| &log.log)
     }
 
-    /// Starts a ring of which all is known, or has it wait: QEMU that connects again in the middle of a migration kicks its rings
-    /// before it says where to log, and what was written between would not move with the guest.
+    /// Starts a ring of which all is known, or has it wait: QEMU that connects again in the middle
+    /// of a migration kicks its rings before it says where to log, and what was written between
+    /// would not move with the guest.
     fn start(&mut self, number: u32) -> Result<()> {
         if let Some(reason) = &self.unfit {
             return Err(refused(reason.as_str()));
@@ -318,7 +320,8 @@ impl Backend {
         }
     }
 
-    /// Has frames sent that tell the network where the guest is, if its address is known and it runs.
+    /// Has frames sent that tell the network where the guest is, if its address is known and it
+    /// runs.
     fn announce(&self) {
         let ring = self.shared.rings.get(1).filter(|_| self.pairs() > 0);
         if let (Some(ring), Some(mac)) = (ring, self.address.or(self.shared.options.mac)) {
@@ -326,7 +329,8 @@ impl Backend {
         }
     }
 
-    /// Serves some of the commands that wait in the control queue; for the rest the ring becomes ready again.
+    /// Serves some of the commands that wait in the control queue; for the rest the ring becomes
+    /// ready again.
     pub(crate) fn serve_control(&mut self) {
         let Some(ring) = self.shared.rings.last().cloned() else { return };
         ring.forget_kicks();

@@ -1,7 +1,9 @@
-//! How numbers and descriptors of a session go from one process to the next: as messages that wait in a socket of no peer.
+//! How numbers and descriptors of a session go from one process to the next: as messages that wait
+//! in a socket of no peer.
 //!
-//! So a session is one descriptor to those who keep it, a service manager or the process itself, and it goes away with that
-//! descriptor. What is in it may be anything: it is read without waiting, and every number is checked where it is used.
+//! So a session is one descriptor to those who keep it, a service manager or the process itself,
+//! and it goes away with that descriptor. What is in it may be anything: it is read without
+//! waiting, and every number is checked where it is used.
 
 use rustix::io::Errno;
 use rustix::net::{

@@ -1,7 +1,8 @@
 //! Closing files that a front end sent and that are refused.
 //!
-//! A file system in user space may make that wait for as long as it likes, so threads of their own do it, [`MOST`] at a time:
-//! where all of them wait the caller does too, which is the thread of the session that is to blame.
+//! A file system in user space may make that wait for as long as it likes, so threads of their own
+//! do it, [`MOST`] at a time: where all of them wait the caller does too, which is the thread of
+//! the session that is to blame.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -43,8 +44,8 @@ mod tests {
     use std::thread::ThreadId;
     use std::time::Duration;
 
-    /// A file whose close waits until the gate's other end is dropped, unless the test's own thread closes it; tells which
-    /// thread does.
+    /// A file whose close waits until the gate's other end is dropped, unless the test's own thread
+    /// closes it; tells which thread does.
     struct Slow {
         gate: Receiver<()>,
         tests: ThreadId,

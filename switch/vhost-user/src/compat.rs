@@ -1,6 +1,8 @@
-//! Other back ends, whose features a port offers instead of its own so that a guest can migrate between the two.
+//! Other back ends, whose features a port offers instead of its own so that a guest can migrate
+//! between the two.
 //!
-//! What a guest has taken where it booted must be offered where it goes, or QEMU refuses to load its state. So both ends offer the same.
+//! What a guest has taken where it booted must be offered where it goes, or QEMU refuses to load
+//! its state. So both ends offer the same.
 
 use crate::Features;
 
@@ -14,7 +16,8 @@ pub enum Compat {
 }
 
 impl Compat {
-    /// What DPDK's vhost library offers of a network device; it has more that QEMU's users and we leave out (`HOST_UFO`).
+    /// What DPDK's vhost library offers of a network device; it has more that QEMU's users and we
+    /// leave out (`HOST_UFO`).
     const DPDK: Features = Features::CSUM
         .union(Features::GUEST_CSUM)
         .union(Features::MTU)
@@ -54,12 +57,13 @@ impl Compat {
 mod tests {
     use super::*;
 
-    /// The answer to `GET_FEATURES` of `dpdk-testpmd --vdev net_vhost0,iface=PATH,queues=2,tso=1`, DPDK 22.11.11 of Debian 12. The
-    /// story `what_dpdk_offers_is_what_compat_offers` asks again where it is installed.
+    /// The answer to `GET_FEATURES` of `dpdk-testpmd --vdev net_vhost0,iface=PATH,queues=2,tso=1`,
+    /// DPDK 22.11.11 of Debian 12. The story `what_dpdk_offers_is_what_compat_offers` asks again
+    /// where it is installed.
     const DPDK: u64 = 0xd_7c66_ffcb;
     const HOST_UFO: u64 = 1 << 14;
-    /// What QEMU 10.0.2 says a guest may have taken at Open vSwitch 3.1 and at Millrace (`Allowed features`), with one line of
-    /// options and one pair.
+    /// What QEMU 10.0.2 says a guest may have taken at Open vSwitch 3.1 and at Millrace
+    /// (`Allowed features`), with one line of options and one pair.
     const AT_OVS: u64 = 0x1_78bf_a7e6;
     const AT_MILLRACE: u64 = 0x1_78bf_bba7;
 
@@ -80,7 +84,8 @@ mod tests {
         assert_eq!(Features::OWN.bits() & asked, AT_MILLRACE & asked);
     }
 
-    /// Not seen at Open vSwitch itself, which needs huge pages: its manual and the migrations that were tried say so.
+    /// Not seen at Open vSwitch itself, which needs huge pages: its manual and the migrations that
+    /// were tried say so.
     #[test]
     fn with_tso_it_lacks_one_of_dpdk_s() {
         let lacks = Compat::DPDK.difference(Compat::OvsDpdkTso.offered());

@@ -1,4 +1,5 @@
-//! The device configuration of a virtio-net device (`struct virtio_net_config`, virtio 1.2, section 5.1.4).
+//! The device configuration of a virtio-net device (`struct virtio_net_config`, virtio 1.2, section
+//! 5.1.4).
 
 use crate::Options;
 
@@ -9,7 +10,8 @@ const UNKNOWN_SPEED: u32 = u32::MAX;
 /// Duplex not known.
 const UNKNOWN_DUPLEX: u8 = 0xff;
 
-/// `size` bytes from `offset` on; zeros past the end, where later versions of the standard have fields.
+/// `size` bytes from `offset` on; zeros past the end, where later versions of the standard have
+/// fields.
 pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
     let mut space = Vec::with_capacity(24);
     space.extend_from_slice(&options.mac.unwrap_or_default());

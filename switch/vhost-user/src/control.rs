@@ -1,12 +1,13 @@
-//! The control queue: commands of the guest's driver (virtio 1.2, section 5.1.6.5). Front ends that keep it to
-//! themselves (QEMU, DPDK) never start it here; user-mode Linux does.
+//! The control queue: commands of the guest's driver (virtio 1.2, section 5.1.6.5). Front ends that
+//! keep it to themselves (QEMU, DPDK) never start it here; user-mode Linux does.
 
 use crate::{Features, Running};
 use std::time::Duration;
 
 /// Most bytes of a command that are looked at: MAC tables are the longest, and only counted.
 const LONGEST: usize = 64;
-/// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves nothing else.
+/// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves
+/// nothing else.
 pub(crate) const AT_A_TIME: usize = 16;
 /// Of the session's thread, commands take one part in so many.
 const SHARE: u32 = 10;
@@ -20,7 +21,8 @@ const ERR: u8 = 1;
 /// What a driver may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Receive modes, filters and announcements: a switch port delivers what is addressed to it anyway.
+    /// Receive modes, filters and announcements: a switch port delivers what is addressed to it
+    /// anyway.
     Noted,
     /// The guest's own address.
     SetMac([u8; 6]),
@@ -50,8 +52,8 @@ impl Command {
     }
 }
 
-/// Serves [`AT_A_TIME`] waiting commands at most. `carry_out` says whether a command is granted. `true`: more commands wait;
-/// otherwise the driver kicks for the next.
+/// Serves [`AT_A_TIME`] waiting commands at most. `carry_out` says whether a command is granted.
+/// `true`: more commands wait; otherwise the driver kicks for the next.
 pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) -> bool {
     let mut notify = false;
     for _ in 0..AT_A_TIME {
@@ -66,8 +68,8 @@ pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bo
     ring.queue.arm()
 }
 
-/// How long after a step that took so long the next one waits: a guest whose commands never end does not keep a processor of the
-/// host busy.
+/// How long after a step that took so long the next one waits: a guest whose commands never end
+/// does not keep a processor of the host busy.
 pub(crate) fn pause_after(step: Duration) -> Duration {
     step.saturating_mul(SHARE - 1).min(LONGEST_PAUSE)
 }
@@ -93,7 +95,8 @@ mod tests {
         assert_eq!(Command::read(&set), Some(Command::SetOffloads(Features::GUEST_TSO4)));
     }
 
-    /// While commands are served the session handles no message, and its status waited for the ring's lock.
+    /// While commands are served the session handles no message, and its status waited for the
+    /// ring's lock.
     #[test]
     fn a_control_queue_that_never_empties_is_served_in_steps() {
         let (mut ring, memory, Setup { size, rings, .. }) = ring();

@@ -3,7 +3,8 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a device offers and a driver takes (virtio 1.2, sections 5.1.3 and 6; vhost-user protocol).
+    /// What a device offers and a driver takes (virtio 1.2, sections 5.1.3 and 6; vhost-user
+    /// protocol).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Features: u64 {
         /// The device finishes checksums of frames from the guest.
@@ -16,7 +17,8 @@ bitflags! {
         const MTU = 1 << 3;
         /// The configuration space tells the address.
         const MAC = 1 << 5;
-        /// What `HOST_TSO4` and its like said before there were several. Offered for the sake of other back ends alone.
+        /// What `HOST_TSO4` and its like said before there were several. Offered for the sake of
+        /// other back ends alone.
         const GSO = 1 << 6;
         /// The guest takes trains of TCP over IPv4.
         const GUEST_TSO4 = 1 << 7;
@@ -24,7 +26,8 @@ bitflags! {
         const GUEST_TSO6 = 1 << 8;
         /// The guest takes trains with ECN.
         const GUEST_ECN = 1 << 9;
-        /// The guest takes datagrams to be fragmented, of which we send none. Offered for the sake of other back ends alone.
+        /// The guest takes datagrams to be fragmented, of which we send none. Offered for the sake
+        /// of other back ends alone.
         const GUEST_UFO = 1 << 10;
         /// The guest sends trains of TCP over IPv4.
         const HOST_TSO4 = 1 << 11;
@@ -76,7 +79,8 @@ bitflags! {
 }
 
 impl Features {
-    /// What can be turned off and on at run time by `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET` (section 5.1.6.5.6).
+    /// What can be turned off and on at run time by `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET` (section
+    /// 5.1.6.5.6).
     pub const GUEST_OFFLOADS: Features = Features::GUEST_CSUM
         .union(Features::GUEST_TSO4)
         .union(Features::GUEST_TSO6)
@@ -87,7 +91,8 @@ impl Features {
     /// What a port offers by itself, with all that its settings allow.
     pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
-    /// Bytes of the virtio-net header: the one with `num_buffers` is for modern and for merging drivers.
+    /// Bytes of the virtio-net header: the one with `num_buffers` is for modern and for merging
+    /// drivers.
     pub fn header_len(self) -> usize {
         if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
     }

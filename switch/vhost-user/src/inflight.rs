@@ -1,7 +1,9 @@
-//! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`).
+//! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and
+//! `SET_INFLIGHT_FD`).
 //!
-//! We make it, the front end keeps it without looking into it, and gives it to whoever serves it next. Each ring has a
-//! [`InflightJournal`] in it. After an orderly stop the front end knows the base, which then counts, so the journal is wiped.
+//! We make it, the front end keeps it without looking into it, and gives it to whoever serves it
+//! next. Each ring has a [`InflightJournal`] in it. After an orderly stop the front end knows the
+//! base, which then counts, so the journal is wiped.
 
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -61,7 +63,8 @@ impl Inflight {
         Ok((said, file.into()))
     }
 
-    /// A region that was ours, or that of a process before us, of at most `limit` bytes. Nothing in it is believed.
+    /// A region that was ours, or that of a process before us, of at most `limit` bytes. Nothing in
+    /// it is believed.
     pub(crate) fn adopt(
         said: &VhostUserInflight,
         file: Arc<OwnedFd>,

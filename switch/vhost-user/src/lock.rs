@@ -1,5 +1,5 @@
-//! Locks of the data path and the ports. A thread that panicked has left nothing half-changed behind that would be worth a
-//! second panic.
+//! Locks of the data path and the ports. A thread that panicked has left nothing half-changed
+//! behind that would be worth a second panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

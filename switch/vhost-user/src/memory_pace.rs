@@ -1,10 +1,12 @@
 //! How often a front end may change the map of its guest's memory.
 //!
-//! A change maps all regions anew, under a lock of the process that page faults of workers take too. Every session has a second
-//! for it ([`FREE`]), more than a guest takes that comes with as many regions as it may have. Time makes good a 256th of itself. A change
-//! for which nothing of that second is left is a debt of all sessions together, which time pays off at a quarter, and the front
-//! end's next message waits until it is paid off, [`LONGEST`] at most. So those that change maps for ever have the lock for a quarter
-//! of the time, however many they are, while a change takes a quarter of `LONGEST` or less, and beside it what they have for free.
+//! A change maps all regions anew, under a lock of the process that page faults of workers take
+//! too. Every session has a second for it ([`FREE`]), more than a guest takes that comes with as
+//! many regions as it may have. Time makes good a 256th of itself. A change for which nothing of
+//! that second is left is a debt of all sessions together, which time pays off at a quarter, and
+//! the front end's next message waits until it is paid off, [`LONGEST`] at most. So those that
+//! change maps for ever have the lock for a quarter of the time, however many they are, while a
+//! change takes a quarter of `LONGEST` or less, and beside it what they have for free.
 //!
 //! The second is the session's, not the connection's, so that connecting again brings no other.
 
@@ -29,7 +31,8 @@ static OWED: Mutex<Debt> = Mutex::new(Debt(None));
 struct Debt(Option<Instant>);
 
 impl Debt {
-    /// Adds what is paid off in so long, but no more than fits in `most`; in what time all is paid off, and whether it fitted.
+    /// Adds what is paid off in so long, but no more than fits in `most`; in what time all is paid
+    /// off, and whether it fitted.
     fn add(&mut self, now: Instant, more: Duration, most: Duration) -> (Duration, bool) {
         let left = self.0.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now));
         let wanted = left.saturating_add(more);

@@ -1,11 +1,13 @@
 //! Messages that are looked at before the `vhost` crate takes them off the socket.
 //!
-//! That crate decodes what front ends say, but of version 0.18 a few things are not to be had: it answers `SEND_RARP`,
-//! `NET_SET_MTU`, `SET_STATUS` and `GET_STATUS` as if they were no messages, and it lets nobody add to what it knows. They
-//! are read and answered here, which takes four numbers each, and a decoder of our own for all the others would have to be
-//! held against every front end anew. It also refuses `SET_VRING_ENABLE` before the features are agreed on: QEMU sends it when it
-//! resets a vNIC whose driver has not started yet, and waits for the acknowledgement; DPDK's virtio-user sends it first thing on
-//! a new connection. That one the crate takes off the socket, and the session then does what was asked.
+//! That crate decodes what front ends say, but of version 0.18 a few things are not to be had: it
+//! answers `SEND_RARP`, `NET_SET_MTU`, `SET_STATUS` and `GET_STATUS` as if they were no messages,
+//! and it lets nobody add to what it knows. They are read and answered here, which takes four
+//! numbers each, and a decoder of our own for all the others would have to be held against every
+//! front end anew. It also refuses `SET_VRING_ENABLE` before the features are agreed on: QEMU sends
+//! it when it resets a vNIC whose driver has not started yet, and waits for the acknowledgement;
+//! DPDK's virtio-user sends it first thing on a new connection. That one the crate takes off the
+//! socket, and the session then does what was asked.
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
@@ -99,7 +101,8 @@ impl Message {
         if count == self.len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Tells the front end the answer to a question, or how it went (0: well) where it waits for that.
+    /// Tells the front end the answer to a question, or how it went (0: well) where it waits for
+    /// that.
     pub(crate) fn reply(self, connection: impl AsFd, answer: u64) -> io::Result<()> {
         if !self.waits && self.request != Request::GetStatus {
             return Ok(());

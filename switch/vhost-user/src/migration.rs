@@ -1,6 +1,8 @@
-//! What a session sees of a guest's migration, for people: a front end says of it only what the back end has to do.
+//! What a session sees of a guest's migration, for people: a front end says of it only what the
+//! back end has to do.
 //!
-//! The rounds in which pages are copied are the front end's alone: it reads the log from shared memory and says nothing.
+//! The rounds in which pages are copied are the front end's alone: it reads the log from shared
+//! memory and says nothing.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +16,8 @@ pub enum Step {
     Cancelled,
     /// The guest's rings were stopped, so long after logging had begun.
     Stopped(Duration),
-    /// They run again in the same connection, so long after that: the driver was loaded anew, or the migration came to nothing.
+    /// They run again in the same connection, so long after that: the driver was loaded anew, or
+    /// the migration came to nothing.
     Returned(Duration),
     /// A guest runs here that another back end has served before.
     Arrived,

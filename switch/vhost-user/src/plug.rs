@@ -1,10 +1,11 @@
 //! Whether the guest is to see its link up, and the front end that has been told that it is not.
 //!
-//! The protocol has a message for a change of the device's configuration (`CONFIG_CHANGE_MSG`), which QEMU does not take for a network
-//! device (as of version 10). What it does pass on to the guest, as a change of the link with an interrupt, is the end of the
-//! connection; a front end that connects again shows the link up. So a guest that runs is cut off, and until the link is up again the
-//! same process finds a socket that closes at once. Another one, of a guest that boots meanwhile, is served until that guest runs,
-//! for QEMU does not start without.
+//! The protocol has a message for a change of the device's configuration (`CONFIG_CHANGE_MSG`),
+//! which QEMU does not take for a network device (as of version 10). What it does pass on to the
+//! guest, as a change of the link with an interrupt, is the end of the connection; a front end that
+//! connects again shows the link up. So a guest that runs is cut off, and until the link is up
+//! again the same process finds a socket that closes at once. Another one, of a guest that boots
+//! meanwhile, is served until that guest runs, for QEMU does not start without.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 

@@ -1,5 +1,7 @@
-// UNSAFETY: gives the `vhost` crate's handler, which has no such method, another connection under its descriptor's number.
-//! A session that another process has served: made again from its record, and its front end's connection goes on.
+// UNSAFETY: gives the `vhost` crate's handler, which has no such method, another connection under
+// its descriptor's number.
+//! A session that another process has served: made again from its record, and its front end's
+//! connection goes on.
 #![allow(unsafe_code)]
 
 use crate::backend::{Backend, ResumeError};
@@ -45,7 +47,8 @@ fn connection(file: OwnedFd) -> io::Result<UnixStream> {
     is_stream.then_some(connection).ok_or_else(|| io::Error::other("it is no Unix stream"))
 }
 
-/// What the handler itself has to know: it keeps the features that were taken, for what it lets pass and acknowledges.
+/// What the handler itself has to know: it keeps the features that were taken, for what it lets
+/// pass and acknowledges.
 fn greeting(features: u64, protocol: u64) -> [Vec<u8>; 4] {
     // GET_FEATURES, SET_FEATURES, GET_PROTOCOL_FEATURES, SET_PROTOCOL_FEATURES.
     let messages = [(1, None), (2, Some(features)), (15, None), (16, Some(protocol))];
@@ -62,8 +65,9 @@ fn reconnect(
     handler: &BackendReqHandler<Mutex<Backend>>,
     connection: &UnixStream,
 ) -> io::Result<()> {
-    // SAFETY: the handler owns this descriptor for as long as it is there, so the number is valid and no other file's; it is not
-    // closed here, and what it stands for is replaced in one step, while nothing else uses the handler.
+    // SAFETY: the handler owns this descriptor for as long as it is there, so the number is valid
+    // and no other file's; it is not closed here, and what it stands for is replaced in one step,
+    // while nothing else uses the handler.
     let mut own = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(handler.as_raw_fd()) });
     Ok(dup3(connection, &mut own, DupFlags::CLOEXEC)?)
 }

@@ -1,8 +1,10 @@
-//! The slot of one ring of a vNIC, shared between the session that sets the ring up and the worker that uses it.
+//! The slot of one ring of a vNIC, shared between the session that sets the ring up and the worker
+//! that uses it.
 //!
-//! The session may change or remove the ring at any time, but only between turns: a worker gives back what it borrowed at the
-//! end of its turn, and the session waits for that; the same of buffers that a worker fills without the lock. While the session
-//! waits [`RingSlot::borrow`] and [`RingSlot::begin`] give nothing, so a worker that polls without pause cannot keep it waiting.
+//! The session may change or remove the ring at any time, but only between turns: a worker gives
+//! back what it borrowed at the end of its turn, and the session waits for that; the same of
+//! buffers that a worker fills without the lock. While the session waits [`RingSlot::borrow`] and
+//! [`RingSlot::begin`] give nothing, so a worker that polls without pause cannot keep it waiting.
 
 use crate::Features;
 use crate::lock::lock;
@@ -51,9 +53,11 @@ struct Content {
 pub struct RingSlot {
     content: Mutex<Content>,
     given_back: Condvar,
-    /// What the guest did wrong. Beside the content, whose lock is held while a burst is copied into a guest's buffers.
+    /// What the guest did wrong. Beside the content, whose lock is held while a burst is copied
+    /// into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
-    /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however many are not read.
+    /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however
+    /// many are not read.
     ready: OwnedFd,
     /// An eventfd of ours, for [`RingSlot::look_again`]: the guest's may be made to block.
     nudge: OwnedFd,
@@ -73,7 +77,8 @@ impl RingSlot {
         })
     }
 
-    /// Borrows the ring for a turn; `None` if none is started or the session waits for it. It must be given back.
+    /// Borrows the ring for a turn; `None` if none is started or the session waits for it. It must
+    /// be given back.
     pub fn borrow(&self) -> Option<Box<Running>> {
         let mut content = lock(&self.content);
         if content.wanted > 0 || content.loans > 0 {
@@ -99,8 +104,8 @@ impl RingSlot {
         }
     }
 
-    /// Like [`RingSlot::with`]. After an answer the ring stays as it is until [`RingSlot::end`], so that its buffers can be filled
-    /// without the lock. `None` also if the session waits.
+    /// Like [`RingSlot::with`]. After an answer the ring stays as it is until [`RingSlot::end`], so
+    /// that its buffers can be filled without the lock. `None` also if the session waits.
     pub fn begin<Answer>(
         &self,
         use_it: impl FnOnce(&mut Running) -> Option<Answer>,
@@ -153,7 +158,8 @@ impl RingSlot {
     /// The first fault counts; the front end hears of it.
     fn note_fault(&self, running: &Running) {
         let Some(found) = running.queue.fault() else { return };
-        // Signalled without the lock, which the status takes: a signal has as many waiters as the front end likes.
+        // Signalled without the lock, which the status takes: a signal has as many waiters as the
+        // front end likes.
         let is_first = {
             let mut fault = lock(&self.fault);
             let is_first = fault.is_none();
@@ -173,8 +179,8 @@ impl RingSlot {
         change(self.own().running.as_deref_mut())
     }
 
-    /// Gives a ring that runs another call descriptor. The old one is the caller's to drop, without the lock: the front end
-    /// can make the close of its file wait. The outer `None`: no ring runs.
+    /// Gives a ring that runs another call descriptor. The old one is the caller's to drop, without
+    /// the lock: the front end can make the close of its file wait. The outer `None`: no ring runs.
     #[must_use]
     pub(crate) fn replace_call(&self, call: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.call, call)))
@@ -186,7 +192,8 @@ impl RingSlot {
         self.change(|running| Some(std::mem::replace(&mut running?.error, error)))
     }
 
-    /// Leaves frames at a ring that runs, to be taken before its own; those left before and not taken yet are replaced.
+    /// Leaves frames at a ring that runs, to be taken before its own; those left before and not
+    /// taken yet are replaced.
     pub(crate) fn announce(&self, frames: Vec<Vec<u8>>) {
         self.change(|running| {
             if let Some(running) = running {
@@ -196,7 +203,8 @@ impl RingSlot {
         self.look_again();
     }
 
-    /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers available before.
+    /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers
+    /// available before.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
         if let Some(kick) = &running.kick {
             watch(&self.ready, kick)?;
@@ -280,7 +288,8 @@ mod tests {
         assert!(changed.load(Ordering::Relaxed));
     }
 
-    /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the ring.
+    /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the
+    /// ring.
     #[test]
     fn a_replaced_descriptor_outlives_the_lock() {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();

@@ -1,4 +1,5 @@
-//! A vNIC's session, as its owner has it: its rings, its state, and the end of the thread that [serves](serving) front ends.
+//! A vNIC's session, as its owner has it: its rings, its state, and the end of the thread that
+//! [serves](serving) front ends.
 
 mod serving;
 
@@ -24,12 +25,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a front end may keep its session from ending by not reading the answers: then it is cut off.
+/// How long a front end may keep its session from ending by not reading the answers: then it is cut
+/// off.
 const ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long the end of a session may take before people are told.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the start of a port may take because its guest's session goes on: the front end chose what has to be mapped and closed.
+/// How long the start of a port may take because its guest's session goes on: the front end chose
+/// what has to be mapped and closed.
 const RESUMING: Duration = Duration::from_millis(100);
 
 /// What the session's thread and its owner share.
@@ -64,7 +67,8 @@ impl Shared {
         change(&mut lock(&self.status))
     }
 
-    /// Logs what front ends can cause, with the number of lines that were left out before, where there are some.
+    /// Logs what front ends can cause, with the number of lines that were left out before, where
+    /// there are some.
     fn tell(&self, log: impl FnOnce(Option<u64>)) {
         if let Some(untold) = lock(&self.told).next(Instant::now()) {
             log((untold > 0).then_some(untold));
@@ -98,12 +102,13 @@ impl Shared {
     }
 }
 
-/// A vNIC, until it is dropped: then the guest is cut off and the socket removed. Dropping it waits for nothing that a front
-/// end does; another session may listen at the same path at once.
+/// A vNIC, until it is dropped: then the guest is cut off and the socket removed. Dropping it waits
+/// for nothing that a front end does; another session may listen at the same path at once.
 pub struct Session {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The session's thread uses it only while it waits for a front end, so the path is free even if that thread is stuck.
+    /// The session's thread uses it only while it waits for a front end, so the path is free even
+    /// if that thread is stuck.
     listener: Option<Listener>,
 }
 
@@ -122,8 +127,9 @@ impl Session {
         Session::open_with(options, Inherited::default())
     }
 
-    /// The same with what a process before has left, as far as it can be used. As a rule rings run when this returns; memory that
-    /// takes longer to map is mapped meanwhile. A front end that cannot be served on is cut off, so that it connects again.
+    /// The same with what a process before has left, as far as it can be used. As a rule rings run
+    /// when this returns; memory that takes longer to map is mapped meanwhile. A front end that
+    /// cannot be served on is cut off, so that it connects again.
     pub fn open_with(options: Options, inherited: Inherited) -> Result<Session, SessionError> {
         if !(1..=Options::PAIRS).contains(&options.pairs) {
             return Err(SessionError::Pairs { pairs: options.pairs });
@@ -193,15 +199,15 @@ impl Session {
         self.listener.as_ref().is_some_and(|listener| listener.is_adopted)
     }
 
-    /// Asks the session to end at the next boundary between messages and leave its front end connected, for another process to go
-    /// on. No worker may need its rings any more.
+    /// Asks the session to end at the next boundary between messages and leave its front end
+    /// connected, for another process to go on. No worker may need its rings any more.
     pub fn suspend(&self) {
         self.shared.suspends.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
     }
 
-    /// After [`Session::suspend`]: what the other process goes on by ([`Inherited::session`]). `None`: there is no front end, or it
-    /// has kept the session from a boundary for too long.
+    /// After [`Session::suspend`]: what the other process goes on by ([`Inherited::session`]).
+    /// `None`: there is no front end, or it has kept the session from a boundary for too long.
     pub fn suspended(&mut self, until: Instant) -> Option<OwnedFd> {
         self.listener.iter_mut().for_each(Listener::leave);
         loop {
@@ -263,8 +269,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
         drop(self.listener.take());
-        // A read of the session's thread ends. The front end hears of it when that thread closes the connection, after it has
-        // stopped the rings: it must not start them elsewhere before.
+        // A read of the session's thread ends. The front end hears of it when that thread closes
+        // the connection, after it has stopped the rings: it must not start them elsewhere before.
         self.shared.cut(Shutdown::Read);
         if let Some(thread) = self.thread.take() {
             let shared = self.shared.clone();
@@ -276,7 +282,8 @@ impl Drop for Session {
     }
 }
 
-/// Watches the end of a session's thread: closing a file of the front end can block for as long as that likes.
+/// Watches the end of a session's thread: closing a file of the front end can block for as long as
+/// that likes.
 fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
     let began = Instant::now();
     while !thread.is_finished() {
@@ -380,7 +387,8 @@ mod tests {
         assert!(errors());
     }
 
-    /// The next process was told of offloads that the guest does not take any more, and refused the session.
+    /// The next process was told of offloads that the guest does not take any more, and refused the
+    /// session.
     #[test]
     fn offloads_go_with_the_features_that_they_are_of() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -396,7 +404,8 @@ mod tests {
         next.resume(Reader::open(&record).unwrap()).unwrap();
     }
 
-    /// The front end can make the close of its file wait, and with it every worker that wants the ring.
+    /// The front end can make the close of its file wait, and with it every worker that wants the
+    /// ring.
     #[test]
     fn no_message_closes_an_eventfd_under_its_ring_s_lock() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -444,7 +453,8 @@ mod tests {
         assert!((2..=100).contains(&steps), "{steps} steps of {STEP:?} in 300");
     }
 
-    /// A front end that changed its map of up to 32 regions in a loop, or connected again, held the lock of the process's addresses.
+    /// A front end that changed its map of up to 32 regions in a loop, or connected again, held the
+    /// lock of the process's addresses.
     #[test]
     fn changes_of_a_map_are_paced_whatever_its_size_and_over_connections() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -1,17 +1,20 @@
 //! Signals to a front end that never block, whatever the front end does with the descriptor.
 //!
-//! `write` to an eventfd sleeps while its counter is full, unless O_NONBLOCK is set. That flag belongs to the open file
-//! description, which the front end shares and can clear at any moment; looking first (`poll`) is a race; `pwritev2` with
-//! RWF_NOWAIT is not supported for eventfds (tried up to Linux 6.18), and one cannot be opened anew through `/proc`. But
-//! the kernel itself signals an eventfd when asynchronous I/O completes (`IOCB_FLAG_RESFD` of io_submit(2)), and that adds
-//! one or leaves a full counter as it is. So a signal is an empty read of an empty file of ours, which completes at once.
+//! `write` to an eventfd sleeps while its counter is full, unless O_NONBLOCK is set. That flag
+//! belongs to the open file description, which the front end shares and can clear at any moment;
+//! looking first (`poll`) is a race; `pwritev2` with RWF_NOWAIT is not supported for eventfds
+//! (tried up to Linux 6.18), and one cannot be opened anew through `/proc`. But the kernel itself
+//! signals an eventfd when asynchronous I/O completes (`IOCB_FLAG_RESFD` of io_submit(2)), and that
+//! adds one or leaves a full counter as it is. So a signal is an empty read of an empty file of
+//! ours, which completes at once.
 //!
-//! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those that are too dear
-//! ([`Budget`]).
+//! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those
+//! that are too dear ([`Budget`]).
 //!
-//! User-mode Linux takes its interrupts from a Unix stream socket (`os_pipe`). The session's thread sends those too, without waiting
-//! for room. No other descriptor is taken: a write to a pipe or a TCP socket sleeps, even SIGKILL does not wake it, while another
-//! process holds the lock and copies from a page that it does not give.
+//! User-mode Linux takes its interrupts from a Unix stream socket (`os_pipe`). The session's thread
+//! sends those too, without waiting for room. No other descriptor is taken: a write to a pipe or a
+//! TCP socket sleeps, even SIGKILL does not wake it, while another process holds the lock and
+//! copies from a page that it does not give.
 
 mod aio;
 mod budget;
@@ -52,7 +55,8 @@ fn name(fd: BorrowedFd<'_>) -> io::Result<String> {
     Ok(link.to_string_lossy().into_owned())
 }
 
-/// Whether a descriptor is an eventfd: only that can be polled and signalled without asking another process.
+/// Whether a descriptor is an eventfd: only that can be polled and signalled without asking another
+/// process.
 pub(crate) fn expect_eventfd(fd: BorrowedFd<'_>) -> Result<(), SignalError> {
     let seen = name(fd)?;
     if seen == EVENTFD { Ok(()) } else { Err(SignalError::Kind { seen, wanted: "an eventfd" }) }
@@ -123,7 +127,8 @@ impl Signal {
         }
     }
 
-    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front end does.
+    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front
+    /// end does.
     pub(crate) fn settle(&self) {
         if self.owed.swap(false, Ordering::AcqRel) && !self.send() {
             thread::sleep(RETRY);
@@ -208,7 +213,8 @@ pub(crate) mod tests {
         assert!(!is_rung(&signal.budget));
     }
 
-    /// Whoever signals wakes all that wait for an eventfd, and a front end may have thousands of them.
+    /// Whoever signals wakes all that wait for an eventfd, and a front end may have thousands of
+    /// them.
     #[test]
     fn dear_signals_are_left_to_the_session() {
         let (signal, theirs) = event(0);

@@ -1,9 +1,11 @@
 //! How many memory regions a front end may have.
 //!
-//! The process has places for a number of mappings (`vm.max_map_count`, usually 65530). A region that touches no other takes two of
-//! them, one for the gap, and twice that while the memory map changes. So every front end may have a few regions, and only some of
-//! them as many as KVM gives a guest: those beyond the few are taken from what all share, at most a quarter of the places.
-//! That is no promise of the few: from some 380 front ends on that take all they may, the kernel's limit is to be raised.
+//! The process has places for a number of mappings (`vm.max_map_count`, usually 65530). A region
+//! that touches no other takes two of them, one for the gap, and twice that while the memory map
+//! changes. So every front end may have a few regions, and only some of them as many as KVM gives a
+//! guest: those beyond the few are taken from what all share, at most a quarter of the places. That
+//! is no promise of the few: from some 380 front ends on that take all they may, the kernel's limit
+//! is to be raised.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -22,7 +24,8 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Slots(usize);
 
 impl Slots {
-    /// Makes room for this many regions in all, as long as there is some; `false`: it has as much as before.
+    /// Makes room for this many regions in all, as long as there is some; `false`: it has as much
+    /// as before.
     pub(crate) fn hold(&mut self, regions: usize) -> bool {
         let (held, wanted) = (self.0, regions.saturating_sub(OWN));
         let change = |taken: usize| {

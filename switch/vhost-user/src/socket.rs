@@ -62,7 +62,8 @@ impl Listener {
     }
 }
 
-/// Whether a socket has the owner and the group that are configured: a name may mean another one by now.
+/// Whether a socket has the owner and the group that are configured: a name may mean another one by
+/// now.
 fn belongs_to(path: &Path, access: Access) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
     let is = |wanted: Option<u32>, seen| wanted.is_none_or(|wanted| wanted == seen);
@@ -88,7 +89,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Connects without waiting: with a full backlog a listener that accepts no connection would block for ever.
+/// Connects without waiting: with a full backlog a listener that accepts no connection would block
+/// for ever.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -103,8 +105,8 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Session
     move |source| SessionError::Io { doing, path, source }
 }
 
-/// Removes a stale socket file: connections are refused (no other error proves that no process listens), and it belongs to
-/// this process's user or to the configured owner.
+/// Removes a stale socket file: connections are refused (no other error proves that no process
+/// listens), and it belongs to this process's user or to the configured owner.
 fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let path_of = || path.to_owned();
@@ -134,8 +136,8 @@ fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     fs::remove_file(path).map_err(failed("remove the stale socket", path))
 }
 
-/// Connects to a socket that was given to the configured owner. A user that is not root may not: the file is taken back to ask, and
-/// given again where a process listens.
+/// Connects to a socket that was given to the configured owner. A user that is not root may not:
+/// the file is taken back to ask, and given again where a process listens.
 fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
@@ -153,8 +155,9 @@ fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
     answer
 }
 
-/// Sets mode and owner of a socket file that this process has just made. Both are set on the file that was found to be a
-/// socket of ours and not by its path: whoever may write to the directory could put a link to any file there meanwhile.
+/// Sets mode and owner of a socket file that this process has just made. Both are set on the file
+/// that was found to be a socket of ours and not by its path: whoever may write to the directory
+/// could put a link to any file there meanwhile.
 pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
     if access == Access::default() {
         return Ok(());
@@ -174,7 +177,8 @@ pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
         return Err(SessionError::NotOurs { path: path.to_owned(), why });
     }
     if let Some(mode) = access.mode {
-        // The link leads to the open file itself. The socket's own fchmod before bind would be cut by the umask.
+        // The link leads to the open file itself. The socket's own fchmod before bind would be cut
+        // by the umask.
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         chmod(link, Mode::from_raw_mode(mode)).map_err(refused("set the permissions of"))?;
     }
@@ -191,7 +195,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// Whoever owned the directory put a link there between bind and chmod, and had any file made his own.
+    /// Whoever owned the directory put a link there between bind and chmod, and had any file made
+    /// his own.
     #[test]
     fn what_a_link_leads_to_keeps_its_mode_and_owner() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! What a front end can repeat as often as it likes is told the first few times, and then once every so often with a count,
-//! so that it fills no log.
+//! What a front end can repeat as often as it likes is told the first few times, and then once
+//! every so often with a count, so that it fills no log.
 
 use std::mem;
 use std::time::{Duration, Instant};

@@ -13,7 +13,8 @@ pub enum State {
     Connected,
     /// The guest can send and receive.
     Running,
-    /// The guest or its front end did what it may not. Over when it starts the ring anew or reconnects.
+    /// The guest or its front end did what it may not. Over when it starts the ring anew or
+    /// reconnects.
     Broken(String),
 }
 
@@ -36,7 +37,8 @@ pub struct Status {
     pub mapped: Vec<Range<u64>>,
     /// Front ends that have connected since the session was opened.
     pub connections: u64,
-    /// The process of the one that is connected, where it has connected to us: vNICs of one guest have one.
+    /// The process of the one that is connected, where it has connected to us: vNICs of one guest
+    /// have one.
     pub process: Option<u32>,
     /// The guest is to see its link down, or sees it.
     pub is_unplugged: bool,

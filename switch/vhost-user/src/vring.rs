@@ -126,7 +126,8 @@ pub(crate) mod tests {
         assert_eq!(resumed([AVAIL; 4]), 0x8000_8000, "available already");
     }
 
-    /// Descriptor 0 is in the middle of a chain that began in the lap before, so it was never marked as used.
+    /// Descriptor 0 is in the middle of a chain that began in the lap before, so it was never
+    /// marked as used.
     #[test]
     fn a_packed_ring_that_has_come_round_goes_on_in_its_lap() {
         assert_eq!(resumed([AVAIL, AVAIL | USED, AVAIL | USED, AVAIL | USED]), 0);

@@ -1,5 +1,5 @@
-//! A front end that dies after each message of a session, and within the next one: none is left out. What it had goes with it, and the
-//! next one is served.
+//! A front end that dies after each message of a session, and within the next one: none is left
+//! out. What it had goes with it, and the next one is served.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;
@@ -185,12 +185,14 @@ fn until(what: &str, look: impl Fn() -> bool) {
     }
 }
 
-/// A port that waits for a front end. One of its own for each, since one whose front ends come and go has the next one wait.
+/// A port that waits for a front end. One of its own for each, since one whose front ends come and
+/// go has the next one wait.
 fn open(socket: &Path) -> Session {
     Session::open(support::options(socket, 1)).unwrap()
 }
 
-/// Sends so many messages, perhaps some bytes of one more, and dies: until then the port is as the document says.
+/// Sends so many messages, perhaps some bytes of one more, and dies: until then the port is as the
+/// document says.
 fn die_after(socket: &Path, session: &Session, count: usize, within_the_next: bool) {
     let mut front = Front::connect(socket);
     let (mut name, mut runs) = ("connect", false);

@@ -1,8 +1,9 @@
-//! Fuzz target: whatever a record of a session says, the session goes on or its front end is cut off, and the port serves the next one.
+//! Fuzz target: whatever a record of a session says, the session goes on or its front end is cut
+//! off, and the port serves the next one.
 //!
-//! The record is a true one with some of its numbers changed and its descriptors in another order, some twice, some left out, some a
-//! full socket: random numbers alone would end at the first. `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long
-//! as it is told.
+//! The record is a true one with some of its numbers changed and its descriptors in another order,
+//! some twice, some left out, some a full socket: random numbers alone would end at the first.
+//! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;
@@ -79,7 +80,8 @@ impl Record {
         Record { numbers, files, full, _kept: (other, guest) }
     }
 
-    /// Clears O_NONBLOCK of the full socket, also for the session, which may have set it: all who share the socket share the flag.
+    /// Clears O_NONBLOCK of the full socket, also for the session, which may have set it: all who
+    /// share the socket share the flag.
     fn clear_nonblock(&self) {
         self.full.set_nonblocking(false).unwrap();
     }
@@ -141,13 +143,15 @@ fn serve(session: &Session) {
     receive.with(|running| running.queue.room(64));
 }
 
-/// Threads of this process. They are not told apart by name: a new one has its parent's until it sets its own.
+/// Threads of this process. They are not told apart by name: a new one has its parent's until it
+/// sets its own.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Waits until there are no more threads than `before` the session: none of those that end a session and close its files may
-/// stay, and what one holds while it ends is a leak to the sanitizer.
+/// Waits until there are no more threads than `before` the session: none of those that end a
+/// session and close its files may stay, and what one holds while it ends is a leak to the
+/// sanitizer.
 fn settle(before: usize) {
     let until = Instant::now() + Duration::from_secs(10);
     while threads() > before {
@@ -163,7 +167,8 @@ fn fuzz_session() {
     let split = Features::VERSION_1 | Features::EVENT_IDX;
     let records =
         [split, split | Features::RING_PACKED].map(|features| Record::of_guest(&socket, features));
-    // Whether the session goes on; none: on a busy machine that was not decided in the time for which a session is waited for.
+    // Whether the session goes on; none: on a busy machine that was not decided in the time for
+    // which a session is waited for.
     let try_one = |packed: bool, changes: &[Change]| {
         let before = threads();
         let record = &records[usize::from(packed)];

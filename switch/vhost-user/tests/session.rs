@@ -251,7 +251,8 @@ fn a_socket_that_took_the_place_of_ours_stays() {
     assert!(socket.exists());
 }
 
-/// Each ring kept the region it was started with, and one front end could take all places that the process has for them.
+/// Each ring kept the region it was started with, and one front end could take all places that the
+/// process has for them.
 #[test]
 fn an_inflight_region_is_refused_while_a_ring_runs() {
     let folder = TempDir::new().unwrap();
@@ -333,7 +334,8 @@ fn a_front_end_has_as_many_memory_regions_as_were_announced() {
     assert!(reason.contains("than the 509 served,"), "{reason}");
 }
 
-/// A sparse file of terabytes was mapped, and each of its pages that a worker touched was the switch's.
+/// A sparse file of terabytes was mapped, and each of its pages that a worker touched was the
+/// switch's.
 #[test]
 fn a_front_end_has_as_much_memory_as_its_port_allows() {
     let folder = TempDir::new().unwrap();
@@ -367,7 +369,8 @@ fn a_front_end_has_as_much_memory_as_its_port_allows() {
     is_cut_off();
 }
 
-/// A guest whose driver believed in 9000 bytes at a port of 1500 ran, and all its large frames were lost.
+/// A guest whose driver believed in 9000 bytes at a port of 1500 ran, and all its large frames were
+/// lost.
 #[test]
 fn a_guest_that_was_told_of_a_larger_mtu_does_not_start() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,5 @@
-//! Sessions that go on in another process, which here is another session: the front end sends nothing anew.
+//! Sessions that go on in another process, which here is another session: the front end sends
+//! nothing anew.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;
@@ -68,7 +69,8 @@ fn formats() -> [Features; 3] {
     [split, split | Features::EVENT_IDX, split | Features::RING_PACKED]
 }
 
-/// The rings run when the session is open, at their place, and each message is still understood and answered.
+/// The rings run when the session is open, at their place, and each message is still understood and
+/// answered.
 #[test]
 fn a_session_goes_on_where_it_stopped() {
     for wanted in formats() {
@@ -150,7 +152,8 @@ fn what_is_written_is_logged_as_before() {
     assert_eq!(read()[..16], [0; 16]);
 }
 
-/// The log of a migration that came to nothing stays, and memory that was plugged in since lies beyond it.
+/// The log of a migration that came to nothing stays, and memory that was plugged in since lies
+/// beyond it.
 #[test]
 fn a_log_that_is_not_used_does_not_end_the_session() {
     let folder = TempDir::new().unwrap();
@@ -221,7 +224,8 @@ fn wait_for(word: &AtomicBool) -> bool {
     word.load(Ordering::Acquire)
 }
 
-/// Options whose port takes its time over each change from the first word until the second; the third is that it did not come.
+/// Options whose port takes its time over each change from the first word until the second; the
+/// third is that it did not come.
 fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     let words = words.clone();
     let changed = move |_: &Negotiated| {
@@ -233,7 +237,8 @@ fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     Options { changed: Box::new(changed), ..options(socket, 1) }
 }
 
-/// The start of all ports waited for one front end: its files were mapped and closed by whoever opened the port.
+/// The start of all ports waited for one front end: its files were mapped and closed by whoever
+/// opened the port.
 #[test]
 fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
     let folder = TempDir::new().unwrap();
@@ -247,7 +252,8 @@ fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
     assert!(!words[2].load(Ordering::Acquire), "the start waited for it");
 }
 
-/// It was waited for the end of unmapping, which takes as long as a guest is large; all sessions share the time that there is.
+/// It was waited for the end of unmapping, which takes as long as a guest is large; all sessions
+/// share the time that there is.
 #[test]
 fn what_is_left_is_there_before_the_session_s_end() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,5 @@
-//! Instructions of a burst of 256 single-buffer frames, in both formats and directions. Divide by 256 for a frame.
+//! Instructions of a burst of 256 single-buffer frames, in both formats and directions. Divide by
+//! 256 for a frame.
 #![allow(missing_docs, reason = "the macros of the bench harness make public items")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here ends the bench")]
 
@@ -13,7 +14,8 @@ use virtqueue::{Limit, Queue, Reserved, RingFeatures};
 
 const FRAMES: u16 = 256;
 
-/// A queue with a full burst available. One burst has gone before, so that nothing is done for the first time.
+/// A queue with a full burst available. One burst has gone before, so that nothing is done for the
+/// first time.
 fn prepare(features: RingFeatures, write: bool) -> (Queue, Driver) {
     let guest = Guest::new(FRAMES, features | RingFeatures::EVENT_IDX);
     let (mut queue, mut driver) = (guest.queue(), guest.driver());

@@ -1,5 +1,5 @@
-//! Chains of descriptors, checked and turned into elements of host memory. Both ring formats walk their descriptors in
-//! here.
+//! Chains of descriptors, checked and turned into elements of host memory. Both ring formats walk
+//! their descriptors in here.
 
 use crate::Limit;
 use crate::descriptor::{Descriptor, INDIRECT, KIND, NEXT, WRITE};
@@ -9,14 +9,15 @@ use guestmem::{Gpa, GuestMemory, MemorySpan, Translator};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Descriptors served in a chain, whatever the ring's size: as many as QEMU serves. Linux makes indirect tables longer than
-/// a small ring, and nothing makes longer ones than this.
+/// Descriptors served in a chain, whatever the ring's size: as many as QEMU serves. Linux makes
+/// indirect tables longer than a small ring, and nothing makes longer ones than this.
 pub(crate) const LONGEST: u16 = 1024;
 
 /// Bytes of a linked table that are copied at once: more entries than drivers use.
 const HEAD: u32 = 512;
 
-/// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512 KiB.
+/// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512
+/// KiB.
 const ELEMENT_WEIGHT: usize = 64;
 
 /// What a chain's buffers are to be for.
@@ -31,8 +32,8 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind and lies in the
-    /// span. Most are; the others go the long way.
+    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind
+    /// and lies in the span. Most are; the others go the long way.
     #[inline(always)]
     pub(crate) fn simple(self, descriptor: Descriptor, span: &MemorySpan) -> Option<NonNull<u8>> {
         let kind = match self {
@@ -144,9 +145,10 @@ impl Walk {
         })
     }
 
-    /// Takes chains of one descriptor from the cells of a ring, as far as the limit allows: up to one that is not as simple or
-    /// that `read` has not got. `read` gives a cell's descriptor, and what the driver knows the chain by. How many chains, and
-    /// how many bytes are left of the limit.
+    /// Takes chains of one descriptor from the cells of a ring, as far as the limit allows: up to
+    /// one that is not as simple or that `read` has not got. `read` gives a cell's descriptor, and
+    /// what the driver knows the chain by. How many chains, and how many bytes are left of the
+    /// limit.
     #[inline(always)]
     pub(crate) fn take_simple<Cell>(
         &mut self,
@@ -188,8 +190,8 @@ impl Walk {
         OpenChain { walk: self, want, order, bytes: 0, readable: 0, is_writable: false }
     }
 
-    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count as many bytes, so
-    /// that a guest cannot make a burst of millions of them.
+    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count
+    /// as many bytes, so that a guest cannot make a burst of millions of them.
     pub(crate) fn weight_of_last(&self) -> usize {
         let count = self.chains.len();
         let elements = self.elements(count.saturating_sub(1), count);
@@ -287,8 +289,8 @@ impl OpenChain<'_> {
         }
     }
 
-    /// Copies the table a descriptor names, of a linked one the first [`HEAD`] bytes: the driver may use one entry of 16 KiB.
-    /// How many descriptors it has.
+    /// Copies the table a descriptor names, of a linked one the first [`HEAD`] bytes: the driver
+    /// may use one entry of 16 KiB. How many descriptors it has.
     fn copy_table(&mut self, table: Descriptor) -> Result<u32, QueueFault> {
         let Descriptor { gpa, len, .. } = table;
         let count = len / 16;

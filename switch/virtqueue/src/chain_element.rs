@@ -2,8 +2,8 @@
 //! One descriptor of a chain, translated: an address range of host memory.
 #![allow(unsafe_code)]
 
-/// Bytes of a guest's buffer. They stay mapped until the queue that gave them out is remapped or dropped, and the guest
-/// may change them at any time. Laid out as `struct iovec`.
+/// Bytes of a guest's buffer. They stay mapped until the queue that gave them out is remapped or
+/// dropped, and the guest may change them at any time. Laid out as `struct iovec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ChainElement {

@@ -1,5 +1,5 @@
-//! A descriptor, copied out of guest memory. Split (virtio 1.2, section 2.7.5) and packed (2.8.13) have the same
-//! fields, two of them in another order.
+//! A descriptor, copied out of guest memory. Split (virtio 1.2, section 2.7.5) and packed (2.8.13)
+//! have the same fields, two of them in another order.
 
 use guestmem::Gpa;
 
@@ -30,7 +30,8 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// From an indirect table of either format: address, length, flags and next; or address, length, id and flags.
+    /// From an indirect table of either format: address, length, flags and next; or address,
+    /// length, id and flags.
     pub(crate) fn from_table(bytes: &[u8; BYTES], flags_last: bool) -> Descriptor {
         let word = u128::from_le_bytes(*bytes);
         #[allow(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]

@@ -1,12 +1,13 @@
 //! Notification: the handshake between a side that publishes and a side that goes to sleep.
 //!
-//! Both sides store something, then look at what the other stored: the publisher stores buffers and looks at the request
-//! to be notified; the sleeper stores its request and looks for buffers. A full fence between the two steps, on both
-//! sides, makes it impossible that both look too early (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). In
-//! the loom model at the end the same functions stand for the driver too, with the sides exchanged, and every interleaving
-//! is run.
+//! Both sides store something, then look at what the other stored: the publisher stores buffers and
+//! looks at the request to be notified; the sleeper stores its request and looks for buffers. A
+//! full fence between the two steps, on both sides, makes it impossible that both look too early
+//! (virtio 1.2, sections 2.7.13.4.1, 2.7.7, 2.8.21.3.1). In the loom model at the end the same
+//! functions stand for the driver too, with the sides exchanged, and every interleaving is run.
 //!
-//! The functions are generic over the words they touch, so that loom's can stand in for guest memory.
+//! The functions are generic over the words they touch, so that loom's can stand in for guest
+//! memory.
 
 use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
@@ -39,15 +40,15 @@ macro_rules! word {
 word!(std::sync::atomic::AtomicU16, u16);
 word!(std::sync::atomic::AtomicU32, u32);
 
-/// Whether a publisher that went from `old` to `new` has passed the position that the sleeper waits for
-/// (`vring_need_event` of the specification's `virtio_ring.h`).
+/// Whether a publisher that went from `old` to `new` has passed the position that the sleeper waits
+/// for (`vring_need_event` of the specification's `virtio_ring.h`).
 #[inline]
 pub(crate) fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Split ring: the words of one direction. The device publishes `used.idx` and reads the driver's request, the driver
-/// publishes `avail.idx` and reads the device's.
+/// Split ring: the words of one direction. The device publishes `used.idx` and reads the driver's
+/// request, the driver publishes `avail.idx` and reads the device's.
 pub(crate) struct SplitWords<'a, W> {
     /// How far the publisher has come.
     pub(crate) index: &'a W,
@@ -63,7 +64,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
     /// Publishes, and says whether the other side wants to be notified.
     #[inline]
     pub(crate) fn publish(&self, old: u16, new: u16) -> bool {
-        // Pairs with the other side's acquire load of the index: elements and buffers come before it.
+        // Pairs with the other side's acquire load of the index: elements and buffers come before
+        // it.
         self.index.store(new, Ordering::Release);
         // Pairs with the fence in the other side's `arm`: one of us sees the other's store.
         fence(Ordering::SeqCst);
@@ -86,8 +88,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
         self.index.load(Ordering::Acquire) != seen
     }
 
-    /// Notifications are a waste. By position there is nothing to do: a position that was passed is not passed
-    /// again for 65536 buffers, and a notification too many is harmless.
+    /// Notifications are a waste. By position there is nothing to do: a position that was passed is
+    /// not passed again for 65536 buffers, and a notification too many is harmless.
     pub(crate) fn disarm(&self) {
         if !self.by_position {
             self.flags.store(1, Ordering::Relaxed);
@@ -99,8 +101,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
 const DISABLE: u32 = 1 << 16;
 const AT_POSITION: u32 = 2 << 16;
 
-/// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published. `published` looks
-/// whether that has happened; `true`: it has, do not sleep.
+/// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published.
+/// `published` looks whether that has happened; `true`: it has, do not sleep.
 pub(crate) fn arm_packed<W: Word<u32>>(
     event: &W,
     by_position: bool,
@@ -119,8 +121,9 @@ pub(crate) fn disarm_packed<W: Word<u32>>(event: &W) {
     event.store(DISABLE, Ordering::Relaxed);
 }
 
-/// Packed ring, after descriptors were published: whether the other side wants to be notified. `position` is the
-/// publisher's next one (slot, wrap counter in bit 15), `slots` how many were published since the last question.
+/// Packed ring, after descriptors were published: whether the other side wants to be notified.
+/// `position` is the publisher's next one (slot, wrap counter in bit 15), `slots` how many were
+/// published since the last question.
 #[inline]
 pub(crate) fn wanted_packed<W: Word<u32>>(event: &W, position: u16, slots: u16, size: u16) -> bool {
     // Pairs with the fence in the other side's `arm_packed`.
@@ -133,7 +136,8 @@ pub(crate) fn wanted_packed<W: Word<u32>>(event: &W, position: u16, slots: u16, 
     }
 }
 
-/// `need_event` on a ring of any size (section 2.8.14): a requested position of the other lap is one ring behind.
+/// `need_event` on a ring of any size (section 2.8.14): a requested position of the other lap is
+/// one ring behind.
 #[allow(clippy::cast_possible_truncation, reason = "the caller cuts the low half of a word")]
 fn passed(request: u32, position: u16, slots: u16, size: u16) -> bool {
     let (request, new) = (request as u16, position & 0x7fff);
@@ -150,7 +154,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     proptest! {
-        /// The specification's words: notify when the buffer at the position waited for was among those published.
+        /// The specification's words: notify when the buffer at the position waited for was among
+        /// those published.
         #[test]
         fn need_event_is_membership(old: u16, count in 0u16..2000, event: u16, near in 0u16..4000, close: bool) {
             let event = if close { old.wrapping_sub(1000).wrapping_add(near) } else { event };
@@ -167,7 +172,8 @@ mod tests {
                 u16::try_from(slot).unwrap() | if lap.is_multiple_of(2) { 1 << 15 } else { 0 }
             };
             let new = old + u32::from(count);
-            // What the driver may wait for: something that was not published before, at most a ring ahead.
+            // What the driver may wait for: something that was not published before, at most a ring
+            // ahead.
             let request = old + request % u32::from(size);
             let member = (old..new).contains(&request);
             let found = passed(u32::from(place(request)), place(new), count, size);

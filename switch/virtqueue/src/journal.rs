@@ -1,12 +1,14 @@
 //! How far a packed ring is, in memory that outlives this process (`VHOST_USER_SET_INFLIGHT_FD`).
 //!
-//! A split ring is resumed by its used index. A packed ring has none: when a device is killed in the middle of a batch, the
-//! ring does not tell which chains were marked as used, because marks overwrite descriptors. So a batch is noted here before
-//! it is marked, and the position of the next one after that. The next device marks the noted batch again, unless its first
-//! descriptor, which is marked last, shows that the whole batch was handed over.
+//! A split ring is resumed by its used index. A packed ring has none: when a device is killed in
+//! the middle of a batch, the ring does not tell which chains were marked as used, because marks
+//! overwrite descriptors. So a batch is noted here before it is marked, and the position of the
+//! next one after that. The next device marks the noted batch again, unless its first descriptor,
+//! which is marked last, shows that the whole batch was handed over.
 //!
-//! The layout is our own, and 8 bytes a chain: the region that the vhost-user specification describes for packed rings
-//! takes 32 bytes a descriptor, most of them for devices that use buffers in another order than they came.
+//! The layout is our own, and 8 bytes a chain: the region that the vhost-user specification
+//! describes for packed rings takes 32 bytes a descriptor, most of them for devices that use
+//! buffers in another order than they came.
 
 use crate::SetupError;
 use crate::chain::Chain;

@@ -30,6 +30,7 @@ pub struct ControlChain<'q> {
     pub readable: &'q [ChainElement],
     /// Where the answer goes.
     pub writable: &'q [ChainElement],
-    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked at.
+    /// Only a queue makes requests, so their elements are mapped for as long as they can be looked
+    /// at.
     pub(crate) of_queue: PhantomData<&'q mut ()>,
 }

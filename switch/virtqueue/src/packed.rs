@@ -1,7 +1,8 @@
 //! The device side of a packed ring (virtio 1.2, section 2.8).
 //!
-//! Buffers are used in the order they were made available, so the place where a buffer is marked as used is the place
-//! where its own chain began, and nothing the driver still has to give us is ever overwritten.
+//! Buffers are used in the order they were made available, so the place where a buffer is marked as
+//! used is the place where its own chain began, and nothing the driver still has to give us is ever
+//! overwritten.
 
 use crate::Limit;
 use crate::chain::{Chain, LONGEST, TableOrder, Walk, Want};
@@ -63,13 +64,15 @@ impl Packed {
         })
     }
 
-    /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong with it is said here.
+    /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong
+    /// with it is said here.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<u16, QueueFault> {
         let room = LONGEST.min(self.area.size - self.held);
         let (mut chain, mut position) = (walk.begin(want, TableOrder::Sequential), self.next);
         for slots in 1..=room {
             let Some(cell) = self.area.descriptors.get(position.slot()) else { break };
-            // Only the head says that a chain is available (section 2.8.21.1.1); the others were written before it.
+            // Only the head says that a chain is available (section 2.8.21.1.1); the others were
+            // written before it.
             let flags = cell.read_flags();
             let descriptor = cell.read(flags);
             chain.add(descriptor)?;
@@ -91,7 +94,8 @@ impl Packed {
 
 /// Marks chains as used from a position on; how many slots they have.
 ///
-/// The first descriptor is marked last: the driver waits there, and its look must not take the line away from us.
+/// The first descriptor is marked last: the driver waits there, and its look must not take the line
+/// away from us.
 #[inline(always)]
 fn mark_used(area: &PackedArea, in_order: bool, start: Position, chains: &[Chain]) -> u16 {
     let [first, rest @ ..] = chains else { return 0 };
@@ -125,8 +129,8 @@ fn finish(area: &PackedArea, in_order: bool, noted: &Noted) -> Position {
 }
 
 /// An unused ring has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
-/// also the base of a ring after an odd number of laps. Such a ring has USED somewhere: a batch was marked as used in
-/// that lap, or the driver has begun the next. A fresh one has it nowhere.
+/// also the base of a ring after an odd number of laps. Such a ring has USED somewhere: a batch was
+/// marked as used in that lap, or the driver has begun the next. A fresh one has it nowhere.
 fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     let Setup { base, size, .. } = *setup;
     #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]

@@ -1,7 +1,8 @@
-//! The memory of a packed ring (virtio 1.2, section 2.8): one ring of descriptors, two event suppression words; and the
-//! positions in it.
+//! The memory of a packed ring (virtio 1.2, section 2.8): one ring of descriptors, two event
+//! suppression words; and the positions in it.
 //!
-//! A packed ring need not be a power of two, so a position is kept in bounds by comparing when it advances.
+//! A packed ring need not be a power of two, so a position is kept in bounds by comparing when it
+//! advances.
 
 use crate::descriptor::{AVAIL, Descriptor, USED};
 use crate::shared::{PackedCell, Shared};
@@ -103,7 +104,8 @@ impl PackedArea {
         self.descriptors.get(position.slot()).map_or(0, PackedCell::read_flags)
     }
 
-    /// Whether the driver has made the descriptor at a position available, and the device has not used it.
+    /// Whether the driver has made the descriptor at a position available, and the device has not
+    /// used it.
     #[inline(always)]
     pub(crate) fn is_available(&self, position: Position) -> bool {
         self.flags(position) & (AVAIL | USED) == position.available()
@@ -122,8 +124,8 @@ impl PackedCell {
     /// The flags. Everything read after them is as the other side left it before it wrote them.
     #[inline(always)]
     pub(crate) fn read_flags(&self) -> u16 {
-        // Pairs with the other side's write of the flags after the rest of the descriptor, and after the buffer:
-        // the driver's in section 2.8.21.1.1, the device's in `write_used`.
+        // Pairs with the other side's write of the flags after the rest of the descriptor, and
+        // after the buffer: the driver's in section 2.8.21.1.1, the device's in `write_used`.
         self.flags.load(Ordering::Acquire)
     }
 
@@ -143,8 +145,8 @@ impl PackedCell {
     pub(crate) fn write_used(&self, id: u16, len: u32, flags: u16) {
         self.id.store(id, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
-        // Pairs with the driver's read of the flags before the rest (section 2.8.22): id, length and buffer are
-        // written by then.
+        // Pairs with the driver's read of the flags before the rest (section 2.8.22): id, length
+        // and buffer are written by then.
         self.flags.store(flags, Ordering::Release);
     }
 }

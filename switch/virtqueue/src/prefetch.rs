@@ -1,7 +1,8 @@
 // UNSAFETY: the prefetch instructions are intrinsics; they access nothing that could fault.
-//! Hints to the processor that a buffer will be touched soon: its first two lines, which hold the virtio-net header and
-//! a small frame or the headers of a large one. DPDK's drivers put the header at the end of one line and the frame at the
-//! start of the next. What comes after them the processor finds by itself.
+//! Hints to the processor that a buffer will be touched soon: its first two lines, which hold the
+//! virtio-net header and a small frame or the headers of a large one. DPDK's drivers put the header
+//! at the end of one line and the frame at the start of the next. What comes after them the
+//! processor finds by itself.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -24,9 +25,10 @@ pub(crate) fn to_read(start: NonNull<u8>) {
     let _ = start;
 }
 
-/// A buffer will be written. Spelled out, because the compiler makes a prefetch for reading of the intrinsic on its
-/// baseline processor, and a line that is first shared and then claimed crosses between the cores twice. A processor of
-/// this architecture that does not know the instruction does nothing.
+/// A buffer will be written. Spelled out, because the compiler makes a prefetch for reading of the
+/// intrinsic on its baseline processor, and a line that is first shared and then claimed crosses
+/// between the cores twice. A processor of this architecture that does not know the instruction
+/// does nothing.
 #[inline(always)]
 pub(crate) fn to_write(start: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]

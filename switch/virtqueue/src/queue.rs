@@ -17,9 +17,10 @@ use std::sync::Arc;
 /// Chains looked up at a time for [`Queue::reserve`]: enough that their prefetches overlap.
 const AHEAD: usize = 32;
 
-/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431 chains of a driver that
-/// merges no buffers have. A receiver that offers buffers of one byte gets no more of them filled in a burst and loses the frames
-/// that do not fit; its senders pay for the time of walking and filling that many.
+/// Weight of the chains that an egress queue holds at most, in bytes: 8192 elements, as many as 431
+/// chains of a driver that merges no buffers have. A receiver that offers buffers of one byte gets
+/// no more of them filled in a burst and loses the frames that do not fit; its senders pay for the
+/// time of walking and filling that many.
 const AHEAD_WEIGHT: usize = 512 * 1024;
 
 /// What its batches may weigh beside that.
@@ -42,7 +43,8 @@ pub struct BatchNumber(u64);
 pub struct Queue {
     ring: AnyRing,
     walk: Walk,
-    /// Egress: how many of the walked chains have a frame in them, or will have one when their batch is written.
+    /// Egress: how many of the walked chains have a frame in them, or will have one when their
+    /// batch is written.
     filled: usize,
     /// Egress: the batches among them, oldest first; what was filled since is behind them.
     batches: VecDeque<Batch>,
@@ -59,9 +61,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Starts a queue of the negotiated format where the journal says, else at its base; disabled as vhost-user has it, with
-    /// notifications from the driver as the ring says. With a journal, another process may have served the queue before, and
-    /// one after us may serve it.
+    /// Starts a queue of the negotiated format where the journal says, else at its base; disabled
+    /// as vhost-user has it, with notifications from the driver as the ring says. With a journal,
+    /// another process may have served the queue before, and one after us may serve it.
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,
@@ -87,8 +89,8 @@ impl Queue {
         })
     }
 
-    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this returns the chains
-    /// that came before it, and the fault the next time.
+    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this
+    /// returns the chains that came before it, and the fault the next time.
     #[inline]
     pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
         self.walk_on(limit, Want::Readable)
@@ -108,8 +110,9 @@ impl Queue {
         self.publish()
     }
 
-    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every frame finds it. The frame
-    /// counts as written from then on: the caller copies it before it publishes or ends its batch. `None`: ask [`Queue::reserve`].
+    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every
+    /// frame finds it. The frame counts as written from then on: the caller copies it before it
+    /// publishes or ends its batch. `None`: ask [`Queue::reserve`].
     #[inline(always)]
     pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
         let chain = self.walk.chains_mut().get_mut(self.filled)?;
@@ -121,8 +124,8 @@ impl Queue {
         Some(self.walk.elements(self.filled - 1, self.filled))
     }
 
-    /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where nothing is known. Counts as
-    /// written like [`Queue::reserve_one`].
+    /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where
+    /// nothing is known. Counts as written like [`Queue::reserve_one`].
     #[cold]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
         let first = self.filled;
@@ -164,8 +167,8 @@ impl Queue {
         }
     }
 
-    /// The free buffers of an egress queue, as far as `most` of them: how many, and their bytes. Looks ahead of need, which
-    /// is no work lost. A fault shows when a frame is delivered.
+    /// The free buffers of an egress queue, as far as `most` of them: how many, and their bytes.
+    /// Looks ahead of need, which is no work lost. A fault shows when a frame is delivered.
     pub fn room(&mut self, most: usize) -> (usize, usize) {
         while self.walk.chains().len() - self.filled < most && matches!(self.look_ahead(), Ok(true))
         {
@@ -183,8 +186,8 @@ impl Queue {
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
-    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is being written when that
-    /// ends; `true`: notify it.
+    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is
+    /// being written when that ends; `true`: notify it.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.batches.is_empty() {
@@ -194,14 +197,15 @@ impl Queue {
         false
     }
 
-    /// Makes a batch of the chains filled since the last one: its frames are written without the queue, which must not be
-    /// remapped or dropped before [`Queue::end_batch`].
+    /// Makes a batch of the chains filled since the last one: its frames are written without the
+    /// queue, which must not be remapped or dropped before [`Queue::end_batch`].
     pub fn begin_batch(&mut self) -> BatchNumber {
         self.push_batch(false);
         BatchNumber(self.oldest + self.batches.len() as u64 - 1)
     }
 
-    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify the driver.
+    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify
+    /// the driver.
     pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
         let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
@@ -247,7 +251,8 @@ impl Queue {
         let given = self.walk.chains().get(..count).unwrap_or_default();
         let base = self.log.as_ref().map(|_| self.ring.base());
         if base.is_some() {
-            // Before they are published: a switch that is killed in between must not leave published buffers in no log.
+            // Before they are published: a switch that is killed in between must not leave
+            // published buffers in no log.
             self.log_buffers(count);
         }
         let notify = match &mut self.ring {
@@ -330,7 +335,8 @@ impl Queue {
         }
     }
 
-    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not sleep.
+    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not
+    /// sleep.
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
         self.armed = true;
@@ -352,7 +358,8 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_wish(log));
     }
 
-    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not given back.
+    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not
+    /// given back.
     pub fn base(&self) -> u32 {
         self.ring.base()
     }
@@ -378,8 +385,9 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_start(log));
     }
 
-    /// Goes on in another generation of the guest's memory, with the ring at the same guest addresses. Chains that were
-    /// looked up ahead are looked up anew; there must be none that is lent.
+    /// Goes on in another generation of the guest's memory, with the ring at the same guest
+    /// addresses. Chains that were looked up ahead are looked up anew; there must be none that is
+    /// lent.
     pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
         let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
         if chains > 0 {

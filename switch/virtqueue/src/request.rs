@@ -1,5 +1,6 @@
 // UNSAFETY: copies to and from the guest's buffers of one request.
-//! Reading and answering the request of a control queue. Not for frames: a port copies those itself.
+//! Reading and answering the request of a control queue. Not for frames: a port copies those
+//! itself.
 #![allow(unsafe_code)]
 
 use crate::ControlChain;
@@ -12,8 +13,8 @@ impl ControlChain<'_> {
             let (from, len) = (bytes.len(), element.len.min(most - bytes.len()));
             bytes.resize(from + len, 0);
             let Some(to) = bytes.get_mut(from..) else { break };
-            // SAFETY: the element is mapped for as long as the queue lends the request; `to` is as long as what is copied,
-            // and ours.
+            // SAFETY: the element is mapped for as long as the queue lends the request; `to` is as
+            // long as what is copied, and ours.
             unsafe { std::ptr::copy_nonoverlapping(element.start, to.as_mut_ptr(), len) };
         }
         bytes
@@ -24,7 +25,8 @@ impl ControlChain<'_> {
         let mut left = answer;
         for element in self.writable {
             let (now, later) = left.split_at(left.len().min(element.len));
-            // SAFETY: as above; the guest may read and write the same bytes at any time, so they are never a reference.
+            // SAFETY: as above; the guest may read and write the same bytes at any time, so they
+            // are never a reference.
             unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), element.start, now.len()) };
             left = later;
         }

@@ -31,7 +31,8 @@ pub(crate) trait Ring {
     fn disarm(&mut self);
     /// See [`Queue::base`](crate::Queue::base).
     fn base(&self) -> u32;
-    /// Marks all that the device writes of the ring: one before us may have written it and not lived to mark it.
+    /// Marks all that the device writes of the ring: one before us may have written it and not
+    /// lived to mark it.
     fn log_start(&self, log: &DirtyLog);
     /// Marks what giving back these chains at that base has written.
     fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
@@ -39,7 +40,8 @@ pub(crate) trait Ring {
     fn log_wish(&self, log: &DirtyLog);
 }
 
-/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined; else a [`Ring`].
+/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined;
+/// else a [`Ring`].
 #[derive(Debug)]
 pub(crate) enum AnyRing {
     Split(Split),

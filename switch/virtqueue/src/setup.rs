@@ -4,7 +4,8 @@ use bitflags::bitflags;
 use guestmem::Gpa;
 
 bitflags! {
-    /// The ring features (virtio 1.2, section 6), at their bit numbers: truncate the negotiated bits to get them.
+    /// The ring features (virtio 1.2, section 6), at their bit numbers: truncate the negotiated
+    /// bits to get them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RingFeatures: u64 {
         /// Tables of descriptors.
@@ -38,8 +39,9 @@ pub struct Setup {
     pub rings: RingAddresses,
     /// What was negotiated.
     pub features: RingFeatures,
-    /// Where to resume, as in `VHOST_USER_SET_VRING_BASE`. Split: the available index. Packed: bits 0 to 14 the next
-    /// descriptor, bit 15 its wrap counter (higher bits repeat it for used descriptors and are not looked at).
+    /// Where to resume, as in `VHOST_USER_SET_VRING_BASE`. Split: the available index. Packed: bits
+    /// 0 to 14 the next descriptor, bit 15 its wrap counter (higher bits repeat it for used
+    /// descriptors and are not looked at).
     pub base: u32,
 }
 

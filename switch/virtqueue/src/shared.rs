@@ -1,8 +1,10 @@
-// UNSAFETY: turns checked places in guest memory into references to atomics, the one way in which rings are accessed.
+// UNSAFETY: turns checked places in guest memory into references to atomics, the one way in which
+// rings are accessed.
 //! Parts of a ring, in memory shared with the other side.
 //!
-//! The other side is another process and may write at any time, so a part consists of atomics only, for which any bits
-//! are a value. Where a part lies is checked once; after that it is a slice, with a slice's own bounds.
+//! The other side is another process and may write at any time, so a part consists of atomics only,
+//! for which any bits are a value. Where a part lies is checked once; after that it is a slice,
+//! with a slice's own bounds.
 #![allow(unsafe_code)]
 
 use crate::SetupError;
@@ -13,13 +15,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-/// The ring formats are little-endian (virtio 1.2, section 1.4), and words are read and written as they are.
+/// The ring formats are little-endian (virtio 1.2, section 1.4), and words are read and written as
+/// they are.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// What a part of a ring may consist of.
 ///
 /// # Safety
-/// The type is `repr(C)` and made of atomics only, without padding. Its alignment is what the specification says.
+/// The type is `repr(C)` and made of atomics only, without padding. Its alignment is what the
+/// specification says.
 pub(crate) unsafe trait Shareable {}
 
 // SAFETY: an atomic.
@@ -150,9 +154,10 @@ impl<T: ?Sized> Deref for Shared<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: `one` and `many`, which alone make this type, have found all bytes in guest memory, aligned as `T`
-        // needs (pages of guest and host are aligned alike); the memory stays mapped with `self`; `T` is `Shareable`,
-        // so any bits are a value and writes of the other side are no data race.
+        // SAFETY: `one` and `many`, which alone make this type, have found all bytes in guest
+        // memory, aligned as `T` needs (pages of guest and host are aligned alike); the memory
+        // stays mapped with `self`; `T` is `Shareable`, so any bits are a value and writes of the
+        // other side are no data race.
         unsafe { self.part.as_ref() }
     }
 }

@@ -25,7 +25,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Where the base is not where the used ring ends, a device before us left chains unfinished: they are taken again.
+    /// Where the base is not where the used ring ends, a device before us left chains unfinished:
+    /// they are taken again.
     pub(crate) fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Split, SetupError> {
         let area = SplitArea::new(memory, setup.rings, setup.size)?;
         if u16::try_from(setup.base).is_err() {
@@ -36,15 +37,16 @@ impl Split {
         Ok(Split { area, by_position, next: used, available: used, used })
     }
 
-    /// How many chains wait. The driver's index is read again only where fewer are known than are wanted.
+    /// How many chains wait. The driver's index is read again only where fewer are known than are
+    /// wanted.
     #[inline]
     fn waiting(&mut self, wanted: usize) -> Result<u16, QueueFault> {
         let known = self.available.wrapping_sub(self.next);
         if usize::from(known) >= wanted {
             return Ok(known);
         }
-        // Pairs with the driver's barrier before its store to avail.idx (section 2.7.13.3): heads and descriptors
-        // were written before it.
+        // Pairs with the driver's barrier before its store to avail.idx (section 2.7.13.3): heads
+        // and descriptors were written before it.
         let seen = self.area.avail.index.load(Ordering::Acquire);
         let (used, size) = (self.used, self.area.size);
         // Nor may it go back behind what was taken: that would be available again.

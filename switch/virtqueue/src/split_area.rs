@@ -1,5 +1,5 @@
-//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table and available ring, which the driver writes, and
-//! used ring, which the device writes.
+//! The memory of a split ring (virtio 1.2, section 2.7): descriptor table and available ring, which
+//! the driver writes, and used ring, which the device writes.
 
 use crate::descriptor::Descriptor;
 use crate::shared::{RingHead, Shared, SplitCell, UsedCell};
@@ -57,7 +57,8 @@ impl SplitArea {
 }
 
 impl SplitCell {
-    /// A private copy. Relaxed: ordered by the acquire load of the available index that made the descriptor ours.
+    /// A private copy. Relaxed: ordered by the acquire load of the available index that made the
+    /// descriptor ours.
     #[inline(always)]
     pub(crate) fn read(&self) -> Descriptor {
         Descriptor {

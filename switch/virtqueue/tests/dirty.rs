@@ -1,5 +1,5 @@
-//! The log of a migration against a copy of the guest's memory: after each step every page that is not what it was is marked,
-//! and no page that the device had no reason to write.
+//! The log of a migration against a copy of the guest's memory: after each step every page that is
+//! not what it was is marked, and no page that the device had no reason to write.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -122,7 +122,8 @@ impl Bench {
     /// What of the ring may have been written since the last look.
     fn allow_ring(&mut self) {
         let rings = self.guest.setup.rings;
-        // A used descriptor has other flags than before: those that changed were written, and no others.
+        // A used descriptor has other flags than before: those that changed were written, and no
+        // others.
         if self.has(RingFeatures::RING_PACKED) {
             return;
         }
@@ -135,7 +136,8 @@ impl Bench {
         }
     }
 
-    /// Reads the log and empties it, as a front end does each round. Batches are marked when they end, and what is behind them.
+    /// Reads the log and empties it, as a front end does each round. Batches are marked when they
+    /// end, and what is behind them.
     fn check(&mut self) {
         if !self.open.is_empty() {
             return;

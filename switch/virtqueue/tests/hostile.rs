@@ -1,4 +1,5 @@
-//! A guest that writes anything anywhere: no panic, no element outside its memory, and an end to every burst.
+//! A guest that writes anything anywhere: no panic, no element outside its memory, and an end to
+//! every burst.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -230,7 +231,8 @@ fn an_index_that_jumps() {
 
 #[test]
 fn tables_that_are_wrong() {
-    // Indirect with a next one, a table of odd length, a table within a table: (flags, length, flags of the entry).
+    // Indirect with a next one, a table of odd length, a table within a table: (flags, length,
+    // flags of the entry).
     let cases = [
         (5, 16, 0, QueueFault::IndirectWithNext),
         (4, 17, 0, QueueFault::IndirectLength(17)),
@@ -290,7 +292,8 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
             let mut entry = (BUFFERS + u64::from(place)).to_le_bytes().to_vec();
             entry.extend(1u32.to_le_bytes());
             let next = u8::from(place < 1023);
-            // Flags and next of a split ring; the id and, but for WRITE without meaning, the flags of a packed one.
+            // Flags and next of a split ring; the id and, but for WRITE without meaning, the flags
+            // of a packed one.
             let (flags, link) = ([next | u8::from(write) << 1, 0], (place + 1).to_le_bytes());
             entry.extend(if is_split { [flags, link] } else { [link, flags] }.concat());
             entry
@@ -308,7 +311,8 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
     }
 }
 
-/// A frame of one byte an element costs the sender much, so only so many elements are looked at until some are given back.
+/// A frame of one byte an element costs the sender much, so only so many elements are looked at
+/// until some are given back.
 #[test]
 fn a_receiver_that_offers_crumbs_gets_few_of_them_filled() {
     fn check(guest: &Guest, mut queue: Queue) {

@@ -1,4 +1,5 @@
-//! The split ring against rust-vmm's `virtio-queue`: the same bytes in, the same buffers and the same used ring out.
+//! The split ring against rust-vmm's `virtio-queue`: the same bytes in, the same buffers and the
+//! same used ring out.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 

@@ -1,8 +1,9 @@
 //! Random driver programs against the device, in both formats with every combination of features.
 //!
-//! A program is a list of steps that driver and device take in turns of any order. The model behind it is two queues of
-//! serial numbers: what was added must be taken in that order, what was taken must come back once and in that order. And
-//! a side that went to sleep must be woken by the step of the other that gives it something to do.
+//! A program is a list of steps that driver and device take in turns of any order. The model behind
+//! it is two queues of serial numbers: what was added must be taken in that order, what was taken
+//! must come back once and in that order. And a side that went to sleep must be woken by the step
+//! of the other that gives it something to do.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 
@@ -246,7 +247,8 @@ fn check_pieces(guest: &Guest, elements: &[virtqueue::ChainElement], chain: &InF
     assert_eq!(guest.read(found[0].0, 4), chain.serial.to_ne_bytes());
 }
 
-/// Switch to guest: frame after frame into mergeable buffers; the bytes that come back are compared.
+/// Switch to guest: frame after frame into mergeable buffers; the bytes that come back are
+/// compared.
 fn run_egress(world: &mut World, queue: &mut Queue, steps: &[Step]) {
     let mut sent: VecDeque<Vec<u8>> = VecDeque::new();
     // Buffers of each frame that is published, and of those that are not.
@@ -305,8 +307,8 @@ fn run_egress(world: &mut World, queue: &mut Queue, steps: &[Step]) {
     assert!(sent.is_empty(), "no frame is lost");
 }
 
-/// What was published or begun and is not handed over, oldest first: the number of a batch that is open, and the buffers of each
-/// frame.
+/// What was published or begun and is not handed over, oldest first: the number of a batch that is
+/// open, and the buffers of each frame.
 #[derive(Default)]
 struct Batches(VecDeque<(Option<BatchNumber>, Vec<u16>)>);
 

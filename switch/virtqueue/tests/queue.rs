@@ -1,4 +1,5 @@
-//! What a queue does beside bursts: requests, resuming, changes of memory, the dirty log, sleep; and two threads at it.
+//! What a queue does beside bursts: requests, resuming, changes of memory, the dirty log, sleep;
+//! and two threads at it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -177,7 +178,8 @@ fn writes_are_logged() {
     }
 }
 
-/// Both sides run at once, each sleeping when it finds nothing. A notification that is missed hangs the test.
+/// Both sides run at once, each sleeping when it finds nothing. A notification that is missed hangs
+/// the test.
 fn two_threads(guest: &Guest, mut queue: Queue) {
     const FRAMES: u32 = 10_000;
     let (kick, call) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -1,7 +1,8 @@
 //! Instructions of what runs once per frame, counted by Callgrind: `cargo bench -p millrace-wire`.
 //!
-//! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). Each bench has a budget, the most
-//! instructions it may take; over it the run fails. A budget is what was measured plus a tenth. Valgrind knows AVX2, so long sums take the vector loop here too.
+//! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). Each bench has a
+//! budget, the most instructions it may take; over it the run fails. A budget is what was measured
+//! plus a tenth. Valgrind knows AVX2, so long sums take the vector loop here too.
 
 #![allow(missing_docs, reason = "gungraun's macros make public items without docs")]
 

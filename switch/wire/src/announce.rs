@@ -1,8 +1,9 @@
-//! Announcements: frames that tell learning switches and neighbours where a station is, after it moved to another host or to
-//! another member of a team.
+//! Announcements: frames that tell learning switches and neighbours where a station is, after it
+//! moved to another host or to another member of a team.
 //!
-//! Each is written into the caller's buffer, padded to the minimum frame length. There is one announcement per known address of
-//! the station; [`rarp`], if none is known, teaches only switches.
+//! Each is written into the caller's buffer, padded to the minimum frame length. There is one
+//! announcement per known address of the station; [`rarp`], if none is known, teaches only
+//! switches.
 
 use crate::checksum::Sum;
 use crate::ethernet::ethertype;
@@ -35,7 +36,8 @@ pub fn rarp(buffer: &mut Buffer, station: Station) -> &[u8] {
     frame(buffer, Mac::BROADCAST, station, ethertype::RARP, &[&body])
 }
 
-/// An unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6), which overrides what they have cached.
+/// An unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6), which overrides
+/// what they have cached.
 pub fn unsolicited_advertisement(
     buffer: &mut Buffer,
     station: Station,

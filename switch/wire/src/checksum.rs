@@ -1,9 +1,9 @@
 // UNSAFETY: adds up memory that others may write meanwhile, which is never a Rust reference.
 //! The Internet checksum (RFC 1071) as a value that can be added up piece by piece.
 //!
-//! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any length, so pieces are
-//! joined by [`Sum::add_at`], which knows that a piece at an odd offset has its bytes swapped.
-//! [`pseudo`] starts the sum of TCP and UDP.
+//! A [`Sum`] is what the 16-bit words come to, not yet inverted. Payload lies in slices of any
+//! length, so pieces are joined by [`Sum::add_at`], which knows that a piece at an odd offset has
+//! its bytes swapped. [`pseudo`] starts the sum of TCP and UDP.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -21,14 +21,16 @@ pub struct Sum(pub u16);
 const WIDE: usize = 256;
 
 impl Sum {
-    /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is padded with a zero.
+    /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is
+    /// padded with a zero.
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
         // SAFETY: a reference is readable.
         unsafe { Sum::of_raw(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// [`Sum::of`] for memory that others may write: each byte counts with a value that it had meanwhile.
+    /// [`Sum::of`] for memory that others may write: each byte counts with a value that it had
+    /// meanwhile.
     ///
     /// # Safety
     /// `len` bytes from `start` on are mapped and readable.
@@ -71,7 +73,8 @@ impl Sum {
         Sum::fold(add_with_carry(total, u64::from_ne_bytes(last)))
     }
 
-    /// [`Sum::of`] for an IPv4 header without options, the only length that is summed for every segment.
+    /// [`Sum::of`] for an IPv4 header without options, the only length that is summed for every
+    /// segment.
     #[inline(always)]
     pub fn of_20(bytes: &[u8; 20]) -> Sum {
         let [a, b, c, d, e] = bytes.as_chunks::<4>().0 else { return Sum::of_scalar(bytes) };
@@ -79,8 +82,8 @@ impl Sum {
         Sum::fold(word(a) + word(b) + word(c) + word(d) + word(e))
     }
 
-    /// Folds a sum of words in the machine's byte order. Swapping the bytes of every word swaps those of the sum
-    /// (RFC 1071, section 2 B), so the order is set right once, here.
+    /// Folds a sum of words in the machine's byte order. Swapping the bytes of every word swaps
+    /// those of the sum (RFC 1071, section 2 B), so the order is set right once, here.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the last line of folding leaves 16 bits")]
     fn fold(total: u64) -> Sum {
@@ -134,8 +137,9 @@ impl Add for Sum {
     }
 }
 
-/// The pseudo-header of a parsed frame for `len` bytes of transport; `None` where it has no IP header. What has a routing
-/// header is summed with the destination of its IP header, which for a packet under way is not the one the sender summed.
+/// The pseudo-header of a parsed frame for `len` bytes of transport; `None` where it has no IP
+/// header. What has a routing header is summed with the destination of its IP header, which for a
+/// packet under way is not the one the sender summed.
 #[inline]
 pub fn pseudo(headers: &[u8], parsed: &Parsed, len: u32) -> Option<Sum> {
     let addresses = Sum::of_scalar(parsed.addresses(headers)?);

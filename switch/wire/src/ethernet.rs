@@ -33,7 +33,8 @@ pub struct EthernetHeader {
     pub ethertype: U16,
 }
 
-/// The four bytes that follow a tag's EtherType ([`ethertype::VLAN`] or [`ethertype::PROVIDER_VLAN`]).
+/// The four bytes that follow a tag's EtherType ([`ethertype::VLAN`] or
+/// [`ethertype::PROVIDER_VLAN`]).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct VlanHeader {

@@ -37,13 +37,14 @@ impl Ipv6Header {
 pub struct ExtensionHeader {
     /// Number of what follows it.
     pub next_header: u8,
-    /// Its length: units of 8 bytes without the first; [`extension::AUTHENTICATION`] counts units of 4 without the
-    /// first two; reserved in [`extension::FRAGMENT`], which is 8 bytes long.
+    /// Its length: units of 8 bytes without the first; [`extension::AUTHENTICATION`] counts units
+    /// of 4 without the first two; reserved in [`extension::FRAGMENT`], which is 8 bytes long.
     pub length: u8,
 }
 
 impl ExtensionHeader {
-    /// Bytes of the whole header, of which `kind` is the protocol number, one of [`extension::KNOWN`].
+    /// Bytes of the whole header, of which `kind` is the protocol number, one of
+    /// [`extension::KNOWN`].
     pub(crate) fn bytes(&self, kind: u8) -> u16 {
         match kind {
             extension::FRAGMENT => 8,
@@ -55,7 +56,8 @@ impl ExtensionHeader {
 
 /// Protocol numbers that are extension headers.
 pub mod extension {
-    /// Those that say how long they are in a way that is known. Others end a walk as [`crate::Kind::OtherIp`], as ESP does.
+    /// Those that say how long they are in a way that is known. Others end a walk as
+    /// [`crate::Kind::OtherIp`], as ESP does.
     pub const KNOWN: [u8; 5] = [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION];
     /// Hop-by-hop options.
     pub const HOP_BY_HOP: u8 = 0;

@@ -63,7 +63,8 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// Six pairs of hex digits in either case, joined by colons (Linux) or by hyphens (Windows), not by both.
+/// Six pairs of hex digits in either case, joined by colons (Linux) or by hyphens (Windows), not by
+/// both.
 impl FromStr for Mac {
     type Err = MacParseError;
 

@@ -1,15 +1,18 @@
-//! One pass over a frame's headers, once per frame: Ethernet, up to two VLAN tags, IPv4 or IPv6, TCP or UDP.
+//! One pass over a frame's headers, once per frame: Ethernet, up to two VLAN tags, IPv4 or IPv6,
+//! TCP or UDP.
 //!
-//! The worker calls [`parse`] right after it has copied a frame's headers; nothing re-parses. Every frame that has an
-//! Ethernet header gets an answer, because a switch forwards by addresses also what it does not understand: the answer
-//! then is [`Kind::NotIp`], [`Kind::OtherIp`] or [`Kind::Malformed`] with the reason, and the offsets of what was
-//! understood before. Checksums are not looked at, IPv4's neither.
+//! The worker calls [`parse`] right after it has copied a frame's headers; nothing re-parses. Every
+//! frame that has an Ethernet header gets an answer, because a switch forwards by addresses also
+//! what it does not understand: the answer then is [`Kind::NotIp`], [`Kind::OtherIp`] or
+//! [`Kind::Malformed`] with the reason, and the offsets of what was understood before. Checksums
+//! are not looked at, IPv4's neither.
 //!
-//! Lengths are checked from the outside in: a header against the IP packet, the IP packet against the frame, and only
-//! then against the bytes handed over. So a prefix of the headers gives the same answer as all of them, or
-//! [`Malformed::BeyondHeaders`].
+//! Lengths are checked from the outside in: a header against the IP packet, the IP packet against
+//! the frame, and only then against the bytes handed over. So a prefix of the headers gives the
+//! same answer as all of them, or [`Malformed::BeyondHeaders`].
 //!
-//! Bulk TCP takes the [`fast_path`], which gives the same answer for less than half of the instructions.
+//! Bulk TCP takes the [`fast_path`], which gives the same answer for less than half of the
+//! instructions.
 
 mod fast_path;
 
@@ -25,7 +28,8 @@ use crate::{Header, Kind, Malformed, Parsed, TcpOptions, Traits};
 /// IPv6 extension headers that are walked before the frame is given up.
 const MAX_EXTENSIONS: usize = 8;
 
-/// Bytes that filters ask about where the transport is neither TCP nor UDP: a neighbour advertisement up to its target.
+/// Bytes that filters ask about where the transport is neither TCP nor UDP: a neighbour
+/// advertisement up to its target.
 const ASKED: u16 = 24;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
@@ -56,8 +60,9 @@ impl Default for Parsed {
 }
 
 impl Parsed {
-    /// [`parse`] in place, whatever stood there; `false` for `None`. The answer is written once, where it stays: as a value
-    /// it is copied field by field, which takes half as many instructions as finding it.
+    /// [`parse`] in place, whatever stood there; `false` for `None`. The answer is written once,
+    /// where it stays: as a value it is copied field by field, which takes half as many
+    /// instructions as finding it.
     #[inline(always)]
     pub fn read(&mut self, headers: &[u8], frame_len: usize) -> bool {
         fast_path::read(self, headers, frame_len).is_some()
@@ -144,8 +149,8 @@ impl<'h> Walk<'h> {
         self.extensions()
     }
 
-    /// Walks IPv6 extension headers up to the transport. A fragment header ends the walk, an atomic fragment's too:
-    /// nobody merges or segments behind one.
+    /// Walks IPv6 extension headers up to the transport. A fragment header ends the walk, an atomic
+    /// fragment's too: nobody merges or segments behind one.
     fn extensions(&mut self) -> Result<Kind, Malformed> {
         for _ in 0..MAX_EXTENSIONS {
             let kind = self.found.protocol;

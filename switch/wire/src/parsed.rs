@@ -1,4 +1,5 @@
-//! The result of [`parse`](crate::parse): all that the rest of the switch reads about a frame's headers.
+//! The result of [`parse`](crate::parse): all that the rest of the switch reads about a frame's
+//! headers.
 
 use bitflags::bitflags;
 
@@ -16,7 +17,8 @@ bitflags! {
         const IPV6 = 1 << 3;
         /// IPv4 options or any IPv6 extension header.
         const IP_OPTIONS = 1 << 4;
-        /// The IP packet is longer than its UDP datagram (RFC 9868 options live there): neither merged nor segmented.
+        /// The IP packet is longer than its UDP datagram (RFC 9868 options live there): neither
+        /// merged nor segmented.
         const SURPLUS = 1 << 5;
         /// The outer tag is one of 802.1ad.
         const SERVICE = 1 << 6;
@@ -41,7 +43,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// TCP or UDP: the header has ports. Asked by what it is not, which is one comparison in place of three.
+    /// TCP or UDP: the header has ports. Asked by what it is not, which is one comparison in place
+    /// of three.
     #[inline]
     pub const fn has_ports(self) -> bool {
         use Kind::{Fragment, Malformed, NotIp, OtherIp};
@@ -58,14 +61,16 @@ pub enum Malformed {
     IpVersion,
     /// IHL below 5.
     IpHeaderLength,
-    /// The IP length is shorter than the IP headers (IPv6 extensions too), or longer than the frame.
+    /// The IP length is shorter than the IP headers (IPv6 extensions too), or longer than the
+    /// frame.
     IpLength,
     /// More IPv6 extension headers than a switch will walk (8).
     TooManyExtensions,
     /// TCP data offset below 5 or beyond the packet.
     TcpHeaderLength,
-    /// The UDP length is shorter than its header or longer than the IP payload. 0 is no exception: only jumbograms
-    /// may say so (RFC 2675), and no port carries those; a train's UDP length covers all of it.
+    /// The UDP length is shorter than its header or longer than the IP payload. 0 is no exception:
+    /// only jumbograms may say so (RFC 2675), and no port carries those; a train's UDP length
+    /// covers all of it.
     UdpLength,
     /// The headers go on beyond the bytes handed over, though the frame does not end there:
     /// hand over more (up to 256 bytes) and parse again.
@@ -84,14 +89,15 @@ impl Malformed {
 pub enum TcpOptions {
     /// None, or padding only.
     None,
-    /// Exactly one timestamp option, with padding in any place; the value is its offset in the frame (of the kind byte).
+    /// Exactly one timestamp option, with padding in any place; the value is its offset in the
+    /// frame (of the kind byte).
     Timestamp(u16),
     /// Anything else, malformed options too.
     Other,
 }
 
-/// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in bytes. In this order the
-/// fields that the fast path sets stand together and are written as one.
+/// The result of [`parse`](crate::parse): offsets are from the first byte of the frame, lengths in
+/// bytes. In this order the fields that the fast path sets stand together and are written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Parsed {
@@ -101,28 +107,29 @@ pub struct Parsed {
     pub traits: Traits,
     /// EtherType behind the VLAN tags, host order.
     pub ethertype: u16,
-    /// TCI of the outer VLAN tag (priority, DEI, id), host order; 0 without one, [`Parsed::CUT_TAG`] where the frame ends
-    /// inside a tag.
+    /// TCI of the outer VLAN tag (priority, DEI, id), host order; 0 without one,
+    /// [`Parsed::CUT_TAG`] where the frame ends inside a tag.
     pub vlan_tci: u16,
     /// Where the network header starts: 14, 18 or 22.
     pub l3: u16,
-    /// Where the transport header starts (behind IPv6 extensions); 0 where there is none, and in fragments.
+    /// Where the transport header starts (behind IPv6 extensions); 0 where there is none, and in
+    /// fragments.
     pub l4: u16,
     /// Where the payload starts: the first byte that is no header. For other kinds than TCP and UDP
     /// this is the end of the deepest header that was understood.
     pub payload: u16,
     /// The TCP options, [`TcpOptions::None`] unless TCP.
     pub tcp_options: TcpOptions,
-    /// One past the last byte of the IP packet; without IP the frame's length. `end - payload` is the payload's
-    /// length without Ethernet padding.
+    /// One past the last byte of the IP packet; without IP the frame's length. `end - payload` is
+    /// the payload's length without Ethernet padding.
     pub end: u32,
     /// IP protocol number of the transport (59 where IPv6 has none), 0 without IP.
     pub protocol: u8,
 }
 
 impl Parsed {
-    /// The reserved VLAN id 4095, of which no port is a member: a frame that ends inside a tag belongs to no VLAN, since
-    /// what pads it on its way would complete the tag.
+    /// The reserved VLAN id 4095, of which no port is a member: a frame that ends inside a tag
+    /// belongs to no VLAN, since what pads it on its way would complete the tag.
     pub const CUT_TAG: u16 = 0xffff;
 
     /// Payload bytes of the transport, padding left out.
@@ -141,7 +148,8 @@ impl Parsed {
         self.vlan_tci & 0xfff
     }
 
-    /// Source and destination address, one behind the other, in the frame's `headers`; `None` without an IP header.
+    /// Source and destination address, one behind the other, in the frame's `headers`; `None`
+    /// without an IP header.
     #[inline]
     pub fn addresses<'h>(&self, headers: &'h [u8]) -> Option<&'h [u8]> {
         let (start, len) = match self.traits & (Traits::IPV4 | Traits::IPV6) {

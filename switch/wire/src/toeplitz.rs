@@ -1,17 +1,18 @@
 //! The Toeplitz hash of receive-side scaling: which queue a flow belongs to.
 //!
-//! As Microsoft defines it ("RSS hashing types", "Verifying the RSS hash calculation") and virtio adopts it
-//! (virtio 1.2, section 5.1.6.4.3): for every set bit of the input the 32 key bits that stand there are XORed together.
-//! [`Toeplitz`] has that worked out in advance for each value of each input byte: 36 KiB, of which a TCP/IPv4 flow
-//! touches a third.
+//! As Microsoft defines it ("RSS hashing types", "Verifying the RSS hash calculation") and virtio
+//! adopts it (virtio 1.2, section 5.1.6.4.3): for every set bit of the input the 32 key bits that
+//! stand there are XORed together. [`Toeplitz`] has that worked out in advance for each value of
+//! each input byte: 36 KiB, of which a TCP/IPv4 flow touches a third.
 
 use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
 use crate::{Header, Kind, Parsed, Traits};
 use bitflags::bitflags;
 
 bitflags! {
-    /// What of a frame is hashed, with the bits of virtio (1.2, section 5.1.6.4.3.1). With ports where the type of the
-    /// frame's transport is set, by addresses alone where only that of its IP version is, else not at all.
+    /// What of a frame is hashed, with the bits of virtio (1.2, section 5.1.6.4.3.1). With ports
+    /// where the type of the frame's transport is set, by addresses alone where only that of its IP
+    /// version is, else not at all.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct HashTypes: u16 {
         /// IPv4: addresses.
@@ -26,8 +27,8 @@ bitflags! {
         const TCPV6 = 1 << 4;
         /// UDP over IPv6: addresses and ports.
         const UDPV6 = 1 << 5;
-        /// IPv6 with extension headers: the home address in place of the source, a type 2 routing header's address in
-        /// place of the destination (RFC 6275), each where it is there.
+        /// IPv6 with extension headers: the home address in place of the source, a type 2 routing
+        /// header's address in place of the destination (RFC 6275), each where it is there.
         const IPV6_EX = 1 << 6;
         /// The same for TCP, with ports.
         const TCPV6_EX = 1 << 7;
@@ -110,8 +111,9 @@ impl Toeplitz {
         self.hash_types(headers, parsed, HashTypes::PLAIN).unwrap_or_default()
     }
 
-    /// The hash of a frame (virtio 1.2, section 5.1.6.4.3). Fragments, also the first, have no ports, so that all of a
-    /// packet goes one way. `None`: no type of the frame is set, it is not IP, or IP is malformed.
+    /// The hash of a frame (virtio 1.2, section 5.1.6.4.3). Fragments, also the first, have no
+    /// ports, so that all of a packet goes one way. `None`: no type of the frame is set, it is not
+    /// IP, or IP is malformed.
     #[inline]
     pub fn hash_types(&self, headers: &[u8], parsed: &Parsed, types: HashTypes) -> Option<u32> {
         let transport = match parsed.kind {

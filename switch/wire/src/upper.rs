@@ -1,8 +1,10 @@
-//! What a frame carries above Ethernet, for filters: read down to its transport, through fragments, or [`Upper::Hidden`].
+//! What a frame carries above Ethernet, for filters: read down to its transport, through fragments,
+//! or [`Upper::Hidden`].
 //!
-//! A filter must not be passed by a frame that it reads in one way and a receiver in another. So whatever this crate
-//! cannot read and a receiver might is `Hidden`: malformed IP, a third VLAN tag, LLC/SNAP in front of IP (CVE-2021-27853
-//! and its siblings), and a first fragment without the start of its transport (RFC 7112, RFC 7113 section 3).
+//! A filter must not be passed by a frame that it reads in one way and a receiver in another. So
+//! whatever this crate cannot read and a receiver might is `Hidden`: malformed IP, a third VLAN
+//! tag, LLC/SNAP in front of IP (CVE-2021-27853 and its siblings), and a first fragment without the
+//! start of its transport (RFC 7112, RFC 7113 section 3).
 
 use crate::ethernet::ethertype;
 use crate::ipv6::{ExtensionHeader, extension};
@@ -13,7 +15,8 @@ pub const ICMP: u8 = 1;
 /// ICMPv6's number in IPv6 headers.
 pub const ICMPV6: u8 = 58;
 
-/// Bytes of transport that the first fragment must carry: ports, or type and code. Fragments come in units of as many.
+/// Bytes of transport that the first fragment must carry: ports, or type and code. Fragments come
+/// in units of as many.
 const FIRST_FRAGMENT: usize = 8;
 
 /// What stands above Ethernet and its tags.

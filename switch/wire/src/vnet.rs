@@ -1,7 +1,9 @@
-//! The virtio-net header (virtio 1.2, section 5.1.6): what travels beside a frame about checksums and segmentation.
+//! The virtio-net header (virtio 1.2, section 5.1.6): what travels beside a frame about checksums
+//! and segmentation.
 //!
-//! Every port speaks it: vhost-user and TAP because their other side does, the others because the switch does. Nothing
-//! in it is trusted: it is decoded as it stands, and who uses a field checks it against the frame.
+//! Every port speaks it: vhost-user and TAP because their other side does, the others because the
+//! switch does. Nothing in it is trusted: it is decoded as it stands, and who uses a field checks
+//! it against the frame.
 
 use bitflags::bitflags;
 use zerocopy::{
@@ -65,8 +67,8 @@ pub struct VnetHeader {
     pub csum_start: U16,
     /// Where to put it, from `csum_start`.
     pub csum_offset: U16,
-    /// Buffers a received frame takes (mergeable receive buffers); 0 from a guest. Inside the switch, where no buffer has
-    /// been found yet, it holds what [`VnetHeader::coalesced`] tells.
+    /// Buffers a received frame takes (mergeable receive buffers); 0 from a guest. Inside the
+    /// switch, where no buffer has been found yet, it holds what [`VnetHeader::coalesced`] tells.
     pub num_buffers: U16,
 }
 
@@ -90,7 +92,8 @@ impl VnetHeader {
         transmute!(self)
     }
 
-    /// As two little-endian words of eight and of four bytes, the number of buffers in the upper half of the second.
+    /// As two little-endian words of eight and of four bytes, the number of buffers in the upper
+    /// half of the second.
     #[inline(always)]
     pub fn words(self) -> (u64, u32) {
         let [first, second, third]: [U32; 3] = transmute!(self);
@@ -109,7 +112,8 @@ impl VnetHeader {
         self.flags | self.gso_type == 0
     }
 
-    /// No checksum to finish and no train: what is left is at most a checksum that is vouched for (`DATA_VALID`).
+    /// No checksum to finish and no train: what is left is at most a checksum that is vouched for
+    /// (`DATA_VALID`).
     #[inline]
     pub fn names_no_place(&self) -> bool {
         self.flags & Flags::NEEDS_CSUM.bits() | self.gso_type == 0
@@ -121,8 +125,9 @@ impl VnetHeader {
         self.num_buffers.get()
     }
 
-    /// The header of a train of the switch's own making for a driver that reads its segment count (virtio 1.2, section
-    /// 5.1.6.4, RSC_EXT). The checksum is vouched for: the fields that tell where to finish it are taken.
+    /// The header of a train of the switch's own making for a driver that reads its segment count
+    /// (virtio 1.2, section 5.1.6.4, RSC_EXT). The checksum is vouched for: the fields that tell
+    /// where to finish it are taken.
     pub fn with_rsc_info(self) -> VnetHeader {
         let mut header = self;
         header.set_flags(Flags::RSC_INFO | Flags::DATA_VALID);

@@ -1,12 +1,14 @@
 //! Fuzz target: whatever bytes arrive, the parser and the readers behind it keep their promises.
 //!
-//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as it is told.
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told.
 
 mod promises;
 
 use wire::ethernet::ethertype;
 
-/// Random bytes hardly ever start like IP: the first choice lets the short run reach behind the EtherType, too.
+/// Random bytes hardly ever start like IP: the first choice lets the short run reach behind the
+/// EtherType, too.
 #[test]
 fn fuzz_parse() {
     bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {

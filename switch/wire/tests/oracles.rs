@@ -1,5 +1,5 @@
-//! The parser and the checksums against etherparse, smoltcp and the maker of the frames; and what is promised about
-//! frames that were well-formed once.
+//! The parser and the checksums against etherparse, smoltcp and the maker of the frames; and what
+//! is promised about frames that were well-formed once.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 

@@ -35,7 +35,8 @@ fn with(frame: &[u8], place: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// TCP over IPv6 behind extension headers, which are given as number and bytes behind the next header's number.
+/// TCP over IPv6 behind extension headers, which are given as number and bytes behind the next
+/// header's number.
 fn behind(extensions: &[(u8, &[u8])]) -> Vec<u8> {
     let mut frame = TCP6[..54].to_vec();
     let names = extensions.iter().map(|&(number, _)| number).chain([6]);

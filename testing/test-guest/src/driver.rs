@@ -1,8 +1,9 @@
 //! The driver side of a ring of either format.
 //!
-//! A driver [adds](Driver::add) buffers, [publishes](Driver::publish) them at once, and [reaps](Driver::reap) what the
-//! device has used. It does not own the bytes of buffers: its caller knows by the ids which guest addresses are free. The
-//! device is trusted to use each buffer once; an id it never got is passed over.
+//! A driver [adds](Driver::add) buffers, [publishes](Driver::publish) them at once, and
+//! [reaps](Driver::reap) what the device has used. It does not own the bytes of buffers: its caller
+//! knows by the ids which guest addresses are free. The device is trusted to use each buffer once;
+//! an id it never got is passed over.
 
 mod packed;
 mod split;
@@ -15,8 +16,8 @@ use crate::shared::{DescriptorCell, at};
 use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 
-/// Descriptor flags (virtio 1.2, sections 2.7.5 and 2.8.13): the chain goes on, the device may write, a table of
-/// descriptors.
+/// Descriptor flags (virtio 1.2, sections 2.7.5 and 2.8.13): the chain goes on, the device may
+/// write, a table of descriptors.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
@@ -92,7 +93,8 @@ impl Driver {
         }
     }
 
-    /// Puts a chain into the ring, not visible yet; its id. `None`: no room, no buffers, or more than a table holds.
+    /// Puts a chain into the ring, not visible yet; its id. `None`: no room, no buffers, or more
+    /// than a table holds.
     pub fn add(&mut self, buffers: &[Buffer], shape: Shape) -> Option<u16> {
         match self {
             Driver::Split(driver) => driver.add(buffers, shape),
@@ -116,7 +118,8 @@ impl Driver {
         }
     }
 
-    /// Asks the device to notify us of what it uses next. `true`: a used chain is pending, do not sleep.
+    /// Asks the device to notify us of what it uses next. `true`: a used chain is pending, do not
+    /// sleep.
     pub fn arm(&mut self) -> bool {
         match self {
             Driver::Split(driver) => driver.arm(),
@@ -149,8 +152,8 @@ impl Ring {
         at(&self.memory, Gpa(self.layout.descriptors.0 + 16 * u64::from(index)))
     }
 
-    /// Writes the indirect table of a descriptor; its address and bytes. The links are those of a split ring, which a
-    /// packed one ignores.
+    /// Writes the indirect table of a descriptor; its address and bytes. The links are those of a
+    /// split ring, which a packed one ignores.
     fn fill_table(&self, index: u16, buffers: &[Buffer]) -> Option<(Gpa, u32)> {
         if buffers.len() > TABLE_ENTRIES {
             return None;
@@ -174,8 +177,8 @@ fn kind(buffer: &Buffer) -> u16 {
     if buffer.writable { WRITE } else { 0 }
 }
 
-/// Whether a publisher that went from `old` to `new` has passed the position `event` (`vring_need_event` of the
-/// specification's `virtio_ring.h`).
+/// Whether a publisher that went from `old` to `new` has passed the position `event`
+/// (`vring_need_event` of the specification's `virtio_ring.h`).
 fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

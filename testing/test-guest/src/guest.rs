@@ -86,7 +86,8 @@ fn shake_hands(
 }
 
 impl Guest {
-    /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue pairs.
+    /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue
+    /// pairs.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, true)
     }
@@ -130,8 +131,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Connects again to a back end that has gone and come back, with rings that go on where they were. Says of them what a
-    /// front end knows that was not told: where they began.
+    /// Connects again to a back end that has gone and come back, with rings that go on where they
+    /// were. Says of them what a front end knows that was not told: where they began.
     pub fn reconnect(&mut self, socket: &Path) -> Result<(), GuestError> {
         let rings = std::mem::take(&mut self.rings);
         let count = u16::try_from(rings.len()).unwrap_or(u16::MAX);
@@ -335,7 +336,8 @@ impl Guest {
         Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
     }
 
-    /// Says what the `vhost` crate has no word for: a number of 8 bytes, or a question without one; the answer.
+    /// Says what the `vhost` crate has no word for: a number of 8 bytes, or a question without one;
+    /// the answer.
     pub fn ask(&mut self, request: u32, number: Option<u64>) -> io::Result<u64> {
         let size = if number.is_some() { 8 } else { 0 };
         // Version 1, and an answer is wanted.
@@ -354,7 +356,8 @@ impl Guest {
         self.ask(19, Some(u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])))
     }
 
-    /// Has what is written to its memory logged from now on; the log, a byte for 8 pages, which starts with so many zeros.
+    /// Has what is written to its memory logged from now on; the log, a byte for 8 pages, which
+    /// starts with so many zeros.
     pub fn log(&mut self, offset: u64) -> Result<File, GuestError> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         let bytes = self.memory.bytes().div_ceil(4096 * 8);

@@ -1,4 +1,5 @@
-//! One ring of a [`Guest`](crate::Guest): its driver, its eventfds, and the buffers it has for frames.
+//! One ring of a [`Guest`](crate::Guest): its driver, its eventfds, and the buffers it has for
+//! frames.
 
 use crate::driver::{Buffer, Driver, RingLayout, Shape, TABLE_BYTES};
 use guestmem::{Gpa, GuestMemory};
@@ -98,7 +99,8 @@ impl GuestRing {
         Some(bytes)
     }
 
-    /// Adds a chain and notes its places; `false`, and the places are free again, if the ring is full.
+    /// Adds a chain and notes its places; `false`, and the places are free again, if the ring is
+    /// full.
     fn add(&mut self, buffers: &[Buffer], mut places: Vec<u64>, shape: Shape) -> bool {
         let id = self.driver.add(buffers, shape);
         let chain = id.and_then(|id| self.chains.get_mut(usize::from(id)));

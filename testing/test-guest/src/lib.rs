@@ -1,10 +1,10 @@
-//! A guest in this process: the partner of the tests and benches of `virtqueue`, `vhost-user` and the data path. Not part
-//! of the switch.
+//! A guest in this process: the partner of the tests and benches of `virtqueue`, `vhost-user` and
+//! the data path. Not part of the switch.
 //!
-//! * [`driver`] is the driver side of a ring of either format. It shares no code with the device side in `virtqueue`, so
-//!   a mistake about the specification shows as a disagreement of the two.
-//! * [`Guest`] is a running guest: the front end of a vhost-user session (by the `vhost` crate, which is not ours), and
-//!   a driver for each of its rings.
+//! * [`driver`] is the driver side of a ring of either format. It shares no code with the device
+//!   side in `virtqueue`, so a mistake about the specification shows as a disagreement of the two.
+//! * [`Guest`] is a running guest: the front end of a vhost-user session (by the `vhost` crate,
+//!   which is not ours), and a driver for each of its rings.
 //!
 //! Where a guest has put its own rings outside its memory, this crate panics: the test is wrong.
 #![allow(clippy::expect_used, reason = "a guest that fails is a failed test")]

@@ -16,7 +16,8 @@ unsafe impl Shareable for AtomicU16 {}
 // SAFETY: an atomic.
 unsafe impl Shareable for AtomicU32 {}
 
-/// A descriptor of either format (virtio 1.2, sections 2.7.5 and 2.8.13), in a ring or in an indirect table.
+/// A descriptor of either format (virtio 1.2, sections 2.7.5 and 2.8.13), in a ring or in an
+/// indirect table.
 #[repr(C)]
 pub(crate) struct DescriptorCell {
     gpa: AtomicU64,
@@ -47,7 +48,8 @@ pub(crate) fn at<T: Shareable>(memory: &GuestMemory, gpa: Gpa) -> &T {
     let len = u32::try_from(size_of::<T>()).unwrap_or(u32::MAX);
     let start = memory.translate(gpa, len).expect("a guest's ring lies in its memory").cast::<T>();
     assert!(start.is_aligned(), "a ring's part at guest address {gpa} is aligned");
-    // SAFETY: all bytes lie in guest memory, which stays mapped while `memory` is borrowed, and are aligned; `T` is
-    // `Shareable`, so any bits are a value and the device's writes are no data race.
+    // SAFETY: all bytes lie in guest memory, which stays mapped while `memory` is borrowed, and are
+    // aligned; `T` is `Shareable`, so any bits are a value and the device's writes are no data
+    // race.
     unsafe { start.as_ref() }
 }

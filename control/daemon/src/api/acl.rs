@@ -20,7 +20,8 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     shared.lock().acl_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Adds a rule, at the end or at a given number. The rule is in force when this returns; other ports are not touched.
+/// Adds a rule, at the end or at a given number. The rule is in force when this returns; other
+/// ports are not touched.
 #[utoipa::path(post, path = "/v1/ports/{name}/acl", operation_id = "add_acl_rule", tag = "acl",
     params(("name" = String, Path, description = "Name of the port")),
     request_body = AclAdd,

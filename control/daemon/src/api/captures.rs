@@ -1,5 +1,5 @@
-//! Captures: the response to a start is the capture itself, for as long as it lasts. The client writes the file with its own
-//! permissions; the daemon opens no file.
+//! Captures: the response to a start is the capture itself, for as long as it lasts. The client
+//! writes the file with its own permissions; the daemon opens no file.
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply};
@@ -23,8 +23,9 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<CaptureBody>>
     Json(shared.lock().captures())
 }
 
-/// Captures on a port. The response is a pcapng file that continues until the capture is stopped, reaches its limit, or the
-/// connection ends. If the client reads too slowly, frames are missed and counted.
+/// Captures on a port. The response is a pcapng file that continues until the capture is stopped,
+/// reaches its limit, or the connection ends. If the client reads too slowly, frames are missed and
+/// counted.
 #[utoipa::path(post, path = "/v1/captures", operation_id = "start_capture", tag = "captures",
     request_body = CaptureStart,
     responses(

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use std::time::Instant;
 use utoipa::IntoParams;
 
-/// The running configuration: the file's ports with changes made through the API, and the ports added through the API. `ETag`
-/// is the tag for `If-Match`.
+/// The running configuration: the file's ports with changes made through the API, and the ports
+/// added through the API. `ETag` is the tag for `If-Match`.
 #[utoipa::path(get, path = "/v1/config", operation_id = "show_config", tag = "config", responses(
     (status = 200, body = Config, description = "The running configuration", headers(("ETag" = String, description = "Its tag"))),
 ))]
@@ -70,8 +70,8 @@ impl PlanQuery {
     }
 }
 
-/// Replaces the running configuration. Ports that do not differ are not touched. Added ports persist, as with `POST /v1/ports`;
-/// changes to ports from the file last until the file is reread.
+/// Replaces the running configuration. Ports that do not differ are not touched. Added ports
+/// persist, as with `POST /v1/ports`; changes to ports from the file last until the file is reread.
 #[utoipa::path(put, path = "/v1/config", operation_id = "replace_config", tag = "config",
     params(PlanQuery, ("If-Match" = Option<String>, Header, description = "Only if the running configuration has one of these tags")),
     request_body = Config,
@@ -100,8 +100,8 @@ pub(super) async fn put(
     answer(&running, steps, query.dry_run)
 }
 
-/// Rereads the configuration file, as SIGHUP does, and changes only the file's ports. Changes made to them through the API are
-/// undone.
+/// Rereads the configuration file, as SIGHUP does, and changes only the file's ports. Changes made
+/// to them through the API are undone.
 #[utoipa::path(post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config", params(PlanQuery),
     responses(
         (status = 200, body = PlanBody, description = "The steps, all carried out or all planned, and the running configuration"),
@@ -129,8 +129,9 @@ pub(super) async fn reload(
     answer(&running, steps, query.dry_run)
 }
 
-/// Replaces the fleet's ports with those that the fleet's agent wants on this host. Ports of the file stay, and so do ports of the
-/// API unless the fleet wants their names or devices: the file wins, then the fleet. The ports persist, as with `POST /v1/ports`.
+/// Replaces the fleet's ports with those that the fleet's agent wants on this host. Ports of the
+/// file stay, and so do ports of the API unless the fleet wants their names or devices: the file
+/// wins, then the fleet. The ports persist, as with `POST /v1/ports`.
 #[utoipa::path(put, path = "/v1/config/fleet", operation_id = "replace_fleet", tag = "config",
     params(FleetQuery),
     request_body = Vec<PortConfig>,

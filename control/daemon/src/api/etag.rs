@@ -1,4 +1,5 @@
-//! The version of a configuration that a client has seen: `ETag` in responses, `If-Match` in requests (RFC 9110).
+//! The version of a configuration that a client has seen: `ETag` in responses, `If-Match` in
+//! requests (RFC 9110).
 //!
 //! A tag covers only settings. Counters, rates and states in the same body change without it.
 

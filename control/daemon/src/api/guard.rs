@@ -1,5 +1,5 @@
-//! Checks whether the client may make a request. A request that changes something is logged with its client's name, and the
-//! state is on the disk before the response.
+//! Checks whether the client may make a request. A request that changes something is logged with
+//! its client's name, and the state is on the disk before the response.
 
 use super::peer::Peer;
 use super::reply::Refusal;
@@ -10,8 +10,8 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Refuses with 403, or passes the request on. 503: nothing can be changed while a worker does not answer. 507: the change was
-/// made but cannot be stored.
+/// Refuses with 403, or passes the request on. 503: nothing can be changed while a worker does not
+/// answer. 507: the change was made but cannot be stored.
 pub(super) async fn admit(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -28,7 +28,8 @@ pub(super) async fn admit(
     change(&shared, actor::name(&peer), request, next).await
 }
 
-/// Carries out a request that changes something: logs it, and writes the state to the disk before the response.
+/// Carries out a request that changes something: logs it, and writes the state to the disk before
+/// the response.
 pub(crate) async fn change(
     shared: &Shared,
     client: String,

@@ -1,7 +1,8 @@
-//! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same handlers.
+//! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same
+//! handlers.
 //!
-//! Handlers lock the running switch briefly and never wait while they hold the lock; the daemon's one thread runs them all.
-//! Every error is a [`Problem`].
+//! Handlers lock the running switch briefly and never wait while they hold the lock; the daemon's
+//! one thread runs them all. Every error is a [`Problem`].
 
 mod acl;
 mod captures;

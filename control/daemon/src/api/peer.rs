@@ -1,5 +1,5 @@
-//! The client of a connection, and what it may do. The socket's mode decides which processes may connect; the kernel reports
-//! which one did, and this module decides what it may do.
+//! The client of a connection, and what it may do. The socket's mode decides which processes may
+//! connect; the kernel reports which one did, and this module decides what it may do.
 
 use super::peer_groups;
 use super::reply::Refusal;

@@ -1,6 +1,7 @@
-// UNSAFETY: one getsockopt that rustix lacks: the groups of the process at the other end of a Unix socket.
-//! The groups that a peer had when it connected. The kernel keeps them with the socket, so it does not matter if the process
-//! ends or its ID is reused.
+// UNSAFETY: one getsockopt that rustix lacks: the groups of the process at the other end of a Unix
+// socket.
+//! The groups that a peer had when it connected. The kernel keeps them with the socket, so it does
+//! not matter if the process ends or its ID is reused.
 #![allow(unsafe_code, reason = "getsockopt(SO_PEERGROUPS)")]
 
 use std::io;
@@ -14,7 +15,8 @@ pub(super) fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
         let mut bytes = u32::try_from(groups.len() * size_of::<u32>()).unwrap_or(u32::MAX);
-        // SAFETY: `groups` has room for `bytes` bytes, which is all that the kernel writes to; any bits are a `u32`.
+        // SAFETY: `groups` has room for `bytes` bytes, which is all that the kernel writes to; any
+        // bits are a `u32`.
         let status = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

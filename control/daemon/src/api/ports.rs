@@ -70,7 +70,8 @@ fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refus
     etag::check(headers, &etag::of(&body.config))
 }
 
-/// The schema of a change: the keys of a port, each optional, without its name. The body itself is read as any JSON.
+/// The schema of a change: the keys of a port, each optional, without its name. The body itself is
+/// read as any JSON.
 struct PortChange;
 
 impl PartialSchema for PortChange {
@@ -88,8 +89,9 @@ impl PartialSchema for PortChange {
 
 impl ToSchema for PortChange {}
 
-/// Changes keys of a running port: a JSON merge patch with the keys of the file; null removes a key. Keys that name the
-/// device reopen the port. If a step fails, an open port returns to its previous settings.
+/// Changes keys of a running port: a JSON merge patch with the keys of the file; null removes a
+/// key. Keys that name the device reopen the port. If a step fails, an open port returns to its
+/// previous settings.
 #[utoipa::path(patch, path = "/v1/ports/{name}", operation_id = "change_port", tag = "ports",
     params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's settings have one of these tags")),
     request_body = PortChange,

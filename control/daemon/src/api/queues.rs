@@ -34,8 +34,8 @@ pub(super) async fn show(
     shared.lock().queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
 }
 
-/// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every flow stays in order. The
-/// move lasts until the port is reopened.
+/// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every
+/// flow stays in order. The move lasts until the port is reopened.
 #[utoipa::path(put, path = "/v1/ports/{name}/queues/{queue}", operation_id = "move_queue", tag = "queues",
     params(
         ("name" = String, Path, description = "Name of the port"),

@@ -1,4 +1,5 @@
-//! Adds to the document the refusals that any operation can return, and their form, which is that of RFC 9457.
+//! Adds to the document the refusals that any operation can return, and their form, which is that
+//! of RFC 9457.
 
 use utoipa::PartialSchema;
 use utoipa::openapi::path::{Operation, PathItem};

@@ -29,8 +29,9 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     shared.lock().rss_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Changes entries of a port's indirection table, the whole table, the key or the types, from the next frame on. Entries last
-/// until the port is reopened. Frames of a flow in its old queue may be read after frames in the new one.
+/// Changes entries of a port's indirection table, the whole table, the key or the types, from the
+/// next frame on. Entries last until the port is reopened. Frames of a flow in its old queue may be
+/// read after frames in the new one.
 #[utoipa::path(patch, path = "/v1/ports/{name}/rss", operation_id = "change_rss", tag = "rss",
     params(("name" = String, Path, description = "Name of the port")),
     request_body = RssChange,

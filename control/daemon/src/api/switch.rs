@@ -47,7 +47,8 @@ pub(super) struct Forgotten {
     port: Option<String>,
 }
 
-/// Forgets learned addresses, all or those of one port. Each is learned again from the next frame it sends.
+/// Forgets learned addresses, all or those of one port. Each is learned again from the next frame
+/// it sends.
 #[utoipa::path(delete, path = "/v1/macs", operation_id = "forget_macs", tag = "switch", params(Forgotten), responses(
     (status = 204, description = "The addresses are forgotten"),
     (status = 400, body = Problem, description = "The query cannot be read"),
@@ -82,7 +83,8 @@ pub(super) async fn events(
     Json(shared.lock().events_after(after.unwrap_or_default()))
 }
 
-/// Health: ports that carry no frames, and settings that are valid but do not do what their owner expects.
+/// Health: ports that carry no frames, and settings that are valid but do not do what their owner
+/// expects.
 #[utoipa::path(get, path = "/v1/health", operation_id = "show_health", tag = "switch", responses(
     (status = 200, body = HealthBody, description = "Findings, worst first"),
 ))]

@@ -28,8 +28,8 @@ pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Repl
     shared.lock().team_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Adds members to a team and removes members from it, while frames flow. If a member to add cannot be opened, nothing
-/// changes.
+/// Adds members to a team and removes members from it, while frames flow. If a member to add cannot
+/// be opened, nothing changes.
 #[utoipa::path(patch, path = "/v1/teams/{name}", operation_id = "change_team", tag = "team",
     params(("name" = String, Path, description = "Name of the team's port")),
     request_body = TeamChange,
@@ -51,7 +51,8 @@ pub(super) async fn change(
     running.team_body(&name).map(Json).map_err(Refusal::not_found)
 }
 
-/// Pins a vNIC to a member of a team, or unpins it: sets or removes `team-member` of the vNIC's port.
+/// Pins a vNIC to a member of a team, or unpins it: sets or removes `team-member` of the vNIC's
+/// port.
 #[utoipa::path(put, path = "/v1/teams/{name}/mappings", operation_id = "map_team_member", tag = "team",
     params(("name" = String, Path, description = "Name of the team's port")),
     request_body = TeamMapping,

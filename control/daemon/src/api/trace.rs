@@ -23,8 +23,9 @@ where
     post(trace)
 }
 
-/// Reports step by step what the switch would do with frames. No frame is sent, and nothing is learned or counted. The result
-/// holds for the current settings, addresses and rate limits; it does not predict drops for lack of room in a device.
+/// Reports step by step what the switch would do with frames. No frame is sent, and nothing is
+/// learned or counted. The result holds for the current settings, addresses and rate limits; it
+/// does not predict drops for lack of room in a device.
 #[utoipa::path(post, path = "/v1/trace", operation_id = "trace", tag = "trace", request_body = TraceRequest, responses(
     (status = 200, body = TraceBody, description = "The steps, the frames that leave and those that are dropped"),
     (status = 400, body = Problem, description = "The body is not JSON"),

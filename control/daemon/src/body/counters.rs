@@ -31,7 +31,8 @@ pub struct CountersBody {
     pub evicted_addresses: u64,
     /// Transport checksums completed in software for the port.
     pub checksums: u64,
-    /// ICMP "too big" messages to the port about packets that it sent; they also count as egress frames.
+    /// ICMP "too big" messages to the port about packets that it sent; they also count as egress
+    /// frames.
     #[serde(default)]
     pub path_mtu_messages: u64,
     /// Frames the device lost, before the switch saw them or after it had taken them.

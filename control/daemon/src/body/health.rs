@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 pub enum Severity {
     /// Worth knowing; no action needed.
     Info,
-    /// Frames flow, but some are lost, slowed or unprotected, or a part that carries no frames has failed.
+    /// Frames flow, but some are lost, slowed or unprotected, or a part that carries no frames has
+    /// failed.
     Warning,
     /// Traffic that the configuration calls for does not flow.
     Error,

@@ -54,7 +54,8 @@ impl From<LevelFilter> for LogLevel {
 pub struct LogBody {
     /// The level of all targets without their own.
     pub level: LogLevel,
-    /// The levels of single targets, named as in the log's lines: a part of the daemon, or a module of it.
+    /// The levels of single targets, named as in the log's lines: a part of the daemon, or a module
+    /// of it.
     pub targets: BTreeMap<String, LogLevel>,
 }
 

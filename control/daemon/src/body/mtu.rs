@@ -24,7 +24,8 @@ pub struct MtuPortBody {
     pub device: String,
     /// VLAN mode, such as `access 10` or `trunk 10,20-30 native 1`.
     pub vlan: String,
-    /// Largest IP packet that leaves through the port, in bytes; absent while its device is not open.
+    /// Largest IP packet that leaves through the port, in bytes; absent while its device is not
+    /// open.
     pub mtu: Option<u16>,
     /// Host devices that its frames pass: its own, those below it, and the members of a team.
     pub links: Vec<MtuLinkBody>,

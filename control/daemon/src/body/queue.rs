@@ -36,7 +36,8 @@ pub struct QueueBody {
     pub vnics: Vec<QueueVnicBody>,
 }
 
-/// A vNIC with flows that arrive at a queue of an uplink. Without port, address and VLAN: frames for no vNIC.
+/// A vNIC with flows that arrive at a queue of an uplink. Without port, address and VLAN: frames
+/// for no vNIC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueVnicBody {
     /// The vNIC's port.

@@ -4,7 +4,8 @@ use crate::config::{RssKey, RssTypes, SteerMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How frames toward one port are spread over its queues, with the facts that `Get-NetAdapterRss` shows.
+/// How frames toward one port are spread over its queues, with the facts that `Get-NetAdapterRss`
+/// shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RssBody {
     /// The port.
@@ -17,17 +18,19 @@ pub struct RssBody {
     /// The key as configured, or `random`.
     #[schema(value_type = String)]
     pub key: RssKey,
-    /// The key in use, in hex; absent while the device is not open. A random key is drawn each time the port is opened.
+    /// The key in use, in hex; absent while the device is not open. A random key is drawn each time
+    /// the port is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_in_force: Option<String>,
     /// Queue pairs; 0 while the device is not open.
     pub queues: usize,
     /// How many of them, from the first, are in use; 0 if the guest is not ready.
     pub queues_in_use: usize,
-    /// The queue that each entry of the indirection table names; empty while the device is not open.
+    /// The queue that each entry of the indirection table names; empty while the device is not
+    /// open.
     pub configured: Vec<u8>,
-    /// The queue that each entry leads to: the one it names or, if that is unused, the entry's number modulo the queues in
-    /// use.
+    /// The queue that each entry leads to: the one it names or, if that is unused, the entry's
+    /// number modulo the queues in use.
     pub in_force: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! Teams: members and addresses, named as in `Get-VMSwitchTeam` and `Get-VMNetworkAdapterTeamMapping`.
+//! Teams: members and addresses, named as in `Get-VMSwitchTeam` and
+//! `Get-VMNetworkAdapterTeamMapping`.
 
 use crate::config::TeamAlgorithm;
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,8 @@ pub struct TeamChange {
     pub remove: Vec<String>,
 }
 
-/// Body of `PUT /v1/teams/{name}/mappings`: pins a vNIC to a member, as `Set-VMNetworkAdapterTeamMapping` does.
+/// Body of `PUT /v1/teams/{name}/mappings`: pins a vNIC to a member, as
+/// `Set-VMNetworkAdapterTeamMapping` does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TeamMapping {

@@ -9,11 +9,13 @@ use utoipa::ToSchema;
 pub struct TraceRequest {
     /// The port through which the frames would enter.
     pub port: String,
-    /// The frames in order, at most 64, each as a line of words (see `millrace trace --help`) or as `hex` and its bytes.
+    /// The frames in order, at most 64, each as a line of words (see `millrace trace --help`) or as
+    /// `hex` and its bytes.
     #[schema(example = json!(["tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 10"]))]
     pub frames: Vec<String>,
-    /// Whether all frames arrive in one burst, so that segments of a flow can coalesce. Otherwise each arrives after the switch
-    /// has finished with the one before. The frames of one `count` always arrive together.
+    /// Whether all frames arrive in one burst, so that segments of a flow can coalesce. Otherwise
+    /// each arrives after the switch has finished with the one before. The frames of one `count`
+    /// always arrive together.
     #[serde(default)]
     pub burst: bool,
 }
@@ -45,8 +47,8 @@ pub struct TraceTurnBody {
 pub struct TraceStepBody {
     /// The port whose settings decide.
     pub port: String,
-    /// The decision: `read`, `guards`, `acl`, `mark`, `address`, `vlan`, `spoofing`, `rate`, `learn`, `lookup`, `coalesce`,
-    /// `fit`, `deliver` or `answer`.
+    /// The decision: `read`, `guards`, `acl`, `mark`, `address`, `vlan`, `spoofing`, `rate`,
+    /// `learn`, `lookup`, `coalesce`, `fit`, `deliver` or `answer`.
     pub stage: String,
     /// Whether this step drops frames.
     pub drops: bool,

@@ -1,14 +1,16 @@
-//! Dynamic VMMQ: moves with the figures that caused them, and the load so far of everything that can move.
+//! Dynamic VMMQ: moves with the figures that caused them, and the load so far of everything that
+//! can move.
 
 use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A move of a queue, or of entries of a vNIC that moved together for one reason. Loads are shares of one worker; a load
-/// above 1 exceeds a worker.
+/// A move of a queue, or of entries of a vNIC that moved together for one reason. Loads are shares
+/// of one worker; a load above 1 exceeds a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqMoveBody {
-    /// Queues and single entries moved by load so far, including these, as `moves` of `show_vmmq_load` counts them.
+    /// Queues and single entries moved by load so far, including these, as `moves` of
+    /// `show_vmmq_load` counts them.
     #[serde(default)]
     pub number: u64,
     /// Time of the move, in seconds since the daemon started.
@@ -55,8 +57,8 @@ impl VmmqMoveBody {
     }
 }
 
-/// The effect of moving entries on their new queue, which is held until the old queues have been read. Entries that moved
-/// together share one record.
+/// The effect of moving entries on their new queue, which is held until the old queues have been
+/// read. Entries that moved together share one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldBody {
     /// Microseconds during which the queue was not read.
@@ -75,7 +77,8 @@ pub struct HeldBody {
 pub enum OrderBody {
     /// They kept it.
     Kept,
-    /// They kept it unless the kernel was just placing a frame in the old queue: it refused `membarrier`.
+    /// They kept it unless the kernel was just placing a frame in the old queue: it refused
+    /// `membarrier`.
     NearlySure,
     /// Unknown: an old queue was not read in time, so the new one stopped waiting.
     GivenUp,
@@ -91,13 +94,14 @@ impl From<Order> for OrderBody {
     }
 }
 
-/// Busy times and frames so far, read within about a millisecond. The difference between two readings is the load between
-/// them.
+/// Busy times and frames so far, read within about a millisecond. The difference between two
+/// readings is the load between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VmmqLoadBody {
     /// Time of the reading, in nanoseconds since the daemon started.
     pub at_ns: u64,
-    /// Queues and single entries moved by load so far, including moves that `list_vmmq_moves` no longer shows.
+    /// Queues and single entries moved by load so far, including moves that `list_vmmq_moves` no
+    /// longer shows.
     pub moves: u64,
     /// The workers, by number.
     pub workers: Vec<VmmqWorkerBody>,
@@ -146,7 +150,8 @@ pub struct VmmqTableBody {
     /// The vNIC's port; absent for the default table, which steers frames for no vNIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
-    /// Its number at the uplink. Another table may reuse it once the vNIC is removed or gets another address or VLAN.
+    /// Its number at the uplink. Another table may reuse it once the vNIC is removed or gets
+    /// another address or VLAN.
     pub number: u16,
     /// Distinguishes successive tables with the same number.
     pub generation: u32,
@@ -154,6 +159,7 @@ pub struct VmmqTableBody {
     pub dynamic: bool,
     /// The queue that each of the 128 entries names.
     pub queues: Vec<u8>,
-    /// Frames that each entry steered since the uplink was opened, including those for an earlier vNIC with the same number.
+    /// Frames that each entry steered since the uplink was opened, including those for an earlier
+    /// vNIC with the same number.
     pub frames: Vec<u64>,
 }

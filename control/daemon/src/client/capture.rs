@@ -19,7 +19,8 @@ pub enum CaptureError {
     Daemon(ClientError),
     /// The file could not be created.
     File(Problem),
-    /// The file could not be written; the body, if the daemon still sent it, says how much was captured.
+    /// The file could not be written; the body, if the daemon still sent it, says how much was
+    /// captured.
     Write(std::io::Error, Option<CaptureBody>),
 }
 
@@ -30,8 +31,8 @@ impl From<ClientError> for CaptureError {
 }
 
 impl Client {
-    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second signal ends the process. The file is created
-    /// once the daemon has accepted the request.
+    /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second signal ends the
+    /// process. The file is created once the daemon has accepted the request.
     pub fn run_capture<W: Write>(
         &self,
         start: &CaptureStart,
@@ -95,8 +96,8 @@ impl Client {
     }
 }
 
-/// Reports the first SIGINT or SIGTERM. The second ends the process, even if its other thread waits for a hanging daemon or a
-/// pipe that is not read.
+/// Reports the first SIGINT or SIGTERM. The second ends the process, even if its other thread waits
+/// for a hanging daemon or a pipe that is not read.
 fn stop_signals() -> io::Result<UnboundedReceiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();

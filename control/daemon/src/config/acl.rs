@@ -1,4 +1,5 @@
-//! `acl`: a port's rules, each a line such as `deny in tcp to 10.0.0.0/8 port 22-23` or `mark dscp 46 in udp to port 5060`.
+//! `acl`: a port's rules, each a line such as `deny in tcp to 10.0.0.0/8 port 22-23` or
+//! `mark dscp 46 in udp to port 5060`.
 //!
 //! ```text
 //! allow|deny  in|out  [arp|ip4|ip6|tcp|udp|icmp|icmp6|NUMBER]  [from MATCH]  [to MATCH]
@@ -138,7 +139,8 @@ impl Rule {
             return Err((self.to_string(), wanted));
         }
         match self.protocol {
-            // The switch skips extension headers to find the transport, so such a rule would never match.
+            // The switch skips extension headers to find the transport, so such a rule would never
+            // match.
             AclProtocol::Ip(number @ (0 | 43 | 44 | 51 | 60))
                 if !prefixes().any(|p| p.is_ipv4()) =>
             {
@@ -181,7 +183,8 @@ fn protocol(word: &str) -> Option<AclProtocol> {
 }
 
 impl Who {
-    /// Takes one word, with its value if it is `port`; `None` if the word does not fit or is a repetition.
+    /// Takes one word, with its value if it is `port`; `None` if the word does not fit or is a
+    /// repetition.
     fn take(&mut self, word: &str, value: Option<&str>) -> Option<()> {
         if word == "port" {
             return set(&mut self.ports, range(value?)?);

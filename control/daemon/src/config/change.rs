@@ -1,12 +1,14 @@
-//! Changes to a running port: turns `KEY=VALUE` of the command line into values of a JSON merge patch (RFC 7396).
+//! Changes to a running port: turns `KEY=VALUE` of the command line into values of a JSON merge
+//! patch (RFC 7396).
 
 use super::{PortConfig, from_value};
 use crate::Problem;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 
-/// The typed value of a key: a number or a boolean if the key's type is one, otherwise text, so that a port named `007` or
-/// `true` and the mode `0660` stay text. Commas separate a list. An empty value is null, which removes the key.
+/// The typed value of a key: a number or a boolean if the key's type is one, otherwise text, so
+/// that a port named `007` or `true` and the mode `0660` stay text. Commas separate a list. An
+/// empty value is null, which removes the key.
 pub fn typed_value(key: &str, word: &str) -> Value {
     let number = || word.parse::<i64>().ok().map(|number| json!(number));
     let boolean = || word.parse::<bool>().ok().map(|boolean| json!(boolean));
@@ -20,8 +22,8 @@ pub fn typed_value(key: &str, word: &str) -> Value {
     typed.unwrap_or_else(|| json!(word))
 }
 
-/// The port with these keys; null removes one (RFC 7396 on one level, because a port's keys do not nest). An error names the
-/// port and the key.
+/// The port with these keys; null removes one (RFC 7396 on one level, because a port's keys do not
+/// nest). An error names the port and the key.
 pub fn with_keys(port: &PortConfig, keys: &Map<String, Value>) -> Result<PortConfig, Problem> {
     let merged = |key: &mut dyn Iterator<Item = (&String, &Value)>| {
         let mut merged = serde_json::to_value(port).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! The configuration: one strict TOML file, and the same keys as JSON in the API.
 //!
-//! [`Config::from_toml`] or [`from_json`] reads text into a [`Config`], or refuses it with the line and column, the value
-//! seen, the value wanted and the remedy. A value's type (`value`, `vlan`, `quantity`) checks the value alone; `rules`
-//! checks keys and ports against each other.
+//! [`Config::from_toml`] or [`from_json`] reads text into a [`Config`], or refuses it with the line
+//! and column, the value seen, the value wanted and the remedy. A value's type (`value`, `vlan`,
+//! `quantity`) checks the value alone; `rules` checks keys and ports against each other.
 
 mod acl;
 mod change;

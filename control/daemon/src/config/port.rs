@@ -1,7 +1,8 @@
-//! `[[port]]`: one port as written in the file, in `PUT /v1/config` and in the body of `POST /v1/ports`.
+//! `[[port]]`: one port as written in the file, in `PUT /v1/config` and in the body of
+//! `POST /v1/ports`.
 //!
-//! Every key but the name is optional, and an absent key stays absent. [`PortConfig::settings`] derives its default from
-//! the role, the device or `[switch]`.
+//! Every key but the name is optional, and an absent key stays absent. [`PortConfig::settings`]
+//! derives its default from the role, the device or `[switch]`.
 
 use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
@@ -46,7 +47,8 @@ pub enum RscMode {
     Off,
 }
 
-/// Whether the switch answers a packet that is too big for its path with ICMP or ICMPv6, as a router does.
+/// Whether the switch answers a packet that is too big for its path with ICMP or ICMPv6, as a
+/// router does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMtuMode {
@@ -66,7 +68,8 @@ pub enum Compat {
     OvsDpdkTso,
 }
 
-/// Whether the queues of a port, or the entries of its indirection tables, move between workers by load.
+/// Whether the queues of a port, or the entries of its indirection tables, move between workers by
+/// load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VmmqMode {
@@ -102,24 +105,27 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub packet: Option<HostName>,
-    /// Uses these 1 to 8 network devices of the host as one uplink. All of them carry frames; members can change while the
-    /// port is open.
+    /// Uses these 1 to 8 network devices of the host as one uplink. All of them carry frames;
+    /// members can change while the port is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 8, example = json!(["eth1", "eth2"]))]
     pub team: Option<Vec<HostName>>,
     /// How a team spreads its egress frames over its members. Default: `hyper-v-port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team_algorithm: Option<TeamAlgorithm>,
-    /// How long the link of a recovered team member must stay up before the member is used again. Default: 1 s.
+    /// How long the link of a recovered team member must stay up before the member is used again.
+    /// Default: 1 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1s")]
     pub team_fail_back: Option<Seconds>,
-    /// Pins a vNIC to a team member: its frames leave through this member or not at all. Default: any member.
+    /// Pins a vNIC to a team member: its frames leave through this member or not at all. Default:
+    /// any member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub team_member: Option<HostName>,
-    /// Uses this network device of the host as an uplink by AF_XDP, bypassing the host's stack, which receives none of its
-    /// frames meanwhile. If AF_XDP is not available, the port uses AF_PACKET; `millrace port show` says so.
+    /// Uses this network device of the host as an uplink by AF_XDP, bypassing the host's stack,
+    /// which receives none of its frames meanwhile. If AF_XDP is not available, the port uses
+    /// AF_PACKET; `millrace port show` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
     pub xdp: Option<HostName>,
@@ -127,10 +133,12 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^/", max_length = 107, example = "/run/millrace/vm1.sock")]
     pub vhost_user: Option<SocketPath>,
-    /// The switch connects to the socket, and reconnects after a failure; the guest's side listens. Default: no.
+    /// The switch connects to the socket, and reconnects after a failure; the guest's side listens.
+    /// Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_client: Option<bool>,
-    /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, otherwise by the daemon's umask.
+    /// Permissions of the vhost-user socket, in octal. Default: 0660 with `socket-group`, otherwise
+    /// by the daemon's umask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^0?[0-7]{3}$", example = "0660")]
     pub socket_mode: Option<FileMode>,
@@ -142,43 +150,48 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "kvm")]
     pub socket_group: Option<Account>,
-    /// Most memory in bytes that a vhost-user port's front end may map; 0 for no limit. Default: the host's memory.
+    /// Most memory in bytes that a vhost-user port's front end may map; 0 for no limit. Default:
+    /// the host's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "4GiB")]
     pub memory_limit: Option<Size>,
-    /// Offers a vhost-user port's guest the features of another back end, so that it can migrate from there and back.
+    /// Offers a vhost-user port's guest the features of another back end, so that it can migrate
+    /// from there and back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat: Option<Compat>,
-    /// Takes a vhost-user guest's link down while the team member that its port is pinned to, or otherwise every uplink of
-    /// its VLANs, carries no frames. Default: no. The switch tells a QEMU guest by closing the connection, so QEMU needs
-    /// `reconnect` and split rings.
+    /// Takes a vhost-user guest's link down while the team member that its port is pinned to, or
+    /// otherwise every uplink of its VLANs, carries no frames. Default: no. The switch tells a QEMU
+    /// guest by closing the connection, so QEMU needs `reconnect` and split rings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_uplink: Option<bool>,
     /// The device's network namespace: a name from `ip netns`, or a path. Default: the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, example = "web")]
     pub netns: Option<Namespace>,
-    /// Queue pairs. Default: 1; on an xdp port the number of the device's receive queues, and no other number is accepted. A
-    /// vhost-user guest may use fewer. On a packet port each has a ring of 8 MiB, and an eBPF program spreads the flows.
+    /// Queue pairs. Default: 1; on an xdp port the number of the device's receive queues, and no
+    /// other number is accepted. A vhost-user guest may use fewer. On a packet port each has a ring
+    /// of 8 MiB, and an eBPF program spreads the flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 64)]
     pub queues: Option<Queues>,
     /// Receives frames for all stations. Default: yes. Packet and xdp ports only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
-    /// The kernel behind a TAP port receives frames by NAPI. Default: no. The kernel coalesces them (GRO) if its polling is
-    /// threaded or `gro_flush_timeout` is set.
+    /// The kernel behind a TAP port receives frames by NAPI. Default: no. The kernel coalesces them
+    /// (GRO) if its polling is threaded or `gro_flush_timeout` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub napi: Option<bool>,
-    /// Largest IP packet in bytes, 68 to 9216, on a vhost-user port 65535. Default: the device's MTU.
+    /// Largest IP packet in bytes, 68 to 9216, on a vhost-user port 65535. Default: the device's
+    /// MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 68, maximum = 65535, example = 1500)]
     pub mtu: Option<Mtu>,
-    /// Answers a packet from the port that is too big for its egress port with ICMP, as a router does. Default: `on` toward
-    /// ports with a different MTU.
+    /// Answers a packet from the port that is too big for its egress port with ICMP, as a router
+    /// does. Default: `on` toward ports with a different MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<PathMtuMode>,
-    /// Which way the port faces. Default: `uplink` for a packet port, an xdp port and a team, `vnic` for others.
+    /// Which way the port faces. Default: `uplink` for a packet port, an xdp port and a team,
+    /// `vnic` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<PortRole>,
     /// Access mode: untagged frames belong to this VLAN, 0 to 4094. Default: 0.
@@ -193,20 +206,22 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094)]
     pub native: Option<VlanId>,
-    /// The guest's address. Default: the device's; on a vhost-user port the first address from which the guest sends.
+    /// The guest's address. Default: the device's; on a vhost-user port the first address from
+    /// which the guest sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace]([:-][0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
-    /// The guard against forged source addresses. Default: `deny` for a vNIC, `allow` for an uplink.
+    /// The guard against forged source addresses. Default: `deny` for a vNIC, `allow` for an
+    /// uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_spoofing: Option<MacSpoofing>,
-    /// Most addresses learned on the port; one more evicts the port's oldest. 0 for no limit. Default: 64 for a vNIC, half of
-    /// `mac-entries` for an uplink.
+    /// Most addresses learned on the port; one more evicts the port's oldest. 0 for no limit.
+    /// Default: 64 for a vNIC, half of `mac-entries` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, maximum = 65535)]
     pub mac_limit: Option<MacLimit>,
-    /// Most frames and bits per second that the port may send to groups and unknown addresses, or `off`. Default:
-    /// `10000/s,100Mbit` for a vNIC, `off` for an uplink.
+    /// Most frames and bits per second that the port may send to groups and unknown addresses, or
+    /// `off`. Default: `10000/s,100Mbit` for a vNIC, `off` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10000/s,100Mbit")]
     pub storm: Option<Storm>,
@@ -221,12 +236,13 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
-    /// Share of a congested uplink relative to other ports that send to it, 1 to 100. Default: 1 if another port has a weight;
-    /// if none has, room is first come, first served.
+    /// Share of a congested uplink relative to other ports that send to it, 1 to 100. Default: 1 if
+    /// another port has a weight; if none has, room is first come, first served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 100, example = 10)]
     pub weight: Option<Weight>,
-    /// Frames for a guest or an uplink without room wait in this port's queue instead of being dropped. Default: no.
+    /// Frames for a guest or an uplink without room wait in this port's queue instead of being
+    /// dropped. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
     /// Coalescing toward the port. Default: `rsc` of `[switch]` for a vNIC, `off` for an uplink.
@@ -250,22 +266,24 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
-    /// Which of the port's queues receives a frame. Default: `follow` for a vhost-user vNIC, `rss` for others.
+    /// Which of the port's queues receives a frame. Default: `follow` for a vhost-user vNIC, `rss`
+    /// for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerMode>,
-    /// Key of the RSS hash for frames toward the port: 40 bytes in hex, `random`, or `microsoft` for the key of Microsoft's
-    /// test vectors. Default: `random`, drawn each time the port is opened. Frames from an uplink are spread by a separate
-    /// key, which is always random.
+    /// Key of the RSS hash for frames toward the port: 40 bytes in hex, `random`, or `microsoft`
+    /// for the key of Microsoft's test vectors. Default: `random`, drawn each time the port is
+    /// opened. Frames from an uplink are spread by a separate key, which is always random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^(random|microsoft|([0-9A-Fa-f]:?){80})$", example = "random")]
     pub rss_key: Option<RssKey>,
-    /// What RSS hashes. Default: `ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6`. Types with `-ex` use the home address of mobile IPv6.
+    /// What RSS hashes. Default: `ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6`. Types with `-ex` use the home
+    /// address of mobile IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6")]
     pub rss_types: Option<RssTypes>,
-    /// Whether the port's queues move between workers by load; at an uplink with indirection tables, whether their entries
-    /// do. Default: `static`. A vNIC's entries at such an uplink stay if the vNIC's port says `static`, and move if it says
-    /// nothing.
+    /// Whether the port's queues move between workers by load; at an uplink with indirection
+    /// tables, whether their entries do. Default: `static`. A vNIC's entries at such an uplink stay
+    /// if the vNIC's port says `static`, and move if it says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmmq: Option<VmmqMode>,
     /// Drops messages that only a DHCP server sends. Default: no.
@@ -274,12 +292,14 @@ pub struct PortConfig {
     /// Drops router advertisements and redirects. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router_guard: Option<bool>,
-    /// The IP addresses and prefixes that the port may use, also in ARP and neighbour discovery. Default: all.
+    /// The IP addresses and prefixes that the port may use, also in ARP and neighbour discovery.
+    /// Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["10.0.0.5", "fd00::/64"]))]
     pub ip_guard: Option<IpGuard>,
-    /// Rules for frames that the port sends (`in`) and receives (`out`). The first match decides; a frame without a match
-    /// passes. `mark dscp N pcp N in ...` marks frames that the port sends; it does not decide whether they pass.
+    /// Rules for frames that the port sends (`in`) and receives (`out`). The first match decides; a
+    /// frame without a match passes. `mark dscp N pcp N in ...` marks frames that the port sends;
+    /// it does not decide whether they pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["deny in tcp to 10.0.0.0/8 port 22-23"]))]
     pub acl: Vec<Rule>,
@@ -319,7 +339,8 @@ impl PortConfig {
             || self.team.is_none() && key == "team"
     }
 
-    /// Whether a key names the port's device and its place. `team` does not, because members change while the port is open.
+    /// Whether a key names the port's device and its place. `team` does not, because members change
+    /// while the port is open.
     pub fn names_device(key: &str) -> bool {
         PortConfig::OF_THE_DEVICE.contains(&key)
     }

@@ -1,5 +1,5 @@
-//! Sizes, rates and durations as people write them: `64KiB`, `1.5Gbit`, `5min`. A bare number is bytes, bits per second
-//! or seconds.
+//! Sizes, rates and durations as people write them: `64KiB`, `1.5Gbit`, `5min`. A bare number is
+//! bytes, bits per second or seconds.
 
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
@@ -94,7 +94,8 @@ fn read(scalar: &Scalar, units: Units) -> Option<u64> {
     }
 }
 
-/// Parses `1.5Gbit`: up to nine decimals, in integers throughout, so that nothing is rounded. Units in any letter case.
+/// Parses `1.5Gbit`: up to nine decimals, in integers throughout, so that nothing is rounded. Units
+/// in any letter case.
 fn parse(text: &str, units: Units) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(split)?;

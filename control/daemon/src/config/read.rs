@@ -40,7 +40,8 @@ pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Pr
     serde_json::from_value(value).map_err(|error| explain_json(&error))
 }
 
-/// serde_json appends the place to the text; it is removed here, because it would end up in the last of the four parts.
+/// serde_json appends the place to the text; it is removed here, because it would end up in the
+/// last of the four parts.
 fn explain_json(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
@@ -78,8 +79,8 @@ fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     Some(value.map_or(port.span(), |value| value.span()))
 }
 
-/// Serde's error in our four parts. Our own types pack the parts into the text; serde's sentences about unknown keys and
-/// words name, in backticks, first what was seen and then what is known.
+/// Serde's error in our four parts. Our own types pack the parts into the text; serde's sentences
+/// about unknown keys and words name, in backticks, first what was seen and then what is known.
 fn explain(message: &str) -> Problem {
     if let Some(problem) = Problem::unpack(message) {
         return problem;
@@ -106,7 +107,8 @@ fn explain(message: &str) -> Problem {
     Problem::new(kind).seen(seen).wanted(format!("one of {}", known.join(", "))).remedy(remedy)
 }
 
-/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, as serde and toml word them.
+/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, as serde and toml
+/// word them.
 fn mismatch(message: &str) -> Problem {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {
@@ -126,11 +128,12 @@ fn mismatch(message: &str) -> Problem {
     }
 }
 
-/// Longest word in bytes that is compared with known words. The comparison's time and memory grow with the length, and the
-/// word may be a whole body of the API.
+/// Longest word in bytes that is compared with known words. The comparison's time and memory grow
+/// with the length, and the word may be a whole body of the API.
 const LONGEST_WORD: usize = 64;
 
-/// The nearest known word, if at most a third of its letters differ and at least one is in its place.
+/// The nearest known word, if at most a third of its letters differ and at least one is in its
+/// place.
 pub fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
     if seen.len() > LONGEST_WORD {
         return None;

@@ -1,7 +1,7 @@
 //! A single value from the file, a request or the command line, before its type is checked.
 //!
-//! Every typed value of the configuration is read from a scalar, so that a wrong type (`mtu = "big"`, `vlan = true`) gives
-//! the same message as a wrong number.
+//! Every typed value of the configuration is read from a scalar, so that a wrong type
+//! (`mtu = "big"`, `vlan = true`) gives the same message as a wrong number.
 
 use crate::Problem;
 use serde::de::{Error, Visitor};
@@ -117,8 +117,8 @@ where
 
 /// A type that is read from and written as one [`Scalar`].
 pub(crate) trait FromScalar: Sized {
-    /// A word of the command line as a scalar. Names and modes stay text, leading zeros included (`007`, `0660`);
-    /// a type that is a number overrides this.
+    /// A word of the command line as a scalar. Names and modes stay text, leading zeros included
+    /// (`007`, `0660`); a type that is a number overrides this.
     fn typed(word: &str) -> Scalar {
         Scalar::Text(word.to_owned())
     }

@@ -1,4 +1,5 @@
-//! What a port's keys mean for the data path: its settings, with defaults from the role, the device or `[switch]`.
+//! What a port's keys mean for the data path: its settings, with defaults from the role, the device
+//! or `[switch]`.
 
 use super::port::{MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode};
 use super::storm::Storm;
@@ -7,8 +8,8 @@ use datapath::{Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy,
 use wire::Mac;
 
 impl PortConfig {
-    /// The settings for the data path, with defaults from `switch`. `device_mtu` and `device_mac` are those of the opened
-    /// device; `mirror` is the place of the port that `mirror-to` names.
+    /// The settings for the data path, with defaults from `switch`. `device_mtu` and `device_mac`
+    /// are those of the opened device; `mirror` is the place of the port that `mirror-to` names.
     pub fn settings(
         &self,
         switch: &SwitchConfig,
@@ -63,7 +64,8 @@ impl PortConfig {
         self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
     }
 
-    /// Most addresses learned on the port, configured or by default; 0 for no limit, `None` for half of `mac-entries`.
+    /// Most addresses learned on the port, configured or by default; 0 for no limit, `None` for
+    /// half of `mac-entries`.
     pub fn mac_limit(&self) -> Option<u16> {
         let default = (self.role() == PortRole::Vnic).then_some(64);
         self.mac_limit.map(|limit| limit.0).or(default)
@@ -77,7 +79,8 @@ impl PortConfig {
         })
     }
 
-    /// A TAP's address is that of its user. A packet port's is that of the host's end, which its stations do not use.
+    /// A TAP's address is that of its user. A packet port's is that of the host's end, which its
+    /// stations do not use.
     fn own_mac(&self, device: Option<Mac>) -> Option<Mac> {
         let device = device.filter(|_| self.tap.is_some() || self.mac_guard());
         self.mac.map(|mac| mac.0).or(device)

@@ -71,27 +71,30 @@ pub struct SwitchConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace")]
     pub socket_group: Option<Account>,
-    /// Members of this group may change everything, like root and the daemon's own user. If it differs from `socket-group`,
-    /// the socket's mode lets every user connect; the daemon refuses users in neither group.
+    /// Members of this group may change everything, like root and the daemon's own user. If it
+    /// differs from `socket-group`, the socket's mode lets every user connect; the daemon refuses
+    /// users in neither group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "millrace-admin")]
     pub admin_group: Option<Account>,
-    /// Directory for ports added through the API, unless the command line names one. Default: with the default socket
-    /// `/var/lib/millrace` for root and `$XDG_STATE_HOME/millrace` for others, otherwise the socket's path with `.state`
-    /// appended.
+    /// Directory for ports added through the API, unless the command line names one. Default: with
+    /// the default socket `/var/lib/millrace` for root and `$XDG_STATE_HOME/millrace` for others,
+    /// otherwise the socket's path with `.state` appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/var/lib/millrace")]
     pub state_directory: Option<PathBuf>,
-    /// Whether the daemon, at startup, gives up access to files that it does not need, system calls that it never makes, and
-    /// CAP_SYS_ADMIN, which a helper process keeps that enters the network namespaces of ports.
+    /// Whether the daemon, at startup, gives up access to files that it does not need, system calls
+    /// that it never makes, and CAP_SYS_ADMIN, which a helper process keeps that enters the network
+    /// namespaces of ports.
     pub sandbox: bool,
-    /// Directories in which ports added later may have their vhost-user sockets, in addition to `/run`, the directory for
-    /// temporary files and those of the sockets at startup. They must exist when the daemon starts.
+    /// Directories in which ports added later may have their vhost-user sockets, in addition to
+    /// `/run`, the directory for temporary files and those of the sockets at startup. They must
+    /// exist when the daemon starts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["/var/lib/vms"]))]
     pub socket_directories: Vec<PathBuf>,
-    /// Format of the log's lines: text for people, or a JSON object. In systemd's journal each line has its level as
-    /// priority in either case.
+    /// Format of the log's lines: text for people, or a JSON object. In systemd's journal each line
+    /// has its level as priority in either case.
     pub log: LogFormat,
     /// Coalescing toward vNICs whose port has no `rsc` key.
     pub rsc: RscMode,
@@ -118,8 +121,8 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// Half of `mac-entries`: the most that one uplink may fill, so that the stations behind it leave room for those of
-    /// other ports.
+    /// Half of `mac-entries`: the most that one uplink may fill, so that the stations behind it
+    /// leave room for those of other ports.
     pub(crate) fn half_of_macs(&self) -> u16 {
         u16::try_from(self.mac_entries.0 / 2).unwrap_or(u16::MAX)
     }

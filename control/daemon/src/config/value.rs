@@ -1,4 +1,5 @@
-//! The small typed values of the configuration. Each type refuses invalid values, so that none can run.
+//! The small typed values of the configuration. Each type refuses invalid values, so that none can
+//! run.
 
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use crate::Problem;
@@ -6,7 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use wire::Mac;
 
-/// A port's name: 1 to 32 letters, digits, `.`, `_`, `-`, because it appears in file names, URLs and tables.
+/// A port's name: 1 to 32 letters, digits, `.`, `_`, `-`, because it appears in file names, URLs
+/// and tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName(String);
 
@@ -54,7 +56,8 @@ pub struct FileMode(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
-/// A network namespace: a name from `ip netns`, or a path, such as `/proc/PID/ns/net` for a container.
+/// A network namespace: a name from `ip netns`, or a path, such as `/proc/PID/ns/net` for a
+/// container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace(String);
 

@@ -13,7 +13,8 @@ const LAST: u16 = 4094;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanId(pub u16);
 
-/// The VLANs that a trunk allows: sorted ranges that neither touch nor overlap, so that equal sets are equal values.
+/// The VLANs that a trunk allows: sorted ranges that neither touch nor overlap, so that equal sets
+/// are equal values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VlanList(Vec<RangeInclusive<u16>>);
 

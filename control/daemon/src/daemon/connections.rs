@@ -35,7 +35,8 @@ pub(super) struct Limits {
 impl Limits {
     /// Captures may last.
     pub(super) const API: Limits = Limits { write: WRITE, life: None };
-    /// A response that is read byte by byte makes progress, but holds a place that all clients share.
+    /// A response that is read byte by byte makes progress, but holds a place that all clients
+    /// share.
     pub(super) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
 }
 
@@ -44,7 +45,8 @@ impl Limits {
 pub(super) enum Kind {
     Admin,
     Reader(u32),
-    /// A client without access. All strangers count as one, because one user can have thousands of IDs (`/etc/subuid`).
+    /// A client without access. All strangers count as one, because one user can have thousands of
+    /// IDs (`/etc/subuid`).
     Stranger,
     Monitoring,
 }

@@ -1,5 +1,5 @@
-//! `[metrics] listen`: counters and health over TCP, for monitoring. Read-only, with no other path: anyone who reaches the
-//! address may read.
+//! `[metrics] listen`: counters and health over TCP, for monitoring. Read-only, with no other path:
+//! anyone who reaches the address may read.
 
 use super::tcp_listener::Section;
 use crate::Problem;

@@ -45,14 +45,16 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// The API's socket; `None` for the file's `socket`, or the default.
     pub socket: Option<PathBuf>,
-    /// Directory for ports added through the API; `None` for the file's `state-directory`, or the default.
+    /// Directory for ports added through the API; `None` for the file's `state-directory`, or the
+    /// default.
     pub state_directory: Option<PathBuf>,
     /// How idle workers wait; `None` for the file's `poll`.
     pub poll: Option<Poll>,
     /// Ask the daemon that listens on this socket to stop, and resume with its ports' descriptors.
     pub take_over: bool,
-    /// If `sandbox` of the file applies: the arguments with which this program calls [`run_helper`] with the arguments behind
-    /// them. Restrictions last until the process ends, so only a process that does nothing else may set this.
+    /// If `sandbox` of the file applies: the arguments with which this program calls [`run_helper`]
+    /// with the arguments behind them. Restrictions last until the process ends, so only a process
+    /// that does nothing else may set this.
     pub sandbox: Option<&'static [&'static str]>,
 }
 
@@ -89,7 +91,8 @@ pub async fn serve(
     opener: Box<dyn Opener>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Problem> {
-    // Signals first: a signal while ports are being opened must not end the process and leave the socket behind.
+    // Signals first: a signal while ports are being opened must not end the process and leave the
+    // socket behind.
     let hangup = on(SignalKind::hangup())?;
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
@@ -142,8 +145,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Locks the state directory, before binding the socket: of two daemons that start at once, one could otherwise find the
-/// other's socket before that listens.
+/// Locks the state directory, before binding the socket: of two daemons that start at once, one
+/// could otherwise find the other's socket before that listens.
 fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
     let socket = socket_path(options, config);
     let directory = options.state_directory.clone().or(config.state_directory.clone());
@@ -202,8 +205,8 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
     }
 }
 
-/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd, which uses them only after the end of
-/// this process and of a worker that hangs.
+/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd,
+/// which uses them only after the end of this process and of a worker that hangs.
 fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
         if !shared.lock().give_up() {
@@ -274,8 +277,8 @@ fn poll(shared: &Shared, trouble: Option<&str>) {
     if let Some(trouble) = trouble {
         status.push_str(&format!("; {trouble}"));
     }
-    // A worker that hangs for as long as the watchdog waits does not recover, and stalls its ports' guests. A new process brings
-    // all ports back, at the price of a short outage for the others.
+    // A worker that hangs for as long as the watchdog waits does not recover, and stalls its ports'
+    // guests. A new process brings all ports back, at the price of a short outage for the others.
     match running.all_answer() {
         Ok(()) => notify(&[NotifyState::Watchdog]),
         Err(problem) => status.push_str(&format!("; {}", problem.error)),
@@ -283,8 +286,9 @@ fn poll(shared: &Shared, trouble: Option<&str>) {
     notify(&[NotifyState::Status(&status)]);
 }
 
-/// Rereads the file, and reports the result to systemd and as an event; a unit of `Type=notify-reload` waits for it.
-/// Returns the text to show in the status until the next reload; `None` if it succeeded.
+/// Rereads the file, and reports the result to systemd and as an event; a unit of
+/// `Type=notify-reload` waits for it. Returns the text to show in the status until the next reload;
+/// `None` if it succeeded.
 async fn reload(shared: &Shared) -> Option<&'static str> {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());

@@ -1,5 +1,5 @@
-//! A connection that ends when its client reads nothing for too long. A zero window that the peer acknowledges never times out
-//! by itself, so an unread response would hold its place forever.
+//! A connection that ends when its client reads nothing for too long. A zero window that the peer
+//! acknowledges never times out by itself, so an unread response would hold its place forever.
 
 use std::io;
 use std::pin::Pin;

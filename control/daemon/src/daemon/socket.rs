@@ -1,7 +1,9 @@
-//! The API's Unix socket: one daemon per path, permissions from the configuration, removed at the end.
+//! The API's Unix socket: one daemon per path, permissions from the configuration, removed at the
+//! end.
 //!
-//! The directory is opened once. Permissions are set on the open file that was found to be our socket, and the file is removed
-//! only while it is still that one, so a directory that others can write to cannot redirect us to another file.
+//! The directory is opened once. Permissions are set on the open file that was found to be our
+//! socket, and the file is removed only while it is still that one, so a directory that others can
+//! write to cannot redirect us to another file.
 
 use crate::config::SwitchConfig;
 use crate::{Problem, accounts};
@@ -23,7 +25,8 @@ use std::path::{Path, PathBuf};
 /// Most connections waiting to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// The API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR` for others.
+/// The API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR` for
+/// others.
 pub fn default_path() -> PathBuf {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
@@ -76,7 +79,8 @@ impl Drop for Socket {
 
 type Bound = (UnixListener, (u64, u64));
 
-/// The file is created without any permission, so no client can connect until owner, group and mode are set.
+/// The file is created without any permission, so no client can connect until owner, group and mode
+/// are set.
 fn bind_in(
     path: &Path,
     folder: &OwnedFd,
@@ -113,7 +117,8 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Mode and group. If two groups may connect, the mode admits everyone, and [`Access`](crate::api::Access) decides.
+/// Mode and group. If two groups may connect, the mode admits everyone, and
+/// [`Access`](crate::api::Access) decides.
 fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
     let number = |account: &Option<crate::config::Account>| {
         account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
@@ -172,7 +177,8 @@ fn taken(path: &Path) -> Problem {
         .remedy("stop the other daemon, or name another path with --socket")
 }
 
-/// Whether a daemon of this user was killed between bind and listen: only root may connect to a socket without permissions.
+/// Whether a daemon of this user was killed between bind and listen: only root may connect to a
+/// socket without permissions.
 fn was_left_closed(facts: &Stat, error: Errno) -> bool {
     let is_ours = facts.st_uid == rustix::process::geteuid().as_raw();
     error == Errno::ACCESS && is_ours && facts.st_mode & 0o777 == 0

@@ -1,7 +1,8 @@
-//! The TCP listener that `[metrics]` and `[web]` share: waits for its address, and accepts only requests for this host.
+//! The TCP listener that `[metrics]` and `[web]` share: waits for its address, and accepts only
+//! requests for this host.
 //!
-//! A web page whose domain name resolves to this address (DNS rebinding) sends that name as `Host`. So requests are answered
-//! only if `Host` is an address, `localhost` or this host's own name.
+//! A web page whose domain name resolves to this address (DNS rebinding) sends that name as `Host`.
+//! So requests are answered only if `Host` is an address, `localhost` or this host's own name.
 
 use crate::Problem;
 use crate::api::Shared;
@@ -66,7 +67,8 @@ impl Section {
     }
 }
 
-/// Listens as soon as the address is available; the switch's own ports may bring it up. Until then `check` shows the reason.
+/// Listens as soon as the address is available; the switch's own ports may bring it up. Until then
+/// `check` shows the reason.
 pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Shared) -> TcpListener {
     loop {
         let listener = TcpListener::bind(address).await;

@@ -67,7 +67,8 @@ fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<
     Some(store.keep(name, what, &files))
 }
 
-/// A group without a mode gets 0660: connecting needs write permission, which the usual umask removes from the group.
+/// A group without a mode gets 0660: connecting needs write permission, which the usual umask
+/// removes from the group.
 fn access(port: &PortConfig) -> Result<Access, Problem> {
     let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
         account.as_ref().map(|account| find(account.as_str())).transpose()
@@ -127,7 +128,8 @@ impl Watch for Guest {
         }
     }
 
-    /// A changed MTU reopens the port instead, because the guest reads it only when its driver starts.
+    /// A changed MTU reopens the port instead, because the guest reads it only when its driver
+    /// starts.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
     }

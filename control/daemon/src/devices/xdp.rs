@@ -1,4 +1,5 @@
-//! Opening an xdp port, by AF_PACKET if AF_XDP is not available because of a privilege, a driver or an MTU.
+//! Opening an xdp port, by AF_PACKET if AF_XDP is not available because of a privilege, a driver or
+//! an MTU.
 
 use super::{DeviceState, HostLink, OpenError, Opened, Watch, denied, netns, packet};
 use crate::Problem;

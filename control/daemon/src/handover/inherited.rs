@@ -20,8 +20,8 @@ pub(crate) struct Inherited {
     pub(crate) session: Option<Carrier>,
 }
 
-/// A guest's session, until a port takes it. It is closed on another thread, because the front end chose its files, and some
-/// take long to close.
+/// A guest's session, until a port takes it. It is closed on another thread, because the front end
+/// chose its files, and some take long to close.
 pub(crate) struct Carrier(Option<OwnedFd>);
 
 impl Carrier {
@@ -37,7 +37,8 @@ impl Drop for Carrier {
 }
 
 impl Inherited {
-    /// Closes the descriptors. When this returns, the device is no longer busy and the path's socket takes no connections.
+    /// Closes the descriptors. When this returns, the device is no longer busy and the path's
+    /// socket takes no connections.
     pub(super) fn close(self) {
         if let What::Tap { .. } = self.what {
             return;

@@ -1,4 +1,5 @@
-//! The socket at which a successor asks for this process's descriptors, beside the API's, for processes of the same user only.
+//! The socket at which a successor asks for this process's descriptors, beside the API's, for
+//! processes of the same user only.
 
 use super::manifest::VERSION;
 use super::message;
@@ -36,7 +37,8 @@ pub(super) fn greeting() -> String {
 }
 
 impl Listener {
-    /// Listens beside the API's socket, which this process holds. A file at that path is left over from a crash.
+    /// Listens beside the API's socket, which this process holds. A file at that path is left over
+    /// from a crash.
     pub(crate) fn bind(api: &Path) -> io::Result<Listener> {
         let path = path(api);
         match std::fs::remove_file(&path) {

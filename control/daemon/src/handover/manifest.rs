@@ -1,6 +1,7 @@
-//! The manifest: describes each kept descriptor, as JSON in a memfd. Systemd and a successor share that memory, so it is pushed
-//! once and rewritten with each change. A process that dies while writing leaves a text that the next one refuses, as it does
-//! another version; then all devices are opened anew.
+//! The manifest: describes each kept descriptor, as JSON in a memfd. Systemd and a successor share
+//! that memory, so it is pushed once and rewritten with each change. A process that dies while
+//! writing leaves a text that the next one refuses, as it does another version; then all devices
+//! are opened anew.
 
 use crate::Problem;
 use crate::config::{self, MacAddress, Namespace, PortConfig};
@@ -14,12 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Version of the schema below. It changes whenever another Millrace would misinterpret a descriptor.
+/// Version of the schema below. It changes whenever another Millrace would misinterpret a
+/// descriptor.
 pub(super) const VERSION: u64 = 4;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
-/// The part of a port's configuration on which its descriptors depend. They are used only for a port with an equal part.
+/// The part of a port's configuration on which its descriptors depend. They are used only for a
+/// port with an equal part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum What {
@@ -34,7 +37,8 @@ pub enum What {
         /// Whether the kernel receives frames by NAPI.
         napi: bool,
     },
-    /// An interface with one AF_PACKET queue: the socket of its ring, and the ring's position with size and number of its slots.
+    /// An interface with one AF_PACKET queue: the socket of its ring, and the ring's position with
+    /// size and number of its slots.
     Packet {
         /// Its name.
         interface: String,
@@ -42,14 +46,16 @@ pub enum What {
         netns: Option<PathBuf>,
         /// Whether it takes frames for all stations.
         promiscuous: bool,
-        /// The keys that say which VLANs its frames belong to, as written: frames in the ring came while these held.
+        /// The keys that say which VLANs its frames belong to, as written: frames in the ring came
+        /// while these held.
         vlans: BTreeMap<String, Value>,
     },
     /// A guest's port, with its socket's descriptor if it listens.
     VhostUser {
         /// All keys with which it was opened, as written.
         keys: BTreeMap<String, Value>,
-        /// Device and inode of the socket's file if it listens, because another file may be at the path by now.
+        /// Device and inode of the socket's file if it listens, because another file may be at the
+        /// path by now.
         file: Option<(u64, u64)>,
     },
 }
@@ -64,7 +70,8 @@ impl What {
             return Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file });
         }
         if let Some(interface) = &port.packet {
-            // Several queues have tables of steering, whose flows would have to be fenced from one process to the next.
+            // Several queues have tables of steering, whose flows would have to be fenced from one
+            // process to the next.
             return (port.queues.is_none_or(|queues| queues.0 == 1)).then(|| What::Packet {
                 interface: interface.as_str().to_owned(),
                 netns: port.netns.as_ref().map(Namespace::path),
@@ -107,7 +114,8 @@ fn keys(port: &PortConfig, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String,
 pub struct List {
     /// What each port's descriptors are.
     pub ports: BTreeMap<String, What>,
-    /// The address that a port must keep although its configuration has none. Without it a port starts with any address.
+    /// The address that a port must keep although its configuration has none. Without it a port
+    /// starts with any address.
     #[serde(default)]
     pub addresses: BTreeMap<String, MacAddress>,
 }

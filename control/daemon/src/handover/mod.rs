@@ -1,10 +1,13 @@
-//! Descriptors that outlive the process: those of TAP devices, which keep a device, its carrier and its queued frames for the
-//! next process; those of packet ports' rings, in which frames wait too; the sockets to which guests' front ends connect; and, after an orderly end, sessions with connected front ends.
+//! Descriptors that outlive the process: those of TAP devices, which keep a device, its carrier and
+//! its queued frames for the next process; those of packet ports' rings, in which frames wait too;
+//! the sockets to which guests' front ends connect; and, after an orderly end, sessions with
+//! connected front ends.
 //!
-//! A [`Store`] holds descriptors by name. The `manifest`, a memfd kept like the others, describes each. The same names and
-//! descriptors go two ways: to systemd's descriptor store as ports open and close, so that they survive SIGKILL (`systemd`), and
-//! to a successor that asks for them, once this process has stopped its ports (`successor`). The successor closes descriptors
-//! that it does not want or cannot use, in systemd's store too, before it opens anything anew.
+//! A [`Store`] holds descriptors by name. The `manifest`, a memfd kept like the others, describes
+//! each. The same names and descriptors go two ways: to systemd's descriptor store as ports open
+//! and close, so that they survive SIGKILL (`systemd`), and to a successor that asks for them, once
+//! this process has stopped its ports (`successor`). The successor closes descriptors that it does
+//! not want or cannot use, in systemd's store too, before it opens anything anew.
 
 mod inherited;
 mod listener;
@@ -40,10 +43,12 @@ pub struct Store(Arc<Mutex<Content>>);
 struct Content {
     /// Descriptors of an earlier process that no port has taken yet.
     inherited: BTreeMap<String, Inherited>,
-    /// The part of that process's list that the next process still needs: a port stays in it until its descriptors are kept anew or
-    /// closed, so that a process that ends before all ports are open loses none.
+    /// The part of that process's list that the next process still needs: a port stays in it until
+    /// its descriptors are kept anew or closed, so that a process that ends before all ports are
+    /// open loses none.
     left: List,
-    /// Names in systemd's store that the next process must not find: sessions, and those in no manifest.
+    /// Names in systemd's store that the next process must not find: sessions, and those in no
+    /// manifest.
     unknown: Vec<String>,
     kept: BTreeMap<String, Entry>,
     /// Addresses that ports must keep in the next process.
@@ -76,8 +81,8 @@ pub struct Keeping {
 }
 
 impl Store {
-    /// Takes the descriptors that systemd has kept, and reports changes to it from now on. Call it once, before the process has
-    /// threads or descriptors of its own.
+    /// Takes the descriptors that systemd has kept, and reports changes to it from now on. Call it
+    /// once, before the process has threads or descriptors of its own.
     pub(crate) fn join_systemd(&self) {
         let Some(systemd) = systemd::Systemd::from_environment() else { return };
         let given = systemd::given();
@@ -106,15 +111,16 @@ impl Store {
         content.unknown = unknown;
     }
 
-    /// Closes sessions that no port has taken; their front ends must reconnect. Sockets and devices wait for ports that are opened
-    /// later.
+    /// Closes sessions that no port has taken; their front ends must reconnect. Sockets and devices
+    /// wait for ports that are opened later.
     pub(crate) fn end_sessions(&self) {
         let mut content = self.content();
         content.inherited.values_mut().for_each(|left| drop(left.session.take()));
     }
 
-    /// Closes descriptors that no configured port will take, so that they keep no device busy. Until then systemd has all of them:
-    /// a process that ends earlier, for example because it has no configuration, leaves them to the next one.
+    /// Closes descriptors that no configured port will take, so that they keep no device busy.
+    /// Until then systemd has all of them: a process that ends earlier, for example because it has
+    /// no configuration, leaves them to the next one.
     pub(crate) fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
         let wanted: BTreeMap<String, What> =
             ports.filter_map(|port| Some((port.name.to_string(), What::of(port)?))).collect();
@@ -144,7 +150,8 @@ impl Store {
         None
     }
 
-    /// Keeps what an earlier process left for the next attempt to open the port, or for the next process.
+    /// Keeps what an earlier process left for the next attempt to open the port, or for the next
+    /// process.
     pub(crate) fn put_back(&self, name: &str, left: Inherited) {
         self.content().inherited.insert(name.to_owned(), left);
     }
@@ -162,7 +169,8 @@ impl Store {
         left.into_iter().for_each(|left| self.discard(name, left));
     }
 
-    /// Has systemd close descriptors that an earlier process left for a port, and that this one has closed.
+    /// Has systemd close descriptors that an earlier process left for a port, and that this one has
+    /// closed.
     pub(crate) fn forget_left(&self, name: &str, count: usize) {
         let mut content = self.content();
         content.left.remove(name);
@@ -185,7 +193,8 @@ impl Store {
         Keeping { store: self.clone(), name: name.to_owned(), number }
     }
 
-    /// Notes that a port with a kept ring is configured otherwise while it is open. Other kinds keep what they were opened with.
+    /// Notes that a port with a kept ring is configured otherwise while it is open. Other kinds
+    /// keep what they were opened with.
     pub(crate) fn note_change(&self, port: &PortConfig) {
         let mut content = self.content();
         let entry = content.kept.get_mut(port.name.as_str());
@@ -214,8 +223,9 @@ impl Store {
         content.write();
     }
 
-    /// Hands over no rings: a worker that hangs may still give back slots, which a successor has taken by then. Other descriptors
-    /// can be used by two processes: a TAP device gives each frame to one of them.
+    /// Hands over no rings: a worker that hangs may still give back slots, which a successor has
+    /// taken by then. Other descriptors can be used by two processes: a TAP device gives each frame
+    /// to one of them.
     pub(crate) fn withhold_rings(&self) {
         let mut content = self.content();
         let is_ring = |_: &String, entry: &mut Entry| matches!(entry.what, What::Packet { .. });
@@ -281,7 +291,8 @@ impl Content {
         self.remove_from_systemd(&names);
     }
 
-    /// Writes the manifest. Without it the next process only starts more slowly: it opens all devices anew.
+    /// Writes the manifest. Without it the next process only starts more slowly: it opens all
+    /// devices anew.
     fn write(&mut self) {
         if let Err(error) = self.try_write() {
             tracing::warn!("descriptors cannot be kept for the next process: {error}");
@@ -388,7 +399,8 @@ mod tests {
         assert_eq!(next.take("a", &what).unwrap().address, Some(address));
     }
 
-    /// The first port that opened wrote a list of itself alone, so a process that died before all were open lost the others.
+    /// The first port that opened wrote a list of itself alone, so a process that died before all
+    /// were open lost the others.
     #[test]
     fn a_port_that_is_not_open_yet_is_not_lost_when_another_opens_and_the_process_dies() {
         let (tap, uplink) = (port("tap='tap0'"), port("packet='eth1'"));
@@ -530,7 +542,8 @@ mod tests {
         }
     }
 
-    /// The device was still busy, or the path taken, when the port was opened anew: they were closed on another thread.
+    /// The device was still busy, or the path taken, when the port was opened anew: they were
+    /// closed on another thread.
     #[test]
     fn what_is_not_wanted_is_free_at_once_and_a_session_is_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();

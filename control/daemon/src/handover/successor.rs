@@ -1,5 +1,6 @@
-//! Hands descriptors from one daemon to the next over a Unix socket, if systemd does not keep them: each in its own message with
-//! its name, the manifest last. The old daemon stops its ports before it sends the first.
+//! Hands descriptors from one daemon to the next over a Unix socket, if systemd does not keep them:
+//! each in its own message with its name, the manifest last. The old daemon stops its ports before
+//! it sends the first.
 
 use super::{MANIFEST, Store, listener, message};
 use crate::{Problem, descriptors};
@@ -46,7 +47,8 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
-/// The successor's part: asks the daemon at this API socket to stop, and takes its descriptors. Does nothing without a daemon.
+/// The successor's part: asks the daemon at this API socket to stop, and takes its descriptors.
+/// Does nothing without a daemon.
 pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
     let path = listener::path(api);
     let failed = |error: &dyn std::fmt::Display| {
@@ -98,8 +100,8 @@ fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
                 return Err(io::Error::other(text));
             }
             Some((text, None)) if text == NOTHING => return Ok(given),
-            // The message lacks a descriptor that the kernel could not pass. The old daemon has stopped, so this one resumes with the
-            // others.
+            // The message lacks a descriptor that the kernel could not pass. The old daemon has
+            // stopped, so this one resumes with the others.
             Some((name, None)) => {
                 let limit = descriptors::limit();
                 tracing::warn!(
@@ -124,7 +126,8 @@ mod tests {
     use rustix::net::socketpair;
     use std::os::fd::AsFd;
 
-    /// The successor's limit of descriptors was the shell's: it took the first that did not arrive for the end, and had nothing.
+    /// The successor's limit of descriptors was the shell's: it took the first that did not arrive
+    /// for the end, and had nothing.
     #[test]
     fn a_descriptor_that_does_not_arrive_is_not_the_end_of_the_list() {
         let flags = SocketFlags::CLOEXEC;

@@ -1,6 +1,7 @@
 // UNSAFETY: descriptors that systemd passes at the start are known by their numbers alone.
-//! systemd's descriptor store (`FileDescriptorStoreMax=` in the unit): it passes pushed descriptors to the service's next
-//! process, also after a crash, and closes them when the service is stopped and not restarted.
+//! systemd's descriptor store (`FileDescriptorStoreMax=` in the unit): it passes pushed descriptors
+//! to the service's next process, also after a crash, and closes them when the service is stopped
+//! and not restarted.
 #![allow(unsafe_code)]
 
 use super::message;
@@ -31,14 +32,16 @@ impl Systemd {
 
     /// Pushes a descriptor.
     pub(super) fn push(&self, name: &str, file: BorrowedFd<'_>) {
-        // systemd must not drop a descriptor that has hung up: a session waits in a socket without a peer.
+        // systemd must not drop a descriptor that has hung up: a session waits in a socket without
+        // a peer.
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n");
         if let Err(error) = self.tell(&text, Some(file)) {
             tracing::warn!("systemd does not keep the descriptor {name}: {error}");
         }
     }
 
-    /// Has systemd close the descriptors with these names. When this returns they are closed, and their devices free.
+    /// Has systemd close the descriptors with these names. When this returns they are closed, and
+    /// their devices free.
     pub(super) fn remove(&self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -81,10 +84,12 @@ impl Systemd {
     }
 }
 
-/// The descriptors that systemd passes, with their names. Call it once, before anything else is opened.
+/// The descriptors that systemd passes, with their names. Call it once, before anything else is
+/// opened.
 pub(super) fn given() -> Vec<(String, OwnedFd)> {
     match sd_notify::listen_fds_with_names() {
-        // SAFETY: these numbers were passed for this process to own, and this is the only place that takes them.
+        // SAFETY: these numbers were passed for this process to own, and this is the only place
+        // that takes them.
         Ok(given) => given.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect(),
         Err(error) => {
             tracing::warn!("the descriptors that systemd passes cannot be taken: {error}");

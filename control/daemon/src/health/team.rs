@@ -84,7 +84,8 @@ fn speeds(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// With algorithm `dynamic` frames leave with a member's address, which a physical switch must see on only one port.
+/// With algorithm `dynamic` frames leave with a member's address, which a physical switch must see
+/// on only one port.
 fn addresses(port: &Picture) -> Option<Problem> {
     let mut rest = port.members.iter();
     let twins = std::iter::from_fn(|| {
@@ -114,8 +115,8 @@ fn differing(
     differ.then(|| known.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-/// A VLAN that arrives at one member and not at another: the physical switch allows it on one of its ports only. Checked
-/// once every member has received a group frame.
+/// A VLAN that arrives at one member and not at another: the physical switch allows it on one of
+/// its ports only. Checked once every member has received a group frame.
 fn vlans(port: &Picture) -> Option<Problem> {
     let active: Vec<&MemberStatus> = port.members.iter().filter(|member| member.active).collect();
     if active.iter().any(|member| member.vlans.is_empty()) {

@@ -1,5 +1,5 @@
-//! A line of the log: text or a JSON object, as `log` of `[switch]` says. If standard error is the journal, each line starts with
-//! its priority (sd-daemon(3)).
+//! A line of the log: text or a JSON object, as `log` of `[switch]` says. If standard error is the
+//! journal, each line starts with its priority (sd-daemon(3)).
 
 use crate::config::LogFormat;
 use serde_json::{Map, Value};
@@ -34,7 +34,8 @@ impl Lines {
     }
 }
 
-/// Whether `DEVICE:INODE` names standard error. A program started by a service's daemon inherits the variable too.
+/// Whether `DEVICE:INODE` names standard error. A program started by a service's daemon inherits
+/// the variable too.
 fn is_stderr(file: &str) -> bool {
     rustix::fs::fstat(stderr()).is_ok_and(|stat| file == format!("{}:{}", stat.st_dev, stat.st_ino))
 }

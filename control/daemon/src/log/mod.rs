@@ -1,11 +1,13 @@
-//! The daemon's log on standard error: [`start`] sets it up for the process, and the API changes its levels while it runs.
+//! The daemon's log on standard error: [`start`] sets it up for the process, and the API changes
+//! its levels while it runs.
 //!
 //! - error: a port or the daemon does not work
 //! - warn: it works with limits
 //! - info: changes, and port states
 //! - debug: everything else
 //!
-//! Repeated events are logged once a minute (`event_log`), and events that front ends can cause are limited.
+//! Repeated events are logged once a minute (`event_log`), and events that front ends can cause are
+//! limited.
 
 mod line;
 
@@ -26,7 +28,8 @@ const PARTS: [&str; 2] = ["control", "vhost_user"];
 
 static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
-/// Sets the log up with these levels (`LEVEL` and `TARGET=LEVEL`, separated by commas); the default is info.
+/// Sets the log up with these levels (`LEVEL` and `TARGET=LEVEL`, separated by commas); the default
+/// is info.
 pub fn start(levels: Option<&str>) -> Result<(), Problem> {
     let targets = parse(levels.unwrap_or_default())?;
     let (filter, handle) = reload::Layer::new(targets);

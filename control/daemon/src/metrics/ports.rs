@@ -165,7 +165,8 @@ impl Scrape {
     }
 }
 
-/// Segments per delivered frame. A train counts as one frame, and each segment that joined it counts.
+/// Segments per delivered frame. A train counts as one frame, and each segment that joined it
+/// counts.
 fn depth(rsc: &RscCountersBody) -> Histogram {
     let trains = rsc.train_depth.iter().map(|depth| depth.trains);
     let count: u64 = trains.clone().sum();

@@ -1,6 +1,7 @@
 //! Checks before a migration what would break a guest at its destination.
 //!
-//! First what the host lacks for the port ([`lacks`]), which also refuses an import; then how the two ports differ.
+//! First what the host lacks for the port ([`lacks`]), which also refuses an import; then how the
+//! two ports differ.
 
 mod pair;
 mod uplinks;
@@ -29,7 +30,8 @@ pub struct Finding {
     pub problem: Problem,
 }
 
-/// Keys that name a host's devices and sockets. They differ between hosts; an existing port keeps its own.
+/// Keys that name a host's devices and sockets. They differ between hosts; an existing port keeps
+/// its own.
 pub(super) const DEVICE_KEYS: [&str; 10] = [
     "tap",
     "packet",
@@ -195,7 +197,8 @@ fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     Some(wanted.finding("team-member", problem))
 }
 
-/// A member that does not receive a VLAN that others of its team receive: its port on the physical switch does not allow it.
+/// A member that does not receive a VLAN that others of its team receive: its port on the physical
+/// switch does not allow it.
 fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let needed = || wanted.needs.keys().filter(|vlan| **vlan != 0);
     host.teams.iter().find_map(|team| {
@@ -234,8 +237,8 @@ fn mirror(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     host.port(target.as_str()).is_none().then(|| wanted.finding("mirror-to", problem))
 }
 
-/// Two ports with the same address in a VLAN: frames of the second to send are counted as `address_taken`, or it receives the
-/// first one's frames.
+/// Two ports with the same address in a VLAN: frames of the second to send are counted as
+/// `address_taken`, or it receives the first one's frames.
 fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let mac = wanted.mac.as_deref()?;
     let is_its = |port: &&PortBody| {

@@ -10,7 +10,8 @@ use ports::steering::ENTRIES;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Restrictions on an import, because the file's author may be less trusted than the operator who imports it.
+/// Restrictions on an import, because the file's author may be less trusted than the operator who
+/// imports it.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// The port's name; `None` for the file's.
@@ -150,7 +151,8 @@ fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> 
     set.chain(removed).filter(|(key, _)| !DEVICE_KEYS.contains(&key.as_str())).collect()
 }
 
-/// Sets the entries that differ, and returns whether any do. `is_absent`: the port does not exist, because this is a dry run.
+/// Sets the entries that differ, and returns whether any do. `is_absent`: the port does not exist,
+/// because this is a dry run.
 fn set_table(
     client: &Client,
     export: &PortExport,

@@ -1,7 +1,8 @@
-//! Files for migrating a guest to another host's switch: a port ([`PortExport`]), and what a host offers ([`HostExport`]).
+//! Files for migrating a guest to another host's switch: a port ([`PortExport`]), and what a host
+//! offers ([`HostExport`]).
 //!
-//! [`findings`] compares a guest's host with its destination before it moves; [`import`] applies the port's settings there. Both
-//! use only the API.
+//! [`findings`] compares a guest's host with its destination before it moves; [`import`] applies
+//! the port's settings there. Both use only the API.
 
 mod check;
 mod import;
@@ -28,9 +29,11 @@ const PORTS_MAX: usize = 4096;
 pub struct PortExport {
     /// `millrace-port/1`.
     pub schema: String,
-    /// The running settings, spelled as in the file. Values drawn at random or taken from `[switch]` are spelled out.
+    /// The running settings, spelled as in the file. Values drawn at random or taken from
+    /// `[switch]` are spelled out.
     pub port: PortConfig,
-    /// The largest packet that leaves the source host in each of its VLANs: the destination's uplinks need not carry larger ones.
+    /// The largest packet that leaves the source host in each of its VLANs: the destination's
+    /// uplinks need not carry larger ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink_mtu: Option<u16>,
     /// VLANs in which larger packets leave the source host.
@@ -44,7 +47,8 @@ pub struct PortExport {
     /// The address that the guest was held to, if there is no `mac`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_mac: Option<String>,
-    /// The counters at the source. Counters start at 0 at the destination, so add these for a total.
+    /// The counters at the source. Counters start at 0 at the destination, so add these for a
+    /// total.
     pub counters: CountersBody,
 }
 
@@ -137,7 +141,8 @@ impl HostExport {
         Ok(host)
     }
 
-    /// Refuses invalid names and addresses, because remedies contain them and are meant to be typed.
+    /// Refuses invalid names and addresses, because remedies contain them and are meant to be
+    /// typed.
     fn check(&self) -> Result<(), Problem> {
         let refuse = |what: &str, seen: &str, wanted: &str| {
             Err(Problem::new(format!("{what} in a host's file"))
@@ -171,7 +176,8 @@ impl HostExport {
     }
 }
 
-/// The VLANs of a file: the MTU of most, those with a larger one, and those that do not leave the host.
+/// The VLANs of a file: the MTU of most, those with a larger one, and those that do not leave the
+/// host.
 fn by_vlan(
     carried: &BTreeMap<u16, Option<u16>>,
     config: &PortConfig,
@@ -182,8 +188,8 @@ fn by_vlan(
     (least, wider, check::vlans(config).filter(|vlan| !carried.contains_key(vlan)).collect())
 }
 
-/// The configuration, with every value spelled out that could differ at another host: defaults of `[switch]`, the MTU, a random
-/// key.
+/// The configuration, with every value spelled out that could differ at another host: defaults of
+/// `[switch]`, the MTU, a random key.
 fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     let mut config = port.config.clone();
     config.rsc = Some(port.rsc);
@@ -211,7 +217,8 @@ fn read<T: serde::de::DeserializeOwned>(
     from_value(value)
 }
 
-/// Replaces characters that could control a terminal or reorder text, because the contents are printed.
+/// Replaces characters that could control a terminal or reorder text, because the contents are
+/// printed.
 pub fn clean(value: &mut serde_json::Value) {
     use serde_json::Value;
     match value {

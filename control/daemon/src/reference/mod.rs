@@ -1,5 +1,6 @@
-//! The configuration reference, generated from the types that read the file: a JSON Schema for editors, the manual page
-//! millrace.toml(5), `docs/configuration.md`, and the sample `packaging/millrace.toml`. A test keeps the last two up to date.
+//! The configuration reference, generated from the types that read the file: a JSON Schema for
+//! editors, the manual page millrace.toml(5), `docs/configuration.md`, and the sample
+//! `packaging/millrace.toml`. A test keeps the last two up to date.
 
 mod keys;
 mod manual;

@@ -1,4 +1,5 @@
-//! The JSON Schema of the file, taken from the API's OpenAPI document, which describes the same types.
+//! The JSON Schema of the file, taken from the API's OpenAPI document, which describes the same
+//! types.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,8 @@
-//! A MAC address has one owner: the API refuses a port an address that another port has. The file may repeat one; `health` then
-//! names both ports.
+//! A MAC address has one owner: the API refuses a port an address that another port has. The file
+//! may repeat one; `health` then names both ports.
 //!
-//! An address from which a guest merely sends does not count; otherwise a guest could keep its neighbour's port from opening.
+//! An address from which a guest merely sends does not count; otherwise a guest could keep its
+//! neighbour's port from opening.
 
 use super::{Running, RunningPort};
 use crate::Problem;
@@ -9,7 +10,8 @@ use crate::config::PortConfig;
 use crate::health::{self, Picture};
 
 impl Running {
-    /// Why a port cannot have its address: another port in its VLANs has it, by configuration or from its device.
+    /// Why a port cannot have its address: another port in its VLANs has it, by configuration or
+    /// from its device.
     pub(super) fn address_conflict(&self, port: &PortConfig) -> Option<Problem> {
         let own = |other: &RunningPort| {
             let mut picture = Picture::of(&other.config);
@@ -60,7 +62,8 @@ mod tests {
         }
     }
 
-    /// An older conflict, which a file may make, holds up no other change, and lets no other address through.
+    /// An older conflict, which a file may make, holds up no other change, and lets no other
+    /// address through.
     #[test]
     fn a_port_of_the_file_with_a_twin_can_be_changed() {
         let twin = "[[port]]\nname='new'\ntap='tap9'\nvlan=5";

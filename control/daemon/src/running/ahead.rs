@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 impl Running {
     /// Opens the devices of all ports to be added at the same time; the steps then use them.
     ///
-    /// Of two that name the same socket by different paths, the second is left to its step: opened at the same time, each
-    /// would take the other's socket for a stale one.
+    /// Of two that name the same socket by different paths, the second is left to its step: opened
+    /// at the same time, each would take the other's socket for a stale one.
     pub(super) fn open_ahead(&mut self, steps: &[Step]) {
         let added = steps.iter().filter_map(|step| match step {
             Step::Add { port, .. } => Some(&**port),
@@ -33,7 +33,8 @@ fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
     port.device_names().into_iter().map(device).collect()
 }
 
-/// The path without links in its folder; itself where it has none. Its last part need not be there yet.
+/// The path without links in its folder; itself where it has none. Its last part need not be there
+/// yet.
 fn resolved(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     match (folder, path.file_name()) {

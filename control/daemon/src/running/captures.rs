@@ -1,7 +1,8 @@
-//! Captures: started and stopped live, one per port at a time, and sent to the client that started them.
+//! Captures: started and stopped live, one per port at a time, and sent to the client that started
+//! them.
 //!
-//! No capture delays traffic or the control thread: a slow client misses frames, and a capture ends when its client disconnects.
-//! Nothing here waits for a capture's thread.
+//! No capture delays traffic or the control thread: a slow client misses frames, and a capture ends
+//! when its client disconnects. Nothing here waits for a capture's thread.
 
 mod stream;
 
@@ -17,7 +18,8 @@ pub(crate) use stream::CaptureStream;
 use stream::Gone;
 use tracing::Level;
 
-/// Most captures at once, including ended ones that are not yet read to their end: each has a thread and a queue.
+/// Most captures at once, including ended ones that are not yet read to their end: each has a
+/// thread and a queue.
 const MOST: usize = 16;
 
 /// A running capture, or an ended one whose state can still be queried.
@@ -47,7 +49,8 @@ impl Running {
         let capture = Capture::start(to_client, options)
             .map_err(|error| Problem::new("the capture's thread cannot be started").seen(error))?;
         let progress = capture.progress();
-        // Only the workers hold the capture: once they drop it, its thread writes the rest and ends.
+        // Only the workers hold the capture: once they drop it, its thread writes the rest and
+        // ends.
         self.switch
             .set_capture(id, Some(Arc::new(capture)))
             .map_err(|error| Problem::new(error.to_string()))?;
@@ -241,7 +244,8 @@ mod tests {
         read(stream);
     }
 
-    /// Captures that ended by themselves and were not read held a thread and 20 MiB each, without a limit.
+    /// Captures that ended by themselves and were not read held a thread and 20 MiB each, without a
+    /// limit.
     #[test]
     fn an_ended_capture_that_is_not_read_takes_a_place() {
         let now = Instant::now();

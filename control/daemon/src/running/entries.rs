@@ -1,12 +1,14 @@
 //! The load of each entry in uplinks' indirection tables.
 //!
-//! At an uplink with tables and `vmmq = "dynamic"` the queues stay with their workers, and entries move between them. An entry's
-//! share of its queue's busy time is its share of the queue's frames, as the steering program counts them. The flows of a vNIC
-//! whose port says `static` stay: together, those of a queue are one item that cannot move.
+//! At an uplink with tables and `vmmq = "dynamic"` the queues stay with their workers, and entries
+//! move between them. An entry's share of its queue's busy time is its share of the queue's frames,
+//! as the steering program counts them. The flows of a vNIC whose port says `static` stay:
+//! together, those of a queue are one item that cannot move.
 //!
-//! A peer that sends many flows to all vNICs makes a hundred thousand entries active. The balancer gets the busiest dynamic
-//! entries of each queue, [`MOST`] in all, and the load of the other dynamic ones is divided among these. So it knows the whole
-//! load of a queue, and an entry's error is smaller than the average load of its queue's reported entries.
+//! A peer that sends many flows to all vNICs makes a hundred thousand entries active. The balancer
+//! gets the busiest dynamic entries of each queue, [`MOST`] in all, and the load of the other
+//! dynamic ones is divided among these. So it knows the whole load of a queue, and an entry's error
+//! is smaller than the average load of its queue's reported entries.
 
 pub(super) mod mover;
 #[cfg(test)]
@@ -168,7 +170,8 @@ impl Entries {
     }
 }
 
-/// The items that entries are, and one for the static ones of each queue, by what share of its worker each queue took.
+/// The items that entries are, and one for the static ones of each queue, by what share of its
+/// worker each queue took.
 #[allow(clippy::cast_precision_loss, reason = "frames of 20 ms, and entries")]
 pub(super) fn items(
     loads: &[QueueEntries],

@@ -1,6 +1,7 @@
 //! Fair shares of a limited number: each owner keeps as many as any other, unless it has fewer.
 
-/// The most that each owner may keep so that all together keep at most `most`. At least 1, even with more than `most` owners.
+/// The most that each owner may keep so that all together keep at most `most`. At least 1, even
+/// with more than `most` owners.
 pub(super) fn level(counts: impl IntoIterator<Item = usize>, most: usize) -> usize {
     let mut counts: Vec<usize> = counts.into_iter().collect();
     counts.sort_unstable();

@@ -1,5 +1,5 @@
-//! Takes a vNIC's link down while nothing carries its frames out of this host (`follow-uplink`), as Hyper-V does. Multipath in
-//! the guest then uses the other path instead of waiting for answers.
+//! Takes a vNIC's link down while nothing carries its frames out of this host (`follow-uplink`), as
+//! Hyper-V does. Multipath in the guest then uses the other path instead of waiting for answers.
 
 use super::{PortDevice, Running, RunningPort};
 use crate::config::{PortConfig, PortRole};
@@ -54,7 +54,8 @@ impl Running {
         uplinks.map(|port| (Picture::of(&port.config), carries(port))).collect()
     }
 
-    /// Why no frame of a vNIC that follows its uplinks leaves this host; `None` if frames leave, or there are no uplinks.
+    /// Why no frame of a vNIC that follows its uplinks leaves this host; `None` if frames leave, or
+    /// there are no uplinks.
     fn uplink_lost(&self, vnic: &PortConfig, uplinks: &[(Picture, bool)]) -> Option<String> {
         // A guest that is itself an uplink would wait for its own frames.
         if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {

@@ -1,4 +1,5 @@
-//! The load so far of everything that can move, for recordings: the sums whose differences the balancer sees.
+//! The load so far of everything that can move, for recordings: the sums whose differences the
+//! balancer sees.
 
 use super::entries::UplinkTable;
 use super::{Running, RunningPort};

@@ -1,7 +1,7 @@
 //! The running state: the switch, its ports by name, and their configuration.
 //!
-//! Every change, from the file, the API or a signal, is a wanted [`Config`] that goes through [`plan()`]; `steps` carries the
-//! plan out.
+//! Every change, from the file, the API or a signal, is a wanted [`Config`] that goes through
+//! [`plan()`]; `steps` carries the plan out.
 
 mod acl;
 mod addresses;
@@ -60,18 +60,21 @@ pub struct Running {
     captures: BTreeMap<PortName, Capturing>,
     /// Shared with each capture's stream, to count them.
     capture_streams: Arc<()>,
-    /// The wall clock at 0 of the workers' clock, which stands at one second when the switch starts.
+    /// The wall clock at 0 of the workers' clock, which stands at one second when the switch
+    /// starts.
     epoch: SystemTime,
     events: EventLog,
     vmmq: vmmq::Vmmq,
-    /// By port name, if the port was reopened with another MTU: the MTU with which its guest was started.
+    /// By port name, if the port was reopened with another MTU: the MTU with which its guest was
+    /// started.
     guest_mtus: BTreeMap<String, u16>,
     /// Why `[metrics]` or `[web]` is not served.
     listener_troubles: BTreeMap<Section, Problem>,
     /// How often ports that are not from the file were changed.
     kept_changes: u64,
     reloads: Reloads,
-    /// The revision of the fleet that was applied in full last; none since the start, or after a failed step.
+    /// The revision of the fleet that was applied in full last; none since the start, or after a
+    /// failed step.
     fleet_revision: Option<u64>,
 }
 
@@ -146,7 +149,8 @@ struct Sample {
 }
 
 impl Running {
-    /// Starts the switch and opens the ports. A port that cannot be opened is `broken`, and retried at each poll.
+    /// Starts the switch and opens the ports. A port that cannot be opened is `broken`, and retried
+    /// at each poll.
     pub fn start(
         config: Config,
         opener: Box<dyn Opener>,
@@ -210,15 +214,16 @@ impl Running {
         Ok(plan(&self.config, wanted))
     }
 
-    /// Makes the API's wanted configuration the running one. Ports that do not differ are not touched; added ones belong to the
-    /// API.
+    /// Makes the API's wanted configuration the running one. Ports that do not differ are not
+    /// touched; added ones belong to the API.
     pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         self.all_answer()?;
         let added = self.origins_of(&wanted);
         self.enforce(wanted, added, now)
     }
 
-    /// Makes this the running configuration. If a worker hangs, steps that do not reach it take effect once it answers.
+    /// Makes this the running configuration. If a worker hangs, steps that do not reach it take
+    /// effect once it answers.
     fn enforce(
         &mut self,
         wanted: Config,
@@ -263,7 +268,8 @@ impl Running {
         self.events.note(level, now, text);
     }
 
-    /// How often ports that are not from the file were changed. If this grows, the state on the disk is out of date.
+    /// How often ports that are not from the file were changed. If this grows, the state on the
+    /// disk is out of date.
     pub(crate) fn kept_changes(&self) -> u64 {
         self.kept_changes
     }

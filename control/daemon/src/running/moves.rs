@@ -1,8 +1,9 @@
 //! The moves that `millrace vmmq explain` shows.
 //!
-//! Entries of a vNIC that moved together for one reason are one record. The number of records is bounded over all ports. When
-//! there are too many, the ports with most lose their oldest, and within an uplink the vNICs with most. So a port that moves all
-//! the time does not displace other ports' moves, nor does a peer that makes the entries of a thousand vNICs move.
+//! Entries of a vNIC that moved together for one reason are one record. The number of records is
+//! bounded over all ports. When there are too many, the ports with most lose their oldest, and
+//! within an uplink the vNICs with most. So a port that moves all the time does not displace other
+//! ports' moves, nor does a peer that makes the entries of a thousand vNICs move.
 
 use super::level::level;
 use crate::body::{HeldBody, OrderBody, VmmqMoveBody};

@@ -1,8 +1,9 @@
-//! The origin of each port: the configuration file, the fleet, or the API. In a conflict the file wins, then the fleet.
+//! The origin of each port: the configuration file, the fleet, or the API. In a conflict the file
+//! wins, then the fleet.
 //!
-//! A reload changes only the file's ports, and the fleet's agent only the fleet's; ports of the fleet and the API are stored in the
-//! state. A change through the API to a port of the file lasts until the file is reread, one to a port of the fleet until the
-//! fleet's ports are replaced.
+//! A reload changes only the file's ports, and the fleet's agent only the fleet's; ports of the
+//! fleet and the API are stored in the state. A change through the API to a port of the file lasts
+//! until the file is reread, one to a port of the fleet until the fleet's ports are replaced.
 
 use super::Running;
 use crate::Problem;
@@ -59,8 +60,8 @@ impl Running {
         self.dry_run(&self.with_fleet(ports).config)
     }
 
-    /// Replaces the fleet's ports with these. Ports of the file stay, and so do ports of the API unless the fleet wants their names
-    /// or devices.
+    /// Replaces the fleet's ports with these. Ports of the file stay, and so do ports of the API
+    /// unless the fleet wants their names or devices.
     pub fn replace_fleet(
         &mut self,
         ports: Vec<PortConfig>,
@@ -127,7 +128,8 @@ impl Running {
         Ok(steps)
     }
 
-    /// The origins of the ports that the API wants: new ports belong to the API, others keep their origin.
+    /// The origins of the ports that the API wants: new ports belong to the API, others keep their
+    /// origin.
     pub(super) fn origins_of(&self, wanted: &Config) -> BTreeMap<PortName, Origin> {
         let origin = |port: &PortConfig| match self.added.get(&port.name) {
             Some(origin) => Some(*origin),
@@ -168,7 +170,8 @@ pub(super) fn merge(file: Config, added: Added) -> Merged {
 }
 
 impl Merged {
-    /// Ends mirrors to ports that are gone. Then finds the last of the added ports without which nothing, or less, is refused.
+    /// Ends mirrors to ports that are gone. Then finds the last of the added ports without which
+    /// nothing, or less, is refused.
     fn misfit(&mut self) -> Option<(PortName, String)> {
         self.forget_mirrors();
         let problem = self.config.check().err()?;
@@ -205,8 +208,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Two configurations with the same names and devices in part: whatever the API had, the file stands, and nothing else
-        /// is refused.
+        /// Two configurations with the same names and devices in part: whatever the API had, the
+        /// file stands, and nothing else is refused.
         #[test]
         fn the_file_always_wins(file in generate::config(), api in generate::config(), split: prop::sample::Index) {
             let known = api.ports.clone();
@@ -283,7 +286,8 @@ mod tests {
             has("port b, added through the API, conflicts with the file and the fleet"),
             "{told:?}"
         );
-        // A reload keeps the fleet's ports, a change through the API keeps their origin, and an empty list removes them.
+        // A reload keeps the fleet's ports, a change through the API keeps their origin, and an
+        // empty list removes them.
         running.reload_file(read(file), now).unwrap();
         running.patch("g", &serde_json::json!({"mtu": 9000}), now).unwrap();
         assert_eq!(origins(&running), all);

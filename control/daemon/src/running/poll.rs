@@ -82,7 +82,8 @@ impl Running {
         named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
     }
 
-    /// Removes ports that a worker found broken from the switch, so that their devices are closed and can be reopened.
+    /// Removes ports that a worker found broken from the switch, so that their devices are closed
+    /// and can be reopened.
     fn close_failed(&mut self, now: Instant) {
         for info in self.switch.ports() {
             if let PortState::Broken(reason) = info.state {
@@ -127,7 +128,8 @@ impl Running {
             let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
             if before != look.connections && known.held_mac.is_some() {
-                // The address belonged to the previous guest, which disconnected since the last poll.
+                // The address belonged to the previous guest, which disconnected since the last
+                // poll.
                 replaced.push((name.clone(), open.id));
             }
             if is_news(known, &state) {
@@ -201,7 +203,8 @@ impl Running {
     }
 }
 
-/// Whether the switch must be told of a port's state. A worker that found the port down first has not released its addresses.
+/// Whether the switch must be told of a port's state. A worker that found the port down first has
+/// not released its addresses.
 fn is_news(known: &PortInfo, state: &PortState) -> bool {
     let holds_on = known.held_mac.is_some() && *state != PortState::Up;
     holds_on || discriminant(&known.state) != discriminant(state)
@@ -226,8 +229,8 @@ impl Sample {
         Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
     }
 
-    /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a finding; `count` is the
-    /// current counter.
+    /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a
+    /// finding; `count` is the current counter.
     pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
         let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
         let at = self.dropped_at.get(place).copied().flatten();
@@ -292,8 +295,8 @@ mod tests {
     use wire::Mac;
     use wire::vnet::VnetHeader;
 
-    /// A guest that left and the next one that connected within a second were one guest: the next was held to the address
-    /// of the first.
+    /// A guest that left and the next one that connected within a second were one guest: the next
+    /// was held to the address of the first.
     #[test]
     fn a_guest_that_follows_within_a_second_is_not_held_to_the_address_of_the_last() {
         let (devices, start) = (MemoryDevices::default(), Instant::now());
@@ -333,7 +336,8 @@ mod tests {
         assert_eq!(held(&running), Some(next), "released once");
     }
 
-    /// A container made its device anew with the address of another guest or of the gateway, and got their frames.
+    /// A container made its device anew with the address of another guest or of the gateway, and
+    /// got their frames.
     #[test]
     fn a_device_that_comes_back_with_another_address_takes_it_from_nobody() {
         let (devices, start) = (MemoryDevices::default(), Instant::now());
@@ -423,7 +427,8 @@ mod tests {
         }
     }
 
-    /// The first look took a guest whose session went on for another one: it was free to hold a neighbour's address.
+    /// The first look took a guest whose session went on for another one: it was free to hold a
+    /// neighbour's address.
     #[test]
     fn a_guest_whose_session_goes_on_is_held_to_its_address_at_the_first_look() {
         let (devices, start) = (MemoryDevices::default(), Instant::now());
@@ -445,7 +450,8 @@ mod tests {
         assert_eq!(running.infos()[0].held_mac, Some(mac));
     }
 
-    /// After a restart it was held to whatever address it sent from first: its neighbour's, if it was quicker.
+    /// After a restart it was held to whatever address it sent from first: its neighbour's, if it
+    /// was quicker.
     #[test]
     fn a_guest_whose_session_goes_on_is_held_to_the_address_of_the_earlier_process() {
         let (devices, start) = (MemoryDevices::default(), Instant::now());

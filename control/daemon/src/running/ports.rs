@@ -24,7 +24,8 @@ impl Running {
         match self.ports.get(&name).map(|port| &port.device) {
             Some(PortDevice::Closed { reason, .. }) => {
                 let problem = Problem::new(format!("port {name} cannot be opened")).seen(reason);
-                // Also if a worker hangs: otherwise the port would open by itself once that answers.
+                // Also if a worker hangs: otherwise the port would open by itself once that
+                // answers.
                 self.enforce(before, added, now)?;
                 Err(problem
                     .wanted("a device that can be opened")
@@ -34,8 +35,9 @@ impl Running {
         }
     }
 
-    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the file. It is done completely or not at
-    /// all: if a step fails, the port returns to its previous settings, unless it was broken before.
+    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the
+    /// file. It is done completely or not at all: if a step fails, the port returns to its previous
+    /// settings, unless it was broken before.
     pub fn patch(
         &mut self,
         name: &str,
@@ -114,7 +116,8 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// A port that was refused was configured and saved, and opened by itself once the worker answered; a changed one stayed changed.
+    /// A port that was refused was configured and saved, and opened by itself once the worker
+    /// answered; a changed one stayed changed.
     #[test]
     fn what_finds_a_hang_and_is_refused_does_not_happen_later() {
         let (devices, start) = (MemoryDevices::default(), Instant::now());

@@ -259,7 +259,8 @@ impl Running {
         picture
     }
 
-    /// Drops that are findings, with the names of their reasons; 0 if the last is older than [`health::DROPS_AGE`].
+    /// Drops that are findings, with the names of their reasons; 0 if the last is older than
+    /// [`health::DROPS_AGE`].
     fn recent_drops(&self, port: &RunningPort, now: Instant) -> [(&'static str, u64); 4] {
         let drops = self.counters_of(port).drops;
         let last = port.open().map(|open| &open.last);
@@ -293,7 +294,8 @@ impl RunningPort {
         self.config.vmmq == Some(VmmqMode::Dynamic)
     }
 
-    /// Why it carries no frames, as a finding. A guest that is off is not a fault, unless it is an uplink.
+    /// Why it carries no frames, as a finding. A guest that is off is not a fault, unless it is an
+    /// uplink.
     fn trouble(&self, info: Option<&PortInfo>) -> Option<(Kind, String)> {
         let is_guest = self.open().is_some_and(|open| open.watch.guest().is_some());
         let (state, reason) = self.state(info);
@@ -307,7 +309,8 @@ impl RunningPort {
         Some((kind, format!("is {}: {reason}", state.name())))
     }
 
-    /// The state and its reason: the guest's current state; otherwise what the worker knows, then what the link reports.
+    /// The state and its reason: the guest's current state; otherwise what the worker knows, then
+    /// what the link reports.
     fn state(&self, info: Option<&PortInfo>) -> (StateBody, String) {
         if let Some(open) = self.open().filter(|open| open.watch.guest().is_some()) {
             return guest_state(open.watch.state().condition);

@@ -29,7 +29,8 @@ impl Running {
     }
 }
 
-/// The rules that a port gets; `None` leaves it unchanged. An uplink is turned on only if it is `named`.
+/// The rules that a port gets; `None` leaves it unchanged. An uplink is turned on only if it is
+/// `named`.
 fn mode(setting: RscSetting, role: PortRole, named: bool) -> Option<RscMode> {
     match (setting, role) {
         (RscSetting::Off, _) => Some(RscMode::Off),

@@ -1,7 +1,7 @@
 //! Carries the steps of a plan out on the switch.
 //!
-//! After each step [`settle`](Running::settle) sends the switch the settings of every open port, so that an added or removed
-//! mirror, or a device with a changed MTU, needs no special handling.
+//! After each step [`settle`](Running::settle) sends the switch the settings of every open port, so
+//! that an added or removed mirror, or a device with a changed MTU, needs no special handling.
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 use wire::Mac;
 
-/// Longest time for all sessions together to reach a message boundary: a front end may have sent half a message.
+/// Longest time for all sessions together to reach a message boundary: a front end may have sent
+/// half a message.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Running {
@@ -48,8 +49,9 @@ impl Running {
         }
     }
 
-    /// Ends the workers and closes the ports, so that another process can resume with their devices. After that this process can
-    /// only end. Returns whether all workers have ended: one that hangs may still use a device.
+    /// Ends the workers and closes the ports, so that another process can resume with their
+    /// devices. After that this process can only end. Returns whether all workers have ended: one
+    /// that hangs may still use a device.
     pub(crate) fn give_up(&mut self) -> bool {
         let mut have_ended = false;
         closing::at_once(|| {
@@ -166,8 +168,9 @@ impl Running {
         }
     }
 
-    /// The device's address at its first opening counts as configured. A container can recreate its device with an address of its
-    /// choice, for example the gateway's; from then on the port counts as one without an address.
+    /// The device's address at its first opening counts as configured. A container can recreate its
+    /// device with an address of its choice, for example the gateway's; from then on the port
+    /// counts as one without an address.
     fn try_open(
         &mut self,
         port: &PortConfig,
@@ -232,7 +235,8 @@ impl Running {
         port.settings(&switch, mtu, mac, mirror)
     }
 
-    /// Sends the switch every setting that has changed since it was last sent; returns the last error.
+    /// Sends the switch every setting that has changed since it was last sent; returns the last
+    /// error.
     pub(super) fn settle(&mut self, now: Instant) -> Result<(), String> {
         let mut done = Ok(());
         let mut changes = Vec::new();

@@ -106,7 +106,8 @@ impl Running {
         self.ports.values().filter_map(RunningPort::team).for_each(|team| team.forget(gone));
     }
 
-    /// The member that a vNIC is pinned to, and why it carries no frames; `None` if it carries them.
+    /// The member that a vNIC is pinned to, and why it carries no frames; `None` if it carries
+    /// them.
     pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
         let pinned = vnic.team_member.as_ref()?;
         let mut teams = self.ports.values().filter_map(RunningPort::team);

@@ -62,7 +62,8 @@ impl Running {
         Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
     }
 
-    /// The address of a station behind a port: the port's own, otherwise the one learned last, otherwise the device's.
+    /// The address of a station behind a port: the port's own, otherwise the one learned last,
+    /// otherwise the device's.
     fn station<'m, Macs: Iterator<Item = &'m MacEntry>>(
         &self,
         name: &str,

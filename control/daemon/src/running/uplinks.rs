@@ -1,11 +1,12 @@
-//! The indirection tables of uplinks: at each uplink with several queues each vNIC has a table, by its address and the VLAN ID
-//! of its frames there.
+//! The indirection tables of uplinks: at each uplink with several queues each vNIC has a table, by
+//! its address and the VLAN ID of its frames there.
 //!
-//! Tables follow the ports: after every change, and once a second because a guest may become held to an address, the ports are
-//! compared with what each uplink's program knows. A new vNIC gets its table, a copy of the default one, before its address, so
-//! its flows stay on their queues. A reopened uplink has a program without vNICs. While entries move, no vNIC is added or
-//! removed: such changes wait for the current moves, and precede the next. The default table steers tagged VLANs of a vNIC in
-//! trunk mode, and frames for no vNIC.
+//! Tables follow the ports: after every change, and once a second because a guest may become held
+//! to an address, the ports are compared with what each uplink's program knows. A new vNIC gets its
+//! table, a copy of the default one, before its address, so its flows stay on their queues. A
+//! reopened uplink has a program without vNICs. While entries move, no vNIC is added or removed:
+//! such changes wait for the current moves, and precede the next. The default table steers tagged
+//! VLANs of a vNIC in trunk mode, and frames for no vNIC.
 
 use super::{OpenPort, PortDevice, Running, RunningPort};
 use crate::body::QueueVnicBody;
@@ -165,7 +166,8 @@ impl OpenPort {
 }
 
 impl Running {
-    /// Updates the uplinks' programs for vNICs that were added, removed, or have another address or VLAN.
+    /// Updates the uplinks' programs for vNICs that were added, removed, or have another address or
+    /// VLAN.
     pub(super) fn settle_vnics(&mut self, now: Instant) {
         let is_steered =
             |port: &RunningPort| port.open().is_some_and(|open| open.steering().is_some());
@@ -189,7 +191,8 @@ impl Running {
         }
     }
 
-    /// Adds and removes vNICs that waited for moves of entries, once these are done. Called before further moves begin.
+    /// Adds and removes vNICs that waited for moves of entries, once these are done. Called before
+    /// further moves begin.
     pub(super) fn settle_waiting_vnics(&mut self, now: Instant) {
         let is_due = |open: &OpenPort| open.stations.wait() && !self.vmmq.entries.is_busy(open.id);
         if self.ports.values().filter_map(RunningPort::open).any(is_due) {
@@ -212,7 +215,8 @@ impl Running {
     }
 }
 
-/// The ID in the tag of a VLAN's frames at an uplink, 0 for no tag; `None` if the uplink does not carry the VLAN.
+/// The ID in the tag of a VLAN's frames at an uplink, 0 for no tag; `None` if the uplink does not
+/// carry the VLAN.
 fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
     match uplink {
         Vlan::Access(own) | Vlan::Trunk { native: own, .. } if *own == vlan => Some(0),

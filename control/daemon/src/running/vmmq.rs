@@ -220,7 +220,8 @@ impl Running {
     /// Finds the node of each guest's memory, if that matters.
     pub(super) fn find_homes(&mut self, now: Instant) {
         if self.vmmq.wants_homes(now) {
-            // The kernel walks all mappings, which takes seconds for a large guest, so a thread reads the file.
+            // The kernel walks all mappings, which takes seconds for a large guest, so a thread
+            // reads the file.
             let read = || std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
             self.vmmq.numa_maps = std::thread::Builder::new().name("numa".into()).spawn(read).ok();
         }
@@ -246,7 +247,8 @@ mod tests {
     use super::*;
     use balance::Reason;
 
-    /// Two queues of two ports, and the busy times of a run in which each wants so much of a worker.
+    /// Two queues of two ports, and the busy times of a run in which each wants so much of a
+    /// worker.
     struct Run {
         vmmq: Vmmq,
         now: Instant,

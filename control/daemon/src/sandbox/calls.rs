@@ -1,10 +1,12 @@
-// UNSAFETY: loads a program of ours into the kernel; no crate loads one for all threads that also has refusals logged.
-//! System calls that the daemon never makes. The kernel refuses them, so that code injected through a bug of ours cannot make
-//! them either.
+// UNSAFETY: loads a program of ours into the kernel; no crate loads one for all threads that also
+// has refusals logged.
+//! System calls that the daemon never makes. The kernel refuses them, so that code injected through
+//! a bug of ours cannot make them either.
 //!
-//! The list is of refused calls, not of allowed ones. A C library's calls change with its version, and a call missing from an
-//! allow list fails in the field. The systemd unit has an allow list too, which the host's administrator can change. A refused
-//! call fails with EPERM, and the kernel logs it (audit type 1326); traffic continues.
+//! The list is of refused calls, not of allowed ones. A C library's calls change with its version,
+//! and a call missing from an allow list fails in the field. The systemd unit has an allow list
+//! too, which the host's administrator can change. A refused call fails with EPERM, and the kernel
+//! logs it (audit type 1326); traffic continues.
 #![allow(unsafe_code)]
 
 use libc::{
@@ -141,7 +143,8 @@ const NEVER_OF_HELPER: &[i64] = &[
 
 /// Has the kernel refuse these calls from now on, in all threads.
 pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
-    // A filter cannot read its flags, which are in memory. With ENOSYS the C library uses `clone` instead.
+    // A filter cannot read its flags, which are in memory. With ENOSYS the C library uses `clone`
+    // instead.
     load(&compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
     let mut rules = rules()?;
     match role {
@@ -257,7 +260,8 @@ fn load(program: &BpfProgram) -> io::Result<()> {
     let program = Program { length, first: program.as_ptr() };
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG;
     rustix::thread::set_no_new_privs(true)?;
-    // SAFETY: `program` is a sock_fprog, whose instructions outlive the call; the kernel checks and copies them.
+    // SAFETY: `program` is a sock_fprog, whose instructions outlive the call; the kernel checks and
+    // copies them.
     let done = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };

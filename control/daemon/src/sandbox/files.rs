@@ -1,8 +1,10 @@
-//! Restricts file system and TCP access from startup on, in this thread and in those that it starts.
+//! Restricts file system and TCP access from startup on, in this thread and in those that it
+//! starts.
 //!
-//! The kernel allows no later change of the rules, but the API and a reload bring new paths. So the rules allow directories:
-//! those that `[switch]` names, those that the ports use at startup, and the usual ones for sockets and namespaces. A rule
-//! applies to the file at a path now, not to the path. The daemon refuses other paths by name ([`super::refusal`]).
+//! The kernel allows no later change of the rules, but the API and a reload bring new paths. So the
+//! rules allow directories: those that `[switch]` names, those that the ports use at startup, and
+//! the usual ones for sockets and namespaces. A rule applies to the file at a path now, not to the
+//! path. The daemon refuses other paths by name ([`super::refusal`]).
 
 use super::{Allowed, Places};
 use landlock::{

@@ -1,9 +1,11 @@
-//! What the daemon gives up at startup: access to files that it does not need ([files.rs](files)), system calls that it never
-//! makes ([calls.rs](calls)), and CAP_SYS_ADMIN ([privilege.rs](privilege)), which a helper keeps that enters the network namespaces
-//! of ports ([helper.rs](helper)). All that lasts until the process ends, so it is state of the process.
+//! What the daemon gives up at startup: access to files that it does not need ([files.rs](files)),
+//! system calls that it never makes ([calls.rs](calls)), and CAP_SYS_ADMIN
+//! ([privilege.rs](privilege)), which a helper keeps that enters the network namespaces of ports
+//! ([helper.rs](helper)). All that lasts until the process ends, so it is state of the process.
 //!
-//! Call [`restrict`] before a port is opened or a client answered, and before any thread that does either is started: threads
-//! inherit the file restrictions of the thread that starts them, while system calls are restricted in all threads at once.
+//! Call [`restrict`] before a port is opened or a client answered, and before any thread that does
+//! either is started: threads inherit the file restrictions of the thread that starts them, while
+//! system calls are restricted in all threads at once.
 
 mod calls;
 mod files;
@@ -74,8 +76,9 @@ pub(crate) fn in_force() -> SandboxBody {
     in_force
 }
 
-/// Restricts the files of this thread and of those that it starts, and the system calls of all threads; and gives up CAP_SYS_ADMIN,
-/// once a helper has it, which this program is with these arguments.
+/// Restricts the files of this thread and of those that it starts, and the system calls of all
+/// threads; and gives up CAP_SYS_ADMIN, once a helper has it, which this program is with these
+/// arguments.
 pub(crate) fn restrict(
     places: &Places<'_>,
     config: &Config,
@@ -247,8 +250,8 @@ fn own_socket(port: &PortConfig) -> Option<&Path> {
     path.filter(|_| port.vhost_client != Some(true))
 }
 
-/// The port's namespace if a process's link names it. Following that link means inspecting the process, which the kernel
-/// refuses a restricted daemon.
+/// The port's namespace if a process's link names it. Following that link means inspecting the
+/// process, which the kernel refuses a restricted daemon.
 fn process_namespace(port: &PortConfig) -> Option<PathBuf> {
     let path = port.netns.as_ref().map(Namespace::path)?;
     let process = path.strip_prefix("/proc").ok()?.iter().next()?.to_str()?;

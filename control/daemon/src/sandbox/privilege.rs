@@ -12,11 +12,13 @@ pub(super) fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|mine| mine.effective.contains(wanted))
 }
 
-/// Gives up all capabilities but these, in this thread, and in those and the programs that it starts.
+/// Gives up all capabilities but these, in this thread, and in those and the programs that it
+/// starts.
 pub(super) fn keep(kept: CapabilitySet) -> io::Result<()> {
     let mine = capabilities(None)?;
     for given_up in mine.permitted.difference(kept).iter() {
-        // It takes CAP_SETPCAP, which the unit's user lacks. Nothing is got back by it: no program can be started any more.
+        // It takes CAP_SETPCAP, which the unit's user lacks. Nothing is got back by it: no program
+        // can be started any more.
         let _ = remove_capability_from_bounding_set(given_up);
     }
     // What is no longer permitted and inheritable leaves the ambient set as well.
@@ -31,7 +33,8 @@ pub(super) fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up one capability, in this thread. An error if another thread has it still: there must be none yet that has it.
+/// Gives up one capability, in this thread. An error if another thread has it still: there must be
+/// none yet that has it.
 pub(super) fn give_up(given_up: CapabilitySet) -> io::Result<()> {
     keep(given_up.complement())?;
     for thread in fs::read_dir("/proc/self/task")? {

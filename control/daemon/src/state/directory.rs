@@ -47,7 +47,8 @@ impl StateDirectory {
         }
     }
 
-    /// Opens and locks the directory, in which the state file has this name; creates it if it does not exist.
+    /// Opens and locks the directory, in which the state file has this name; creates it if it does
+    /// not exist.
     pub fn make(path: &Path, name: &'static str) -> Result<StateDirectory, Problem> {
         if let Some(found) = StateDirectory::open(path, name)? {
             return Ok(found);
@@ -108,7 +109,8 @@ impl StateDirectory {
         Ok(fsync(&self.folder)?)
     }
 
-    /// Removes the state file, for a state that must not be found again although no newer one could be written.
+    /// Removes the state file, for a state that must not be found again although no newer one could
+    /// be written.
     pub fn forget(&self) -> Result<(), Problem> {
         let removed = self.remove(self.name).and_then(|()| Ok(fsync(&self.folder)?));
         removed.map_err(|error| trouble(&self.file(), "cannot be removed", &error))
@@ -133,7 +135,8 @@ impl StateDirectory {
     }
 }
 
-/// Why another user may have written a directory or file. The daemon, possibly root, would open the ports that it names.
+/// Why another user may have written a directory or file. The daemon, possibly root, would open the
+/// ports that it names.
 fn flaw(of: &OwnedFd) -> Option<String> {
     let facts = fstat(of).ok()?;
     let is_trusted = [0, geteuid().as_raw()].contains(&facts.st_uid);

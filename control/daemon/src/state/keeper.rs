@@ -1,7 +1,8 @@
-//! The thread that writes the state: a disk may be slow, and the control thread must not wait for it.
+//! The thread that writes the state: a disk may be slow, and the control thread must not wait for
+//! it.
 //!
-//! One slot holds the text to write next, however long the disk takes: the newest text wins, and requests that arrive meanwhile
-//! share the next write.
+//! One slot holds the text to write next, however long the disk takes: the newest text wins, and
+//! requests that arrive meanwhile share the next write.
 
 use super::{FILE, Kept, StateDirectory, from_bytes, to_text};
 use crate::Problem;
@@ -48,8 +49,8 @@ impl Slot {
     }
 }
 
-/// Creates the directory if needed, locks it, and reads the state. If it cannot be created, that is retried when there is
-/// something to write.
+/// Creates the directory if needed, locks it, and reads the state. If it cannot be created, that is
+/// retried when there is something to write.
 pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
     let directory = match StateDirectory::make(path, FILE) {
         Err(problem) if path.exists() => return Err(problem),

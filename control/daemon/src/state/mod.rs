@@ -1,8 +1,9 @@
 //! The state file: ports added through the API or by the fleet, so that they survive a restart.
 //!
-//! The `Keeper`'s thread writes a new file beside the old one and renames it: a killed process, or a host that loses power, leaves
-//! the old file or the new one. A file that cannot be read is set aside under another name, with a message, and the daemon starts.
-//! Every step happens in one open, locked directory, so two daemons never share it.
+//! The `Keeper`'s thread writes a new file beside the old one and renames it: a killed process, or
+//! a host that loses power, leaves the old file or the new one. A file that cannot be read is set
+//! aside under another name, with a message, and the daemon starts. Every step happens in one open,
+//! locked directory, so two daemons never share it.
 
 mod directory;
 mod keeper;

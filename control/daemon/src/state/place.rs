@@ -4,8 +4,8 @@ use crate::daemon::default_path;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The named directory; otherwise the user's own for the daemon at the default socket, and one beside the socket for any other
-/// daemon, so that two daemons never share state by default.
+/// The named directory; otherwise the user's own for the daemon at the default socket, and one
+/// beside the socket for any other daemon, so that two daemons never share state by default.
 pub(crate) fn directory(named: Option<PathBuf>, socket: &Path) -> PathBuf {
     let usual = || (socket == default_path()).then(users_own).flatten();
     named.or_else(usual).unwrap_or_else(|| {

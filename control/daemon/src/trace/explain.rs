@@ -1,4 +1,5 @@
-//! Explains what a copy of the switch did with the frames of a burst, as steps: the checks at each port, and their results.
+//! Explains what a copy of the switch did with the frames of a burst, as steps: the checks at each
+//! port, and their results.
 
 use super::reasons::{Stage, meaning};
 use super::seen::{Seen, done_for, left, state};
@@ -10,7 +11,8 @@ use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
 use wire::{Mac, Parsed, parse};
 
-/// Most frames per port and turn that are listed; of the others only the number is given. A train may leave as thousands of segments.
+/// Most frames per port and turn that are listed; of the others only the number is given. A train
+/// may leave as thousands of segments.
 const TOLD: usize = 64;
 
 /// The turn.

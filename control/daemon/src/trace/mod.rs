@@ -1,7 +1,8 @@
 //! What the switch would do with frames, and why: `POST /v1/trace`.
 //!
-//! A copy of the switch ([`datapath::Snapshot`]) processes the frames with the data path's own code. This module reads a frame from
-//! words ([`expression`], [`frame`]), and explains what the copy counted, learned and delivered as steps ([`explain`]).
+//! A copy of the switch ([`datapath::Snapshot`]) processes the frames with the data path's own
+//! code. This module reads a frame from words ([`expression`], [`frame`]), and explains what the
+//! copy counted, learned and delivered as steps ([`explain`]).
 
 mod explain;
 mod expression;

@@ -53,12 +53,14 @@ impl Seen<'_> {
         self.info.settings.mac.or(self.info.held_mac)
     }
 
-    /// The rules that matched of those that say which frames pass, toward the port (`out`) or from it.
+    /// The rules that matched of those that say which frames pass, toward the port (`out`) or from
+    /// it.
     pub(super) fn deciding_rules(&self, out: bool) -> Option<String> {
         self.rules(|rule| rule.decides(out), "no rule matches, so it passes")
     }
 
-    /// The rules that matched, of those that `are_meant`, or `none`; absent where there are no such rules.
+    /// The rules that matched, of those that `are_meant`, or `none`; absent where there are no such
+    /// rules.
     pub(super) fn rules(&self, are_meant: impl Fn(&Rule) -> bool, none: &str) -> Option<String> {
         let rules = self.config.acl.iter().zip(&self.hits).enumerate();
         let meant: Vec<_> = rules.filter(|(_, (rule, _))| are_meant(rule)).collect();

@@ -1,4 +1,5 @@
-//! A parsed frame in words: `02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 10, TCP 10.0.0.1:1 > 10.0.0.2:80, 58 bytes`.
+//! A parsed frame in words:
+//! `02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 10, TCP 10.0.0.1:1 > 10.0.0.2:80, 58 bytes`.
 
 use ports::memory::MemoryFrame;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,9 +1,10 @@
 //! `[web] listen`: the page for people, in any browser, over TCP.
 //!
-//! Everybody who reaches the address sees what a reader of the API sees, but for the configuration, in which the keys of RSS are, and
-//! may ask what the switch would do with a frame.
-//! With the token of `token-file` RSC can be turned on and off, and nothing else. [`trust`] judges each request first. The page is
-//! made of the files in `control/daemon/page`, as they are: nothing builds them, and nothing comes from elsewhere.
+//! Everybody who reaches the address sees what a reader of the API sees, but for the configuration,
+//! in which the keys of RSS are, and may ask what the switch would do with a frame. With the token
+//! of `token-file` RSC can be turned on and off, and nothing else. [`trust`] judges each request
+//! first. The page is made of the files in `control/daemon/page`, as they are: nothing builds them,
+//! and nothing comes from elsewhere.
 
 pub(crate) mod assets;
 mod pace;

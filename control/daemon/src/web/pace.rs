@@ -1,5 +1,5 @@
-//! Traces that anybody may ask for begin twice a second at most, however many ask: each copies the switch under the lock that all
-//! other clients wait for.
+//! Traces that anybody may ask for begin twice a second at most, however many ask: each copies the
+//! switch under the lock that all other clients wait for.
 
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -25,7 +25,8 @@ impl Pace {
         Pace { next: Mutex::default(), apart }
     }
 
-    /// Waits for a turn, behind those who came before. A client that goes away meanwhile takes none.
+    /// Waits for a turn, behind those who came before. A client that goes away meanwhile takes
+    /// none.
     pub(super) async fn turn(&self) {
         let mut next = self.next.lock().await;
         if let Some(next) = *next {

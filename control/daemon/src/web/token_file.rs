@@ -1,4 +1,5 @@
-//! The file with the token: read at each change, so that a token that became known is replaced without a restart.
+//! The file with the token: read at each change, so that a token that became known is replaced
+//! without a restart.
 
 use crate::Problem;
 use crate::token::Token;

@@ -1,7 +1,8 @@
 //! Which requests are answered, and what a browser may do with the answers.
 //!
-//! `Host` must name this host, as for `[metrics]`, and `Origin`, which a browser adds to requests of pages, must be this page's own.
-//! A change takes the token besides, which the page sends as a bearer token: a browser sends it for no other page by itself.
+//! `Host` must name this host, as for `[metrics]`, and `Origin`, which a browser adds to requests
+//! of pages, must be this page's own. A change takes the token besides, which the page sends as a
+//! bearer token: a browser sends it for no other page by itself.
 
 use super::{Page, TRACE, token_file};
 use crate::Problem;
@@ -15,7 +16,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::net::SocketAddr;
 
-/// Nothing but the page's own files and requests; no frame around it; no text that becomes markup or code.
+/// Nothing but the page's own files and requests; no frame around it; no text that becomes markup
+/// or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -96,7 +98,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
-/// Whether the request is for this host and comes from no page of another origin. `option` is what names the address.
+/// Whether the request is for this host and comes from no page of another origin. `option` is what
+/// names the address.
 pub(crate) fn own_page(option: &str, request: &Request) -> Result<(), Problem> {
     let host = own_host(option, request)?;
     own_origin(option, request, &host)

@@ -1,4 +1,5 @@
-//! What a page of metrics exports, and what documents and rules say about it. Tests of the daemon and of the fleet's agent share it.
+//! What a page of metrics exports, and what documents and rules say about it. Tests of the daemon
+//! and of the fleet's agent share it.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::collections::{BTreeMap, BTreeSet};

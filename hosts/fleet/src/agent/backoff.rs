@@ -1,5 +1,5 @@
-//! When to retry: the delay about doubles with each consecutive failure, and differs from agent to agent, so that not all hosts
-//! ask an etcd that returns at the same moment.
+//! When to retry: the delay about doubles with each consecutive failure, and differs from agent to
+//! agent, so that not all hosts ask an etcd that returns at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after this many failures: a quarter of the whole delay, and `share` (0 to 1) of the other three quarters.
+    /// The delay after this many failures: a quarter of the whole delay, and `share` (0 to 1) of
+    /// the other three quarters.
     fn delay(failures: u32, share: f64) -> Duration {
         let whole = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST);
         whole / 4 + whole.mul_f64(0.75 * share)
@@ -36,7 +37,8 @@ impl Backoff {
         self.failures == 1
     }
 
-    /// Whether there were several consecutive failures, so that this is more than a brief interruption.
+    /// Whether there were several consecutive failures, so that this is more than a brief
+    /// interruption.
     pub(super) fn is_lasting(&self) -> bool {
         self.failures >= 4
     }

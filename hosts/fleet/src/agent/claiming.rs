@@ -1,8 +1,10 @@
-//! Which ports without `host` this host carries, decided from the claims in etcd and from what the host had before.
+//! Which ports without `host` this host carries, decided from the claims in etcd and from what the
+//! host had before.
 //!
-//! A host carries such a port only while its claim owns the port's address, and gives the claim up only after its switch has removed
-//! the port. So at no time do two hosts carry one address. A host also has the vhost-user ports whose guests migrate to it;
-//! QEMU lets a guest run at one of its two ports at a time.
+//! A host carries such a port only while its claim owns the port's address, and gives the claim up
+//! only after its switch has removed the port. So at no time do two hosts carry one address. A host
+//! also has the vhost-user ports whose guests migrate to it; QEMU lets a guest run at one of its
+//! two ports at a time.
 
 use super::daemon::finding;
 use crate::Name;
@@ -47,7 +49,8 @@ pub(super) fn decide(model: &Model, claims: &Claims, had: &Own, host: &Name) -> 
     for port in claimable() {
         decision.port(port, claims, had, host);
     }
-    // A guest runs at one vhost-user port at a time, so a second one carries nothing; a TAP device would.
+    // A guest runs at one vhost-user port at a time, so a second one carries nothing; a TAP device
+    // would.
     let is_coming = |port: &&Port| {
         port.vhost_user.is_some() && claims.coming.get(port.name.as_str()) == Some(host)
     };
@@ -76,7 +79,8 @@ impl Decision {
     fn port(&mut self, port: &Port, claims: &Claims, had: &Own, host: &Name) {
         let carrier = claims.carriers.get(port.name.as_str());
         let is_mine = carrier == Some(host);
-        // An etcd that lost its data has neither carriers nor claims: the host that had the port keeps it.
+        // An etcd that lost its data has neither carriers nor claims: the host that had the port
+        // keeps it.
         let is_lost = carrier.is_none()
             && had.get(&port.name).is_some_and(|(mac, _)| *mac == port.mac.0.to_string());
         match claims.owner(port.mac) {
@@ -90,7 +94,8 @@ impl Decision {
                 }
             }
             Some(owner) if is_mine => self.findings.push(waits(port, &owner.host, host)),
-            // A claim that waits behind another is of no use to a host that the port is not to come to.
+            // A claim that waits behind another is of no use to a host that the port is not to come
+            // to.
             Some(_) => {
                 let own = claims.on(port.mac).iter().find(|claim| claim.host == *host);
                 self.leave.extend(own.map(|own| (port.mac, own.fence)));

@@ -1,4 +1,5 @@
-//! This host's switch as the agent uses it through the API: the ports it has, its findings, and the fleet's ports given to it.
+//! This host's switch as the agent uses it through the API: the ports it has, its findings, and the
+//! fleet's ports given to it.
 
 use super::kept::Kept;
 use control::Problem;
@@ -112,7 +113,8 @@ impl Daemon {
         Ok(Seen { is_new: before.is_none_or(|before| look.uptime_s < before), look })
     }
 
-    /// Frames dropped so far, by reason; none while the switch does not answer, which its own finding tells.
+    /// Frames dropped so far, by reason; none while the switch does not answer, which its own
+    /// finding tells.
     pub(super) fn drops(&self) -> Option<BTreeMap<String, u64>> {
         self.switch.drops().ok()
     }
@@ -145,7 +147,8 @@ impl Seen {
         self.fleet().next().is_none()
     }
 
-    /// How many ports of the fleet differ from those kept. Ports that gave way to the host's file have a finding of their own.
+    /// How many ports of the fleet differ from those kept. Ports that gave way to the host's file
+    /// have a finding of their own.
     pub(super) fn steps_away(&self, kept: &Kept) -> usize {
         let is_missing = |wanted: &&PortConfig| match self.look.ports.get(&wanted.name) {
             Some((Origin::File, _)) => false,

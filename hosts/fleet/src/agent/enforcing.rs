@@ -47,9 +47,10 @@ impl Agent {
         self.findings = self.judge(seen);
     }
 
-    /// Meets a switch that has started, or that this agent sees for the first time. The switch restores the ports from its own state,
-    /// unless that was lost or this agent ended in between. The agent's copy on disk may be older than what the switch has, so until
-    /// etcd was read it is given to the switch only if the switch has no port of the fleet.
+    /// Meets a switch that has started, or that this agent sees for the first time. The switch
+    /// restores the ports from its own state, unless that was lost or this agent ended in between.
+    /// The agent's copy on disk may be older than what the switch has, so until etcd was read it is
+    /// given to the switch only if the switch has no port of the fleet.
     fn meet(&mut self, seen: &Seen) {
         let follows = self.kept.cluster != 0;
         if !follows || self.pending {
@@ -146,7 +147,8 @@ impl Agent {
         findings
     }
 
-    /// Changes made to the fleet's ports through the switch's API, which last until the fleet next changes the host.
+    /// Changes made to the fleet's ports through the switch's API, which last until the fleet next
+    /// changes the host.
     fn changed_on_host(&self, seen: &Seen) -> Option<FindingBody> {
         if self.pending || self.kept.revision == 0 {
             return None;

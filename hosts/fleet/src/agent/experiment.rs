@@ -1,9 +1,12 @@
-// UNSAFETY: between fork and exec a child limits its files and asks the kernel for a signal when its parent ends, which are two system calls.
-//! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's `millrace validate`. Each is a process of
-//! this program, which ends with the experiment and with the agent, so following never waits for either.
+// UNSAFETY: between fork and exec a child limits its files and asks the kernel for a signal when
+// its parent ends, which are two system calls.
+//! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's
+//! `millrace validate`. Each is a process of this program, which ends with the experiment and with
+//! the agent, so following never waits for either.
 //!
-//! A host takes part only if its agent was started with `--lab-address`. The token by which the receiver uses the sender comes in an
-//! order below the host's own name, and goes to the process by its environment: no other host and no other user sees it.
+//! A host takes part only if its agent was started with `--lab-address`. The token by which the
+//! receiver uses the sender comes in an order below the host's own name, and goes to the process by
+//! its environment: no other host and no other user sees it.
 #![allow(unsafe_code)]
 
 use super::Agent;
@@ -29,7 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Most bytes of a file that a part writes. Whoever connects to the sender's agent makes it print a line.
+/// Most bytes of a file that a part writes. Whoever connects to the sender's agent makes it print a
+/// line.
 const LARGEST_FILE: u64 = 16 << 20;
 /// After so long an agent ends its part, whatever etcd has.
 const LIMIT: Duration = Duration::from_hours(2);
@@ -63,8 +67,9 @@ pub(super) struct Bench {
     part: Option<Part>,
     /// The thread of the last part, which may still end its process.
     thread: Option<JoinHandle<()>>,
-    /// The last experiment that this agent has met. None: it has met no request and no absence of one, for it has just started; the
-    /// experiment that it finds then is one that an agent before it had begun.
+    /// The last experiment that this agent has met. None: it has met no request and no absence of
+    /// one, for it has just started; the experiment that it finds then is one that an agent before
+    /// it had begun.
     last: Option<String>,
     written: Written<ExperimentAnswer>,
 }
@@ -153,7 +158,8 @@ impl Bench {
         let (ends, before) = (Arc::clone(&part.ends), self.thread.take());
         let (directory, host) = (self.directory.clone(), self.host.clone());
         let work = move || {
-            // The last experiment's process may still put back what it has toggled. A thread that has panicked has said so.
+            // The last experiment's process may still put back what it has toggled. A thread that
+            // has panicked has said so.
             let _ = before.map(JoinHandle::join);
             match Process::start(&directory, &lab, &request, &host, token) {
                 Ok(process) => process.watch(&ends, &told),
@@ -187,7 +193,8 @@ fn too_long() -> Problem {
         .remedy("measure fewer connection counts or repetitions at once")
 }
 
-/// The process of a part, and its files. It is killed when this is dropped, and the files are removed.
+/// The process of a part, and its files. It is killed when this is dropped, and the files are
+/// removed.
 struct Process {
     child: Child,
     directory: PathBuf,
@@ -222,7 +229,8 @@ impl Process {
             command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
             // A Ctrl-C on the agent's terminal ends the agent, and that the process.
             command.process_group(0);
-            // SAFETY: the closure makes two system calls and touches no memory that the parent shares.
+            // SAFETY: the closure makes two system calls and touches no memory that the parent
+            // shares.
             unsafe {
                 command.pre_exec(|| {
                     let most = Some(LARGEST_FILE);
@@ -359,7 +367,8 @@ pub(super) fn clear(directory: &Path) -> io::Result<()> {
 }
 
 impl Agent {
-    /// Writes the answer to an experiment, and deletes it after that. What fails is tried again in a later round.
+    /// Writes the answer to an experiment, and deletes it after that. What fails is tried again in
+    /// a later round.
     pub(super) fn answer_experiment(&mut self, now: Instant) {
         if !self.reporting.is_due(now) {
             return;

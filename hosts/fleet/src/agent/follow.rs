@@ -13,9 +13,9 @@ pub(super) enum Course {
     Hold(Held),
 }
 
-/// A host never loses its part of the fleet because etcd lost its data or was restored from a backup: it holds its ports and claims
-/// until a revision applied since then reaches it. Until then etcd's desired state for the host is the backup's, and the host does
-/// not follow it.
+/// A host never loses its part of the fleet because etcd lost its data or was restored from a
+/// backup: it holds its ports and claims until a revision applied since then reaches it. Until then
+/// etcd's desired state for the host is the backup's, and the host does not follow it.
 pub(super) fn course(kept: &Kept, read: &Read<Desired>, host: &Name) -> Course {
     let wanted = read.document.as_ref().map_or(0, |desired| desired.of(host));
     if kept.cluster == 0 || kept.revision == 0 {
@@ -64,7 +64,8 @@ mod tests {
         Kept { cluster: 1, etcd_revision: 100, desired_at: 90, revision, held, ..Kept::default() }
     }
 
-    /// What a cluster answers at one of its revisions: the fleet's revision, and etcd's revision at which that was written.
+    /// What a cluster answers at one of its revisions: the fleet's revision, and etcd's revision at
+    /// which that was written.
     fn read(cluster: u64, etcd_revision: i64, written: Option<(u64, i64)>) -> Read<Desired> {
         let document = written.map(|(revision, _)| Desired {
             revision,

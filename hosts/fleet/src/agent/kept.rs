@@ -1,4 +1,5 @@
-//! What the agent keeps on disk: the last configuration of its host, so that neither a reboot nor the loss of etcd changes traffic.
+//! What the agent keeps on disk: the last configuration of its host, so that neither a reboot nor
+//! the loss of etcd changes traffic.
 
 use control::Problem;
 use control::config::{PortConfig, PortName, Workers, from_json};
@@ -42,7 +43,8 @@ pub(super) struct Kept {
 /// Why a host does not follow etcd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
-    /// etcd's revision when it was found to have gone back: a desired state written up to then is not followed.
+    /// etcd's revision when it was found to have gone back: a desired state written up to then is
+    /// not followed.
     pub(super) at: i64,
     /// The reason, for people.
     pub(super) why: String,
@@ -68,7 +70,8 @@ impl Default for Kept {
 /// The file in the agent's state directory.
 pub(super) const FILE: &str = "fleet.json";
 
-/// Reads the file; the default if it was never written. A file that cannot be read is set aside under another name.
+/// Reads the file; the default if it was never written. A file that cannot be read is set aside
+/// under another name.
 pub(super) fn read(directory: &StateDirectory) -> Result<(Kept, Option<Problem>), Problem> {
     let read = match directory.read() {
         Ok(None) => return Ok((Kept::default(), None)),
@@ -86,7 +89,8 @@ pub(super) fn read(directory: &StateDirectory) -> Result<(Kept, Option<Problem>)
     Ok((Kept::default(), Some(problem.remedy(remedy).at(place))))
 }
 
-/// Replaces the file. If that fails the file is removed, because an older one would be given to the switch after a restart.
+/// Replaces the file. If that fails the file is removed, because an older one would be given to the
+/// switch after a restart.
 pub(super) fn write(directory: &StateDirectory, kept: &Kept) -> Result<(), Problem> {
     let text = serde_json::to_string_pretty(kept)
         .map_err(|error| Problem::new("the agent's state cannot be written").seen(error))?;

@@ -1,7 +1,9 @@
-//! `--metrics`: the agent's counters and health over TCP, by the libraries and rules of the daemon's `[metrics] listen`.
+//! `--metrics`: the agent's counters and health over TCP, by the libraries and rules of the
+//! daemon's `[metrics] listen`.
 //!
-//! The agent's thread shows its figures on a [`Board`] after each round; another thread answers from there, so a scrape never waits for
-//! etcd or the switch. A test compares the names with those in `docs/metrics.md` and the alert rules.
+//! The agent's thread shows its figures on a [`Board`] after each round; another thread answers
+//! from there, so a scrape never waits for etcd or the switch. A test compares the names with those
+//! in `docs/metrics.md` and the alert rules.
 
 use super::Agent;
 use axum::Router;
@@ -24,7 +26,8 @@ use std::time::{Duration, Instant, SystemTime};
 const WORDS: Words =
     Words { option: "--metrics", instead: "use `millrace fleet`, which changes the fleet" };
 
-/// A round that takes longer than this has stopped: requests to etcd and to the switch have shorter limits.
+/// A round that takes longer than this has stopped: requests to etcd and to the switch have shorter
+/// limits.
 const LONGEST_ROUND: Duration = Duration::from_mins(2);
 
 /// Time between attempts to take the address, which the switch's own ports may bring up.

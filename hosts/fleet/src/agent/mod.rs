@@ -1,8 +1,9 @@
 //! The agent of a host: follows etcd, gives the host's part to its switch, and reports the result.
 //!
-//! One thread works in rounds: read the desired state (`reading`), give it to the daemon (`enforcing`), report the host's status
-//! (`reporting`). What cannot be reached is left for a later round, and the switch stays as it is. A second thread watches etcd
-//! (`watcher`) and only signals that there is something to read, so a lost event does no harm.
+//! One thread works in rounds: read the desired state (`reading`), give it to the daemon
+//! (`enforcing`), report the host's status (`reporting`). What cannot be reached is left for a
+//! later round, and the switch stays as it is. A second thread watches etcd (`watcher`) and only
+//! signals that there is something to read, so a lost event does no harm.
 
 mod backoff;
 mod claiming;
@@ -105,7 +106,8 @@ struct Agent {
     read_at: Option<Instant>,
     /// Whether `kept` could not be written to disk; then no claim is given up.
     unkept: bool,
-    /// While this host is in a step of a running roll-out: how often it writes its status for the gate.
+    /// While this host is in a step of a running roll-out: how often it writes its status for the
+    /// gate.
     in_step: Option<Duration>,
     /// For reading etcd.
     backoff: Backoff,
@@ -116,7 +118,8 @@ struct Agent {
     registered: bool,
     /// The daemon's version at the last look.
     version: String,
-    /// Frames that the daemon had dropped then, by reason; read while this host is in a step of a roll-out.
+    /// Frames that the daemon had dropped then, by reason; read while this host is in a step of a
+    /// roll-out.
     drops: BTreeMap<String, u64>,
     findings: Vec<FindingBody>,
     /// What it did, for the metrics.
@@ -140,7 +143,8 @@ pub fn run(options: Options, switch: Box<dyn Switch>) -> Result<Infallible, Prob
         }
         match news.recv_timeout(TURN) {
             Ok(first) => {
-                // All hosts hear at once. The delay spreads their reads, and news that arrives meanwhile shares one read.
+                // All hosts hear at once. The delay spreads their reads, and news that arrives
+                // meanwhile shares one read.
                 std::thread::sleep(SPREAD.mul_f64(fastrand::f64()));
                 std::iter::once(first).chain(news.try_iter()).for_each(|it| agent.hear(it))
             }

@@ -1,8 +1,9 @@
-//! The host's part in `fleet mtu`: a responder, and while a check runs a thread that probes the host's peers. Following never waits for
-//! either.
+//! The host's part in `fleet mtu`: a responder, and while a check runs a thread that probes the
+//! host's peers. Following never waits for either.
 //!
-//! The thread orders its probes from this host's own responder, whose token leaves this process only to come back to it: a session of
-//! that responder is what makes it acknowledge the probes of the check's badge. Nothing that is in etcd makes it send.
+//! The thread orders its probes from this host's own responder, whose token leaves this process
+//! only to come back to it: a session of that responder is what makes it acknowledge the probes of
+//! the check's badge. Nothing that is in etcd makes it send.
 
 use super::Agent;
 use super::watcher::News;
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// After so long an agent ends its part, whatever etcd has.
 const LIMIT: Duration = Duration::from_secs(600);
-/// A session is opened anew after so long, since a responder ends one that is silent for two minutes.
+/// A session is opened anew after so long, since a responder ends one that is silent for two
+/// minutes.
 const RENEW: Duration = Duration::from_secs(60);
 /// How often the responder is started again, if its address is not there yet.
 const RETRY: Duration = Duration::from_secs(10);
@@ -200,7 +202,8 @@ pub(crate) fn probe<P: Prober>(
 }
 
 impl Agent {
-    /// Writes the answer to a check, and deletes it after the check. What fails is tried again in a later round.
+    /// Writes the answer to a check, and deletes it after the check. What fails is tried again in a
+    /// later round.
     pub(super) fn answer_mtu(&mut self, now: Instant) {
         self.paths.listen(now);
         if !self.reporting.is_due(now) {

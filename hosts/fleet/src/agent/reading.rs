@@ -1,4 +1,5 @@
-//! The desired state: read from etcd, turned into the host's configuration, and written to disk before it is given to the switch.
+//! The desired state: read from etcd, turned into the host's configuration, and written to disk
+//! before it is given to the switch.
 
 use super::Agent;
 use super::claiming::{Decision, decide};
@@ -86,8 +87,9 @@ impl Agent {
         Ok(revision)
     }
 
-    /// Claims the ports that this host is to carry and no host has claimed. Another host may have claimed one at the same moment, so
-    /// what was claimed counts only once the claims were read again.
+    /// Claims the ports that this host is to carry and no host has claimed. Another host may have
+    /// claimed one at the same moment, so what was claimed counts only once the claims were read
+    /// again.
     fn claim(
         &mut self,
         revision: &Revision,

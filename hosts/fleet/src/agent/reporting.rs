@@ -29,7 +29,8 @@ impl Agent {
             Ok(()) => drop(self.reporting.succeeded()),
             Err(problem) => {
                 let delay = self.reporting.failed(at);
-                // Reading tells that etcd is away; a status that etcd refuses would otherwise only look like a host that is away.
+                // Reading tells that etcd is away; a status that etcd refuses would otherwise only
+                // look like a host that is away.
                 if self.reporting.is_first() && self.unreadable.is_none() {
                     tracing::warn!("the status was not written: {problem}");
                 }
@@ -72,7 +73,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether a status is to be written. Findings that contain counters change constantly, and etcd keeps each version.
+    /// Whether a status is to be written. Findings that contain counters change constantly, and
+    /// etcd keeps each version.
     fn is_due(&self, new: &Status, (old, then): &(Status, Instant), now: Instant) -> bool {
         let age = now.duration_since(*then);
         !new.is_like(old)

@@ -17,7 +17,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 pub(super) enum News {
     /// Something changed, or may have.
     Changed,
-    /// Changes before this revision of etcd were compacted away, so the whole desired state has to be read.
+    /// Changes before this revision of etcd were compacted away, so the whole desired state has to
+    /// be read.
     Compacted(i64),
     /// The host's part in a check of MTUs has an answer to write; there is nothing to read.
     Answer,
@@ -66,7 +67,8 @@ fn watch(etcd: &Etcd, news: &Sender<News>) {
     }
 }
 
-/// The revision to watch from: the one after the last signalled, or 0 (now) if this etcd, a restored backup, has not reached that.
+/// The revision to watch from: the one after the last signalled, or 0 (now) if this etcd, a
+/// restored backup, has not reached that.
 fn from(etcd: &Etcd, last: i64) -> i64 {
     match etcd.get(WATCHED.0) {
         Ok(found) if last > 0 && found.revision >= last => last + 1,

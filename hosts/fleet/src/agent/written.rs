@@ -1,4 +1,5 @@
-//! An answer of this host as etcd has it, so that it is written only when it changes, and deleted once.
+//! An answer of this host as etcd has it, so that it is written only when it changes, and deleted
+//! once.
 
 use crate::etcd::Lease;
 use control::Problem;
@@ -13,7 +14,8 @@ impl<A> Default for Written<A> {
 }
 
 impl<A: PartialEq> Written<A> {
-    /// Has etcd know the answer, unless it does; none: etcd is to have none. Without a lease nothing is written yet.
+    /// Has etcd know the answer, unless it does; none: etcd is to have none. Without a lease
+    /// nothing is written yet.
     pub(super) fn set(
         &mut self,
         answer: Option<A>,

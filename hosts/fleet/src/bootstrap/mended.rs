@@ -1,8 +1,9 @@
 //! Whether etcd checks what users may do in every request.
 //!
-//! etcd had two faults by which a request goes round the permissions: operations in a nested transaction were not checked at all
-//! (GHSA-rfx7-8w68-q57q), nor were leases and previous values in a transaction's writes (CVE-2026-44283). The version tells of both; a
-//! nested read without a user proves the first, also where a distribution has changed etcd without changing its version.
+//! etcd had two faults by which a request goes round the permissions: operations in a nested
+//! transaction were not checked at all (GHSA-rfx7-8w68-q57q), nor were leases and previous values
+//! in a transaction's writes (CVE-2026-44283). The version tells of both; a nested read without a
+//! user proves the first, also where a distribution has changed etcd without changing its version.
 
 use super::Bootstrap;
 use crate::etcd::access::file;
@@ -13,7 +14,8 @@ use control::Problem;
 const MENDED: [(u32, u32, u32); 3] = [(3, 4, 44), (3, 5, 30), (3, 6, 11)];
 
 impl Bootstrap {
-    /// What is wrong with the members of etcd, one text each. Without `enabled` etcd asks nobody for a user: only the version tells.
+    /// What is wrong with the members of etcd, one text each. Without `enabled` etcd asks nobody
+    /// for a user: only the version tells.
     pub(super) fn faults(&self, enabled: bool) -> Result<Vec<String>, Problem> {
         let mut faults = Vec::new();
         for endpoint in &self.endpoints {
@@ -44,7 +46,8 @@ fn number(part: &str) -> u32 {
     part[..digits].parse().unwrap_or_default()
 }
 
-/// The problem with an etcd that does not check all requests. `enabled`: it asks for users nevertheless.
+/// The problem with an etcd that does not check all requests. `enabled`: it asks for users
+/// nevertheless.
 pub(super) fn unmended(faults: &[String], enabled: bool) -> Problem {
     let so = if enabled { "etcd asks for users, but" } else { "users were not enabled:" };
     Problem::new(format!(

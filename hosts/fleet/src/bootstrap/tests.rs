@@ -32,8 +32,8 @@ fn of(endpoints: Vec<Endpoint>, directory: &Path) -> Bootstrap {
     }
 }
 
-/// Starts a member of this version that asks for no users yet, has user root with the roles `root` and `foreign`, and host b. It
-/// reports the path and the body of each request.
+/// Starts a member of this version that asks for no users yet, has user root with the roles `root`
+/// and `foreign`, and host b. It reports the path and the body of each request.
 fn member(version: &'static str) -> (Endpoint, Receiver<(String, String)>) {
     let (tell, told) = channel();
     let endpoint = fake::member(move |asked| {
@@ -84,7 +84,8 @@ fn users_are_not_enabled_while_a_registered_host_has_none() {
     assert_eq!(paths(&told, "/v3/auth/enable"), [""; 0]);
 }
 
-/// The password of a root that is there already is known before etcd asks for it, and root keeps no role but its own.
+/// The password of a root that is there already is known before etcd asks for it, and root keeps no
+/// role but its own.
 #[test]
 fn users_that_are_there_get_the_password_on_disk_and_lose_foreign_roles() {
     let folder = tempfile::tempdir().unwrap();

@@ -68,7 +68,8 @@ impl Work<'_> {
         self.roles(name, &roles.unwrap_or_default())
     }
 
-    /// Before etcd asks for passwords, each user gets the one on disk: an earlier setup's may be lost.
+    /// Before etcd asks for passwords, each user gets the one on disk: an earlier setup's may be
+    /// lost.
     fn known_password(&mut self, account: &Account) -> Result<(), Problem> {
         let (name, path) = (&account.user.name, account.password());
         self.act(&format!("give user {name} the password in {}", path.display()), |store| {
@@ -91,7 +92,8 @@ impl Work<'_> {
         })
     }
 
-    /// Gives a user a new password. The old one and the tokens issued for it end at once, and a host's status, which may be a thief's.
+    /// Gives a user a new password. The old one and the tokens issued for it end at once, and a
+    /// host's status, which may be a thief's.
     pub(super) fn rotate(&mut self, account: &Account) -> Result<(), Problem> {
         let (name, path) = (&account.user.name, account.password());
         let what = format!("give user {name} a new password, in {}", path.display());
@@ -105,7 +107,8 @@ impl Work<'_> {
         })
     }
 
-    /// Deletes a host's user, role and keys. The user goes first, so that a thief writes nothing afterwards.
+    /// Deletes a host's user, role and keys. The user goes first, so that a thief writes nothing
+    /// afterwards.
     pub(super) fn remove(&mut self, host: &Name) -> Result<(), Problem> {
         let name = User::of_host(host).name;
         if self.store.etcd.user(&name)?.is_some() {

@@ -1,4 +1,5 @@
-//! Certificates are judged by the library that clients use, against a server with the member's certificate.
+//! Certificates are judged by the library that clients use, against a server with the member's
+//! certificate.
 
 use super::*;
 use crate::etcd::{Access, Etcd, Identity};
@@ -98,7 +99,8 @@ fn a_member_with_a_scheme_in_its_name_is_refused() {
     assert!(problem.remedy.contains("--member etcd1.example"), "{problem}");
 }
 
-/// Starts a server with this certificate, which asks its clients for one of the authority in `directory`. Returns its port.
+/// Starts a server with this certificate, which asks its clients for one of the authority in
+/// `directory`. Returns its port.
 fn serve(directory: &Path, certificate: &str, key: &str) -> u16 {
     let mut roots = RootCertStore::empty();
     let authority = std::fs::read(directory.join("ca.crt")).unwrap();

@@ -8,7 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The files and the name by which a client proves who it is. Their names are those of etcdctl's options.
+/// The files and the name by which a client proves who it is. Their names are those of etcdctl's
+/// options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Certificates of the authorities that sign etcd's certificates.
@@ -33,7 +34,8 @@ pub(crate) mod file {
 }
 
 impl Identity {
-    /// Takes what this identity lacks from a directory that `bootstrap` has written. Files that are not there stay out.
+    /// Takes what this identity lacks from a directory that `bootstrap` has written. Files that are
+    /// not there stay out.
     pub fn or_from(self, directory: &Path) -> Result<Identity, Problem> {
         if !directory.is_dir() {
             return Err(Problem::new("there are no credentials")
@@ -59,14 +61,16 @@ impl Identity {
     }
 }
 
-/// A user of etcd. The password is read from its file at each login, so that a rotated one needs no restart.
+/// A user of etcd. The password is read from its file at each login, so that a rotated one needs no
+/// restart.
 #[derive(Debug)]
 pub(super) struct Login {
     pub(super) user: String,
     pub(super) password_file: PathBuf,
 }
 
-/// A way to reach etcd, shared by the clients of a process: they also share the token of their user.
+/// A way to reach etcd, shared by the clients of a process: they also share the token of their
+/// user.
 pub struct Access {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) tls: Option<Tls>,
@@ -88,7 +92,8 @@ impl Access {
         Ok(Access { endpoints, tls, login, token: Mutex::default() })
     }
 
-    /// When certificates end, in seconds since 1970, and whose they are: `host`, this client's, and `etcd`, the one it showed last.
+    /// When certificates end, in seconds since 1970, and whose they are: `host`, this client's, and
+    /// `etcd`, the one it showed last.
     pub(crate) fn certificates_end(&self) -> Vec<(&'static str, u64)> {
         let ends = self.tls.as_ref().map_or([None; 2], Tls::ends);
         ["host", "etcd"]
@@ -116,8 +121,8 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Refuses what would send a secret or the fleet in the clear, unless `insecure`, and never mixes http with https: clients change from
-/// one endpoint to the next without a word.
+/// Refuses what would send a secret or the fleet in the clear, unless `insecure`, and never mixes
+/// http with https: clients change from one endpoint to the next without a word.
 fn check_schemes(
     endpoints: &[Endpoint],
     identity: &Identity,

@@ -29,7 +29,8 @@ impl Right {
     }
 }
 
-/// A role's right to the keys from `key` up to but not including `range_end`; without `range_end`, to one key.
+/// A role's right to the keys from `key` up to but not including `range_end`; without `range_end`,
+/// to one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permission {
     /// The right.
@@ -125,7 +126,8 @@ impl Etcd {
         self.call("/v3/maintenance/status", &json!({})).map(|it: Status| it.version)
     }
 
-    /// Whether etcd carries out a read inside a nested transaction for this client. It changes nothing.
+    /// Whether etcd carries out a read inside a nested transaction for this client. It changes
+    /// nothing.
     pub fn permits_nested(&self, key: &str) -> Result<bool, EtcdError> {
         let read = json!({ "request_range": RangeRequest::key(key) });
         let nested = json!({ "request_txn": { "success": [read] } });

@@ -12,8 +12,9 @@ const DENIED: i32 = 7;
 const OF_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 /// What etcd says to a request without a user.
 pub(crate) const NO_USER: &str = "user name is empty";
-/// gRPC's codes `DEADLINE_EXCEEDED` and `UNAVAILABLE`: the member has no leader, or none that answers in time. `INTERNAL`: its gateway
-/// lost its own connection, as in a member that has just started.
+/// gRPC's codes `DEADLINE_EXCEEDED` and `UNAVAILABLE`: the member has no leader, or none that
+/// answers in time. `INTERNAL`: its gateway lost its own connection, as in a member that has just
+/// started.
 const OF_MEMBER: [i32; 3] = [4, 14, 13];
 
 /// Why etcd did not answer, or refused.

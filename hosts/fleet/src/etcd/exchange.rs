@@ -43,7 +43,8 @@ pub(super) async fn ask(etcd: &Etcd, asked: Asked<'_>, body: Vec<u8>) -> Result<
     }
 }
 
-/// Sends a request. Returns the answer once its headers are read, and the task that drives the connection.
+/// Sends a request. Returns the answer once its headers are read, and the task that drives the
+/// connection.
 pub(super) async fn begin(
     etcd: &Etcd,
     (path, token): Asked<'_>,
@@ -56,7 +57,8 @@ pub(super) async fn begin(
         // An error also reaches whoever waits for the answer.
         let _ = connection.await;
     });
-    // Without `Accept` the gateway takes the common name of etcd's own certificate for the user of a request without a token.
+    // Without `Accept` the gateway takes the common name of etcd's own certificate for the user of
+    // a request without a token.
     let mut request = Request::post(path)
         .header("host", endpoint.authority())
         .header("accept", "application/json")
@@ -85,7 +87,8 @@ fn lost(etcd: &Etcd, error: &dyn Display) -> EtcdError {
     EtcdError::unreachable(&etcd.access.endpoints, error)
 }
 
-/// A connection that ended before the answer. With TLS 1.3 etcd judges this client's certificate only after the handshake.
+/// A connection that ended before the answer. With TLS 1.3 etcd judges this client's certificate
+/// only after the handshake.
 fn cut(etcd: &Etcd, endpoint: &Endpoint, error: &hyper::Error) -> EtcdError {
     let tls = etcd.access.tls.as_ref().and_then(|tls| tls.problem(endpoint, error));
     tls.map_or_else(|| lost(etcd, error), |problem| EtcdError::Unreachable(Box::new(problem)))
@@ -109,7 +112,8 @@ async fn connect(etcd: &Etcd) -> Result<(Box<dyn Connection>, &Endpoint), EtcdEr
     Err(last)
 }
 
-/// A member that has just started accepts connections before it has a leader, and begins TLS only then.
+/// A member that has just started accepts connections before it has a leader, and begins TLS only
+/// then.
 async fn open(etcd: &Etcd, endpoint: &Endpoint) -> Result<Box<dyn Connection>, EtcdError> {
     let connecting = timeout(CONNECT, TcpStream::connect(endpoint.authority())).await;
     let stream = connecting.map_err(|error| lost(etcd, &error))?;

@@ -1,6 +1,8 @@
-//! Logging in: name and password for a token, which etcd forgets when it restarts and after five idle minutes.
+//! Logging in: name and password for a token, which etcd forgets when it restarts and after five
+//! idle minutes.
 //!
-//! etcd's HTTP gateway cannot take the user from a client certificate, so a user is always proved by a password as well.
+//! etcd's HTTP gateway cannot take the user from a client certificate, so a user is always proved
+//! by a password as well.
 
 use super::access::Login;
 use super::{Etcd, EtcdError, exchange};
@@ -20,8 +22,9 @@ struct Answer {
     token: String,
 }
 
-/// Sends a request as this client's user. A token that etcd does not know is renewed once: etcd carried nothing out for it. If the
-/// new one is refused as well, the caller waits before it tries again, as after any failure.
+/// Sends a request as this client's user. A token that etcd does not know is renewed once: etcd
+/// carried nothing out for it. If the new one is refused as well, the caller waits before it tries
+/// again, as after any failure.
 pub(super) async fn ask(etcd: &Etcd, path: &str, body: Vec<u8>) -> Result<Bytes, EtcdError> {
     let Some(login) = &etcd.access.login else {
         return exchange::ask(etcd, (path, None), body).await;
@@ -87,7 +90,8 @@ mod tests {
     const STALE: (u16, &str) = (401, r#"{"message":"etcdserver: invalid auth token","code":16}"#);
     const GOOD: (u16, &str) = (200, "{}");
 
-    /// Starts a member that gives these answers in turn, and reports each request: its path, and its token.
+    /// Starts a member that gives these answers in turn, and reports each request: its path, and
+    /// its token.
     fn member(answers: Vec<(u16, &'static str)>) -> (String, Receiver<String>) {
         let (tell, told) = channel();
         let mut answers = answers.into_iter();

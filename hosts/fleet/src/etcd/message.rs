@@ -1,5 +1,5 @@
-//! Requests and answers in the JSON of etcd's gateway: bytes are base64, 64-bit numbers are strings, and zero and empty values are
-//! omitted.
+//! Requests and answers in the JSON of etcd's gateway: bytes are base64, 64-bit numbers are
+//! strings, and zero and empty values are omitted.
 
 use super::Lease;
 use base64::Engine;
@@ -48,7 +48,8 @@ pub(super) mod text {
     ) -> Result<String, D::Error> {
         let bytes = STANDARD.decode(String::deserialize(input)?);
         let bytes = bytes.map_err(serde::de::Error::custom)?;
-        // Any host writes below its own prefix: bytes that are no text must not make the other keys of an answer unreadable.
+        // Any host writes below its own prefix: bytes that are no text must not make the other keys
+        // of an answer unreadable.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
@@ -134,7 +135,8 @@ impl RangeRequest {
     }
 }
 
-/// The first key after all keys with this prefix. Our prefixes end in `/`, and the next character is `0`.
+/// The first key after all keys with this prefix. Our prefixes end in `/`, and the next character
+/// is `0`.
 pub(crate) fn behind(prefix: &str) -> String {
     format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix))
 }

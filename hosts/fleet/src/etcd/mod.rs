@@ -1,8 +1,10 @@
-//! A client of etcd's HTTP gateway: JSON below `/v3`, which every etcd since 3.4 serves on its client port.
+//! A client of etcd's HTTP gateway: JSON below `/v3`, which every etcd since 3.4 serves on its
+//! client port.
 //!
-//! [`Etcd`] is blocking, with one answer per request; only the answer of [`watch`](Etcd::watch) does not end. Of several endpoints
-//! one is used until it fails or does not answer, then the next. A write that may have been carried out is never sent twice.
-//! [`Access`] says how etcd is reached, by TLS or on loopback, and as which user.
+//! [`Etcd`] is blocking, with one answer per request; only the answer of [`watch`](Etcd::watch)
+//! does not end. Of several endpoints one is used until it fails or does not answer, then the next.
+//! A write that may have been carried out is never sent twice. [`Access`] says how etcd is reached,
+//! by TLS or on loopback, and as which user.
 
 pub(crate) mod access;
 mod auth;
@@ -100,7 +102,8 @@ impl Etcd {
         self.range(&RangeRequest::last(prefix, most))
     }
 
-    /// Asks again if the fault is the member's, which is the next one then, or has had a moment: reading changes nothing.
+    /// Asks again if the fault is the member's, which is the next one then, or has had a moment:
+    /// reading changes nothing.
     fn range(&self, request: &RangeRequest) -> Result<Found, EtcdError> {
         let ask = || self.call("/v3/kv/range", request);
         let answer: RangeAnswer = ask().or_else(|error| {

@@ -1,6 +1,8 @@
-//! TLS to etcd, in both directions: etcd's certificate has to name the host that was asked, and etcd asks for this client's.
+//! TLS to etcd, in both directions: etcd's certificate has to name the host that was asked, and
+//! etcd asks for this client's.
 //!
-//! Only the authorities of `--cacert` are believed, not those of the system: etcd is nobody's public server.
+//! Only the authorities of `--cacert` are believed, not those of the system: etcd is nobody's
+//! public server.
 
 use super::access::half;
 use super::{Endpoint, Identity};
@@ -130,7 +132,8 @@ impl Tls {
     }
 }
 
-/// When a certificate ends. rustls tells that only of one that has ended by the time for which it is verified.
+/// When a certificate ends. rustls tells that only of one that has ended by the time for which it
+/// is verified.
 fn end_of(verifier: &dyn ClientCertVerifier, certificate: &CertificateDer<'_>) -> Option<u64> {
     let verified = verifier.verify_client_cert(certificate, &[], UnixTime::since_unix_epoch(LATE));
     match verified {

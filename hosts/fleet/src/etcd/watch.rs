@@ -17,14 +17,16 @@ pub enum Watched {
     Begun,
     /// Something changed, up to this revision of etcd.
     Changed(i64),
-    /// Revisions before this one were compacted away: their changes are not signalled, so the keys have to be read.
+    /// Revisions before this one were compacted away: their changes are not signalled, so the keys
+    /// have to be read.
     Compacted(i64),
 }
 
 impl Etcd {
-    /// Watches the keys from `begin` up to but not including `end`, starting at etcd's revision `from` (0: now), until the connection
-    /// ends or is silent for `silence`, and returns why. It does not pass on the keys: the caller reads what it needs, and reads
-    /// before it watches, because a watch renews no token.
+    /// Watches the keys from `begin` up to but not including `end`, starting at etcd's revision
+    /// `from` (0: now), until the connection ends or is silent for `silence`, and returns why. It
+    /// does not pass on the keys: the caller reads what it needs, and reads before it watches,
+    /// because a watch renews no token.
     pub fn watch(
         &self,
         (begin, end): (&str, &str),

@@ -1,4 +1,5 @@
-//! What the hosts of a step drop, as rates: the counters of two statuses that a host wrote with the revision in force.
+//! What the hosts of a step drop, as rates: the counters of two statuses that a host wrote with the
+//! revision in force.
 
 use crate::Name;
 use crate::store::Status;

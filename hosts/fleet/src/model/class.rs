@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A host class. A host belongs to it if it has all its labels; a host that matches two classes is refused.
+/// A host class. A host belongs to it if it has all its labels; a host that matches two classes is
+/// refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostClass {
@@ -15,8 +16,8 @@ pub struct HostClass {
     /// Labels that its hosts have. Without any, all hosts belong to the class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Workers that the host's switch should have been started with: a count, or a list of cores. They are fixed while a switch runs,
-    /// so a difference is reported and not changed.
+    /// Workers that the host's switch should have been started with: a count, or a list of cores.
+    /// They are fixed while a switch runs, so a difference is reported and not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Value>")]
     pub workers: Option<Workers>,
@@ -25,7 +26,8 @@ pub struct HostClass {
     pub uplinks: Vec<Uplink>,
 }
 
-/// `[[class.uplink]]`: a port toward the physical network, by the names that its devices have on each host of the class.
+/// `[[class.uplink]]`: a port toward the physical network, by the names that its devices have on
+/// each host of the class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Uplink {

@@ -25,7 +25,8 @@ pub(crate) fn port_name(number: u8) -> PortName {
     format!("p{number}").parse().expect("a good name")
 }
 
-/// Up to three networks, up to one class for each role, and up to eight ports, some with a host and some to be claimed.
+/// Up to three networks, up to one class for each role, and up to eight ports, some with a host and
+/// some to be claimed.
 pub(crate) fn model() -> impl Strategy<Value = Model> {
     let network =
         (of(1u16..4095), of(68u16..=9216), of(any::<bool>()), of(1u64..1 << 40), any::<bool>());

@@ -1,7 +1,9 @@
-//! The model: one directory of TOML files, in any number and order, that together describe the fleet.
+//! The model: one directory of TOML files, in any number and order, that together describe the
+//! fleet.
 //!
-//! Each file has `version = 1` and some of `[[network]]`, `[[class]]`, `[[port]]` and `[rollout]`. Unknown keys are refused. Files
-//! that can be read may still break a rule between parts of the model, which `rules` checks.
+//! Each file has `version = 1` and some of `[[network]]`, `[[class]]`, `[[port]]` and `[rollout]`.
+//! Unknown keys are refused. Files that can be read may still break a rule between parts of the
+//! model, which `rules` checks.
 
 mod class;
 mod network;
@@ -63,7 +65,8 @@ impl Model {
         read::folder(folder)
     }
 
-    /// Reads one file's text, which messages call `name`. Rules between parts of a model are not checked.
+    /// Reads one file's text, which messages call `name`. Rules between parts of a model are not
+    /// checked.
     pub fn from_toml(name: &str, text: &str) -> Result<Model, Problem> {
         read::file(name, text)
     }

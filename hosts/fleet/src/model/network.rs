@@ -5,7 +5,8 @@ use control::config::{MacSpoofing, Mtu, Rate, RscMode, Rule, Size, Storm, VlanId
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A network. Its keys are those of a port in the switch's own file, and apply to each port of the network.
+/// A network. Its keys are those of a port in the switch's own file, and apply to each port of the
+/// network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Network {

@@ -13,21 +13,23 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Policy {
-    /// How many of the hosts that change have the revision after each step: numbers such as `1`, and percentages such as `10%`. After
-    /// the last step all have it, even if it names fewer.
+    /// How many of the hosts that change have the revision after each step: numbers such as `1`,
+    /// and percentages such as `10%`. After the last step all have it, even if it names fewer.
     pub steps: Vec<Share>,
     /// How long the hosts of a step may take to apply the revision, such as `60s`.
     #[schemars(with = "String")]
     pub wait: Seconds,
-    /// How long all hosts of a step have to be without a new finding before the next step, such as `5s`.
+    /// How long all hosts of a step have to be without a new finding before the next step, such as
+    /// `5s`.
     #[schemars(with = "String")]
     pub soak: Seconds,
-    /// The least severity of a finding that stops the roll-out: `error`, `warning` or `info`. A finding that a host had before
-    /// the roll-out does not stop it.
+    /// The least severity of a finding that stops the roll-out: `error`, `warning` or `info`. A
+    /// finding that a host had before the roll-out does not stop it.
     #[schemars(with = "String")]
     pub gate: Severity,
-    /// How many frames a second the switch of a host that has the revision may drop, by reason, such as `{ too_big = 10 }`. More,
-    /// for as long as `soak`, stops the roll-out. Other reasons are not judged: guards drop what they are to drop.
+    /// How many frames a second the switch of a host that has the revision may drop, by reason,
+    /// such as `{ too_big = 10 }`. More, for as long as `soak`, stops the roll-out. Other reasons
+    /// are not judged: guards drop what they are to drop.
     // Left out if there are none, so that agents of versions that know no limits read the model.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub drops: BTreeMap<String, u64>,

@@ -6,7 +6,8 @@ use control::config::from_toml;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads all `*.toml` files in the order of their names. A broken rule between them is reported with the directory's name.
+/// Reads all `*.toml` files in the order of their names. A broken rule between them is reported
+/// with the directory's name.
 pub(super) fn folder(folder: &Path) -> Result<Model, Problem> {
     let unreadable = |path: &Path, error: std::io::Error| {
         Problem::new(format!("{} cannot be read", path.display()))

@@ -1,4 +1,5 @@
-//! Rules between parts of a model that can be read. Crate `control` checks the rules of one host's configuration.
+//! Rules between parts of a model that can be read. Crate `control` checks the rules of one host's
+//! configuration.
 
 use super::{Model, Port, VERSION};
 use control::Problem;

@@ -1,4 +1,5 @@
-//! What is served, to whom, and how often etcd is asked for it. A story looks at the page in a browser.
+//! What is served, to whom, and how often etcd is asked for it. A story looks at the page in a
+//! browser.
 
 use super::*;
 use crate::etcd::{Identity, fake};

@@ -1,13 +1,17 @@
-//! Claims: which host carries the address of a port without `host`. Their order and fencing tokens ensure that only one does.
+//! Claims: which host carries the address of a port without `host`. Their order and fencing tokens
+//! ensure that only one does.
 //!
-//! A person says which host is to be a port's *carrier*. The agent there claims the port's address. Each host writes its claims below
-//! its own name, so that no host can touch another's. Of all claims on an address the one that was written first, with the lowest
-//! mod revision, *owns* it; the others wait behind it. So a host that finds its claim in front stays the owner until it gives the
-//! claim up, whatever is written later. That is how locks are made of etcd's keys.
+//! A person says which host is to be a port's *carrier*. The agent there claims the port's address.
+//! Each host writes its claims below its own name, so that no host can touch another's. Of all
+//! claims on an address the one that was written first, with the lowest mod revision, *owns* it;
+//! the others wait behind it. So a host that finds its claim in front stays the owner until it
+//! gives the claim up, whatever is written later. That is how locks are made of etcd's keys.
 //!
-//! A claim has no lease: a host that etcd cannot hear may still carry the port, so the claim of a lost host is taken over only when a
-//! person says that the host is off (`take over`). A claim's mod revision is its fencing token: each owner's is greater than all
-//! earlier owners', and a write that gives a claim up compares it, so a host that was taken over finds that it no longer is the owner.
+//! A claim has no lease: a host that etcd cannot hear may still carry the port, so the claim of a
+//! lost host is taken over only when a person says that the host is off (`take over`). A claim's
+//! mod revision is its fencing token: each owner's is greater than all earlier owners', and a write
+//! that gives a claim up compares it, so a host that was taken over finds that it no longer is the
+//! owner.
 
 use super::coming::COMING;
 use super::{Store, text, told};
@@ -72,7 +76,8 @@ fn carrier_key(port: &PortName) -> String {
 }
 
 impl Claims {
-    /// The claims and carriers among these keys. One that cannot be read is left out: a host that writes such a claim has none.
+    /// The claims and carriers among these keys. One that cannot be read is left out: a host that
+    /// writes such a claim has none.
     pub(crate) fn of(keys: &[KeyValue]) -> Claims {
         let mut claims = BTreeMap::<String, Vec<Claim>>::new();
         for (mac, claim) in keys.iter().filter_map(claim) {
@@ -84,7 +89,8 @@ impl Claims {
         Claims { claims, carriers: by_port(keys, CARRIERS), coming: by_port(keys, COMING) }
     }
 
-    /// Which host carries which of the claimed ports of these models. If they differ in a port's address, the first model decides.
+    /// Which host carries which of the claimed ports of these models. If they differ in a port's
+    /// address, the first model decides.
     pub fn claimed<'m>(&self, models: impl IntoIterator<Item = &'m Model>) -> Claimed {
         let mut claimed = Claimed::new();
         let ports = models.into_iter().flat_map(|model| &model.ports);
@@ -123,7 +129,8 @@ fn claim(pair: &KeyValue) -> Option<(String, Claim)> {
     Some((mac.to_owned(), Claim { host, port: value.port, fence: pair.mod_revision }))
 }
 
-/// The host that each document below this prefix names for a port. One that cannot be read is left out.
+/// The host that each document below this prefix names for a port. One that cannot be read is left
+/// out.
 fn by_port(keys: &[KeyValue], prefix: &str) -> BTreeMap<String, Name> {
     let host = |pair: &KeyValue| {
         let port = pair.key.strip_prefix(prefix)?.to_owned();
@@ -143,7 +150,8 @@ impl Store {
         Ok(Claims::of(&self.etcd.between(CARRIERS, super::DESIRED)?.keys))
     }
 
-    /// Claims an address for a port. Whether the claim owns it shows in a later read. False: the host has a claim on it already.
+    /// Claims an address for a port. Whether the claim owns it shows in a later read. False: the
+    /// host has a claim on it already.
     pub fn claim(&self, mac: MacAddress, host: &Name, port: &PortName) -> Result<bool, Problem> {
         Ok(self.carry_out(&claiming(mac, host, port)?)?.is_some())
     }
@@ -153,8 +161,9 @@ impl Store {
         Ok(self.carry_out(&giving_up(mac, host, fence))?.is_some())
     }
 
-    /// Places a port on a host and gives that host the claim, which ends the `old` ones, that of the owner first: it is known to be
-    /// off. Returns the new fencing token; none: the owner changed meanwhile, and nothing was written.
+    /// Places a port on a host and gives that host the claim, which ends the `old` ones, that of
+    /// the owner first: it is known to be off. Returns the new fencing token; none: the owner
+    /// changed meanwhile, and nothing was written.
     pub fn take_over(
         &self,
         mac: MacAddress,
@@ -197,7 +206,8 @@ pub(crate) fn taking_over(
     (host, port): (&Name, &PortName),
 ) -> Result<Transaction, Problem> {
     let key = |claim: &Claim| claim_key(&claim.host, mac);
-    // Only the owner's claim is compared: if waiting claims counted too, a host could block a take-over by renewing its claim.
+    // Only the owner's claim is compared: if waiting claims counted too, a host could block a
+    // take-over by renewing its claim.
     let compare = old.first().map(|owner| Compare::unchanged(&key(owner), owner.fence));
     let compare = compare.into_iter().collect();
     let mut success = placing(port, host)?.success;

@@ -1,5 +1,6 @@
-//! Guests that are about to come: the host that a vhost-user port's guest migrates to prepares the port while the guest still runs on
-//! the host that has claimed the address. The claim follows the guest.
+//! Guests that are about to come: the host that a vhost-user port's guest migrates to prepares the
+//! port while the guest still runs on the host that has claimed the address. The claim follows the
+//! guest.
 
 use super::{Carrier, Store, text};
 use crate::Name;

@@ -55,8 +55,8 @@ impl Desired {
         if self.reaches(host) { self.revision } else { self.before }
     }
 
-    /// The revision on which the next one is based: the last whose roll-out was completed. So a host that an unfinished revision has
-    /// not reached never gets it by way of the next.
+    /// The revision on which the next one is based: the last whose roll-out was completed. So a
+    /// host that an unfinished revision has not reached never gets it by way of the next.
     pub fn base(&self) -> u64 {
         match self.phase {
             Phase::Done => self.revision,

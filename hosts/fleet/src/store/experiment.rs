@@ -1,8 +1,8 @@
-//! An experiment of the lab between two hosts: the request, which all agents see, an order with a secret below each of the two hosts'
-//! names, and the hosts' answers there.
+//! An experiment of the lab between two hosts: the request, which all agents see, an order with a
+//! secret below each of the two hosts' names, and the hosts' answers there.
 //!
-//! The request is there while `fleet validate` runs, under its lease, and so are the orders. It comes in two parts: first the two
-//! hosts, and once the sender listens its address.
+//! The request is there while `fleet validate` runs, under its lease, and so are the orders. It
+//! comes in two parts: first the two hosts, and once the sender listens its address.
 
 use super::hosts::{key, prefix};
 use super::{Read, Store, document, text, told};
@@ -123,7 +123,8 @@ pub struct Outcome {
     pub report: serde_json::Value,
 }
 
-/// The request among the keys that an agent has read. One that cannot be read is none: it must not keep the agent from following.
+/// The request among the keys that an agent has read. One that cannot be read is none: it must not
+/// keep the agent from following.
 pub(super) fn request(keys: &[KeyValue]) -> Option<ExperimentRequest> {
     let request: ExperimentRequest =
         keys.iter().find(|pair| pair.key == REQUEST).and_then(|pair| told(pair).ok())?;
@@ -138,8 +139,8 @@ impl Store {
         self.read(REQUEST)
     }
 
-    /// Begins an experiment, unless another one runs, and gives both hosts the token. Returns etcd's revision of the request; none:
-    /// another one runs.
+    /// Begins an experiment, unless another one runs, and gives both hosts the token. Returns
+    /// etcd's revision of the request; none: another one runs.
     pub fn begin_experiment(
         &self,
         request: &ExperimentRequest,

@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 pub struct Registration {
     /// The host's labels, by which classes select it.
     pub labels: BTreeMap<String, String>,
-    /// A number that the agent chose at its first start, and keeps: another agent with the same name has another one.
+    /// A number that the agent chose at its first start, and keeps: another agent with the same
+    /// name has another one.
     #[serde(default)]
     pub agent: u64,
 }
@@ -26,14 +27,16 @@ pub struct Registration {
 pub struct Status {
     /// The revision that is in force on the host; 0: none.
     pub revision: u64,
-    /// The revision that the agent wants in force. If it differs from `revision`, it is not in force yet or was refused.
+    /// The revision that the agent wants in force. If it differs from `revision`, it is not in
+    /// force yet or was refused.
     pub wanted: u64,
     /// Findings of the daemon and of the agent.
     pub findings: Vec<FindingBody>,
     /// Ports that its switch has for guests that are about to come.
     #[serde(default)]
     pub prepared: Vec<PortName>,
-    /// Frames that its switch has dropped since it started, by reason; told while the host is in a step of a roll-out.
+    /// Frames that its switch has dropped since it started, by reason; told while the host is in a
+    /// step of a roll-out.
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,
     /// Where its responder for `fleet mtu` listens; none: it runs none.
@@ -51,10 +54,12 @@ pub struct Status {
 }
 
 impl Status {
-    /// Findings that do not come from a revision: a vNIC whose guest is not up, and a certificate that ends.
+    /// Findings that do not come from a revision: a vNIC whose guest is not up, and a certificate
+    /// that ends.
     const OF_NO_REVISION: [&str; 2] = ["port_down", "certificate_ends"];
 
-    /// Whether two statuses are equal except for their times, their counters and the values in their findings.
+    /// Whether two statuses are equal except for their times, their counters and the values in
+    /// their findings.
     pub fn is_like(&self, other: &Status) -> bool {
         let findings = |status: &Status| {
             let of = |it: &FindingBody| (it.severity, it.kind.clone(), it.problem.error.clone());
@@ -67,7 +72,8 @@ impl Status {
         bare(self) == bare(other) && findings(self) == findings(other)
     }
 
-    /// Findings of at least this severity that may come from a revision, each by its kind and error.
+    /// Findings of at least this severity that may come from a revision, each by its kind and
+    /// error.
     pub fn findings_from(&self, least: Severity) -> BTreeSet<(String, String)> {
         let bad = self.findings.iter().filter(|finding| {
             finding.severity >= least && !Status::OF_NO_REVISION.contains(&finding.kind.as_str())
@@ -129,7 +135,8 @@ impl Store {
         Ok(registrations.into_iter().map(record).collect())
     }
 
-    /// Writes a host's registration. Refuses while another agent with its name reports, or registers.
+    /// Writes a host's registration. Refuses while another agent with its name reports, or
+    /// registers.
     pub fn register(&self, host: &Host, agent: u64) -> Result<(), Problem> {
         let path = key(&host.name, "registration");
         let found = self.etcd.list(&prefix(&host.name))?.keys;

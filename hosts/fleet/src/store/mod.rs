@@ -16,9 +16,11 @@
 //! | `hosts/NAME/experiment` | what came of this host's part, under the status's lease | its agent |
 //! | `claims/NAME/MAC` | a host's claim on an address; its mod revision is the fencing token | its agent, `move --take-over` |
 //!
-//! A host's agent writes only below `hosts/NAME/` and `claims/NAME/`, and etcd's roles permit it no more (`rights`).
+//! A host's agent writes only below `hosts/NAME/` and `claims/NAME/`, and etcd's roles permit it no
+//! more (`rights`).
 //!
-//! Agents watch the keys that sort before `hosts/`, so that one host's status wakes no other host's agent.
+//! Agents watch the keys that sort before `hosts/`, so that one host's status wakes no other host's
+//! agent.
 
 pub(crate) mod claims;
 mod coming;
@@ -123,8 +125,9 @@ impl Store {
         self.read(DRIVER)
     }
 
-    /// Stores a new revision and starts its roll-out, unless the desired state was written meanwhile or another roll-out is in
-    /// progress. Returns the mod revision of the desired state; none: nothing was written.
+    /// Stores a new revision and starts its roll-out, unless the desired state was written
+    /// meanwhile or another roll-out is in progress. Returns the mod revision of the desired state;
+    /// none: nothing was written.
     pub fn begin(
         &self,
         revision: &Revision,
@@ -184,7 +187,8 @@ fn text(document: &impl Serialize) -> Result<String, Problem> {
         .map_err(|error| Problem::new("a document of the fleet cannot be written").seen(error))
 }
 
-/// Reads a document that agents or people wrote, replacing control characters, which could steer a terminal.
+/// Reads a document that agents or people wrote, replacing control characters, which could steer a
+/// terminal.
 fn told<T: DeserializeOwned>(key: &KeyValue) -> Result<T, Problem> {
     let mut value: serde_json::Value = document(key)?;
     control::migration::clean(&mut value);

@@ -1,7 +1,9 @@
-//! A check of MTUs: the request, which only people write, and each host's answer, which its agent writes below its own name.
+//! A check of MTUs: the request, which only people write, and each host's answer, which its agent
+//! writes below its own name.
 //!
-//! The request is there while `fleet mtu` runs, under its lease. It comes in two parts, because a responder acknowledges only probes
-//! of a check that it knows of: first the badge, and once the hosts are ready the plan.
+//! The request is there while `fleet mtu` runs, under its lease. It comes in two parts, because a
+//! responder acknowledges only probes of a check that it knows of: first the badge, and once the
+//! hosts are ready the plan.
 
 use super::hosts::{PREFIX, key};
 use super::{Read, Store, text, told};
@@ -25,7 +27,8 @@ const LONGEST: usize = 512 << 10;
 /// What every host is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MtuRequest {
-    /// What probes of this check carry, 128 random bits in hexadecimal digits; it also tells this check from others.
+    /// What probes of this check carry, 128 random bits in hexadecimal digits; it also tells this
+    /// check from others.
     pub badge: String,
     /// Who checks.
     pub author: String,
@@ -92,7 +95,8 @@ impl MtuPlan {
     }
 }
 
-/// The request among the keys that an agent has read. One that cannot be read is none: it must not keep the agent from following.
+/// The request among the keys that an agent has read. One that cannot be read is none: it must not
+/// keep the agent from following.
 pub(super) fn request(keys: &[KeyValue]) -> Option<MtuRequest> {
     keys.iter().find(|pair| pair.key == REQUEST).and_then(|pair| told(pair).ok())
 }
@@ -103,7 +107,8 @@ impl Store {
         self.read(REQUEST)
     }
 
-    /// Begins a check, unless another one runs. Returns etcd's revision of the request; none: another one runs.
+    /// Begins a check, unless another one runs. Returns etcd's revision of the request; none:
+    /// another one runs.
     pub fn begin_mtu(&self, request: &MtuRequest, lease: Lease) -> Result<Option<i64>, Problem> {
         self.put_request(request, lease, 0)
     }
@@ -147,7 +152,8 @@ impl Store {
     }
 }
 
-/// Reads an answer, which any host may have written below its name. What cannot be read is no answer.
+/// Reads an answer, which any host may have written below its name. What cannot be read is no
+/// answer.
 fn read_answer(pair: &KeyValue) -> Option<(Name, MtuAnswer)> {
     let (name, what) = pair.key.strip_prefix(PREFIX)?.split_once('/')?;
     if what != ANSWER || pair.value.len() > LONGEST {

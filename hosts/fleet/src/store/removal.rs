@@ -6,7 +6,8 @@ use crate::etcd::{Lease, Operation};
 use control::Problem;
 
 impl Store {
-    /// Ends a host's status, whoever wrote it. Its lease ends as well: the host's agent notices that, and reports again.
+    /// Ends a host's status, whoever wrote it. Its lease ends as well: the host's agent notices
+    /// that, and reports again.
     pub fn end_status(&self, host: &Name) -> Result<(), Problem> {
         let key = hosts::key(host, "status");
         let found = self.etcd.get(&key)?.keys;

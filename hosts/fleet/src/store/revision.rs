@@ -58,7 +58,8 @@ impl Store {
     }
 }
 
-/// Reads a revision. Every agent reads the whole model, so control characters are replaced only in author and message.
+/// Reads a revision. Every agent reads the whole model, so control characters are replaced only in
+/// author and message.
 fn read(pair: &KeyValue) -> Result<Revision, Problem> {
     let mut revision: Revision = document(pair)?;
     for text in [&mut revision.author, &mut revision.message] {

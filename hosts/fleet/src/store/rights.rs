@@ -1,5 +1,6 @@
-//! What each user of etcd may do. A host writes only below prefixes that end in its own name, so its stolen credentials change no
-//! other host's keys; it reads the whole desired state, because its own part is made of the whole model.
+//! What each user of etcd may do. A host writes only below prefixes that end in its own name, so
+//! its stolen credentials change no other host's keys; it reads the whole desired state, because
+//! its own part is made of the whole model.
 
 use super::{WATCHED, claims, hosts, revision};
 use crate::Name;

@@ -1,4 +1,5 @@
-//! Where the directions that fail without a router's word are limited, by comparing them with those that do not fail.
+//! Where the directions that fail without a router's word are limited, by comparing them with those
+//! that do not fail.
 
 use super::Observation;
 use crate::plan::Direction;
@@ -82,14 +83,16 @@ impl<'g> Group<'g> {
         })
     }
 
-    /// Whether all directions of a host at this end, of which there are several, carry no more than this group's.
+    /// Whether all directions of a host at this end, of which there are several, carry no more than
+    /// this group's.
     fn limits(&self, host: usize, end: End) -> bool {
         let mut own = self.all.iter().filter(|it| end(it) == host).peekable();
         let several = own.clone().nth(1).is_some();
         several && own.all(|it| it.carried <= self.carried)
     }
 
-    /// The link that all directions of the group cross, and no other direction does. It holds one way or both.
+    /// The link that all directions of the group cross, and no other direction does. It holds one
+    /// way or both.
     fn link(&self) -> Option<Located> {
         let ends = |end: End| self.open.iter().map(|it| end(it)).collect::<BTreeSet<_>>();
         let (mut from, mut to) = (ends(|it| it.from), ends(|it| it.to));
@@ -130,7 +133,8 @@ impl<'g> Group<'g> {
         reached
     }
 
-    /// The port that explains most of what is left, and at least two directions; they are taken out.
+    /// The port that explains most of what is left, and at least two directions; they are taken
+    /// out.
     fn port(&mut self) -> Option<Located> {
         let ends: [End; 2] = [|it| it.to, |it| it.from];
         let ports = ends.into_iter().enumerate().flat_map(|(place, end)| {
@@ -176,7 +180,8 @@ fn pairs<'o>(of: impl Iterator<Item = &'o &'o Observation>) -> Vec<Direction> {
     of.map(|it| (it.from, it.to)).collect()
 }
 
-/// What a device may take beyond its MTU in one direction and not in the other: a veth has room for a tag.
+/// What a device may take beyond its MTU in one direction and not in the other: a veth has room for
+/// a tag.
 const TAG: u16 = 4;
 
 /// Two findings about the two directions of one thing are one.

@@ -39,7 +39,8 @@ impl World {
         (0..self.devices.len()).map(host).collect()
     }
 
-    /// What probing would come to. A receiver's device takes a tag more than its MTU, as a veth does.
+    /// What probing would come to. A receiver's device takes a tag more than its MTU, as a veth
+    /// does.
     fn observe(&self, from: usize, to: usize) -> Observation {
         let crosses = from % 2 != to % 2;
         let link = if from % 2 == 1 { self.link.0 } else { self.link.1 };

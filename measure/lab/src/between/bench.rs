@@ -64,8 +64,8 @@ impl<'s> Hosts<'s> {
         Ok(bench)
     }
 
-    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted. `None` where nobody answers,
-    /// or where there are no bulk connections.
+    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted.
+    /// `None` where nobody answers, or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         let sent = self.carried.sends();
         self.carried.end(self.site.pair(), &self.interrupt, payload);
@@ -91,8 +91,9 @@ impl<'s> Hosts<'s> {
     }
 }
 
-/// TCP payload in the frames of the receiver's link. Some links count the Ethernet header of what arrives and some do not,
-/// and which this is cannot be seen from here: what is nearer to the application's count is taken, a hundredth apart.
+/// TCP payload in the frames of the receiver's link. Some links count the Ethernet header of what
+/// arrives and some do not, and which this is cannot be seen from here: what is nearer to the
+/// application's count is taken, a hundredth apart.
 fn payload(before: &Reading, after: &Reading) -> u64 {
     let (frames, bytes) = after.arrived_since(before);
     let without = |header: u64| bytes.saturating_sub(frames.saturating_mul(header + IP_AND_TCP));
@@ -121,7 +122,8 @@ impl Snapshot {
             let used = |count: fn(&Reading) -> u64| {
                 count(now).saturating_sub(count(then)) as f64 / 1e9 / self::seconds(now, then)
             };
-            // On the switch's machine it is the process, elsewhere the machine with all that its kernel does.
+            // On the switch's machine it is the process, elsewhere the machine with all that its
+            // kernel does.
             if identity.boot == own {
                 processes.insert(key.into(), used(|reading| reading.own_ns));
             } else {
@@ -150,7 +152,8 @@ impl Bench for Hosts<'_> {
         self.interrupt.pass(time)
     }
 
-    /// Without [`Measured::usage`]: asking a host crosses the network that is measured, so nobody is asked within an interval.
+    /// Without [`Measured::usage`]: asking a host crosses the network that is measured, so nobody
+    /// is asked within an interval.
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let before = self.snapshot()?;
         let mut trips = None;

@@ -24,7 +24,8 @@ pub const FEATURE: &Feature = &Feature {
     ..PLAIN
 };
 
-/// What an arm changes at the vNIC's port. The addresses are for documentation (RFC 5737): nobody has them.
+/// What an arm changes at the vNIC's port. The addresses are for documentation (RFC 5737): nobody
+/// has them.
 fn change(arm: &str) -> Value {
     let deny = |number| {
         format!(
@@ -36,7 +37,8 @@ fn change(arm: &str) -> Value {
     json!({ "acl": (arm == ON).then(|| rules.collect::<Vec<_>>()) })
 }
 
-/// That the last rule decides about a packet that is sent, and that no rule is left where there are none.
+/// That the last rule decides about a packet that is sent, and that no rule is left where there are
+/// none.
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     daemon.vnic.change(&change(OFF))?;
     let without = daemon.vnic.acl()?.rules.len();

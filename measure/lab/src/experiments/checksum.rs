@@ -1,8 +1,8 @@
-//! Checksum offload of a guest that sends: the guest leaves the transport checksum of each frame to others, or writes it
-//! itself.
+//! Checksum offload of a guest that sends: the guest leaves the transport checksum of each frame to
+//! others, or writes it itself.
 //!
-//! LSO is off in both arms. Without checksum offload there is none, and with it one train in place of 45 frames would
-//! be what is measured.
+//! LSO is off in both arms. Without checksum offload there is none, and with it one train in place
+//! of 45 frames would be what is measured.
 
 use super::vnic::Offload;
 use super::{Feature, OFF, ON, PLAIN, on_off, proven};
@@ -36,8 +36,8 @@ fn checks(topology: &mut Topology) -> Result<Vec<Check>, LabError> {
     CHECKSUM.check(topology)
 }
 
-/// By the switch's own count of frames that came with their checksum left to others; frames of one MTU say that there was
-/// no LSO in either arm.
+/// By the switch's own count of frames that came with their checksum left to others; frames of one
+/// MTU say that there was no LSO in either arm.
 fn proof(case: &Case) -> Option<Check> {
     let percent = |arm| Some(100.0 * case.median(arm, "unfinished_checksums_of_frames")?);
     let (on, off) = (percent(ON)?, percent(OFF)?);

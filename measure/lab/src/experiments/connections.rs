@@ -1,4 +1,5 @@
-//! `millrace connections`: what one connection and ten thousand get through the same switch, toward a guest.
+//! `millrace connections`: what one connection and ten thousand get through the same switch, toward
+//! a guest.
 
 use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Point};

@@ -1,4 +1,5 @@
-//! Hot add and remove: a port added and removed all the time while others carry a flow, against no such port.
+//! Hot add and remove: a port added and removed all the time while others carry a flow, against no
+//! such port.
 //!
 //! The port is an unused TAP, so any cost to the others comes from the switch.
 
@@ -8,7 +9,8 @@ use crate::statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
-/// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports come and go.
+/// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports
+/// come and go.
 pub const FEATURE: &Feature = &Feature {
     name: "hotplug",
     title: "Hot add and remove: a port every 100 ms, or none",
@@ -34,7 +36,8 @@ fn proof(case: &Case) -> Option<Check> {
     proven(on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?), seen)
 }
 
-/// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds show no difference.
+/// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds
+/// show no difference.
 fn by_chance(case: &Case) -> Option<bool> {
     let [lost, quiet] = [ON, OFF].map(|arm| case.column(arm, LOST));
     let found = compare(&lost, &quiet, Better::Lower.into())?;

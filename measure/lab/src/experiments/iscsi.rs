@@ -1,7 +1,9 @@
-//! iSCSI between two programs, without a guest: through two TAP ports of a switch, or over a veth between the two.
+//! iSCSI between two programs, without a guest: through two TAP ports of a switch, or over a veth
+//! between the two.
 //!
-//! What runs is in `crate::storage::Programs`. The veth is what the kernel alone does; the third arm shows how much of the
-//! difference is the worker's waking up, which a worker that polls all the time does not do.
+//! What runs is in `crate::storage::Programs`. The veth is what the kernel alone does; the third
+//! arm shows how much of the difference is the worker's waking up, which a worker that polls all
+//! the time does not do.
 
 use super::{Feature, PLAIN, proven, rsc};
 use crate::experiment::{Arm, Measure};

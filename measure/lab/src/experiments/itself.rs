@@ -1,12 +1,13 @@
 //! `millrace validate self`: checks the lab's own verdicts by experiments with a known answer.
 //!
-//! Every other try has the same arm twice, and a difference that is found is wrong; in the others the sender of one arm
-//! sends 5 % less, and that must be found. The traffic is slowed and nothing else: TCP between two hosts, through the
-//! switch, in the bench, the order, the interval and the verdict of all experiments.
+//! Every other try has the same arm twice, and a difference that is found is wrong; in the others
+//! the sender of one arm sends 5 % less, and that must be found. The traffic is slowed and nothing
+//! else: TCP between two hosts, through the switch, in the bench, the order, the interval and the
+//! verdict of all experiments.
 //!
-//! A sender with a rate of its own makes the difference exactly 5 %, whatever the host carries beyond it. It catches up
-//! with what it is late, so that a neighbour who takes the processor for milliseconds moves bytes from one interval to
-//! the next and makes none disappear.
+//! A sender with a rate of its own makes the difference exactly 5 %, whatever the host carries
+//! beyond it. It catches up with what it is late, so that a neighbour who takes the processor for
+//! milliseconds moves bytes from one interval to the next and makes none disappear.
 
 use super::{Bulk, Feature, Load, PLAIN, rsc};
 use crate::campaign::{Campaign, Point};
@@ -20,10 +21,11 @@ use std::time::Duration;
 pub const TRIES: usize = 20;
 /// The same for a first look.
 pub const QUICK_TRIES: usize = 5;
-/// Most intervals per arm; half of them are the fewest. Verdicts on forty tries that are held together take more than the
-/// usual number.
+/// Most intervals per arm; half of them are the fewest. Verdicts on forty tries that are held
+/// together take more than the usual number.
 pub const REPETITIONS: usize = 64;
-/// A try ends once it is known this closely: then its interval cannot hold both answers, held together with all others.
+/// A try ends once it is known this closely: then its interval cannot hold both answers, held
+/// together with all others.
 pub const NARROW: f64 = 0.025;
 /// Length of an interval.
 pub const INTERVAL: Duration = Duration::from_millis(100);
@@ -103,8 +105,8 @@ impl Answer {
     }
 }
 
-/// That the known answers were found: none wrong, for all verdicts are held together, and no more than one in twenty
-/// undecided. Nothing where no answer is known.
+/// That the known answers were found: none wrong, for all verdicts are held together, and no more
+/// than one in twenty undecided. Nothing where no answer is known.
 pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
     let kind = |truth: f64, name: &str, told: &str| {
         let tries = cases.iter().filter(|case| case.truth == Some(truth) && case.rounds() > 0);

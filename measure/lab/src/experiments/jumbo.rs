@@ -1,8 +1,9 @@
 //! Jumbo frames against MTU 1500: every link of the way is switched under running connections.
 //!
-//! Connections begin with jumbo frames and keep running: a TCP that began with large segments follows its link's MTU
-//! down and up, one that began with small ones never grows. First a full frame of each size is sent end to end, and one
-//! byte more must be refused; where a full frame is lost, the error says at which hop.
+//! Connections begin with jumbo frames and keep running: a TCP that began with large segments
+//! follows its link's MTU down and up, one that began with small ones never grows. First a full
+//! frame of each size is sent end to end, and one byte more must be refused; where a full frame is
+//! lost, the error says at which hop.
 
 use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
@@ -34,7 +35,8 @@ pub const FEATURE: &Feature = &Feature {
     ..PLAIN
 };
 
-/// The sender changes last on the way up and first on the way down, so that no link meets a frame too large for it.
+/// The sender changes last on the way up and first on the way down, so that no link meets a frame
+/// too large for it.
 fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabError> {
     let mtu = if on { topology.mtu } else { SMALL };
     if !on {

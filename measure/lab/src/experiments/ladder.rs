@@ -1,7 +1,9 @@
-//! `millrace ladder`: what each offload adds to the one before it, for a guest that sends and for one that receives.
+//! `millrace ladder`: what each offload adds to the one before it, for a guest that sends and for
+//! one that receives.
 //!
-//! The steps are those by which FreeBSD's driver for Hyper-V grew: nothing, checksum offload, segmentation (LSO),
-//! coalescing (RSC), limits of coalescing. All run in turn under the same connections, so a step's gain is its own.
+//! The steps are those by which FreeBSD's driver for Hyper-V grew: nothing, checksum offload,
+//! segmentation (LSO), coalescing (RSC), limits of coalescing. All run in turn under the same
+//! connections, so a step's gain is its own.
 
 use super::{Feature, Load, PLAIN, proven};
 use crate::LabError;
@@ -23,7 +25,8 @@ const STEPS: [(&str, &str); 5] = [
     ("limits", "+ RSC limits"),
 ];
 
-/// Payload of a train in MTUs, and segments after which an acknowledgement ends it, at the last step.
+/// Payload of a train in MTUs, and segments after which an acknowledgement ends it, at the last
+/// step.
 const LIMITS: (u8, u16) = (25, 2);
 
 /// The guest receives.
@@ -72,7 +75,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     }))
 }
 
-/// Where the guest sends, its frames must grow at the step of LSO and not before; where it receives, at that of RSC.
+/// Where the guest sends, its frames must grow at the step of LSO and not before; where it
+/// receives, at that of RSC.
 fn proof(case: &Case) -> Option<Check> {
     let (key, before, after) = match case.setting.way? {
         Way::FromVnic => ("ingress_frame_bytes", "checksum", "lso"),

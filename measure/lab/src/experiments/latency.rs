@@ -1,8 +1,9 @@
-//! What a request and its response wait for: one byte to and fro on one connection, idle and beside bulk connections, RSC on
-//! against off.
+//! What a request and its response wait for: one byte to and fro on one connection, idle and beside
+//! bulk connections, RSC on against off.
 //!
-//! RSC in this switch never waits for a segment, so what is hoped for is no difference that matters. Beside bulk connections a
-//! round trip waits in their queues, and for a processor at both ends.
+//! RSC in this switch never waits for a segment, so what is hoped for is no difference that
+//! matters. Beside bulk connections a round trip waits in their queues, and for a processor at both
+//! ends.
 
 use super::peers;
 use crate::experiment::{Arm, Experiment, Measure, Values};
@@ -46,7 +47,8 @@ pub(crate) const PARTS: [(&str, f64); 8] = [
 /// Key of their number.
 const COUNT: &str = "round_trips";
 
-/// The figures of an interval's round trips, in nanoseconds. None at all took no time, which is not the same as 0.
+/// The figures of an interval's round trips, in nanoseconds. None at all took no time, which is not
+/// the same as 0.
 pub(crate) fn values(trips: &Histogram<u64>) -> Values {
     let times = PARTS.iter().filter(|_| !trips.is_empty());
     let times = times.map(|(key, part)| (*key, trips.value_at_quantile(*part) as f64));
@@ -64,7 +66,8 @@ pub fn experiment(bulk: &Experiment) -> Experiment {
     Experiment { name: "latency", measures: MEASURES, ..bulk.clone() }
 }
 
-/// Other switches whose queues are looked at beside bulk connections: those that coalesce in the kernel.
+/// Other switches whose queues are looked at beside bulk connections: those that coalesce in the
+/// kernel.
 pub(crate) fn peers() -> impl Iterator<Item = Arm> {
     peers::arms().filter(|arm| peers::setup(&arm.name).coalesces)
 }

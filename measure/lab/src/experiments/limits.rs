@@ -1,6 +1,7 @@
 //! Coalescing limits: trains as long as IP allows, against trains of at most four segments.
 //!
-//! FreeBSD's hn(4) has such limits per connection, because very long trains mean few acknowledgements.
+//! FreeBSD's hn(4) has such limits per connection, because very long trains mean few
+//! acknowledgements.
 
 use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};

@@ -1,7 +1,9 @@
-//! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by one connection and four.
+//! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by
+//! one connection and four.
 //!
-//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. What runs is in `crate::migration`: an
-//! interval is one migration, under a stream whose every byte is compared and pings all the time.
+//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. What runs is in
+//! `crate::migration`: an interval is one migration, under a stream whose every byte is compared
+//! and pings all the time.
 
 use super::{Feature, PLAIN, rsc};
 use crate::campaign::Campaign;
@@ -25,7 +27,8 @@ pub(crate) struct Transport {
     pub(crate) direct: bool,
 }
 
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the whole are the four questions.
+/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
+/// whole are the four questions.
 pub(crate) const TRANSPORTS: [Transport; 4] = [
     through("mtu1500_1", "MTU 1500, 1 channel", 1500, 1),
     through("mtu9000_1", "MTU 9000, 1 channel", 9000, 1),
@@ -108,7 +111,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign { name: FEATURE.name, title: FEATURE.title, points: vec![under(FEATURE, &plan, 1)] }
 }
 
-/// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was sent, and arrived, as each arm says.
+/// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was
+/// sent, and arrived, as each arm says.
 fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
@@ -148,7 +152,8 @@ mod tests {
     use crate::experiments::case_of;
     use std::time::Duration;
 
-    /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the last arm.
+    /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the
+    /// last arm.
     fn moved(spoil: impl Fn(&mut Values)) -> Case {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let options = Options { repetitions: 2, ..Options::new("unused".into()) };

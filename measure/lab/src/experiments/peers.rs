@@ -1,5 +1,6 @@
-//! What RSC is held against beside itself: the kernel's own coalescing before our switch, and other switches. Each is an
-//! arm like the others, under the same load in the same order; one that cannot run is named and the others go on.
+//! What RSC is held against beside itself: the kernel's own coalescing before our switch, and other
+//! switches. Each is an arm like the others, under the same load in the same order; one that cannot
+//! run is named and the others go on.
 
 use crate::experiment::Arm;
 use crate::topology::Route;

@@ -1,7 +1,8 @@
-//! Direct storage: a guest reads and writes a LUN by two paths, each pinned to a member of a team, and a member is pulled.
+//! Direct storage: a guest reads and writes a LUN by two paths, each pinned to a member of a team,
+//! and a member is pulled.
 //!
-//! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then a member is pulled under a copy
-//! whose every byte is compared.
+//! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then
+//! a member is pulled under a copy whose every byte is compared.
 
 use super::{Feature, PLAIN, rsc};
 use crate::experiment::{Arm, Measure};
@@ -20,7 +21,8 @@ pub(crate) struct Paths {
     pub(crate) pairs: u16,
 }
 
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the whole are the four questions.
+/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
+/// whole are the four questions.
 pub(crate) const PATHS: [Paths; 4] = [
     Paths { name: "mtu1500_1", label: "MTU 1500, 1 queue pair", mtu: 1500, pairs: 1 },
     Paths { name: "mtu9000_1", label: "MTU 9000, 1 queue pair", mtu: 9000, pairs: 1 },
@@ -63,8 +65,9 @@ pub const FEATURE: &Feature = &Feature {
     ..PLAIN
 };
 
-/// That no request failed and no byte was wrong, that the other path went on, that frames were of each arm's size, with the 14
-/// bytes of their Ethernet header, and that both vNICs used its queue pairs.
+/// That no request failed and no byte was wrong, that the other path went on, that frames were of
+/// each arm's size, with the 14 bytes of their Ethernet header, and that both vNICs used its queue
+/// pairs.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };
     let [copied, errors, wrong] = ["copied_bytes", "io_errors", "wrong_copies"].map(sum);

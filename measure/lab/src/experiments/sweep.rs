@@ -1,6 +1,6 @@
-//! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and for one that
-//! receives, all offloads at their defaults. Where numbers of queues are given, each is an arm: ports are opened anew for it
-//! while the connections go on.
+//! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and
+//! for one that receives, all offloads at their defaults. Where numbers of queues are given, each
+//! is an arm: ports are opened anew for it while the connections go on.
 
 use super::{Bulk, Feature, Load, PLAIN, REOPENING, proven, rsc};
 use crate::LabError;

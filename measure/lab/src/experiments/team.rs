@@ -1,4 +1,5 @@
-//! Teaming: an uplink of one member against one of two, and how long a guest is not heard when its member's link is lost.
+//! Teaming: an uplink of one member against one of two, and how long a guest is not heard when its
+//! member's link is lost.
 
 use super::{Feature, PLAIN, proven};
 use crate::LabError;
@@ -79,8 +80,8 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     Ok(found)
 }
 
-/// Pulls the member that stands for the guest, and plugs it in again: the longest time in which nothing of what the guest sends
-/// meanwhile was heard.
+/// Pulls the member that stands for the guest, and plugs it in again: the longest time in which
+/// nothing of what the guest sends meanwhile was heard.
 fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError> {
     let to = SocketAddr::new(topology.address(Route::Switch), PORT);
     let failed = || LabError::io("opening a socket in a host");
@@ -114,8 +115,8 @@ fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError
     Ok(Duration::from_nanos(silence))
 }
 
-/// Calls `pull` after [`BEFORE`]; the longest time, in nanoseconds, between two datagrams in a row from then on, the later of
-/// which came [`AFTER`] it at most or was the next.
+/// Calls `pull` after [`BEFORE`]; the longest time, in nanoseconds, between two datagrams in a row
+/// from then on, the later of which came [`AFTER`] it at most or was the next.
 fn longest_silence<T>(
     listener: &UdpSocket,
     pull: impl FnOnce() -> Result<T, LabError>,
@@ -155,7 +156,8 @@ fn proof(case: &Case) -> Option<Check> {
 mod tests {
     use super::*;
 
-    /// The gap that begins before the pull and ends after it counts, one before does not, and the last gap counts however long.
+    /// The gap that begins before the pull and ends after it counts, one before does not, and the
+    /// last gap counts however long.
     #[test]
     fn a_silence_is_found_from_the_pull_on_however_long_it_is() {
         let listener = UdpSocket::bind("127.0.0.1:0").unwrap();

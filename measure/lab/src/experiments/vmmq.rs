@@ -1,7 +1,9 @@
-//! Dynamic VMMQ: one queue, against several static ones, against several whose entries move by load.
+//! Dynamic VMMQ: one queue, against several static ones, against several whose entries move by
+//! load.
 //!
-//! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each interval goes through four
-//! phases, so that what is dynamic has to spread in the third and has time to come together in the last of them.
+//! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each
+//! interval goes through four phases, so that what is dynamic has to spread in the third and has
+//! time to come together in the last of them.
 
 use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
@@ -19,8 +21,8 @@ const ARMS: [&str; 3] = ["one", "static", "dynamic"];
 
 /// Next to nothing: a buffer of each connection at its begin.
 const IDLE: Option<u64> = Some(1000);
-/// Seconds in which the balancer can bring together what it spread: it looks back on 1.6 s, entries that moved rest for a second, and
-/// what connections have in their buffers is still to come.
+/// Seconds in which the balancer can bring together what it spread: it looks back on 1.6 s, entries
+/// that moved rest for a second, and what connections have in their buffers is still to come.
 const COMING_TOGETHER: f64 = 2.8;
 
 /// Phases of an interval. Figures are those of the third one where their keys say nothing else.
@@ -94,7 +96,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
 }
 
-/// By the queues there were, by what moved, and by how much was sent in the phases that are not to be full.
+/// By the queues there were, by what moved, and by how much was sent in the phases that are not to
+/// be full.
 fn proof(case: &Case) -> Option<Check> {
     let each = |figure: &dyn Fn(&str) -> Option<f64>| -> Option<[f64; 3]> {
         let [one, still, dynamic] = ARMS.map(figure);
@@ -135,7 +138,8 @@ mod tests {
     /// What is sent in the phases, in bits a second.
     const RATES: [f64; 4] = [0.0, 1e8, 1e9, 0.0];
 
-    /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the four phases.
+    /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the
+    /// four phases.
     fn passes(queues: [f64; 3], moves: [f64; 3], rates: [f64; 4]) -> bool {
         let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
         let figures = |_, place: usize| {

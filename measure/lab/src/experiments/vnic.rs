@@ -1,4 +1,5 @@
-//! An offload of the guest's own link, on against off: what `lso` and `checksum` share. The guest is the one that sends.
+//! An offload of the guest's own link, on against off: what `lso` and `checksum` share. The guest
+//! is the one that sends.
 
 use super::ON;
 use crate::LabError;

@@ -1,8 +1,9 @@
-//! vRSS: one vNIC with one queue pair, against several that the indirection table picks, against several where a flow is
-//! answered on the pair that the guest sent it from.
+//! vRSS: one vNIC with one queue pair, against several that the indirection table picks, against
+//! several where a flow is answered on the pair that the guest sent it from.
 //!
-//! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the vNIC's. The guest's kernel
-//! answers each flow on the queue that it came from, so a queue from which nothing comes is one to which nothing went.
+//! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the
+//! vNIC's. The guest's kernel answers each flow on the queue that it came from, so a queue from
+//! which nothing comes is one to which nothing went.
 
 use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
@@ -18,7 +19,8 @@ use serde_json::json;
 /// The arms, each on the one before it; the later two are called as the key `steer` has it.
 const ARMS: [&str; 3] = ["one", "rss", "follow"];
 
-/// Connections for each queue. With half as many, four queues would leave one silent in one of 2,500 intervals by chance.
+/// Connections for each queue. With half as many, four queues would leave one silent in one of
+/// 2,500 intervals by chance.
 pub(crate) const CONNECTIONS: u32 = 16;
 
 pub(super) const MEASURES: &[Measure] =
@@ -55,7 +57,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     let (queues, is_one) = (topology.queues, arm == ARMS[0]);
     let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
     let uplink = json!({ "queues": queues });
-    // Opened anew in each arm, with one pair at first, so that none of them begins with more than another.
+    // Opened anew in each arm, with one pair at first, so that none of them begins with more than
+    // another.
     daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
     daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
     match steer {

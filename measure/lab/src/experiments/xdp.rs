@@ -1,4 +1,5 @@
-//! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux bridge with GRO on and off.
+//! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux
+//! bridge with GRO on and off.
 
 use super::{Feature, PLAIN, peers};
 use crate::LabError;
@@ -10,7 +11,8 @@ use crate::topology::{Route, Topology, UPLINK};
 use crate::validate::stepped;
 use serde_json::json;
 
-/// The arms, the first against each other: names, labels, the keys that name the device, and whether RSC is on.
+/// The arms, the first against each other: names, labels, the keys that name the device, and
+/// whether RSC is on.
 const ARMS: [(&str, &str, &str, bool); 4] = [
     ("xdp", "AF_XDP", "xdp", true),
     ("packet", "AF_PACKET", "packet", true),

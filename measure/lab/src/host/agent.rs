@@ -1,5 +1,6 @@
-//! What a host does when it is asked. A child makes its namespace first, then serves its parent over its standard input,
-//! a socket, until that is closed ([`serve`]); an agent serves peers over TCP (`listen`).
+//! What a host does when it is asked. A child makes its namespace first, then serves its parent
+//! over its standard input, a socket, until that is closed ([`serve`]); an agent serves peers over
+//! TCP (`listen`).
 
 use super::load::Ends;
 use super::protocol::{Identity, Reply, Request};
@@ -21,7 +22,8 @@ pub(super) struct Agent {
     started: Vec<Child>,
 }
 
-/// Serves the parent on standard input, in a network namespace of its own. Returns when the parent closes the connection.
+/// Serves the parent on standard input, in a network namespace of its own. Returns when the parent
+/// closes the connection.
 ///
 /// # Errors
 /// Standard input is no socket, or the connection breaks.

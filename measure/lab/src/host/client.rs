@@ -1,4 +1,5 @@
-//! Our end of a conversation with a host: one request after the other, each waited for as long as its kind takes.
+//! Our end of a conversation with a host: one request after the other, each waited for as long as
+//! its kind takes.
 
 use super::protocol::{Reply, Request};
 use super::router::PATH;
@@ -38,7 +39,8 @@ pub(super) struct Client {
     bearer: String,
     /// Our address and an agent's, as they see each other.
     pub(super) addresses: Option<(IpAddr, IpAddr)>,
-    /// An agent that dawdles must not keep us from putting back what we have changed; of a child never set.
+    /// An agent that dawdles must not keep us from putting back what we have changed; of a child
+    /// never set.
     interrupt: Interrupt,
 }
 
@@ -109,7 +111,8 @@ async fn hurried(interrupt: &Interrupt) {
     sleep(FAREWELL).await;
 }
 
-/// The first address that answers, each within an equal part of the time; otherwise why the last one did not.
+/// The first address that answers, each within an equal part of the time; otherwise why the last
+/// one did not.
 async fn connect(all: &[SocketAddr], time: Duration) -> io::Result<TcpStream> {
     let part = time / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
     let mut failed = io::Error::other("the name has no address");
@@ -133,7 +136,8 @@ async fn exchange(
     let post = post.header(CONTENT_TYPE, "application/json").body(body)?;
     sender.ready().await?;
     let answer = sender.send_request(post);
-    // A task of its own reads the answer to its end, also if it is no longer waited for: the next one comes after it.
+    // A task of its own reads the answer to its end, also if it is no longer waited for: the next
+    // one comes after it.
     let most = if bearer.is_empty() { CHILD_ANSWER_MAX } else { AGENT_ANSWER_MAX };
     let body = async move { Limited::new(answer.await?.into_body(), most).collect().await };
     let answer = tokio::spawn(body).await??.to_bytes();
@@ -164,7 +168,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A host that tells what it is asked and gives the answers that the test has for it, as long as it has some.
+    /// A host that tells what it is asked and gives the answers that the test has for it, as long
+    /// as it has some.
     fn host(
         asked: Sender<Request>,
         answers: Receiver<Reply>,

@@ -1,4 +1,5 @@
-//! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it that it ends.
+//! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it
+//! that it ends.
 
 use super::child::Child;
 use super::client::{Client, Lost};
@@ -32,8 +33,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Starts a host of this name with a network namespace of its own. `program` is this binary, and `directory` holds
-    /// the child's log.
+    /// Starts a host of this name with a network namespace of its own. `program` is this binary,
+    /// and `directory` holds the child's log.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
         let (child, client) = Child::start(name, program, &[], directory)?;
         Host::ready(name, client, Some(child), "start")
@@ -52,7 +53,8 @@ impl Host {
         Host::ready(name, client, Some(child), &format!("enter {path}"))
     }
 
-    /// Connects to an agent, which is a host elsewhere. Once interrupted, its answers are hardly waited for.
+    /// Connects to an agent, which is a host elsewhere. Once interrupted, its answers are hardly
+    /// waited for.
     pub(crate) fn connect(
         name: &str,
         at: &Whereabouts,
@@ -79,8 +81,8 @@ impl Host {
         Ok(host)
     }
 
-    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0, which is nobody's, of
-    /// an agent.
+    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0,
+    /// which is nobody's, of an agent.
     pub(crate) fn process(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
@@ -115,7 +117,8 @@ impl Host {
             .map_err(|error| error.where_refused(failed))
     }
 
-    /// Asks for something that has no answer but that it is done. `line` is the same as a command, for the report.
+    /// Asks for something that has no answer but that it is done. `line` is the same as a command,
+    /// for the report.
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
         let patience = match request {
@@ -130,7 +133,8 @@ impl Host {
         }
     }
 
-    /// Sends at most so many bits a second from now on, on all bulk connections together. `None`: as fast as it can.
+    /// Sends at most so many bits a second from now on, on all bulk connections together. `None`:
+    /// as fast as it can.
     pub(crate) fn limit(&mut self, bits_per_s: Option<u64>) -> Result<(), LabError> {
         let option = bits_per_s.map_or("no -B".to_owned(), |most| format!("-B {most}"));
         self.record(&format!("({option} from here on)"));
@@ -138,7 +142,8 @@ impl Host {
         self.ask(&request, "limit what is sent", PATIENCE)
     }
 
-    /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands any more.
+    /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands
+    /// any more.
     pub(crate) fn set_mtu(&mut self, link: &str, mtu: u16) -> Result<(), LabError> {
         let line = format!("ip link set {link} mtu {mtu}");
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))

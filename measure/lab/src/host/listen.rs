@@ -1,8 +1,9 @@
 //! The agent: a host that its user started on another machine, for experiments that span both.
 //!
-//! A peer is served once it has sent the token, and one experiment at a time; others are told so. A peer that asks for
-//! something else than traffic or counters, or for nothing for long, or vanishes, ends its own experiment with all its
-//! connections, and the agent waits for the next. It runs no programs and changes nothing.
+//! A peer is served once it has sent the token, and one experiment at a time; others are told so. A
+//! peer that asks for something else than traffic or counters, or for nothing for long, or
+//! vanishes, ends its own experiment with all its connections, and the agent waits for the next. It
+//! runs no programs and changes nothing.
 
 use super::agent::Agent;
 use super::protocol::{ROUND_TRIPS_MAX, Reply, Request};
@@ -27,14 +28,15 @@ use tokio::time::{sleep, timeout};
 const HELLO: Duration = Duration::from_secs(2);
 /// An experiment that is over takes a moment to end its connections.
 const AFTER_ANOTHER: Duration = Duration::from_secs(2);
-/// A peer asks for something more often than that, and takes the answer. It is silent during an interval, which may be as
-/// long as the longest round trips.
+/// A peer asks for something more often than that, and takes the answer. It is silent during an
+/// interval, which may be as long as the longest round trips.
 const SILENCE: Duration = ROUND_TRIPS_MAX.saturating_add(Duration::from_secs(30));
 /// An experiment that is interrupted has ended by then.
 const END: Duration = Duration::from_secs(10);
 /// A peer asks for something by then, mostly, and is told that the agent was interrupted.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Most connections at once. One is an experiment, the others are told that it runs; more wait to be accepted.
+/// Most connections at once. One is an experiment, the others are told that it runs; more wait to
+/// be accepted.
 const PEERS_MAX: usize = 8;
 /// What the peers of an interrupted agent are told.
 const INTERRUPTED: &str = "the agent was interrupted";
@@ -63,7 +65,8 @@ pub(crate) const ONLY_TO_CLIENT: &str = "this agent sends only to";
 pub enum Targets {
     /// Wherever a client wants it.
     Any,
-    /// To the address that the client connects from: a client that is not trusted aims at nobody else.
+    /// To the address that the client connects from: a client that is not trusted aims at nobody
+    /// else.
     Client,
 }
 
@@ -157,7 +160,8 @@ impl Peer {
         Arc::new(Peer { at, agent: agent.clone(), state })
     }
 
-    /// From its first byte to its end. All load ends with this, and then another peer may have its turn.
+    /// From its first byte to its end. All load ends with this, and then another peer may have its
+    /// turn.
     fn meet(self: Arc<Peer>, stream: TcpStream) {
         let open = || {
             stream.set_nonblocking(true)?;

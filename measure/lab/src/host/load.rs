@@ -1,7 +1,8 @@
-//! The load as NTttcp makes it, by the lanes of [`traffic`]: a port and a thread at each end, several connections each.
+//! The load as NTttcp makes it, by the lanes of [`traffic`]: a port and a thread at each end,
+//! several connections each.
 //!
-//! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that keep running while the
-//! feature under test is switched.
+//! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that
+//! keep running while the feature under test is switched.
 
 use super::protocol::Reading;
 use crate::experiment::Values;
@@ -77,8 +78,8 @@ impl Ends {
         }
     }
 
-    /// Adds what the connections counted. Undelivered bytes only of a sender that is stopped: it takes a question to each
-    /// of its connections.
+    /// Adds what the connections counted. Undelivered bytes only of a sender that is stopped: it
+    /// takes a question to each of its connections.
     pub(super) fn add_to(&self, reading: Reading) -> Reading {
         let (receiving, sending) = (self.receiving.as_ref(), self.sending.as_ref());
         let open = receiving.map_or(0, Load::connections);
@@ -92,7 +93,8 @@ impl Ends {
     }
 }
 
-/// Ends an earlier load with all that is still on its way: it would share the wire with the next one.
+/// Ends an earlier load with all that is still on its way: it would share the wire with the next
+/// one.
 fn forget(load: &mut Option<Load>) {
     if let Some(load) = load.take() {
         load.abort();

@@ -1,14 +1,16 @@
-// UNSAFETY: `unshare` can part threads from what they share; here it is called while there is one thread only.
+// UNSAFETY: `unshare` can part threads from what they share; here it is called while there is one
+// thread only.
 //! Namespaces of our own.
 #![allow(unsafe_code)]
 
 use crate::LabError;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives this process a network namespace of its own, and a view of the file system in which it may name the namespaces
-/// of others. Call it before there is a second thread.
+/// Gives this process a network namespace of its own, and a view of the file system in which it may
+/// name the namespaces of others. Call it before there is a second thread.
 pub(super) fn leave_network() -> std::io::Result<()> {
-    // SAFETY: no descriptor is parted from anyone, and threads started later inherit both namespaces.
+    // SAFETY: no descriptor is parted from anyone, and threads started later inherit both
+    // namespaces.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?)
 }
 
@@ -17,8 +19,8 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes an ordinary user root in a user namespace, and nowhere else, so that network namespaces can be had.
-/// Call it before there is a second thread: the kernel refuses it afterwards.
+/// Makes an ordinary user root in a user namespace, and nowhere else, so that network namespaces
+/// can be had. Call it before there is a second thread: the kernel refuses it afterwards.
 pub fn become_root() -> Result<(), LabError> {
     let refused = |error: std::io::Error| LabError::NamespaceRefused(error.to_string());
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());

@@ -1,6 +1,7 @@
 //! Requests to a host and its answers, in JSON.
 //!
-//! A child is asked for everything. An agent far away is asked for traffic and counters alone: see [`Request::forbidden`].
+//! A child is asked for everything. An agent far away is asked for traffic and counters alone: see
+//! [`Request::forbidden`].
 
 use crate::experiment::Values;
 use crate::experiments::Bulk;
@@ -77,8 +78,8 @@ pub enum Request {
         /// How long, in milliseconds.
         milliseconds: u64,
     },
-    /// Become another program; the namespace and the bond with the parent stay. The conversation ends with that: what is
-    /// answered is why it cannot.
+    /// Become another program; the namespace and the bond with the parent stay. The conversation
+    /// ends with that: what is answered is why it cannot.
     Become {
         /// Looked up in PATH.
         program: String,
@@ -93,7 +94,8 @@ const CONNECTIONS_MAX: u32 = 10_000;
 const BUFFER_MAX: u32 = 4 << 20;
 /// An agent listens on no port below: those are other programs'.
 const PORT_MIN: u16 = 1024;
-/// Longest that an agent makes round trips in one go. It hears nothing meanwhile, not even that its peer has gone.
+/// Longest that an agent makes round trips in one go. It hears nothing meanwhile, not even that its
+/// peer has gone.
 pub(crate) const ROUND_TRIPS_MAX: Duration = Duration::from_secs(60);
 
 impl Request {
@@ -210,7 +212,8 @@ pub(crate) struct Reading {
     pub connections: u32,
     /// TCP segments made again, by anyone in this namespace.
     pub retransmits: u64,
-    /// TCP segments made, those made again not counted, by anyone in this namespace; 0 of an older agent.
+    /// TCP segments made, those made again not counted, by anyone in this namespace; 0 of an older
+    /// agent.
     #[serde(default)]
     pub sent_segments: u64,
     /// Frames the link sent.

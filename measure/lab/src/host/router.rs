@@ -1,5 +1,5 @@
-//! The HTTP side of a host: requests are posted to one resource. A connection is a conversation, and what its requests
-//! started ends with it.
+//! The HTTP side of a host: requests are posted to one resource. A connection is a conversation,
+//! and what its requests started ends with it.
 //!
 //! A child serves its parent as it is. An agent's peers pass [`listen`](super::listen) first.
 
@@ -21,7 +21,8 @@ use tokio::runtime::Builder;
 
 /// Where requests are posted. The number tells two versions of the messages apart.
 pub const PATH: &str = "/v4/requests";
-/// Longest head of a request, and longest body, in bytes. The longest body that is ever sent is a tenth of it.
+/// Longest head of a request, and longest body, in bytes. The longest body that is ever sent is a
+/// tenth of it.
 pub const LENGTH_MAX: usize = 16 * 1024;
 
 /// Why a request is not done. The conversation ends with it.
@@ -68,8 +69,8 @@ async fn unknown(method: Method, uri: Uri) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, message)
 }
 
-/// Serves one connection until it ends, or until `over` says why it has to. Requests are handled on this thread: it may
-/// be in another network namespace, and programs that are started end with it.
+/// Serves one connection until it ends, or until `over` says why it has to. Requests are handled on
+/// this thread: it may be in another network namespace, and programs that are started end with it.
 pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     stream: impl FnOnce() -> io::Result<S>,
     router: Router,

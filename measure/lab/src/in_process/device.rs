@@ -1,8 +1,9 @@
 //! A memory port as a network device of smoltcp.
 //!
-//! smoltcp knows no virtio header: it sums its own frames whole, and takes a train as one large frame. So this wrapper
-//! stands for the guest's driver: a frame that comes without offload promises must have a right checksum, and one that
-//! was coalesced (or whose checksum the sender left to the device) is taken at its word.
+//! smoltcp knows no virtio header: it sums its own frames whole, and takes a train as one large
+//! frame. So this wrapper stands for the guest's driver: a frame that comes without offload
+//! promises must have a right checksum, and one that was coalesced (or whose checksum the sender
+//! left to the device) is taken at its word.
 
 use ports::memory::{MemoryFrame, Peer};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 /// The receiver's first port: NTttcp's.
 const PORT: u16 = 5001;
-/// Bytes of all sockets' receive buffers together: enough for a full window, and less than the port's queue holds.
+/// Bytes of all sockets' receive buffers together: enough for a full window, and less than the
+/// port's queue holds.
 const BUFFERS: usize = 1 << 20;
 /// Rounds without work before a guest sleeps, and how long.
 const IDLE_ROUNDS: u32 = 64;

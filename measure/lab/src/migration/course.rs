@@ -1,4 +1,5 @@
-//! Two hosts, the physical switch between them, and a guest that moves there and back under a stream and pings.
+//! Two hosts, the physical switch between them, and a guest that moves there and back under a
+//! stream and pings.
 
 use super::frames::{self, Answers};
 use super::place::{Kind, Place};
@@ -50,7 +51,8 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Starts the hosts with switches of a kind, and boots the guest at the first. Their files are in the directory.
+    /// Starts the hosts with switches of a kind, and boots the guest at the first. Their files are
+    /// in the directory.
     pub(super) fn start(kit: &Kit, kind: Kind, directory: &Path) -> Result<Course, LabError> {
         std::fs::create_dir(directory).map_err(LabError::io("making a directory for hosts"))?;
         let own = (&*kit.program, directory);
@@ -193,7 +195,8 @@ fn own_words(said: &Value) -> Values {
     figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What was used, and what a GiB of memory cost: all sides with the kernel that is in no program's time, and the switches.
+/// What was used, and what a GiB of memory cost: all sides with the kernel that is in no program's
+/// time, and the switches.
 fn costs(used: &Values, seconds: f64, sent: Option<f64>) -> Values {
     let mut values = used.clone();
     let Some(sent) = sent.filter(|sent| *sent > 0.0) else { return values };

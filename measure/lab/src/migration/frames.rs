@@ -1,5 +1,5 @@
-//! What is seen of the guest from outside while it moves: its answers to pings, and what a switch gives to its port. Both come
-//! from programs that run for as long as one migration.
+//! What is seen of the guest from outside while it moves: its answers to pings, and what a switch
+//! gives to its port. Both come from programs that run for as long as one migration.
 
 use crate::LabError;
 use crate::host::Host;

@@ -6,10 +6,11 @@
 //! QEMU, vnic0 ── switch (millrace run) uplink0 ── host-b ┘
 //! ```
 //!
-//! The guest's port is a vhost-user port of the same switch through which its memory goes: from the host's own vNIC over the
-//! uplink, or over a direct wire from the host to bridge0. Called by the campaign as a [`Site`] of its own; an interval is
-//! a migration, and the next one goes back. From the first interval of its arm on, another guest moves between two such hosts whose
-//! switches are Open vSwitch with DPDK.
+//! The guest's port is a vhost-user port of the same switch through which its memory goes: from the
+//! host's own vNIC over the uplink, or over a direct wire from the host to bridge0. Called by the
+//! campaign as a [`Site`] of its own; an interval is a migration, and the next one goes back. From
+//! the first interval of its arm on, another guest moves between two such hosts whose switches are
+//! Open vSwitch with DPDK.
 
 mod course;
 mod frames;

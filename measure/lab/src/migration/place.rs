@@ -1,5 +1,5 @@
-//! One of the two hosts: a switch with a guest's port, the host's own port and an uplink, and the namespace in which QEMU runs
-//! and from which memory is sent.
+//! One of the two hosts: a switch with a guest's port, the host's own port and an uplink, and the
+//! namespace in which QEMU runs and from which memory is sent.
 
 use super::PORT;
 use crate::LabError;
@@ -21,8 +21,9 @@ const MTU: u16 = 1500;
 /// MTU of the wire, in bytes: the ports decide which frames there are.
 const WIDE: u16 = 9000;
 
-/// Open vSwitch with DPDK, as Debian has it. A polling thread of it sleeps for at most 0.5 ms if little arrives: two that never
-/// sleep would take both processors of a small machine. One guest needs no huge pages.
+/// Open vSwitch with DPDK, as Debian has it. A polling thread of it sleeps for at most 0.5 ms if
+/// little arrives: two that never sleep would take both processors of a small machine. One guest
+/// needs no huge pages.
 const OVS_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SETTINGS: &str = "other_config:dpdk-init=true other_config:pmd-maxsleep=500 \
                         'other_config:dpdk-extra=\"--legacy-mem --no-huge --no-pci -m 1024\"'";
@@ -68,8 +69,8 @@ impl Place {
             physical.set_offloads(link, &offloads(false, false))?;
         }
         host.set_offloads(DIRECT, &offloads(false, false))?;
-        // Both links of the host lead to bridge0. Linux would answer ARP at either for the address of the other, and memory would
-        // arrive by a link that the arm does not name.
+        // Both links of the host lead to bridge0. Linux would answer ARP at either for the address
+        // of the other, and memory would arrive by a link that the arm does not name.
         host.shell("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")?;
         host.run(&format!("ip address add 10.79.0.{station}/24 dev {DIRECT}"))?;
         host.run(&format!("ip link set {DIRECT} up"))?;
@@ -85,7 +86,8 @@ impl Place {
         Ok(place)
     }
 
-    /// The physical switch's link that memory takes, through our switch or by the direct wire, and the address to which it is sent.
+    /// The physical switch's link that memory takes, through our switch or by the direct wire, and
+    /// the address to which it is sent.
     pub(super) fn memory(&self, direct: bool) -> (String, String) {
         let station = self.station;
         match direct {
@@ -126,8 +128,9 @@ impl Place {
         self.host.run(&format!("ip link set {VNIC} up")).map(drop)
     }
 
-    /// Turns the switch host into Open vSwitch and waits until it serves the guest's port. It carries no memory: through its packet
-    /// sockets that took seven times as long, and the outage would be about that.
+    /// Turns the switch host into Open vSwitch and waits until it serves the guest's port. It
+    /// carries no memory: through its packet sockets that took seven times as long, and the outage
+    /// would be about that.
     fn run_ovs(&mut self) -> Result<(), LabError> {
         if !Path::new(OVS_DPDK).exists() {
             let package = "openvswitch-switch-dpdk";

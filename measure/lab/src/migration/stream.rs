@@ -1,5 +1,5 @@
-//! A stream that proves itself: what the guest sends back is compared with what was sent, byte by byte, over one connection
-//! that lives through all migrations.
+//! A stream that proves itself: what the guest sends back is compared with what was sent, byte by
+//! byte, over one connection that lives through all migrations.
 
 use crate::LabError;
 use crate::interrupt::Interrupt;
@@ -55,7 +55,8 @@ impl Stream {
         Ok(Stream { shared, connection, threads })
     }
 
-    /// Waits until all that was sent has come back, and goes on. An error where the connection has ended.
+    /// Waits until all that was sent has come back, and goes on. An error where the connection has
+    /// ended.
     pub(super) fn settle(&self, interrupt: &Interrupt) -> Result<Bytes, LabError> {
         self.pause(true);
         // What is being written counts already.

@@ -1,9 +1,10 @@
-//! Who counted what over a whole load, from its first byte until all of it had arrived: the sender's application, the
-//! receiver's, and the kernel's interface counters.
+//! Who counted what over a whole load, from its first byte until all of it had arrived: the
+//! sender's application, the receiver's, and the kernel's interface counters.
 //!
-//! The receiver's application is what this lab reports. A generator that counts what never arrived, or a meter that
-//! counts wrong, shows here: TCP delivers each byte once, so the two applications must agree to the byte, and the kernel
-//! has counted the same payload in its frames, whatever was sent again included.
+//! The receiver's application is what this lab reports. A generator that counts what never arrived,
+//! or a meter that counts wrong, shows here: TCP delivers each byte once, so the two applications
+//! must agree to the byte, and the kernel has counted the same payload in its frames, whatever was
+//! sent again included.
 
 use super::Check;
 use schemars::JsonSchema;
@@ -23,7 +24,8 @@ pub struct Account {
     pub undelivered_bytes: u64,
     /// TCP payload in the frames that arrived over the receiver's link, by its counters.
     pub interface_payload_bytes: u64,
-    /// Bytes that the switch gave to the toggled port, by that port's counters. `None`: an experiment whose load can take no other way.
+    /// Bytes that the switch gave to the toggled port, by that port's counters. `None`: an
+    /// experiment whose load can take no other way.
     #[serde(default)]
     pub port_bytes: Option<u64>,
 }
@@ -69,7 +71,8 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     [arrived, agree].into_iter().chain(ports.map(|given| crossed(given, received))).collect()
 }
 
-/// That the load crossed the toggled port: it was given at least the payload. The headers that coalescing saves are not in it.
+/// That the load crossed the toggled port: it was given at least the payload. The headers that
+/// coalescing saves are not in it.
 fn crossed(given: u64, received: u64) -> Check {
     let passed = difference(given, received) >= -TOLERANCE;
     let seen = format!("the switch gave {given} bytes to the port, {received} arrived");

@@ -1,4 +1,5 @@
-//! What a report comes to, before any table: one sentence, the questions with their verdicts, and how far to trust them.
+//! What a report comes to, before any table: one sentence, the questions with their verdicts, and
+//! how far to trust them.
 
 use super::case::{Loss, Setting, capital, plural};
 use super::table::{Points, level};
@@ -92,8 +93,8 @@ pub(super) fn doubt(found: &Comparison) -> String {
     if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
 
-/// All questions, in the order of the tables. Against peers it is throughput alone, if that is measured; of the many loads of a
-/// sweep as well.
+/// All questions, in the order of the tables. Against peers it is throughput alone, if that is
+/// measured; of the many loads of a sweep as well.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
@@ -232,8 +233,8 @@ pub(super) fn by_receiver(cases: &[Case]) -> impl Iterator<Item = &[Case]> {
     cases.chunk_by(|one, next| one.setting.receiver_gro == next.setting.receiver_gro)
 }
 
-/// A case's load: with its way where that is not the usual one, or not that of all cases; with its receiver where that is
-/// not that of all.
+/// A case's load: with its way where that is not the usual one, or not that of all cases; with its
+/// receiver where that is not that of all.
 fn words(case: &Case, cases: &[Case]) -> String {
     let alike = cases.iter().all(|one| one.setting.way == case.setting.way);
     let one_receiver = by_receiver(cases).count() == 1;
@@ -258,7 +259,8 @@ fn loads(cases: &[Case]) -> String {
     words(last, cases).replacen(&count, &format!("{} and {count}", counts.join(", ")), 1)
 }
 
-/// A measure's answers in one phrase: from the least to the most where all point the same way, otherwise load by load.
+/// A measure's answers in one phrase: from the least to the most where all point the same way,
+/// otherwise load by load.
 fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     let found = cases
         .iter()
@@ -284,7 +286,8 @@ fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     Some(span(measure, least, most) + &doubt)
 }
 
-/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`, `51.0 to 54.8 % fewer cycles per byte`.
+/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`,
+/// `51.0 to 54.8 % fewer cycles per byte`.
 fn span(measure: &Measure, least: f64, most: f64) -> String {
     let (noun, more, less) = nouns(measure);
     let range = |least: String, most: String| {
@@ -300,7 +303,8 @@ fn span(measure: &Measure, least: f64, most: f64) -> String {
     }
 }
 
-/// What other machines and programs took of the processors, where that was too much to trust the figures.
+/// What other machines and programs took of the processors, where that was too much to trust the
+/// figures.
 pub(crate) fn disturbance(report: &Report) -> Option<String> {
     let is_bad = |check: &Check| !check.passed && ["Steal", "Neighbours"].contains(&&*check.name);
     let told = trust(report).into_iter().filter(is_bad);

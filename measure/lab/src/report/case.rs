@@ -43,7 +43,8 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// `so_many` of all, which are it and `others`, in all phases where there are any. `None` where one was not counted.
+    /// `so_many` of all, which are it and `others`, in all phases where there are any. `None` where
+    /// one was not counted.
     fn of(columns: &BTreeMap<String, Vec<f64>>, so_many: &str, others: &[&str]) -> Option<Loss> {
         let phased = columns.keys().any(|name| name.ends_with("_seconds"));
         let sum = |key: &str| {
@@ -82,12 +83,15 @@ pub struct Case {
     pub setting: Setting,
     /// By name: `on`, `off`.
     pub arms: BTreeMap<String, ArmFigures>,
-    /// The arm that should be better against the baseline, by measure; of steps, the last against the first.
+    /// The arm that should be better against the baseline, by measure; of steps, the last against
+    /// the first.
     pub comparisons: BTreeMap<String, Comparison>,
-    /// Where each arm stands on the one before it: the comparisons of the second and all later ones, in their order.
+    /// Where each arm stands on the one before it: the comparisons of the second and all later
+    /// ones, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<BTreeMap<String, Comparison>>,
-    /// The first arm, or the first that is no step, against each arm beyond the question, by that arm's name: other switches.
+    /// The first arm, or the first that is no step, against each arm beyond the question, by that
+    /// arm's name: other switches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, BTreeMap<String, Comparison>>,
     /// Names of the arms, the baseline second, or steps from the ground up.
@@ -120,7 +124,8 @@ pub struct Setting {
     /// Of round trips: bulk connections beside them; absent where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
-    /// Whether the guest sends or receives; absent where there are no sender and receiver, as in a migration.
+    /// Whether the guest sends or receives; absent where there are no sender and receiver, as in a
+    /// migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
     /// The receiver's kernel coalesces (GRO) what the switch gives it.
@@ -134,7 +139,8 @@ impl Setting {
         self.buffer_bytes.is_none()
     }
 
-    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one; without sender and receiver `under load`.
+    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one; without
+    /// sender and receiver `under load`.
     pub fn words(&self) -> String {
         if self.is_round_trips() {
             let words = match self.beside {
@@ -246,7 +252,8 @@ impl Case {
         case
     }
 
-    /// Compares its arms, each question at a confidence of its own: by the places of the question and of the measure.
+    /// Compares its arms, each question at a confidence of its own: by the places of the question
+    /// and of the measure.
     fn answer(
         &mut self,
         steps: usize,
@@ -332,15 +339,18 @@ impl Case {
     }
 }
 
-/// How many arms the question is about, of which so many are steps; with steps also the one that is held against others.
+/// How many arms the question is about, of which so many are steps; with steps also the one that is
+/// held against others.
 fn asked(steps: usize) -> usize {
     if steps > 0 { steps.saturating_add(1) } else { 2 }
 }
 
-/// A comparison among those of a report: its case, and in it the places of the question and of the measure.
+/// A comparison among those of a report: its case, and in it the places of the question and of the
+/// measure.
 type Place = (usize, [usize; 2]);
 
-/// Holds all verdicts of a report together to the confidence of one. Each case comes with its measures.
+/// Holds all verdicts of a report together to the confidence of one. Each case comes with its
+/// measures.
 pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
     let mut places: Vec<Place> = Vec::new();
     for (number, (case, measures)) in cases.iter().enumerate() {

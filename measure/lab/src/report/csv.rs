@@ -1,11 +1,12 @@
-//! Every interval as a line of comma-separated values, for a spreadsheet or a script. Counts are exact, other numbers have six
-//! digits; `report.json` has all of them.
+//! Every interval as a line of comma-separated values, for a spreadsheet or a script. Counts are
+//! exact, other numbers have six digits; `report.json` has all of them.
 
 use super::{Report, Setting};
 use crate::experiment::Sample;
 use std::collections::BTreeSet;
 
-/// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not counted.
+/// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not
+/// counted.
 const OWN: &str = "case,connections,buffer_bytes,beside,way,receiver_gro,arm,round,started_s";
 
 /// All intervals of all cases, in the order of time. `case` counts from 1, round trips come last.

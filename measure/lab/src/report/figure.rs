@@ -1,7 +1,9 @@
-//! The figures of a report, as data that `report.html` draws: which ones a report has is said by its cases.
+//! The figures of a report, as data that `report.html` draws: which ones a report has is said by
+//! its cases.
 //!
-//! A drawing library cannot say "the page's own text colour"; these few shapes can, so that one figure serves print,
-//! dark and light. Series have the CSS classes `c0` to `c5` of `report.html`, in turn.
+//! A drawing library cannot say "the page's own text colour"; these few shapes can, so that one
+//! figure serves print, dark and light. Series have the CSS classes `c0` to `c5` of `report.html`,
+//! in turn.
 
 mod bars;
 mod canvas;
@@ -30,8 +32,8 @@ pub(super) struct Figure {
     ticks: Vec<Tick>,
     /// A colour each.
     series: Vec<Drawn>,
-    /// In place of all that: bars one below the other, which the page lays out as text. Words, value, and its part of the
-    /// largest in per cent.
+    /// In place of all that: bars one below the other, which the page lays out as text. Words,
+    /// value, and its part of the largest in per cent.
     rows: Vec<[String; 3]>,
 }
 

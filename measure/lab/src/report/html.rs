@@ -1,4 +1,5 @@
-//! A report, and a comparison of two, as self-contained HTML pages. The layout is in the templates beside it.
+//! A report, and a comparison of two, as self-contained HTML pages. The layout is in the templates
+//! beside it.
 
 use super::Report;
 use super::answer::{Row, caveat, headline, trust};

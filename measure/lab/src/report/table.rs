@@ -104,7 +104,8 @@ fn comparison_row(
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// The guide's table: a row per arm and the change, then each peer and what an own arm is against it.
+/// The guide's table: a row per arm and the change, then each peer and what an own arm is against
+/// it.
 fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
     let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
@@ -169,7 +170,8 @@ pub(crate) fn level(level: f64) -> String {
     format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
 }
 
-/// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent again.
+/// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent
+/// again.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.cases.iter().chain(&report.latency);
     let arms = cases.flat_map(|case| {

@@ -378,7 +378,8 @@ fn html_escapes_what_it_shows_and_embeds_the_intervals_once() {
     let page = html::page(&report, &intervals).unwrap();
     assert!(page.contains("A &lt;B&gt;") && page.contains("ip link &lt;"));
     assert_eq!(page.matches("</script>").count(), 2);
-    // Of figures the topology, the measures, the sides over time, the round trips; a line for each question, and their axis.
+    // Of figures the topology, the measures, the sides over time, the round trips; a line for each
+    // question, and their axis.
     assert_eq!(page.matches(r#"<figure"#).count(), 1 + 1 + 3 + 1 + 1);
     assert_eq!(page.matches(r#"<div class="row">"#).count(), 6);
     assert_eq!(page.matches(r#"role="img""#).count(), 1 + 3 + 1 + 1 + 6, "each with its words");
@@ -438,7 +439,8 @@ fn a_page_of_four_loads_six_arms_and_two_receivers_stays_below_300_kb() {
     assert!(intervals.lines().count() > 6 * (3 * 14 + 5) && size > 100_000, "{size}");
 }
 
-/// A browser matches what `use` shows without what is around it: with `svg .grid` no figure had lines.
+/// A browser matches what `use` shows without what is around it: with `svg .grid` no figure had
+/// lines.
 #[test]
 fn the_lines_of_all_figures_have_styles_that_reach_them() {
     let page = html::page(&report(), "").unwrap();

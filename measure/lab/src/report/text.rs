@@ -62,7 +62,8 @@ fn summary(report: &Report) -> Vec<String> {
     verdicts.chain(remarks(report)).chain(thresholds).chain(notes).collect()
 }
 
-/// What the tables show beside the verdicts: stalls, losses, and of arms that are compared the side that was busiest.
+/// What the tables show beside the verdicts: stalls, losses, and of arms that are compared the side
+/// that was busiest.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let cases = &report.cases;
     let several = Points::of(cases).is_none();

@@ -1,4 +1,5 @@
-//! A report in a directory: `report.html`, `report.md`, `report.json`, `report.csv` and `junit.xml`.
+//! A report in a directory: `report.html`, `report.md`, `report.json`, `report.csv` and
+//! `junit.xml`.
 
 use super::{Report, SCHEMA, csv::csv, html, junit::junit, markdown};
 use crate::LabError;

@@ -20,7 +20,8 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// Median absolute deviation from the median: half of the samples are nearer to the median than this.
+    /// Median absolute deviation from the median: half of the samples are nearer to the median than
+    /// this.
     pub mad: f64,
 }
 
@@ -47,7 +48,8 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(&sorted(samples), 0.5)
 }
 
-/// The value below which the `part` (0 to 1) of ascending samples lies, between two samples on the straight line.
+/// The value below which the `part` (0 to 1) of ascending samples lies, between two samples on the
+/// straight line.
 pub fn quantile(ascending: &[f64], part: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let place = part.clamp(0.0, 1.0) * last as f64;

@@ -1,15 +1,16 @@
 //! Whether two arms differ: the median of paired ratios, and the exact interval of a median.
 //!
-//! Samples of one round stand side by side in time, so the ratio of each pair is free of slow drift; the median of
-//! the pairs is free of the odd interval that a neighbour spoilt. The interval runs from one of the sorted ratios to
-//! another, as many from either end (the sign test's): how often it holds the true median is known exactly, whatever
-//! the noise, and that level is told. Where it includes 1 the answer is [`Verdict::NoDifferenceSeen`], never a number to
-//! be proud of. Several verdicts are held together to the confidence of one by Holm's correction ([`holm`]).
+//! Samples of one round stand side by side in time, so the ratio of each pair is free of slow
+//! drift; the median of the pairs is free of the odd interval that a neighbour spoilt. The interval
+//! runs from one of the sorted ratios to another, as many from either end (the sign test's): how
+//! often it holds the true median is known exactly, whatever the noise, and that level is told.
+//! Where it includes 1 the answer is [`Verdict::NoDifferenceSeen`], never a number to be proud of.
+//! Several verdicts are held together to the confidence of one by Holm's correction ([`holm`]).
 //!
-//! How many pairs it takes was found by simulation (the tests below repeat it): with 2 % noise a sample, 5 % drift and
-//! one sample in ten up to a third too low, **26 pairs** see a 5 % difference in more than 19 of 20 runs, and
-//! see none in more than 19 of 20 where there is none. `millrace validate self` does the same with
-//! a real load in place of simulated noise.
+//! How many pairs it takes was found by simulation (the tests below repeat it): with 2 % noise a
+//! sample, 5 % drift and one sample in ten up to a third too low, **26 pairs** see a 5 % difference
+//! in more than 19 of 20 runs, and see none in more than 19 of 20 where there is none.
+//! `millrace validate self` does the same with a real load in place of simulated noise.
 
 use super::summary::median;
 use schemars::JsonSchema;
@@ -17,9 +18,11 @@ use serde::{Deserialize, Serialize};
 
 /// Level that an interval has at least, where there are enough samples for it: 8 pairs.
 pub(crate) const CONFIDENCE: f64 = 0.99;
-/// Fewer pairs than this never show a difference: even if all agree, chance does the same one time in eight.
+/// Fewer pairs than this never show a difference: even if all agree, chance does the same one time
+/// in eight.
 pub const FEWEST_PAIRS: usize = 5;
-/// Largest ratio, and by its inverse the smallest: a stalled interval has none, and what has none cannot be ordered.
+/// Largest ratio, and by its inverse the smallest: a stalled interval has none, and what has none
+/// cannot be ordered.
 const MOST: f64 = 1000.0;
 
 /// Which way a figure should move.
@@ -112,14 +115,14 @@ impl Comparison {
     }
 }
 
-/// What one sample is of another. A stall is a finding and no gap: nothing is a thousandth of something, and the same as
-/// nothing.
+/// What one sample is of another. A stall is a finding and no gap: nothing is a thousandth of
+/// something, and the same as nothing.
 fn ratio(on: f64, off: f64) -> f64 {
     if on <= 0.0 && off <= 0.0 { 1.0 } else { (on / off).clamp(1.0 / MOST, MOST) }
 }
 
-/// Compares two arms whose samples at the same place belong to the same round. Longer arms are cut to the shorter
-/// one; pairs that are no numbers are left out. `None` where no pair is left.
+/// Compares two arms whose samples at the same place belong to the same round. Longer arms are cut
+/// to the shorter one; pairs that are no numbers are left out. `None` where no pair is left.
 pub fn compare(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Comparison> {
     let pairs = treatment.iter().copied().zip(baseline.iter().copied());
     let (on, off): (Vec<f64>, Vec<f64>) =
@@ -137,9 +140,9 @@ pub fn compare(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Compar
     })
 }
 
-/// Compares two arms that were measured apart, whose samples are no pairs: the ratio of their medians, from the lower end of
-/// the one's interval by the upper end of the other's to the reverse. The level is at least the product of both. `None`
-/// where one of them has no samples.
+/// Compares two arms that were measured apart, whose samples are no pairs: the ratio of their
+/// medians, from the lower end of the one's interval by the upper end of the other's to the
+/// reverse. The level is at least the product of both. `None` where one of them has no samples.
 pub fn compare_independent(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Comparison> {
     let each = rule.confidence.sqrt();
     let ((on, level), (off, other)) = (interval(treatment, each)?, interval(baseline, each)?);
@@ -172,13 +175,15 @@ fn verdict(interval: Interval, samples: usize, rule: Rule) -> Verdict {
     }
 }
 
-/// The narrowest interval from one sample to another, as many from either end, that holds the median at this confidence,
-/// and the level that it has; of too few samples for it the widest, whose level is lower.
+/// The narrowest interval from one sample to another, as many from either end, that holds the
+/// median at this confidence, and the level that it has; of too few samples for it the widest,
+/// whose level is lower.
 fn interval(samples: &[f64], confidence: f64) -> Option<(Interval, f64)> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
-    // That of so many samples none, one, two lie below the median: logarithms, because of many it is next to nothing.
+    // That of so many samples none, one, two lie below the median: logarithms, because of many it
+    // is next to nothing.
     let mut ln_chance = -(count as f64) * std::f64::consts::LN_2;
     let (mut left_out, mut level) = (0, 1.0 - 2.0 * ln_chance.exp());
     for below in 1..count.div_ceil(2) {
@@ -193,8 +198,9 @@ fn interval(samples: &[f64], confidence: f64) -> Option<(Interval, f64)> {
     Some((Interval { low, high: *sorted.get(count - 1 - left_out)? }, level))
 }
 
-/// Holm's correction: so that all claims of a report hold together at [`CONFIDENCE`], each of `count` is judged at a
-/// confidence of its own. `claims` says whether the one in a place claims something at a confidence.
+/// Holm's correction: so that all claims of a report hold together at [`CONFIDENCE`], each of
+/// `count` is judged at a confidence of its own. `claims` says whether the one in a place claims
+/// something at a confidence.
 pub(crate) fn holm(count: usize, claims: impl Fn(usize, f64) -> bool) -> Vec<f64> {
     let mut open: Vec<usize> = (0..count).collect();
     let mut confidences = vec![CONFIDENCE; count];
@@ -241,7 +247,8 @@ mod tests {
         }
     }
 
-    /// A run of two arms in A B B A order: 2 % noise, up to 5 % drift, one sample in ten 10 to 35 % too low.
+    /// A run of two arms in A B B A order: 2 % noise, up to 5 % drift, one sample in ten 10 to 35 %
+    /// too low.
     fn simulate(treatment_factor: f64, rounds: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
         let mut random = SplitMix(seed);
         let drift = 0.1 * random.unit() - 0.05;

@@ -6,8 +6,8 @@
 //!                    └ vm1 (pinned to uplink1) ┘              └ uplink1 ── outer1, 10.71.0.2 ┘
 //! ```
 //!
-//! What the guest does is in millrace/tests/stories/guest/storage, which is told at its console. Called by the campaign as a [`Site`] of
-//! its own.
+//! What the guest does is in millrace/tests/stories/guest/storage, which is told at its console.
+//! Called by the campaign as a [`Site`] of its own.
 
 mod programs;
 mod target;
@@ -43,7 +43,8 @@ const PAIRS: u16 = 4;
 const WIRES: [&str; 2] = ["outer0", "outer1"];
 /// Of all wires and ports, in bytes: what is in force is set at both ends.
 const WIDE: u16 = 9000;
-/// How long a member is down. Requests begin well before, and end four seconds after their beginning.
+/// How long a member is down. Requests begin well before, and end four seconds after their
+/// beginning.
 const DOWN: Duration = Duration::from_millis(1500);
 /// The kinds of requests, as the guest knows them.
 const KINDS: [&str; 4] = ["read_bps", "random_reads_per_s", "write_bps", "random_writes_per_s"];
@@ -108,7 +109,8 @@ impl Site {
         }))
     }
 
-    /// Has the guest do something of millrace/tests/stories/guest/storage; the numbers that it prints.
+    /// Has the guest do something of millrace/tests/stories/guest/storage; the numbers that it
+    /// prints.
     fn ask(&mut self, what: &str) -> Result<Vec<f64>, LabError> {
         self.console.run(&format!("storage {what}")).map(|said| numbers(&said))
     }
@@ -120,7 +122,8 @@ impl Site {
         Ok(own.map(|port| port.queues_in_use).min().unwrap_or(0) as f64)
     }
 
-    /// Makes requests of each kind for so long. Frames are those that arrive at the target meanwhile with writes.
+    /// Makes requests of each kind for so long. Frames are those that arrive at the target
+    /// meanwhile with writes.
     fn requests(&mut self, time: Duration) -> Result<Values, LabError> {
         let mut values = Values::from([("queue_pairs".to_owned(), self.pairs()?)]);
         for kind in KINDS {
@@ -242,7 +245,8 @@ impl site::Site for Site {
         }
     }
 
-    /// What `millrace check` says of two vNICs on one member, and of a member that carries less than the other.
+    /// What `millrace check` says of two vNICs on one member, and of a member that carries less
+    /// than the other.
     fn checks(&mut self, _: &Interrupt) -> Result<Vec<Check>, LabError> {
         let pin = |member: &str| {
             let change = json!({ "team-member": member });

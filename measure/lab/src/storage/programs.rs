@@ -6,8 +6,9 @@
 //!              └ vnic0 (TAP) ─ millrace ─ vnic0 (TAP) ┘
 //! ```
 //!
-//! The TAPs stay while switches come and go: one runs only in its own arm, so that a worker which polls all the time takes
-//! no processor from another arm. Called by the campaign as a [`Site`](site::Site) of its own.
+//! The TAPs stay while switches come and go: one runs only in its own arm, so that a worker which
+//! polls all the time takes no processor from another arm. Called by the campaign as a
+//! [`Site`](site::Site) of its own.
 
 use super::target::{self, TARGET};
 use crate::LabError;
@@ -25,7 +26,8 @@ use control::body::{PortBody, StateBody};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The links of either host with their networks: `10.NETWORK.0.STATION`. The second is the switch's.
+/// The links of either host with their networks: `10.NETWORK.0.STATION`. The second is the
+/// switch's.
 const LINKS: [(&str, u8); 2] = [(WIRE, 72), (VNIC, 73)];
 /// The last bytes of the addresses of initiator and target.
 const STATIONS: [u8; 2] = [1, 2];
@@ -126,7 +128,8 @@ fn find(program: &str, package: &'static str) -> Result<String, LabError> {
     found.map(|path| path.display().to_string()).ok_or(missing)
 }
 
-/// Both links of each host. The switch opens TAPs that are there, and they keep their addresses when it ends.
+/// Both links of each host. The switch opens TAPs that are there, and they keep their addresses
+/// when it ends.
 fn connect(initiator: &mut Host, target: &mut Host, mtu: u16) -> Result<(), LabError> {
     wire(initiator, WIRE, WIRE, target.process(), mtu)?;
     for (host, station) in [initiator, target].into_iter().zip(STATIONS) {

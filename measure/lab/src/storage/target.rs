@@ -1,4 +1,5 @@
-//! The target: tgtd in a namespace, with a portal at the end of each member's wire and a LUN out of a file.
+//! The target: tgtd in a namespace, with a portal at the end of each member's wire and a LUN out of
+//! a file.
 
 use crate::LabError;
 use crate::guest::start;
@@ -9,10 +10,12 @@ use std::path::Path;
 pub(super) const TARGET: &str = "iqn.2026-01.org.millrace:lun";
 /// The portals, one at each wire.
 pub(super) const PORTALS: [&str; 2] = ["10.70.0.2", "10.71.0.2"];
-/// Bytes of the LUN's file that the guest copies to the place behind them: see millrace/tests/stories/guest/storage.
+/// Bytes of the LUN's file that the guest copies to the place behind them: see
+/// millrace/tests/stories/guest/storage.
 const COPIED: u64 = 8 << 20;
 
-/// Starts tgtd in a host that has the addresses of its portals. It and `tgtadm` are each the beginning of a line.
+/// Starts tgtd in a host that has the addresses of its portals. It and `tgtadm` are each the
+/// beginning of a line.
 pub(super) fn serve(
     host: &mut Host,
     [daemon, admin]: &[String; 2],

@@ -1,6 +1,7 @@
-//! TCP's congestion control over an experiment's links: CUBIC, the default of Linux and of Windows, whatever this machine's
-//! own is. It decides more about loss than any switch: BBR's first version takes no notice of what is lost and keeps every
-//! queue full. Routes choose it, so it is the same for every program and ends with the namespaces.
+//! TCP's congestion control over an experiment's links: CUBIC, the default of Linux and of Windows,
+//! whatever this machine's own is. It decides more about loss than any switch: BBR's first version
+//! takes no notice of what is lost and keeps every queue full. Routes choose it, so it is the same
+//! for every program and ends with the namespaces.
 
 use crate::LabError;
 use crate::host::Host;

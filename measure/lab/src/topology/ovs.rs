@@ -1,6 +1,7 @@
 //! Open vSwitch without a part in the kernel (`datapath_type=netdev`), in a host of its own.
 //!
-//! Its packet sockets carry no virtio header, so it forwards unfinished checksums as they are: both ends finish theirs.
+//! Its packet sockets carry no virtio header, so it forwards unfinished checksums as they are: both
+//! ends finish theirs.
 
 use super::{RECEIVER, SENDER, Topology, address, offloads, wire};
 use crate::LabError;
@@ -36,8 +37,8 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     Ok(host)
 }
 
-/// Turns a host into a switch whose files are in this directory, by a program, with settings (as `ovs-vsctl set` takes them) and
-/// ports; how the command begins that asks it.
+/// Turns a host into a switch whose files are in this directory, by a program, with settings (as
+/// `ovs-vsctl set` takes them) and ports; how the command begins that asks it.
 pub(crate) fn run(
     host: &mut Host,
     directory: &Path,

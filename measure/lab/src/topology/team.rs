@@ -1,6 +1,6 @@
-//! Two wires in place of one, for a switch whose uplink is a team: the outer host's link is a bridge of both, as a switch
-//! outside is that knows nothing of the team. Either carries [`RATE`] from the switch, so that it is the wires that limit and
-//! not the machine.
+//! Two wires in place of one, for a switch whose uplink is a team: the outer host's link is a
+//! bridge of both, as a switch outside is that knows nothing of the team. Either carries [`RATE`]
+//! from the switch, so that it is the wires that limit and not the machine.
 
 use super::{RECEIVER, Topology, UPLINK, WIRE, address, offloads, wire};
 use crate::LabError;

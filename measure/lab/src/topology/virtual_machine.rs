@@ -1,5 +1,6 @@
-//! The guest as a virtual machine: QEMU runs where the receiver would be, with a vhost-user vNIC at the switch, and an agent in
-//! the guest takes the receiver's place. It is asked from the sender's side, for that is where the guest can be reached.
+//! The guest as a virtual machine: QEMU runs where the receiver would be, with a vhost-user vNIC at
+//! the switch, and an agent in the guest takes the receiver's place. It is asked from the sender's
+//! side, for that is where the guest can be reached.
 
 use super::{RECEIVER, Topology, VNIC};
 use crate::LabError;

@@ -1,4 +1,5 @@
-//! Millrace: two vhost-user ports, an uplink if the case has one, one worker, all other settings at their defaults.
+//! Millrace: two vhost-user ports, an uplink if the case has one, one worker, all other settings at
+//! their defaults.
 
 use super::{Running, Site, VNICS, connect};
 use crate::process::{Process, output};
@@ -26,7 +27,8 @@ pub(super) fn start(site: &Site, poll: &str, stop: &Stop) -> Result<Running> {
     connect(Process::start("millrace", &mut command, &site.directory)?, site, stop)
 }
 
-/// The guests' addresses are many, so the guard against forged ones is off; the MTU is for the longest frames.
+/// The guests' addresses are many, so the guard against forged ones is off; the MTU is for the
+/// longest frames.
 fn configuration(site: &Site, poll: &str) -> Result<String> {
     let api = site.directory.join("api.sock");
     let mut text =

@@ -1,7 +1,7 @@
 //! The switches: how each is started for a case with two vNICs, one core and one queue per vNIC.
 //!
-//! A switch is restarted for every sample, so that every sample has its own luck with memory layout, and only one
-//! of them ever polls the switch's core.
+//! A switch is restarted for every sample, so that every sample has its own luck with memory
+//! layout, and only one of them ever polls the switch's core.
 
 mod millrace;
 mod ovs;
@@ -56,7 +56,8 @@ pub(crate) struct Site {
     pub(crate) generator_core: usize,
     /// The Millrace binary.
     pub(crate) millrace: PathBuf,
-    /// The switch's uplink, a device in our network namespace; without one the switch runs in a namespace of its own.
+    /// The switch's uplink, a device in our network namespace; without one the switch runs in a
+    /// namespace of its own.
     pub(crate) uplink: Option<Uplink>,
 }
 
@@ -109,7 +110,8 @@ impl Peer {
         }
     }
 
-    /// Whether it takes part in a case: other ways to wait do only in cases with something to wait for.
+    /// Whether it takes part in a case: other ways to wait do only in cases with something to wait
+    /// for.
     pub(crate) fn runs(self, case: &Case) -> bool {
         !matches!(self, Peer::Adaptive | Peer::Never) || !case.rest.is_zero()
     }

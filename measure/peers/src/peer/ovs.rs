@@ -1,8 +1,9 @@
-//! Open vSwitch with DPDK: one bridge that learns addresses (NORMAL), one polling thread, two vhost-user ports, and an uplink
-//! if the case has one.
+//! Open vSwitch with DPDK: one bridge that learns addresses (NORMAL), one polling thread, two
+//! vhost-user ports, and an uplink if the case has one.
 //!
-//! The switch connects to our sockets, which trains require and everything else permits. Its database is in the sample's
-//! directory, and its devices are in its own network namespace: an Open vSwitch of the host is not touched.
+//! The switch connects to our sockets, which trains require and everything else permits. Its
+//! database is in the sample's directory, and its devices are in its own network namespace: an Open
+//! vSwitch of the host is not touched.
 
 use super::{Running, Site, VNICS, accept};
 use crate::case::{Case, Load};

@@ -1,7 +1,9 @@
-//! DPDK's testpmd between two `net_vhost` ports, forwarding frames as they come in: the least a switch can do.
+//! DPDK's testpmd between two `net_vhost` ports, forwarding frames as they come in: the least a
+//! switch can do.
 //!
-//! Trains need settings that its documentation leaves to the user: segmentation offload on, flags of the ingress side kept
-//! for the egress side, mbufs that hold a whole train, and a burst small enough for the caches.
+//! Trains need settings that its documentation leaves to the user: segmentation offload on, flags
+//! of the ingress side kept for the egress side, mbufs that hold a whole train, and a burst small
+//! enough for the caches.
 
 use super::{Running, Site, VNICS, connect};
 use crate::case::{Case, Load};

@@ -1,4 +1,5 @@
-//! The guest that receives: takes frames of any length, coalesced or not, and counts them and the segments in them.
+//! The guest that receives: takes frames of any length, coalesced or not, and counts them and the
+//! segments in them.
 
 use crate::queue::Queue;
 use crate::ring::Used;

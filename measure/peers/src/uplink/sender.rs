@@ -1,8 +1,9 @@
 // UNSAFETY: binds a packet socket, for which `rustix` has no address.
-//! The sender: TCP trains through a packet socket, which the kernel segments for the wire as it does a connection's.
+//! The sender: TCP trains through a packet socket, which the kernel segments for the wire as it
+//! does a connection's.
 //!
-//! A train costs one system call, so this core sends several times as many segments as one by one. It sends as
-//! fast as it can and heeds no loss.
+//! A train costs one system call, so this core sends several times as many segments as one by one.
+//! It sends as fast as it can and heeds no loss.
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "sizes and constants of a few bytes")]
 
@@ -60,7 +61,8 @@ impl Sender {
     }
 }
 
-/// A socket that takes virtio headers, bound to the sender's device and to no protocol, so that it receives nothing.
+/// A socket that takes virtio headers, bound to the sender's device and to no protocol, so that it
+/// receives nothing.
 fn open() -> Result<OwnedFd> {
     let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).context("a packet socket")?;
     let index = netdevice::name_to_index(&socket, SENDER)?;

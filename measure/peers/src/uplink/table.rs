@@ -1,4 +1,5 @@
-//! The table of the uplink case: a line for each arm, with the ratio of Millrace's to each of Open vSwitch's.
+//! The table of the uplink case: a line for each arm, with the ratio of Millrace's to each of Open
+//! vSwitch's.
 
 use super::{Arm, Sample, Taken};
 use crate::peer::Peer;

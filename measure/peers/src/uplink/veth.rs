@@ -1,8 +1,11 @@
-// UNSAFETY: `unshare` can part threads from what they share; here it parts the main thread from the network only.
-//! The wire to the uplink: a pair of devices in a network namespace of ours, in which the switches of these cases run too.
+// UNSAFETY: `unshare` can part threads from what they share; here it parts the main thread from the
+// network only.
+//! The wire to the uplink: a pair of devices in a network namespace of ours, in which the switches
+//! of these cases run too.
 //!
-//! The uplink sees what a network device would bring it: frames of MTU size with finished checksums. So the kernel segments
-//! and sums on the sender's side, in software and on the sender's processor.
+//! The uplink sees what a network device would bring it: frames of MTU size with finished
+//! checksums. So the kernel segments and sums on the sender's side, in software and on the sender's
+//! processor.
 #![allow(unsafe_code)]
 
 use crate::process::output;
@@ -15,7 +18,8 @@ pub(super) const SENDER: &str = "sender";
 /// The device that the switch takes from.
 pub(crate) const UPLINK: &str = "uplink";
 
-/// Moves the calling thread, and every process that it starts, into a network namespace of its own, which ends with them.
+/// Moves the calling thread, and every process that it starts, into a network namespace of its own,
+/// which ends with them.
 pub(super) fn leave_network() -> Result<()> {
     // SAFETY: no descriptor is affected, and the other threads of this program use no network.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.context("a network namespace needs root")?;
@@ -27,7 +31,8 @@ pub(super) fn leave_network() -> Result<()> {
 pub(super) struct Veth;
 
 impl Veth {
-    /// Creates both devices. With `gro` the kernel coalesces at the uplink before any switch sees a frame.
+    /// Creates both devices. With `gro` the kernel coalesces at the uplink before any switch sees a
+    /// frame.
     pub(super) fn new(gro: bool) -> Result<Veth> {
         let gro = if gro { "on" } else { "off" };
         run(&["ip", "link", "add", SENDER, "type", "veth", "peer", "name", UPLINK])?;

@@ -51,7 +51,8 @@ fn moved(mut of: Recording, place: usize, to: usize, from: usize) -> Recording {
     of
 }
 
-/// Two items of 0.2 on two workers: the balancer brings them together after the settling time, as the real one did.
+/// Two items of 0.2 on two workers: the balancer brings them together after the settling time, as
+/// the real one did.
 #[test]
 fn what_the_balancer_does_is_predicted_from_a_run_in_which_nothing_moved() {
     let load = recording(&[(0.2, 0), (0.1, 1)], false);
@@ -136,8 +137,9 @@ fn recordings_of_different_things_are_not_compared() {
 /// What the queues want in each phase of 4 s, as in millrace/tests/stories/replay.rs.
 const PHASES: [[f64; 4]; 6] = [[0.05; 4], [0.3; 4], [0.175; 4], [0.05; 4], [0.3; 4], [0.175; 4]];
 
-/// A run in which four queues want so much, with noise: each is off by up to a tenth in each interval, and in one of a hundred
-/// a turn was interrupted for 2 ms. In a dynamic run all begin on one worker, and the balancer moves them.
+/// A run in which four queues want so much, with noise: each is off by up to a tenth in each
+/// interval, and in one of a hundred a turn was interrupted for 2 ms. In a dynamic run all begin on
+/// one worker, and the balancer moves them.
 fn noisy(phases: &[[f64; 4]], seed: u64, dynamic: bool) -> Recording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut run = recording(&[(0.0, 0), (0.0, 1), (0.0, 0), (0.0, 1)], dynamic);
@@ -178,7 +180,8 @@ fn carried_out(wanted: &Recording) -> Recording {
     real
 }
 
-/// Queues that are alike, with sums far from the thresholds: whatever the noise, they end up in the same number on each worker.
+/// Queues that are alike, with sums far from the thresholds: whatever the noise, they end up in the
+/// same number on each worker.
 #[test]
 fn noise_does_not_change_what_is_predicted_of_a_load_with_one_stable_placement() {
     for seed in 0..20 {

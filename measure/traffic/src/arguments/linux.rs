@@ -1,5 +1,5 @@
-//! ntttcp-for-linux's options, as getopt reads them: letters may stand together (`-6V`), and a value may follow its letter
-//! at once (`-P64`).
+//! ntttcp-for-linux's options, as getopt reads them: letters may stand together (`-6V`), and a
+//! value may follow its letter at once (`-P64`).
 
 use super::draft::Draft;
 use super::words::Words;

@@ -1,13 +1,14 @@
 //! A command line as NTttcp users type it.
 //!
-//! There are two dialects, Windows NTttcp's and ntttcp-for-linux's, and some letters mean different things in them
-//! (`-l 64k` is a buffer here and `-l 10` are connections there). Which one a line is in, is decided so:
+//! There are two dialects, Windows NTttcp's and ntttcp-for-linux's, and some letters mean different
+//! things in them (`-l 64k` is a buffer here and `-l 10` are connections there). Which one a line
+//! is in, is decided so:
 //!
 //! 1. `--dialect windows` or `--dialect linux` says it.
-//! 2. Options, or values, that only one of them knows decide (`-rb`, `-wu`, `-R`, `-l 64k`; `-P`, `-W`, `-s ADDRESS`).
-//!    Such options of both in one line are refused.
-//! 3. Where nothing decides and a letter would mean two things (`-n 5`, `-l 10`), the line is refused, and the message
-//!    says what to type.
+//! 2. Options, or values, that only one of them knows decide (`-rb`, `-wu`, `-R`, `-l 64k`; `-P`,
+//!    `-W`, `-s ADDRESS`). Such options of both in one line are refused.
+//! 3. Where nothing decides and a letter would mean two things (`-n 5`, `-l 10`), the line is
+//!    refused, and the message says what to type.
 //! 4. Otherwise a line with a mapping (`-m 8,*,ADDRESS`) is Windows's, and one without is Linux's.
 //!
 //! Windows options may be typed in any case, as on Windows. Long options (`--json`) belong to both.
@@ -147,8 +148,8 @@ pub enum ArgumentError {
     Plan(String),
 }
 
-/// Reads a command line, without the program's own name (a first word such as `ntttcp.exe` is skipped, so that lines can
-/// be pasted).
+/// Reads a command line, without the program's own name (a first word such as `ntttcp.exe` is
+/// skipped, so that lines can be pasted).
 ///
 /// # Errors
 /// [`ArgumentError`], for people.

@@ -5,7 +5,8 @@ use super::words::Words;
 use super::{ArgumentError, Destination, value};
 use crate::plan::Transport;
 
-/// Options that have no counterpart here and no effect, with the value they take and why; the report says so.
+/// Options that have no counterpart here and no effect, with the value they take and why; the
+/// report says so.
 const WITHOUT_EFFECT: [(&str, Option<&str>, &str); 7] = [
     ("-w -wa -hpt -nsb -cfi -sp -es", None, "it chooses how Windows does its work"),
     ("-na -icp", Some("a number"), "it chooses how Windows does its work"),

@@ -1,8 +1,8 @@
 //! Processor time of the whole host, from /proc/stat (proc(5)), in ticks of 10 ms.
 //!
-//! `busy` is user, nice, system, irq and softirq. Idle and iowait are both idle: the processor had nothing to do. Steal is
-//! neither: the hypervisor gave the time to someone else. It stays in the denominator and is shown by itself. Guest time
-//! is already inside user and nice.
+//! `busy` is user, nice, system, irq and softirq. Idle and iowait are both idle: the processor had
+//! nothing to do. Steal is neither: the hypervisor gave the time to someone else. It stays in the
+//! denominator and is shown by itself. Guest time is already inside user and nice.
 
 use procfs::{CpuTime, CurrentSI, KernelStats};
 use schemars::JsonSchema;
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Instant;
 
-/// User, nice, system, idle, iowait, irq, softirq and steal of one processor, or of all together, since the host started.
+/// User, nice, system, idle, iowait, irq, softirq and steal of one processor, or of all together,
+/// since the host started.
 type Ticks = [u64; 8];
 
 /// The host's processor time at one moment.

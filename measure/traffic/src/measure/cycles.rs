@@ -1,11 +1,13 @@
 //! Processor cycles between two moments.
 //!
-//! Best is the hardware's own counter of unhalted cycles on every processor that the caller may use (perf_event_open(2)): a
-//! cpuset need not begin at 0, nor have no gaps. It needs
-//! `kernel.perf_event_paranoid` of 0 or CAP_PERFMON, and virtual machines often have none. Without it there is NTttcp's
-//! formula: the busy share of all processors times their frequency. The frequency is that of the time stamp counter,
-//! measured against CLOCK_MONOTONIC over the very interval, not a number from a registry or of one processor afterwards.
-// UNSAFETY: perf_event_open and the time stamp counter have no safe wrapper in the crates this project uses.
+//! Best is the hardware's own counter of unhalted cycles on every processor that the caller may use
+//! (perf_event_open(2)): a cpuset need not begin at 0, nor have no gaps. It needs
+//! `kernel.perf_event_paranoid` of 0 or CAP_PERFMON, and virtual machines often have none. Without
+//! it there is NTttcp's formula: the busy share of all processors times their frequency. The
+//! frequency is that of the time stamp counter, measured against CLOCK_MONOTONIC over the very
+//! interval, not a number from a registry or of one processor afterwards.
+// UNSAFETY: perf_event_open and the time stamp counter have no safe wrapper in the crates this
+// project uses.
 #![allow(unsafe_code)]
 
 use super::{CpuUsage, Figure};
@@ -39,7 +41,8 @@ pub struct Cycles {
 }
 
 impl CycleCounter {
-    /// Opens a counter on each processor that the calling thread may use; where that is not allowed, samples say why.
+    /// Opens a counter on each processor that the calling thread may use; where that is not
+    /// allowed, samples say why.
     pub fn open() -> CycleCounter {
         let open = |processor| {
             open_on(processor)
@@ -95,7 +98,8 @@ impl Cycles {
     }
 }
 
-/// `struct perf_event_attr` of linux/perf_event.h as far as its first version went; the kernel takes the rest as zero.
+/// `struct perf_event_attr` of linux/perf_event.h as far as its first version went; the kernel
+/// takes the rest as zero.
 #[repr(C)]
 #[derive(Default)]
 struct PerfEventAttr {
@@ -111,7 +115,8 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// The processors that the calling thread may use.
 fn usable() -> Vec<usize> {
-    // Refused only where there are more processors than a set holds: then none is counted but the first.
+    // Refused only where there are more processors than a set holds: then none is counted but the
+    // first.
     let Ok(set) = sched_getaffinity(None) else { return vec![0] };
     (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
 }

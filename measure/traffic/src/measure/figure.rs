@@ -32,7 +32,8 @@ impl<T> Figure<T> {
         Figure { value: None, source: None, reason: other.reason.clone() }
     }
 
-    /// The number made into another one, as `f` says; `None` of `f` means that nothing was counted to divide by.
+    /// The number made into another one, as `f` says; `None` of `f` means that nothing was counted
+    /// to divide by.
     pub fn then<U>(&self, f: impl FnOnce(&T) -> Option<U>) -> Figure<U> {
         let value = self.value.as_ref().map(f);
         match value {

@@ -1,4 +1,5 @@
-//! Counters the kernel keeps for a whole host or network namespace: retransmissions, datagrams, interrupts, packets.
+//! Counters the kernel keeps for a whole host or network namespace: retransmissions, datagrams,
+//! interrupts, packets.
 //!
 //! They count everybody's traffic, so the report says "host" wherever one of them is shown.
 
@@ -124,7 +125,8 @@ fn delta<T>(
     }
 }
 
-/// A number of /proc/net/snmp or netstat, which have a line of names and a line of values for each protocol.
+/// A number of /proc/net/snmp or netstat, which have a line of names and a line of values for each
+/// protocol.
 pub fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
@@ -153,7 +155,8 @@ fn udp(snmp: &str) -> Option<Udp> {
     })
 }
 
-/// The processors' columns of all rows that contain `label`, added up; `None` where there is no such row.
+/// The processors' columns of all rows that contain `label`, added up; `None` where there is no
+/// such row.
 fn row_sum(text: &str, label: &str) -> Option<u64> {
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(label)).collect();
     let sum = |row: &str| -> u64 {

@@ -1,7 +1,8 @@
 //! What a stretch of time cost this host: processor time, cycles, kernel counters, TCP's own books.
 //!
-//! Everything here is a sample taken at a moment (`read`) and a difference of two samples. Nothing runs in between.
-//! What cannot be measured on this host is a [`Figure`] without a value and with the reason, never a zero.
+//! Everything here is a sample taken at a moment (`read`) and a difference of two samples. Nothing
+//! runs in between. What cannot be measured on this host is a [`Figure`] without a value and with
+//! the reason, never a zero.
 
 /// Defines a struct of counters with `since`, what was added to each since an earlier reading.
 macro_rules! counters {
@@ -14,7 +15,8 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// What was added since an earlier reading. Counters of the kernel may run backwards, and are 0 then.
+            /// What was added since an earlier reading. Counters of the kernel may run backwards,
+            /// and are 0 then.
             $visible fn since(&self, earlier: &$name) -> $name {
                 $name { $($counter: self.$counter.saturating_sub(earlier.$counter),)+ }
             }

@@ -1,5 +1,5 @@
-//! Processor time of one process with all its threads, or of all processes, from /proc/PID/stat (proc(5)), in ticks of
-//! 10 ms.
+//! Processor time of one process with all its threads, or of all processes, from /proc/PID/stat
+//! (proc(5)), in ticks of 10 ms.
 //!
 //! Whether it has the soft interrupts that ran while the process did depends on the kernel: without
 //! CONFIG_IRQ_TIME_ACCOUNTING it has.
@@ -19,8 +19,8 @@ pub struct ProcessSample {
     system_ticks: u64,
 }
 
-/// Ticks per second that /proc speaks in: fixed at 100 by the kernel's user interface (USER_HZ) on every architecture
-/// this project runs on.
+/// Ticks per second that /proc speaks in: fixed at 100 by the kernel's user interface (USER_HZ) on
+/// every architecture this project runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl ProcessSample {

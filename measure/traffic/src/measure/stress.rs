@@ -1,4 +1,5 @@
-//! What the kernel refused TCP for want of memory or of room: TcpExt in /proc/net/netstat, of the network namespace.
+//! What the kernel refused TCP for want of memory or of room: TcpExt in /proc/net/netstat, of the
+//! network namespace.
 
 use super::named;
 

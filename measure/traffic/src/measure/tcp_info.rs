@@ -1,7 +1,8 @@
 //! TCP's own books of one connection: TCP_INFO (tcp(7), linux/tcp.h).
 //!
-//! Segments are those of the wire, counted before the host merges them (GRO) and after it splits them (TSO), so bytes over
-//! segments is the payload of an average frame. The kernel's fields of 32 bits wrap; differences are taken to wrap with them.
+//! Segments are those of the wire, counted before the host merges them (GRO) and after it splits
+//! them (TSO), so bytes over segments is the payload of an average frame. The kernel's fields of 32
+//! bits wrap; differences are taken to wrap with them.
 // UNSAFETY: rustix has neither TCP_INFO nor SIOCOUTQ nor SO_MAX_PACING_RATE.
 #![allow(unsafe_code)]
 
@@ -23,7 +24,8 @@ impl TcpInfo {
     pub fn read(socket: impl AsFd) -> Result<TcpInfo, Errno> {
         let mut info = TcpInfo::default();
         let mut length = libc::socklen_t::try_from(size_of::<TcpInfo>()).unwrap_or(0);
-        // SAFETY: the kernel writes at most `length` bytes into `info`, and the descriptor is open while borrowed.
+        // SAFETY: the kernel writes at most `length` bytes into `info`, and the descriptor is open
+        // while borrowed.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -36,7 +38,8 @@ impl TcpInfo {
         if result == 0 { Ok(info) } else { Err(last_error()) }
     }
 
-    /// Bytes that were given to a TCP socket and that its peer has not confirmed (SIOCOUTQ, tcp(7)), the FIN not counted.
+    /// Bytes that were given to a TCP socket and that its peer has not confirmed (SIOCOUTQ,
+    /// tcp(7)), the FIN not counted.
     ///
     /// # Errors
     /// Not a TCP socket.
@@ -100,13 +103,14 @@ counters! {
     }
 }
 
-/// Limits what a socket sends, in bytes per second (SO_MAX_PACING_RATE, socket(7); the fq queueing discipline or TCP itself
-/// paces).
+/// Limits what a socket sends, in bytes per second (SO_MAX_PACING_RATE, socket(7); the fq queueing
+/// discipline or TCP itself paces).
 ///
 /// # Errors
 /// What the kernel says.
 pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u64) -> Result<(), Errno> {
-    // SAFETY: the kernel reads the 8 bytes of `bytes_per_s`, and the descriptor is open while borrowed.
+    // SAFETY: the kernel reads the 8 bytes of `bytes_per_s`, and the descriptor is open while
+    // borrowed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

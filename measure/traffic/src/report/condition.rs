@@ -43,7 +43,8 @@ fn retransmits(interval: &Interval) -> Option<String> {
     })
 }
 
-/// Where a count of buffers ends the interval, all of them may be in send queues before anything has arrived.
+/// Where a count of buffers ends the interval, all of them may be in send queues before anything
+/// has arrived.
 fn starved(plan: &Plan, interval: &Interval) -> Option<String> {
     let (starved, all) = (interval.tcp.starved, interval.tcp.connections);
     (starved > 0 && !matches!(plan.length, Length::Buffers(_))).then(|| {

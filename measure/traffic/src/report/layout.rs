@@ -1,10 +1,11 @@
-//! The report as NTttcp lays it out: tables for people, NTttcp's XML, and ntttcp-for-linux's JSON. What stands where is in
-//! the templates beside this file; here is what they are given.
+//! The report as NTttcp lays it out: tables for people, NTttcp's XML, and ntttcp-for-linux's JSON.
+//! What stands where is in the templates beside this file; here is what they are given.
 //!
-//! A figure that could not be measured is a dash in a table, with its reason below; an XML element without text that says
-//! why in an attribute; and `NA` in JSON. In text MB are 2^20 bytes. In XML they are what the dialect's own program means:
-//! 10^6 bytes on Linux, 2^20 on Windows; the other is in an element of ours, `throughput_decimal` or `throughput_binary`.
-//! In JSON they are 10^6 bytes, and `cpu` is of this process alone.
+//! A figure that could not be measured is a dash in a table, with its reason below; an XML element
+//! without text that says why in an attribute; and `NA` in JSON. In text MB are 2^20 bytes. In XML
+//! they are what the dialect's own program means: 10^6 bytes on Linux, 2^20 on Windows; the other
+//! is in an element of ours, `throughput_decimal` or `throughput_binary`. In JSON they are 10^6
+//! bytes, and `cpu` is of this process alone.
 
 use super::{Ending, PeerKind, Report, Side};
 use crate::TrafficError;

@@ -1,8 +1,8 @@
 //! What a run has measured, as numbers with units in their names.
 //!
 //! [`Report`] is what `--json` prints: numbers are JSON numbers, what could not be measured is a
-//! [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's familiar table,
-//! [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
+//! [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's familiar
+//! table, [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
 
 mod condition;
 mod layout;
@@ -64,16 +64,17 @@ pub struct Report {
     pub threads: Vec<ThreadFigures>,
     /// Round trips of a latency test.
     pub round_trips: Option<Times>,
-    /// Requests of the bulk data, with `-lm`: from the end of a connection's last one to the end of this one.
+    /// Requests of the bulk data, with `-lm`: from the end of a connection's last one to the end of
+    /// this one.
     #[serde(default)]
     pub request_times: Option<Times>,
     /// UDP, both ends Millrace: datagrams that were sent and did not arrive, over the whole run.
     pub datagrams_lost: Option<u64>,
-    /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's never got, over the whole
-    /// run. What counts is what the receiver got.
+    /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's
+    /// never got, over the whole run. What counts is what the receiver got.
     pub bytes_missing: Option<u64>,
-    /// A TCP sender: bytes that were still in its send queues when the run ended, over all connections. The figures of the
-    /// receiver lack them.
+    /// A TCP sender: bytes that were still in its send queues when the run ended, over all
+    /// connections. The figures of the receiver lack them.
     #[serde(default)]
     pub bytes_undelivered: Option<u64>,
     /// What a reader must know to read the figures right.

@@ -35,8 +35,8 @@ impl Throughput {
     }
 }
 
-/// What TCP or UDP counted over the measured interval. For TCP it is the sum of TCP_INFO over this run's connections, in
-/// segments of the wire; NTttcp shows the whole host's.
+/// What TCP or UDP counted over the measured interval. For TCP it is the sum of TCP_INFO over this
+/// run's connections, in segments of the wire; NTttcp shows the whole host's.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Segments {
     /// Segments or datagrams sent.
@@ -56,7 +56,8 @@ pub struct Segments {
 pub struct Side {
     /// Which end.
     pub role: Role,
-    /// A number drawn for this end's run: figures with the same number are of one end, reached at two addresses.
+    /// A number drawn for this end's run: figures with the same number are of one end, reached at
+    /// two addresses.
     pub end_id: u32,
     /// The host's name.
     pub computer: String,
@@ -74,8 +75,8 @@ pub struct Side {
     pub buffers: f64,
     /// Calls and connections that failed.
     pub errors: u64,
-    /// Bytes from the first connection to the last, warm-up, cool-down and what was under way included. With TCP both
-    /// ends' are equal, or something is wrong.
+    /// Bytes from the first connection to the last, warm-up, cool-down and what was under way
+    /// included. With TCP both ends' are equal, or something is wrong.
     pub whole_run_bytes: u64,
     /// Calls of the same.
     pub whole_run_calls: u64,
@@ -134,8 +135,8 @@ impl Side {
         }
     }
 
-    /// Adds another peer's payload: several receivers of one sender, or several senders of one receiver. What a host
-    /// counted stays the first one's.
+    /// Adds another peer's payload: several receivers of one sender, or several senders of one
+    /// receiver. What a host counted stays the first one's.
     pub(crate) fn add(&mut self, other: &Side) {
         self.connections = self.connections.saturating_add(other.connections);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -163,8 +164,8 @@ impl Side {
     }
 }
 
-/// A number nobody else has drawn, but for one chance in four thousand million. The standard library's hash keys are
-/// random, and nothing more is needed here.
+/// A number nobody else has drawn, but for one chance in four thousand million. The standard
+/// library's hash keys are random, and nothing more is needed here.
 #[allow(clippy::cast_possible_truncation, reason = "half of the hash's bits are enough")]
 fn draw() -> u32 {
     RandomState::new().hash_one(std::process::id()) as u32

@@ -1,5 +1,5 @@
-//! The receiver's synchronisation desk: the listeners below the data ports, those of Windows' tokens, and every sender that has
-//! come to them.
+//! The receiver's synchronisation desk: the listeners below the data ports, those of Windows'
+//! tokens, and every sender that has come to them.
 
 use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders, token};
 use crate::bell::{wait, watch};
@@ -142,7 +142,8 @@ impl Desk {
         !self.by_tokens
     }
 
-    /// Whether a sender has ended the test. Figures that come before our own end stay for [`Desk::turn`] after it.
+    /// Whether a sender has ended the test. Figures that come before our own end stay for
+    /// [`Desk::turn`] after it.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
         match self.turn() {
             None | Some(Action::Start { .. } | Action::Reply(..)) => {}

@@ -1,5 +1,6 @@
-//! Bytes of a synchronisation connection, cut into messages. Whoever sent them is not trusted: a length is checked
-//! before it is waited for, so a stranger can make us keep no more than [`BODY_MAX`] bytes.
+//! Bytes of a synchronisation connection, cut into messages. Whoever sent them is not trusted: a
+//! length is checked before it is waited for, so a stranger can make us keep no more than
+//! [`BODY_MAX`] bytes.
 
 use super::{Code, Message};
 

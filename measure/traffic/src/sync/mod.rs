@@ -1,7 +1,9 @@
-//! How two ends agree on begin and end: the synchronisation of ntttcp-for-linux, and what two Millrace ends say beyond it.
+//! How two ends agree on begin and end: the synchronisation of ntttcp-for-linux, and what two
+//! Millrace ends say beyond it.
 //!
-//! **The shared part.** The sender connects by TCP to the port below the first data port. Every message is one signed
-//! 32-bit integer in network byte order; the sender asks, the receiver answers:
+//! **The shared part.** The sender connects by TCP to the port below the first data port. Every
+//! message is one signed 32-bit integer in network byte order; the sender asks, the receiver
+//! answers:
 //!
 //! | sender | receiver |
 //! | --- | --- |
@@ -10,17 +12,19 @@
 //! | `R`, or `L` for the last of several senders | `R` run, or `W` wait (and `R` later), or `E` refused |
 //! | `E`, stop now | 13 |
 //!
-//! `E`, `L`, `R` and `X` are 69, 76, 82 and 88, so a test of exactly so many seconds would be taken for a command:
-//! [`clear_of_commands`] adds a second.
+//! `E`, `L`, `R` and `X` are 69, 76, 82 and 88, so a test of exactly so many seconds would be taken
+//! for a command: [`clear_of_commands`] adds a second.
 //!
-//! **Our own part.** A sender ignores the answer to `X` unless it is 12, so a Millrace receiver answers with its state
-//! plus [`MARK`]. Only a sender that has seen the mark says more, so another NTttcp never meets any of this:
-//! an *offer* (do both ends mean the same test?) before the time, and after the test an exchange of both ends' figures.
-//! Such messages are the mark with a code in the low half, followed by a length and so many bytes of JSON.
+//! **Our own part.** A sender ignores the answer to `X` unless it is 12, so a Millrace receiver
+//! answers with its state plus [`MARK`]. Only a sender that has seen the mark says more, so another
+//! NTttcp never meets any of this: an *offer* (do both ends mean the same test?) before the time,
+//! and after the test an exchange of both ends' figures. Such messages are the mark with a code in
+//! the low half, followed by a length and so many bytes of JSON.
 //!
 //! **Windows NTttcp's** has nothing in common with this: see `token`.
 //!
-//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `Desk` and `Session` have the sockets.
+//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `Desk` and `Session`
+//! have the sockets.
 
 mod desk;
 mod inbox;
@@ -81,7 +85,8 @@ impl Code {
 }
 
 impl Message {
-    /// The bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the reader and is cut short here.
+    /// The bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the reader and is
+    /// cut short here.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Message::Word(word) => word.to_be_bytes().to_vec(),

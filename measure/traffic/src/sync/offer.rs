@@ -1,4 +1,5 @@
-//! What two Millrace ends compare before a test, so that a mistyped option is a message and not a wrong figure.
+//! What two Millrace ends compare before a test, so that a mistyped option is a message and not a
+//! wrong figure.
 
 use crate::plan::{Plan, Transport};
 use serde::{Deserialize, Serialize};

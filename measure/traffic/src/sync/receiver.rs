@@ -1,7 +1,7 @@
 //! The receiver's side of the synchronisation, as a pure state machine over any number of senders.
 //!
-//! A sender may say anything at any time; each sender's proposal counts for that sender only, so a stranger who connects
-//! and talks nonsense changes nothing for the others.
+//! A sender may say anything at any time; each sender's proposal counts for that sender only, so a
+//! stranger who connects and talks nonsense changes nothing for the others.
 
 use super::{Code, MARK, Message, Offer, word};
 use std::collections::BTreeMap;

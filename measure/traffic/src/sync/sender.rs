@@ -52,8 +52,8 @@ pub struct SenderSync {
 }
 
 impl SenderSync {
-    /// A sender that would by itself take `total_s`, with its [`super::Offer`] as JSON. `total_s` must be clear of
-    /// commands.
+    /// A sender that would by itself take `total_s`, with its [`super::Offer`] as JSON. `total_s`
+    /// must be clear of commands.
     pub fn new(total_s: u32, last: bool, offer: Vec<u8>) -> SenderSync {
         SenderSync { total_s, last, offer, ours: false, waiting: Waiting::State }
     }

@@ -86,13 +86,15 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Asks for the begin; the answer is waited for by [`Session::await_begin`], so that several receivers can be asked.
+    /// Asks for the begin; the answer is waited for by [`Session::await_begin`], so that several
+    /// receivers can be asked.
     pub(crate) fn request_begin(&mut self) -> Result<(), TrafficError> {
         let request = self.sync.ready();
         self.write(&request, "asking for the begin")
     }
 
-    /// Waits for the begin, however long the last sender takes; `waits` is told that it is not yet there.
+    /// Waits for the begin, however long the last sender takes; `waits` is told that it is not yet
+    /// there.
     pub(crate) fn await_begin(&mut self, waits: &mut dyn FnMut()) -> Result<(), TrafficError> {
         let mut limit = Some(ANSWER);
         loop {

@@ -1,8 +1,9 @@
 //! Windows NTttcp's synchronisation, of its public source (microsoft/ntttcp, `SendReceiveToken`).
 //!
-//! For each data port there is a TCP connection to the port [`AHEAD`] above it, on which each end sends [`TOKEN`] and reads one
-//! byte. An end comes to it when all its data connections are open (with UDP: its sockets bound), and begins when
-//! it has a token for each port. Nobody says how long the test takes: each end goes by its own times.
+//! For each data port there is a TCP connection to the port [`AHEAD`] above it, on which each end
+//! sends [`TOKEN`] and reads one byte. An end comes to it when all its data connections are open
+//! (with UDP: its sockets bound), and begins when it has a token for each port. Nobody says how
+//! long the test takes: each end goes by its own times.
 //!
 //! This is the sender's part; `Desk` has the receiver's.
 
@@ -27,7 +28,8 @@ pub(crate) fn ports(plan: &Plan, host: IpAddr) -> Vec<SocketAddr> {
     ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
 }
 
-/// Gives and takes all tokens of a receiver whose data connections are open. `kept` is a connection that is there already.
+/// Gives and takes all tokens of a receiver whose data connections are open. `kept` is a connection
+/// that is there already.
 pub(crate) fn exchange(
     plan: &Plan,
     host: IpAddr,

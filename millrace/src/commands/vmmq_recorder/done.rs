@@ -65,7 +65,8 @@ pub(super) fn done(last: &VmmqLoadBody, now: &VmmqLoadBody, tables: &Tables) -> 
 /// A table, and its place among its vNIC's tables.
 type OfTable<'t> = (&'t VmmqTableBody, Option<u32>);
 
-/// An entry's share of its queue's time and bytes is its share of the queue's frames, as in the balancer.
+/// An entry's share of its queue's time and bytes is its share of the queue's frames, as in the
+/// balancer.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -116,14 +117,15 @@ fn entries(last: &VmmqLoadBody, now: &VmmqLoadBody, queues: &[Done], tables: &Ta
     steered.into_iter().filter_map(entry).collect()
 }
 
-/// The difference of a counter; 0 if the counter was reset, because what it counted before is not known.
+/// The difference of a counter; 0 if the counter was reset, because what it counted before is not
+/// known.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
 pub(super) fn since(new: u64, old: u64) -> f64 {
     new.saturating_sub(old) as f64
 }
 
-/// The tables of each vNIC at each uplink, in order of appearance. When a vNIC gets another address or VLAN, it gets
-/// another table, with separate counts.
+/// The tables of each vNIC at each uplink, in order of appearance. When a vNIC gets another address
+/// or VLAN, it gets another table, with separate counts.
 #[derive(Default)]
 pub(super) struct Tables(HashMap<OfVnic, Vec<Identity>>);
 

@@ -118,7 +118,8 @@ fn entries_share_their_queues_time_by_frames() {
     assert_eq!((found.items[0].queue, found.items[1].frames.as_slice()), (0, [10, 1].as_slice()));
 }
 
-/// A vNIC was removed and added again, so that its entries are counted elsewhere: first from more, then from less.
+/// A vNIC was removed and added again, so that its entries are counted elsewhere: first from more,
+/// then from less.
 #[test]
 fn a_table_of_a_vnic_that_came_back_is_another_item() {
     let with = |at, identity: (u16, u32), frames| {

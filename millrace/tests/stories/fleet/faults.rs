@@ -1,8 +1,10 @@
-//! Eight hosts follow an etcd of three members while members, networks and agents fail at random and people apply models and move
-//! ports: no frame is lost, each host has one whole model, and no two hosts carry one address.
+//! Eight hosts follow an etcd of three members while members, networks and agents fail at random
+//! and people apply models and move ports: no frame is lost, each host has one whole model, and no
+//! two hosts carry one address.
 //!
-//! By default each kind of fault occurs once, for a few seconds. `MILLRACE_FAULT_MINUTES=60` makes an hour of them, and
-//! `MILLRACE_FAULT_SEED=N` repeats the choice of faults, models and moves, though not their timing.
+//! By default each kind of fault occurs once, for a few seconds. `MILLRACE_FAULT_MINUTES=60` makes
+//! an hour of them, and `MILLRACE_FAULT_SEED=N` repeats the choice of faults, models and moves,
+//! though not their timing.
 
 mod distance;
 mod looks;
@@ -48,9 +50,11 @@ enum Fault {
     LeaderAlone,
     /// Half of the hosts do not reach etcd.
     AgentsAlone,
-    /// etcd compacts its history while the members restart in turn, so that agents watch on from what is gone.
+    /// etcd compacts its history while the members restart in turn, so that agents watch on from
+    /// what is gone.
     Compaction,
-    /// The members' processes are stopped for 0.2 to 0.9 s in turn, as by a disk that takes so long.
+    /// The members' processes are stopped for 0.2 to 0.9 s in turn, as by a disk that takes so
+    /// long.
     SlowDisk,
     /// Agents are killed and started again, in mid-apply as well.
     AgentsKilled,
@@ -198,7 +202,8 @@ impl Fleet {
         let (answers, checked) = self.traffic.mark();
         self.check();
         assert!(answers.answered > 0, "no ping is answered");
-        // The kernel's queue between devices is shared by all stories of this machine. A long run has the machine to itself.
+        // The kernel's queue between devices is shared by all stories of this machine. A long run
+        // has the machine to itself.
         let dropped = if is_long { 0 } else { traffic::dropped_by_the_kernel() - dropped };
         let lost = answers.lost;
         assert!(lost <= dropped, "{lost} pings are lost, and the kernel dropped {dropped} frames");
@@ -217,7 +222,8 @@ impl Fleet {
         row
     }
 
-    /// Restores the backup, which is older than what the hosts have, and does what docs/fleet.md asks for.
+    /// Restores the backup, which is older than what the hosts have, and does what docs/fleet.md
+    /// asks for.
     fn go_back(&mut self) {
         self.appliers.apply_at_last();
         self.members.kill_all();
@@ -231,14 +237,16 @@ impl Fleet {
             let hosts = status()["hosts"].as_array().cloned().unwrap_or_default();
             (hosts.iter().filter_map(reports).count() == sites::COUNT).then_some(())
         });
-        // The backup's claims are believed again, so those of ports that have moved since are put right before the next revision.
+        // The backup's claims are believed again, so those of ports that have moved since are put
+        // right before the next revision.
         self.appliers.forget();
         for (host, port) in self.recorder.look(record::History::present) {
             succeed(&format!("move {port} {} --take-over", sites::NAMES[host]));
         }
     }
 
-    /// Waits until all is well again. Returns how many hosts did not have the revision in force when the fault ended.
+    /// Waits until all is well again. Returns how many hosts did not have the revision in force
+    /// when the fault ended.
     fn recover(&mut self) -> usize {
         let status = status();
         let base = match status["desired"]["phase"].as_str() {

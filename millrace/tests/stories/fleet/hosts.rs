@@ -90,7 +90,8 @@ pub(super) fn lay_cables() {
     run("ip link set physical up");
 }
 
-/// Connects a host to the physical network by an uplink `wire`, and writes its own file, which has no port.
+/// Connects a host to the physical network by an uplink `wire`, and writes its own file, which has
+/// no port.
 pub(super) fn wire(host: Host, name: &str) {
     run(&format!("ip link add {name}-out type veth peer name wire netns {name}"));
     run(&format!("ip link set {name}-out up master physical"));

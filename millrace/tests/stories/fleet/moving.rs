@@ -113,8 +113,8 @@ impl Checker {
         Checker { ends, looks }
     }
 
-    /// Checks that no two hosts carried the port: none has it before and after another is seen with it. Returns how many looks found
-    /// the port.
+    /// Checks that no two hosts carried the port: none has it before and after another is seen with
+    /// it. Returns how many looks found the port.
     fn end(self) -> usize {
         self.ends.store(true, Ordering::Relaxed);
         let looks = self.looks.join().unwrap();

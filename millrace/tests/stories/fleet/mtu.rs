@@ -1,4 +1,5 @@
-//! `millrace fleet mtu`: agents on hosts of their own prove the paths between them, and each fault that is seeded is found.
+//! `millrace fleet mtu`: agents on hosts of their own prove the paths between them, and each fault
+//! that is seeded is found.
 //!
 //! ```text
 //! n1 … nN: eth0 ── br0, the paths to be proven, MTU 9000

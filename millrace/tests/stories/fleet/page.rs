@@ -1,4 +1,5 @@
-//! The page of the fleet in a browser: a person finds a port that moves, a host that goes away and a finding.
+//! The page of the fleet in a browser: a person finds a port that moves, a host that goes away and
+//! a finding.
 
 use super::hosts::{FOLDER, GUESTS, NEEDS, Place, all_have, begin, fleet, places, revisions};
 use super::moving::write_moving_port;

@@ -1,4 +1,5 @@
-//! Connections to a real etcd that end before anything is read: a wrong authority, host, certificate, mode or password.
+//! Connections to a real etcd that end before anything is read: a wrong authority, host,
+//! certificate, mode or password.
 
 use super::hosts::{KEYS, cli};
 use crate::etcd::{Etcd, NEED, SECURE_CLIENTS};

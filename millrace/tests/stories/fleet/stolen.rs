@@ -1,4 +1,5 @@
-//! What a stolen host's credentials can do in a real etcd with TLS and users: nothing to another host, if etcd checks all requests.
+//! What a stolen host's credentials can do in a real etcd with TLS and users: nothing to another
+//! host, if etcd checks all requests.
 
 use super::hosts::{
     GUESTS, KEYS, NEEDS, all_have, apply_again, begin, cli, fleet, pings_go_on, places, secured,
@@ -74,7 +75,8 @@ fn set_up() -> Etcd {
     etcd
 }
 
-/// Whether the port of etcd's members answers by plain HTTP, as it does unless it is told otherwise.
+/// Whether the port of etcd's members answers by plain HTTP, as it does unless it is told
+/// otherwise.
 fn peers_answer_anyone() -> bool {
     let mut stream = TcpStream::connect("127.0.0.1:2380").unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -150,7 +152,8 @@ fn attempts(thief: &Client) {
     let refused = keys.chain(on_users()).chain(on_members()).map(|it| (it, Refused));
     let permitted = of_everyone(&lease).into_iter().map(|it| (it, Permitted));
     let revoke = ("end another host's lease", ask("/v3/lease/revoke", json!({ "ID": lease })));
-    // An etcd that carries out a nested read of nobody checks no permission in nested transactions at all.
+    // An etcd that carries out a nested read of nobody checks no permission in nested transactions
+    // at all.
     let is_mended = !nobody().permits_nested(&key("desired")).unwrap();
     println!("measured: etcd checks nested transactions: {is_mended}");
     let nested = in_nested().map(|it| (it, if is_mended { Refused } else { Permitted }));

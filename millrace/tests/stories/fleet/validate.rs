@@ -32,7 +32,8 @@ impl Site {
     fn new(name: &'static str, number: u8) -> Site {
         let host = Host::new(name);
         wire(host, name);
-        // As a network has it: frames of one MTU. A veth carries trains whole, and nothing would be left to coalesce.
+        // As a network has it: frames of one MTU. A veth carries trains whole, and nothing would be
+        // left to coalesce.
         host.run("ethtool -K wire tso off gso off");
         let ports =
             "\n[[port]]\nname = 'up'\npacket = 'wire'\n\n[[port]]\nname = 'host'\ntap = 'host0'\n";

@@ -1,15 +1,19 @@
-//! Frames a second of two pinned workers against one, between memory ports: `cargo bench -p millrace-datapath --bench workers`.
+//! Frames a second of two pinned workers against one, between memory ports:
+//! `cargo bench -p millrace-datapath --bench workers`.
 //!
-//! Two sources send to a sink each, or both to the same. Slices alternate, one worker, two, two, one; between two slices the second
-//! source's queue moves to the other worker, and nothing else changes. `-- --json`, `-- --rounds 100`, `-- --only 1518`.
+//! Two sources send to a sink each, or both to the same. Slices alternate, one worker, two, two,
+//! one; between two slices the second source's queue moves to the other worker, and nothing else
+//! changes. `-- --json`, `-- --rounds 100`, `-- --only 1518`.
 //!
-//! The other sides of memory ports need more time than the switch, so they run on the workers' processors, between the workers' turns.
-//! Everything has the same real-time priority (`chrt --fifo 1`, which root may ask for): a worker that was woken waits until the
-//! generator of its processor yields, and that one until the worker sleeps. So both workers find a full batch, and begin at once.
-//! A batch's time is what the turns of the worker took that needed longer.
+//! The other sides of memory ports need more time than the switch, so they run on the workers'
+//! processors, between the workers' turns. Everything has the same real-time priority
+//! (`chrt --fifo 1`, which root may ask for): a worker that was woken waits until the generator of
+//! its processor yields, and that one until the worker sleeps. So both workers find a full batch,
+//! and begin at once. A batch's time is what the turns of the worker took that needed longer.
 //!
-//! What two processors can do at most is measured in the same rounds: a loop of [`wire::parse`] on each that shares nothing. On
-//! siblings of one core, where a hypervisor may put both, that is far from twice what one does.
+//! What two processors can do at most is measured in the same rounds: a loop of [`wire::parse`] on
+//! each that shares nothing. On siblings of one core, where a hypervisor may put both, that is far
+//! from twice what one does.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::print_stderr, reason = "a bench")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a bench is a test")]
@@ -33,9 +37,11 @@ use std::time::Instant;
 /// A load, and what is wanted under it.
 struct Case {
     name: &'static str,
-    /// TCP payload of a frame, behind 54 bytes of headers. The names count the FCS, which no port carries.
+    /// TCP payload of a frame, behind 54 bytes of headers. The names count the FCS, which no port
+    /// carries.
     payload: u32,
-    /// Frames of a batch, from each source: so many that some microseconds between the two workers' starts do not count.
+    /// Frames of a batch, from each source: so many that some microseconds between the two workers'
+    /// starts do not count.
     batch: u64,
     sinks: usize,
     /// How many times as many frames as one worker two are to carry at least.
@@ -64,7 +70,8 @@ fn main() -> ExitCode {
 
 fn measure() -> Result<(), String> {
     at_real_time()?;
-    // Threads spin for one another, and at this priority nothing would end one that spins for a thread that has panicked.
+    // Threads spin for one another, and at this priority nothing would end one that spins for a
+    // thread that has panicked.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("workers: {panic}");
         std::process::abort();
@@ -140,7 +147,8 @@ impl Case {
     }
 }
 
-/// How many times as many frames as one processor two parse in the same time, where they share nothing.
+/// How many times as many frames as one processor two parse in the same time, where they share
+/// nothing.
 fn bare(frame: &[u8], cpus: [usize; 2]) -> f64 {
     let (mut times, both) = ([0.0; 2], &Barrier::new(2));
     for arm in ABBA {

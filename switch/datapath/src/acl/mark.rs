@@ -1,7 +1,8 @@
-//! Marks frames from a port: sets the DSCP of an IP packet (RFC 2474) and the priority (PCP) of an 802.1Q tag.
+//! Marks frames from a port: sets the DSCP of an IP packet (RFC 2474) and the priority (PCP) of an
+//! 802.1Q tag.
 //!
-//! It writes only private header bytes, before the lookup, so all copies of the frame leave with the same mark. The ECN bits
-//! beside the DSCP stay.
+//! It writes only private header bytes, before the lookup, so all copies of the frame leave with
+//! the same mark. The ECN bits beside the DSCP stay.
 
 use wire::checksum::Sum;
 use wire::{Kind, Parsed, Traits};
@@ -11,7 +12,8 @@ use wire::{Kind, Parsed, Traits};
 pub struct AclMark {
     /// Differentiated services code point, 0 to 63.
     pub dscp: Option<u8>,
-    /// Priority of the tag, 0 to 7: of the one that the frame has, or of the one that it leaves with.
+    /// Priority of the tag, 0 to 7: of the one that the frame has, or of the one that it leaves
+    /// with.
     pub pcp: Option<u8>,
 }
 
@@ -45,7 +47,8 @@ fn set_priority(priority: u16, headers: &mut [u8], parsed: &mut Parsed) {
     }
 }
 
-/// In the first 16 bits of either header: of IPv4 the second byte, of IPv6 the bits behind the version.
+/// In the first 16 bits of either header: of IPv4 the second byte, of IPv6 the bits behind the
+/// version.
 fn set_dscp(dscp: u16, headers: &mut [u8], parsed: &Parsed) {
     let packet = headers.get_mut(parsed.l3.into()..).unwrap_or_default();
     if matches!(parsed.kind, Kind::Malformed(_)) {

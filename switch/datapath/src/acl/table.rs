@@ -15,7 +15,8 @@ pub(super) type Set = [u64; 4];
 /// Most rules.
 pub(super) const RULES: usize = 64 * size_of::<Set>() / 8;
 
-/// What a frame is as one number, so that what rules ask for are ranges of it: family (0: IPv4, 1: IPv6) and protocol.
+/// What a frame is as one number, so that what rules ask for are ranges of it: family (0: IPv4, 1:
+/// IPv6) and protocol.
 const FAMILY: u32 = 1 << 8;
 /// The numbers of what is not IP.
 const OTHER: u32 = 2 * FAMILY;
@@ -144,7 +145,8 @@ fn kinds(rule: &AclRule) -> Vec<(u32, u32)> {
     hidden.into_iter().chain(arp).chain(of_ip).collect()
 }
 
-/// Addresses that a rule takes at one end, of the family that `bits` reads; `most` is the highest of it.
+/// Addresses that a rule takes at one end, of the family that `bits` reads; `most` is the highest
+/// of it.
 fn addresses<Value: Word>(
     end: &AclEnd,
     most: Value,
@@ -180,8 +182,9 @@ impl Word for u128 {}
 
 /// For each range of a field's values, between one bound and the next, the rules it satisfies.
 ///
-/// The values from the second bound on are cut into buckets of one size. A value's bucket says in which ranges it may lie:
-/// mostly one or two, and only where many ranges are close together a search among more.
+/// The values from the second bound on are cut into buckets of one size. A value's bucket says in
+/// which ranges it may lie: mostly one or two, and only where many ranges are close together a
+/// search among more.
 struct Table<Value> {
     /// The first value of each range, and the rules that its values satisfy; in order, from 0 on.
     ranges: Vec<(Value, Set)>,

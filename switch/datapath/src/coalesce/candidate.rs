@@ -127,14 +127,16 @@ impl Candidate {
 pub(crate) enum Class {
     /// Not TCP: passes, and no flow is touched.
     Stranger,
-    /// TCP that goes alone and ends what is open of its flow. With the exception it is counted by, if it is one.
+    /// TCP that goes alone and ends what is open of its flow. With the exception it is counted by,
+    /// if it is one.
     Alone(Option<FlowKey>, Option<RscException>),
     /// May start or join a train.
     Segment(Candidate),
 }
 
-/// Looks at a frame. `payload_sum` sums its payload, called only where neither the guest nor the device vouches for the
-/// checksum. `any_options`: IP and TCP options and IPv6 extension headers are no exceptions, as the GRO rules have it.
+/// Looks at a frame. `payload_sum` sums its payload, called only where neither the guest nor the
+/// device vouches for the checksum. `any_options`: IP and TCP options and IPv6 extension headers
+/// are no exceptions, as the GRO rules have it.
 pub(crate) fn classify(
     frame: &Frame,
     header: &[u8],
@@ -194,8 +196,9 @@ fn exception(
     (header.len() < usize::from(frame.parsed.payload)).then_some(RscException::Resources)
 }
 
-/// Exception condition 2: the IPv4 header's own sum is always checked, since a train gets a new one; the transport's
-/// where neither the guest (not yet finished) nor the device (checked) vouches for it.
+/// Exception condition 2: the IPv4 header's own sum is always checked, since a train gets a new
+/// one; the transport's where neither the guest (not yet finished) nor the device (checked) vouches
+/// for it.
 #[inline]
 fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Sum) -> bool {
     let parsed = &frame.parsed;
@@ -204,7 +207,8 @@ fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Su
     {
         return false;
     }
-    // A source route changes the destination that the checksum covers: then only our own sum counts.
+    // A source route changes the destination that the checksum covers: then only our own sum
+    // counts.
     if frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
         && !parsed.traits.contains(Traits::IP_OPTIONS)
     {

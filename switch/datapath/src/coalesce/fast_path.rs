@@ -1,8 +1,10 @@
-//! The fast path of coalescing under the NDIS rules: the next segment of the train that grew last, in IPv4 without tag
-//! or IP options, with the same headers and a checksum that the guest or the device vouches for.
+//! The fast path of coalescing under the NDIS rules: the next segment of the train that grew last,
+//! in IPv4 without tag or IP options, with the same headers and a checksum that the guest or the
+//! device vouches for.
 //!
 //! It reads the fixed headers through one struct. A segment that it refuses takes the slow path,
-//! [`classify`](super::candidate::classify) and [`rules`](super::rules), which would take every segment taken here.
+//! [`classify`](super::candidate::classify) and [`rules`](super::rules), which would take every
+//! segment taken here.
 
 use super::candidate::timestamps;
 use super::train::Train;
@@ -15,7 +17,8 @@ use wire::{Header, Kind, Packet};
 use zerocopy::native_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
 
-/// Appends the frame to the train if the fast path applies. `limit`: most payload bytes of the train.
+/// Appends the frame to the train if the fast path applies. `limit`: most payload bytes of the
+/// train.
 #[inline]
 pub(super) fn append(train: &mut Train, frame: &Frame, header: &[u8], limit: u32) -> bool {
     let Some(segment) = Packet::<Ipv4Header>::at(header, 0) else { return false };
@@ -47,7 +50,8 @@ fn is_vouched_for(frame: &Frame) -> bool {
         && frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
 }
 
-/// Untagged IPv4 without options, of the same flow, with everything alike that no train may mix, and no flag but ACK and PSH.
+/// Untagged IPv4 without options, of the same flow, with everything alike that no train may mix,
+/// and no flag but ACK and PSH.
 #[inline]
 fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader) -> bool {
     let (parsed, last) = (&frame.parsed, &train.last);
@@ -70,7 +74,8 @@ fn is_not_earlier(next: Option<(u32, u32)>, last: Option<(u32, u32)>) -> bool {
     }
 }
 
-/// Untagged IPv4 without options up to the ports of TCP, in words. Other frames are never compared, see [`has_same_headers`].
+/// Untagged IPv4 without options up to the ports of TCP, in words. Other frames are never compared,
+/// see [`has_same_headers`].
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Words {
@@ -84,7 +89,8 @@ struct Words {
     ports: U32,
 }
 
-/// The header words that every fast-path segment of a train shares; all 0 of a header too short, which no IPv4 header is.
+/// The header words that every fast-path segment of a train shares; all 0 of a header too short,
+/// which no IPv4 header is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Fingerprint {
     front: (u64, u64),

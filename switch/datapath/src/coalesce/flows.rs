@@ -36,8 +36,8 @@ impl Flows {
         }
     }
 
-    /// The train of a flow, to be read or replaced. A flow that is not there is added with train `new`, unless `limit`
-    /// flows are: then `Err`. `Ok((train, true))`: it was added.
+    /// The train of a flow, to be read or replaced. A flow that is not there is added with train
+    /// `new`, unless `limit` flows are: then `Err`. `Ok((train, true))`: it was added.
     pub(crate) fn find_or_add(
         &mut self,
         key: &FlowKey,

@@ -1,8 +1,9 @@
 //! Whether a segment may join a train, by two sets of rules.
 //!
-//! [`ndis`] has the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments", MicrosoftDocs): segments may
-//! differ in size, advance the acknowledgement and carry later timestamps; the train shows the last of each. [`gro`] is
-//! stricter, like Linux GRO: segmenting a train restores its segments byte for byte.
+//! [`ndis`] has the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments",
+//! MicrosoftDocs): segments may differ in size, advance the acknowledgement and carry later
+//! timestamps; the train shows the last of each. [`gro`] is stricter, like Linux GRO: segmenting a
+//! train restores its segments byte for byte.
 
 use super::candidate::Candidate;
 use super::train::Train;
@@ -69,7 +70,8 @@ pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) 
     match (window_update, ack_limit > 0 && train.segments + 1 >= ack_limit) {
         (true, false) => Join::Append,
         (true, true) => Join::AppendLast,
-        // A duplicate ACK, or one that acknowledges more: each counts for the sender, so each is delivered.
+        // A duplicate ACK, or one that acknowledges more: each counts for the sender, so each is
+        // delivered.
         (false, _) => Join::Start(RscException::PureAck),
     }
 }
@@ -90,7 +92,8 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: boo
     let counts =
         next.key.is_v6() || next.identification == next_identification(last.identification, 1);
     let same_headers = same_headers && counts && !(next.flags | last.flags).contains(TcpFlags::CWR);
-    // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last when the train is cut again.
+    // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last
+    // when the train is cut again.
     let ended = train.first_payload < SMALLEST.into()
         || last.payload < train.first_payload
         || last.flags.contains(TcpFlags::PSH);
@@ -103,8 +106,8 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: boo
     Join::Append
 }
 
-/// Whether two headers of the same layout differ in nothing but what segmentation writes anew: lengths, the IPv4
-/// identification, sequence number, PSH and checksums.
+/// Whether two headers of the same layout differ in nothing but what segmentation writes anew:
+/// lengths, the IPv4 identification, sequence number, PSH and checksums.
 pub(crate) fn are_same(first: (&Parsed, &[u8]), next: (&Parsed, &[u8])) -> bool {
     let ((parsed, first), (other, next)) = (first, next);
     if (parsed.l3, parsed.l4, parsed.payload) != (other.l3, other.l4, other.payload) {

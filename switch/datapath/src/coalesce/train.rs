@@ -57,7 +57,8 @@ impl Train {
         self.grow(place, segment.payload, segment.flags, segment.hops);
     }
 
-    /// Counts a segment whose numbers are in `last` already; its flags and hops are added to those of all.
+    /// Counts a segment whose numbers are in `last` already; its flags and hops are added to those
+    /// of all.
     #[inline(always)]
     pub(crate) fn grow(&mut self, place: u16, payload: u32, flags: TcpFlags, hops: u8) {
         self.tail = place;
@@ -70,8 +71,9 @@ impl Train {
         self.last.hops = self.last.hops.min(hops);
     }
 
-    /// Writes the header of the whole train into a copy of its first frame's, and says what travels beside it.
-    /// NDIS, "Updating the IP Headers for Coalesced Segments": lengths and IPv4 sum anew, fewest hops, the rest the first's.
+    /// Writes the header of the whole train into a copy of its first frame's, and says what travels
+    /// beside it. NDIS, "Updating the IP Headers for Coalesced Segments": lengths and IPv4 sum
+    /// anew, fewest hops, the rest the first's.
     #[allow(clippy::cast_possible_truncation, reason = "a train is one IP packet at most")]
     pub(crate) fn header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
         let parsed = &first.parsed;
@@ -89,8 +91,8 @@ impl Train {
         (span, self.vnet(first))
     }
 
-    /// The last segment's acknowledgement, window and timestamps; the checksum is left for the receiver, as of a frame
-    /// that never was on a wire.
+    /// The last segment's acknowledgement, window and timestamps; the checksum is left for the
+    /// receiver, as of a frame that never was on a wire.
     fn tcp_header(&self, first: &Frame, bytes: &mut [u8], transport_len: u32) {
         let parsed = &first.parsed;
         let pseudo = wire::checksum::pseudo(bytes, parsed, transport_len).unwrap_or_default();

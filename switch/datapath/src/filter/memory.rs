@@ -1,6 +1,7 @@
 //! The flows of a worker's burst or list, with the decision about each.
 //!
-//! For TCP and UDP, guards and rules test only the fields in [`Key`], so frames with equal keys get equal decisions.
+//! For TCP and UDP, guards and rules test only the fields in [`Key`], so frames with equal keys get
+//! equal decisions.
 
 use crate::counters::DropReason;
 use crate::decide::Addresses;
@@ -22,7 +23,8 @@ impl Decision {
     pub(crate) const PASS: Decision = Decision { drop: None, rule: Decision::NO_RULE };
 }
 
-/// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in length.
+/// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in
+/// length.
 pub(crate) struct Memory {
     v4: Slots<4>,
     v6: Slots<7>,
@@ -30,7 +32,8 @@ pub(crate) struct Memory {
     scope: u64,
 }
 
-/// A flow as it stands in its headers: MAC addresses, then ports, protocol and scope in one word, then IP addresses.
+/// A flow as it stands in its headers: MAC addresses, then ports, protocol and scope in one word,
+/// then IP addresses.
 type Key<const WORDS: usize> = [u64; WORDS];
 
 /// By some bits of a flow's hash; the key says which flow it was.
@@ -49,7 +52,8 @@ impl<const WORDS: usize> Slots<WORDS> {
     #[inline(always)]
     fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Decision) -> Decision {
         let slot = &mut self.0[usize::from(hash(&key))];
-        // One comparison of all words: `slot.0 != key` takes ten instructions a frame more (`acl_seen` of the bench).
+        // One comparison of all words: `slot.0 != key` takes ten instructions a frame more
+        // (`acl_seen` of the bench).
         let differ = slot.0.iter().zip(&key).fold(0, |differ, (one, two)| differ | (one ^ two));
         if differ != 0 {
             *slot = (key, decide());
@@ -75,7 +79,8 @@ impl Memory {
         });
     }
 
-    /// What was decided about the flow, or is now. Nothing is remembered of what is neither TCP nor UDP.
+    /// What was decided about the flow, or is now. Nothing is remembered of what is neither TCP nor
+    /// UDP.
     #[inline(always)]
     pub(crate) fn recall(
         &mut self,
@@ -104,8 +109,8 @@ impl Memory {
     }
 }
 
-/// A multiplicative hash of addresses and ports. Who sends which flows decides which share a slot; that costs a lookup,
-/// which is what the first frame of a flow costs anyway.
+/// A multiplicative hash of addresses and ports. Who sends which flows decides which share a slot;
+/// that costs a lookup, which is what the first frame of a flow costs anyway.
 #[inline(always)]
 fn hash(key: &[u64]) -> u8 {
     let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed ^ word);

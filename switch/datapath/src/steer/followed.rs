@@ -1,7 +1,8 @@
 //! The flows that a port has recently sent, and the queue of each.
 //!
-//! Only the port's own flows are noted, so a guest that sends many flows evicts only its own. Which flows share a set depends
-//! on a secret of the port. A flow is stored at most once per [`Tick`], and a slot changes its flow at most once a second.
+//! Only the port's own flows are noted, so a guest that sends many flows evicts only its own. Which
+//! flows share a set depends on a secret of the port. A flow is stored at most once per [`Tick`],
+//! and a slot changes its flow at most once a second.
 
 use crate::frame::Frame;
 use crate::hash::mix;
@@ -17,20 +18,23 @@ const SETS: usize = 1024;
 #[repr(align(32))]
 struct Set([AtomicU64; 4]);
 
-/// The table of one port, for all workers. A place is one word, so that it is read and written whole.
+/// The table of one port, for all workers. A place is one word, so that it is read and written
+/// whole.
 pub(crate) struct Followed(Box<[Set]>);
 
-/// Time in steps of 2^22 ns, 4.2 ms. A guest's scheduler moves a thread hardly more often (a tick is 1 to 10 ms), so what
-/// is lost by following a step later is nothing, and a guest that sends each frame of a flow from another queue can make
-/// the flow change its queue 239 times a second and no more.
+/// Time in steps of 2^22 ns, 4.2 ms. A guest's scheduler moves a thread hardly more often (a tick
+/// is 1 to 10 ms), so what is lost by following a step later is nothing, and a guest that sends
+/// each frame of a flow from another queue can make the flow change its queue 239 times a second
+/// and no more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick(u32);
 
 impl Tick {
-    /// After 30 s of silence a flow goes by the table: nothing of it is under way that could be overtaken.
+    /// After 30 s of silence a flow goes by the table: nothing of it is under way that could be
+    /// overtaken.
     const MOST_AGE: u32 = 7152;
-    /// A flow that was sent within the last second keeps its place: with more flows at once than there are places, new ones go
-    /// by the table, and none changes its queue with each frame.
+    /// A flow that was sent within the last second keeps its place: with more flows at once than
+    /// there are places, new ones go by the table, and none changes its queue with each frame.
     const KEPT: u32 = 256;
     /// Workers read their clocks for themselves: one may be so far behind what another noted.
     const LEAD: u32 = 256;
@@ -84,9 +88,10 @@ impl Followed {
         young.next().map(|place| (place.0 & 0xff) as usize)
     }
 
-    /// The flow was sent from this queue. Within a tick the first queue stands. A new flow takes the place of its set that was
-    /// noted longest ago, unless all were noted within the last second. If two workers write a place at once, one of the two flows is
-    /// not noted until its next frame.
+    /// The flow was sent from this queue. Within a tick the first queue stands. A new flow takes
+    /// the place of its set that was noted longest ago, unless all were noted within the last
+    /// second. If two workers write a place at once, one of the two flows is not noted until its
+    /// next frame.
     pub(crate) fn note(&self, flow: u64, queue: u8, now: Tick) {
         let (mut oldest, mut most) = (None, Tick::KEPT - 1);
         for place in self.set(flow) {
@@ -109,9 +114,9 @@ impl Followed {
 /// Drawn at random for each port.
 pub(crate) type Seed = [u64; 3];
 
-/// A whole TCP or UDP packet's flow at a port, the same for what enters there and what leaves: VLAN, protocol, and the
-/// address and port of either side. `None` for everything else: what has no ports (fragments, ICMP, ESP, GRE) says of no
-/// connection that it was sent from here.
+/// A whole TCP or UDP packet's flow at a port, the same for what enters there and what leaves:
+/// VLAN, protocol, and the address and port of either side. `None` for everything else: what has no
+/// ports (fragments, ICMP, ESP, GRE) says of no connection that it was sent from here.
 #[inline]
 pub(crate) fn flow(seed: &Seed, frame: &Frame, header: &[u8], way: Direction) -> Option<u64> {
     let parsed = &frame.parsed;
@@ -137,7 +142,8 @@ pub(crate) fn flow(seed: &Seed, frame: &Frame, header: &[u8], way: Direction) ->
         }
         _ => return None,
     };
-    // Once more: multiplied once, addresses in sequence stay one, which with some seeds is in few sets.
+    // Once more: multiplied once, addresses in sequence stay one, which with some seeds is in few
+    // sets.
     Some(mix(mixed, second))
 }
 
@@ -175,7 +181,8 @@ mod tests {
         assert_eq!((ids.len(), places.len()), (4 * 64 * 64, 4 * 64 * 64));
     }
 
-    /// Flows that share a set by one seed do not by another: nobody can aim at a set without the seed.
+    /// Flows that share a set by one seed do not by another: nobody can aim at a set without the
+    /// seed.
     #[test]
     fn who_shares_a_set_depends_on_the_seed() {
         let of_set = |seed: &Seed, host, port| of(seed, host, port, (6, 0)) % SETS as u64;
@@ -190,7 +197,8 @@ mod tests {
         assert!(sets.len() > aimed.len() / 2, "{} of {}", sets.len(), aimed.len());
     }
 
-    /// With five flows for four places each took another's place in turn, and each answer went to another queue.
+    /// With five flows for four places each took another's place in turn, and each answer went to
+    /// another queue.
     #[test]
     fn flows_that_are_sent_all_the_time_keep_their_places() {
         let followed = Followed::new();

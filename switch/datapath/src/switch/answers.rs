@@ -1,5 +1,6 @@
-//! Asks the workers without letting one delay the control plane: a worker that has not read its letters in time *hangs*, which is
-//! an event, and is not waited for until it has. It reads them in order, so it ends up with the same view and queues as the others.
+//! Asks the workers without letting one delay the control plane: a worker that has not read its
+//! letters in time *hangs*, which is an event, and is not waited for until it has. It reads them in
+//! order, so it ends up with the same view and queues as the others.
 
 use super::Switch;
 use crate::handle::Handle;
@@ -27,7 +28,8 @@ impl Switch {
         (turn != worker::NO_PORT).then_some(PortId(turn))
     }
 
-    /// Sends every worker a letter and returns their answers. A worker thread that has ended gives none.
+    /// Sends every worker a letter and returns their answers. A worker thread that has ended gives
+    /// none.
     pub(super) fn ask<Answer>(
         &mut self,
         letter: impl Fn(SyncSender<Answer>) -> Letter,

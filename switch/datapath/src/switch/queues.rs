@@ -30,9 +30,10 @@ impl Switch {
         self.all_answer()
     }
 
-    /// Moves an ingress queue to a worker, and returns how long no worker polled it; zero where the worker has it already.
-    /// Every flow stays in order: the old worker gives the queue away between turns, when what it took has been delivered.
-    /// Where one of the two does not answer, the move is made when it does.
+    /// Moves an ingress queue to a worker, and returns how long no worker polled it; zero where the
+    /// worker has it already. Every flow stays in order: the old worker gives the queue away
+    /// between turns, when what it took has been delivered. Where one of the two does not answer,
+    /// the move is made when it does.
     pub fn move_queue(
         &mut self,
         port: PortId,

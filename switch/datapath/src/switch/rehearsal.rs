@@ -1,8 +1,9 @@
-//! What the switch would do with frames: a copy of the switch over memory ports processes them with the data path's own code,
-//! and no frame leaves the copy.
+//! What the switch would do with frames: a copy of the switch over memory ports processes them with
+//! the data path's own code, and no frame leaves the copy.
 //!
-//! [`Switch::snapshot`] copies the state that decides about frames, without open devices; [`Snapshot::rehearse`] makes the copy
-//! on any thread. It cannot know a device's own state, such as a full ring or a frame that the kernel refuses.
+//! [`Switch::snapshot`] copies the state that decides about frames, without open devices;
+//! [`Snapshot::rehearse`] makes the copy on any thread. It cannot know a device's own state, such
+//! as a full ring or a frame that the kernel refuses.
 
 use super::{Entry, Switch, new_port};
 use crate::frame::Frame;
@@ -210,7 +211,8 @@ impl Snapshot {
         port.map_or(0, |port| port.settings.mac_limit)
     }
 
-    /// The learned addresses that decide: those of the frames, and where the port may have so many, all of its.
+    /// The learned addresses that decide: those of the frames, and where the port may have so many,
+    /// all of its.
     fn macs(&self) -> Vec<MacEntry> {
         let pairs = self.frames.iter().filter_map(|frame| frame.bytes.first_chunk::<12>());
         let named: HashSet<&[u8]> = pairs.flat_map(|pair| pair.chunks(6)).collect();
@@ -245,7 +247,8 @@ impl Rehearsal {
         self.switch.macs.entries(self.now.as_secs())
     }
 
-    /// Has the next so many frames enter as one burst, or as many as they need; how many there were.
+    /// Has the next so many frames enter as one burst, or as many as they need; how many there
+    /// were.
     pub fn turn(&mut self, count: usize) -> usize {
         let peers = self.peers.get(usize::from(self.from.0));
         let Some(peer) = peers.and_then(|peers| peers.first()) else { return 0 };

@@ -7,8 +7,9 @@ use crate::status::RssInfo;
 use ports::steering::ENTRIES;
 
 impl Switch {
-    /// Has entries of a port's indirection table name other queues: all of them or, after an error, none. Frames go by them
-    /// from then on; what of a flow is in its old queue may be read after what is in the new one.
+    /// Has entries of a port's indirection table name other queues: all of them or, after an error,
+    /// none. Frames go by them from then on; what of a flow is in its old queue may be read after
+    /// what is in the new one.
     pub fn set_rss_entries(
         &mut self,
         port: PortId,

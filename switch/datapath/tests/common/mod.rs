@@ -1,8 +1,9 @@
 //! What the tests of the data path share: a packet-trace notation, and a switch on virtual time.
 //!
-//! A frame is one line: `1+1448 .P ack=7 win=500`, that is sequence number + payload bytes, flags (`.` is ACK, `P S F R
-//! U E C` the others), and whatever differs from the defaults: `ack= win= ts=VALUE/ECHO ttl= tos= id= df=0 flow= opt=sack
-//! v6 vlan= gso= bad=ip|tcp frag ipopt`. The payload bytes are a function of flow and sequence number, so that a byte out of place shows.
+//! A frame is one line: `1+1448 .P ack=7 win=500`, that is sequence number + payload bytes, flags
+//! (`.` is ACK, `P S F R U E C` the others), and whatever differs from the defaults:
+//! `ack= win= ts=VALUE/ECHO ttl= tos= id= df=0 flow= opt=sack v6 vlan= gso= bad=ip|tcp frag ipopt`.
+//! The payload bytes are a function of flow and sequence number, so that a byte out of place shows.
 
 #![allow(
     clippy::cast_possible_truncation,

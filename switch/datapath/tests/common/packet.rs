@@ -1,4 +1,5 @@
-//! Packets of all kinds that receive-side scaling tells apart, and a switch with a guest of several queues for them.
+//! Packets of all kinds that receive-side scaling tells apart, and a switch with a guest of several
+//! queues for them.
 
 use super::{ALL, Bench, trunk};
 use datapath::{PortId, PortSettings};

@@ -227,8 +227,8 @@ impl Segment {
         ip
     }
 
-    /// Reads a frame that came out of the switch, checking everything a receiver would: lengths, checksums, payload bytes,
-    /// and that the virtio header says what the frame is.
+    /// Reads a frame that came out of the switch, checking everything a receiver would: lengths,
+    /// checksums, payload bytes, and that the virtio header says what the frame is.
     pub fn read(frame: &MemoryFrame) -> Segment {
         let parsed = wire::parse(&frame.bytes, frame.bytes.len()).expect("long enough");
         assert_eq!(parsed.kind, wire::Kind::Tcp, "{frame:?}");

@@ -1,7 +1,9 @@
-//! QEMU's virtio-net device at a TAP, with this test as its driver: the queue each frame arrives at, and its hash.
+//! QEMU's virtio-net device at a TAP, with this test as its driver: the queue each frame arrives
+//! at, and its hash.
 //!
-//! The driver speaks virtio-mmio (virtio 1.2, section 4.2.2) to a `microvm`, whose memory it shares. If the hash is to be
-//! reported QEMU computes it; otherwise the kernel's TAP chooses the queue, by a program that QEMU loads.
+//! The driver speaks virtio-mmio (virtio 1.2, section 4.2.2) to a `microvm`, whose memory it
+//! shares. If the hash is to be reported QEMU computes it; otherwise the kernel's TAP chooses the
+//! queue, by a program that QEMU loads.
 
 use super::qtest::Qtest;
 use super::{QUEUES, Setting};
@@ -79,7 +81,8 @@ struct Ring {
 }
 
 impl Device {
-    /// A device in the caller's network namespace, which computes hashes itself or not; or what it needs.
+    /// A device in the caller's network namespace, which computes hashes itself or not; or what it
+    /// needs.
     pub(crate) fn start(folder: &Path, reports: bool) -> Result<Device, String> {
         let tun = File::options().read(true).write(true).open("/dev/net/tun");
         tun.map_err(|error| format!("/dev/net/tun: {error}"))?;
@@ -177,7 +180,8 @@ impl Device {
         assert_eq!(answered, [0], "{setting:?}");
     }
 
-    /// Sends a frame to the device: the queue by which it arrives, and its hash, if that is reported.
+    /// Sends a frame to the device: the queue by which it arrives, and its hash, if that is
+    /// reported.
     pub(crate) fn receives(&mut self, frame: &[u8]) -> (usize, Option<u32>) {
         self.bench.send(0, &[memory_frame(frame.to_vec())]);
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! DPDK's word on a frame, from a program of `dpdk.c` that is compiled against its headers and libraries.
+//! DPDK's word on a frame, from a program of `dpdk.c` that is compiled against its headers and
+//! libraries.
 
 use super::{Setting, guests, libraries};
 use std::ffi::OsString;

@@ -38,7 +38,8 @@ pub(crate) fn guests(kind: &str) -> PathBuf {
         .join(kind)
 }
 
-/// For `LD_LIBRARY_PATH`: Debian's packages use both folders, and only a merged system makes them one.
+/// For `LD_LIBRARY_PATH`: Debian's packages use both folders, and only a merged system makes them
+/// one.
 fn libraries(root: &Path) -> OsString {
     let folders = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
     std::env::join_paths(folders.map(|folder| root.join(folder))).unwrap()

@@ -1,5 +1,5 @@
-//! What a turn costs: bytes and calls of the allocator on the calling thread, write calls, processor time; and a watch
-//! that tells a call that sleeps from one that waits for a processor.
+//! What a turn costs: bytes and calls of the allocator on the calling thread, write calls,
+//! processor time; and a watch that tells a call that sleeps from one that waits for a processor.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -129,7 +129,8 @@ struct Watched {
     call: AtomicU64,
     /// The last call slept.
     slept: AtomicBool,
-    /// A call has slept in this case: whoever sleeps is woken from now on, or the end of the world would wait for it.
+    /// A call has slept in this case: whoever sleeps is woken from now on, or the end of the world
+    /// would wait for it.
     rescuing: AtomicBool,
     /// Descriptors whose readers let a sleeping writer go on.
     rescue: Mutex<Vec<OwnedFd>>,

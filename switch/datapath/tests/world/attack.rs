@@ -12,7 +12,8 @@ use wire::vnet::VnetHeader;
 
 #[derive(Clone, Debug, TypeGenerator)]
 pub(crate) enum Attack {
-    /// A message of any kind (most numbers mean something), with a payload that may not fit it and descriptors.
+    /// A message of any kind (most numbers mean something), with a payload that may not fit it and
+    /// descriptors.
     Message {
         request: u8,
         need_reply: bool,
@@ -168,8 +169,9 @@ impl World {
         (pieces, indirect, trailing): (u16, bool, u8),
         hostile: &mut Hostile,
     ) {
-        // Mostly few, in one of four frames up to what a table holds: that is what is wrong with it then. Floods are left out:
-        // each receiver has its own copy of the pieces, and storm control passes now one, now none.
+        // Mostly few, in one of four frames up to what a table holds: that is what is wrong with it
+        // then. Floods are left out: each receiver has its own copy of the pieces, and storm
+        // control passes now one, now none.
         let scattered = pieces >> 14 == 3 && matches!(frame.to, To::Victim(_));
         let most = if scattered { 1024 } else { 8 };
         let train = Frame {

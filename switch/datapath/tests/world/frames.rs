@@ -209,7 +209,8 @@ pub(crate) struct Segment {
 pub(crate) const OUTSIDE_PORT: [u8; 2] = 4242_u16.to_be_bytes();
 
 impl Segment {
-    /// What all segments of a train share: tags (the outer one of 802.1Q by now), reserved and ECN bits.
+    /// What all segments of a train share: tags (the outer one of 802.1Q by now), reserved and ECN
+    /// bits.
     pub(crate) fn likeness(self) -> (Vec<u8>, u8, u8) {
         let tags = Segment { service: false, ..self }.tags();
         (tags, self.reserved & 15, self.ecn & 0xc0)

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use test_guest::Guest;
 
-/// Where [`Guest`] keeps the parts of its sending ring, and what is free there because its driver is not used.
+/// Where [`Guest`] keeps the parts of its sending ring, and what is free there because its driver
+/// is not used.
 const TABLES: u64 = 0x4000;
 const BUFFERS: u64 = 0x24000;
 /// The end of the buffers is the control queue's.
@@ -133,7 +134,8 @@ impl Hostile {
         self.slot = (first + descriptors.len() as u16) % (2 * SIZE);
     }
 
-    /// Makes every buffer of the receiving ring a chain of small pieces, all available. Split rings only.
+    /// Makes every buffer of the receiving ring a chain of small pieces, all available. Split rings
+    /// only.
     pub(crate) fn receive_in_pieces(&mut self, pieces: u16, bytes: u8) {
         let Some(rings) = self.guest.rings(0).filter(|_| !self.packed) else { return };
         let (pieces, len) = (usize::from(pieces % 1024) + 1, u32::from(bytes % 32) + 1);
@@ -182,7 +184,8 @@ impl Hostile {
         self.say(request, need_reply, payload, &vec![file.as_fd(); files]);
     }
 
-    /// Waits until everything said so far has been heard: asks for the features. `None`: cut off, or not talking any more.
+    /// Waits until everything said so far has been heard: asks for the features. `None`: cut off,
+    /// or not talking any more.
     pub(crate) fn ask(
         &mut self,
         request: u32,
@@ -229,7 +232,8 @@ impl Hostile {
         let _ = self.ask(1, &[], &[]);
     }
 
-    /// Gives a ring an eventfd that is full, to be signalled by, one that blocks from the start or from later on.
+    /// Gives a ring an eventfd that is full, to be signalled by, one that blocks from the start or
+    /// from later on.
     pub(crate) fn give_full_eventfd(&mut self, request: u32, ring: u64, late: bool, watch: &Watch) {
         let flags = if late { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
         let Ok(fd) = eventfd(0, flags | EventfdFlags::CLOEXEC) else { return };
@@ -266,7 +270,8 @@ impl Hostile {
         Some(answer == Some(0))
     }
 
-    /// Starts a control queue, and refills it from a thread until that is stopped. Split rings only.
+    /// Starts a control queue, and refills it from a thread until that is stopped. Split rings
+    /// only.
     pub(crate) fn start_control(&mut self) -> Option<Refill> {
         if self.packed || self.incoherent {
             return None;

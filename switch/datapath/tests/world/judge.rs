@@ -25,7 +25,8 @@ pub(crate) struct Limits {
 /// What was sent in this case.
 #[derive(Default)]
 pub(crate) struct Sent {
-    /// Frames of the hostile guest by the number at their end, and whether their checksum's place is the usual one.
+    /// Frames of the hostile guest by the number at their end, and whether their checksum's place
+    /// is the usual one.
     pub(crate) frames: HashMap<u32, (Vec<u8>, bool)>,
     /// Segments from outside, each with its first sequence number.
     pub(crate) segments: Vec<(u32, Segment)>,
@@ -137,7 +138,8 @@ fn claims(vnet: &wire::vnet::VnetHeader, bytes: &[u8], parsed: &Parsed, port: &L
     assert!(fits, "FINDING (checksum): {start}+{offset} at {name} of {parsed:?}");
 }
 
-/// A frame that was finished for a port without offloads is what was sent, but for its checksum, which is right.
+/// A frame that was finished for a port without offloads is what was sent, but for its checksum,
+/// which is right.
 fn unharmed(bytes: &[u8], parsed: &Parsed, (original, usual): (&[u8], bool), name: &str) {
     let Some(was) = wire::parse(original, original.len()) else { return };
     if !matches!(was.kind, Kind::Tcp | Kind::Udp)

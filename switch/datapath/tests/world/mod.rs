@@ -1,4 +1,5 @@
-//! A switch with a hostile guest among its victims, turned by hand on virtual time, so that each turn can be counted.
+//! A switch with a hostile guest among its victims, turned by hand on virtual time, so that each
+//! turn can be counted.
 
 #![allow(
     clippy::unwrap_used,
@@ -74,7 +75,8 @@ const STORM_BURST: u64 = 100;
 /// Frames that others than the hostile guest flood in a case.
 const OTHER_FLOODS: u64 = 50;
 
-/// Bytes of the attackers' longest headers: Ethernet, two tags and one that the switch adds, IPv6, TCP.
+/// Bytes of the attackers' longest headers: Ethernet, two tags and one that the switch adds, IPv6,
+/// TCP.
 const LONGEST_HEADER: u64 = 14 + 8 + 4 + 40 + 20;
 
 /// What a turn of all queues may cost, whatever the attackers do.
@@ -296,7 +298,8 @@ impl World {
         }
     }
 
-    /// Turns until the hostile guest's queue has been empty for a while: one that has cost much pauses.
+    /// Turns until the hostile guest's queue has been empty for a while: one that has cost much
+    /// pauses.
     pub(crate) fn run_dry(&mut self) {
         let taken = |world: &World| {
             world
@@ -406,7 +409,8 @@ impl World {
         self.check_floods();
     }
 
-    /// Turns until all of these have arrived, or none can be on its way any more: a queue that has cost much pauses.
+    /// Turns until all of these have arrived, or none can be on its way any more: a queue that has
+    /// cost much pauses.
     fn until_arrived(&mut self, sent: &[(usize, usize, u32)]) {
         for _ in 0..MOST_TURNS {
             let _ = self.step();

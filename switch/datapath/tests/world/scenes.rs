@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tries until a bound of processor time holds, each held to the best so far: what others do to the caches passes, a fault
-/// stays.
+/// Tries until a bound of processor time holds, each held to the best so far: what others do to the
+/// caches passes, a fault stays.
 const TRIES: usize = 12;
 
 /// How much dearer a burst to a receiver of small pieces may be than one to a victim.
@@ -34,7 +34,8 @@ const PIECE: Duration = Duration::from_nanos(250);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
 const MOST_COMMANDS: u64 = 10_000;
-/// A lock that two threads keep taking may hold up a call so long by chance, but not several of 220.
+/// A lock that two threads keep taking may hold up a call so long by chance, but not several
+/// of 220.
 const HELD_UP: u64 = 4;
 
 impl World {
@@ -110,8 +111,8 @@ impl World {
         (0..4).map(|_| self.step().cpu).sum()
     }
 
-    /// An access port may send untagged and priority-tagged frames with nothing behind the tag; each other one is refused,
-    /// whatever came before it.
+    /// An access port may send untagged and priority-tagged frames with nothing behind the tag;
+    /// each other one is refused, whatever came before it.
     pub(crate) fn run_of_tags(
         &mut self,
         to: u8,
@@ -142,7 +143,8 @@ impl World {
         assert!(seen == wanted, "FINDING (VLAN): {seen} refused of {wanted}: {}", self.doing);
     }
 
-    /// The session answers for its status, and to its front end, while its guest refills a control queue.
+    /// The session answers for its status, and to its front end, while its guest refills a control
+    /// queue.
     pub(crate) fn refill_control(&mut self, hostile: &mut Hostile) {
         self.status_beside_a_turn();
         let asleep = self.watch.probe();
@@ -263,7 +265,8 @@ impl World {
         self.check_addresses();
     }
 
-    /// Frames for nobody cost no allocation, once there have been some, neither each nor each burst.
+    /// Frames for nobody cost no allocation, once there have been some, neither each nor each
+    /// burst.
     pub(crate) fn absent(&mut self, count: u8) {
         for burst in [usize::from(count) + 1, 1] {
             let mut allocations = 0;
@@ -281,7 +284,8 @@ impl World {
         }
     }
 
-    /// A ring that is stopped and started again, or kicked by another descriptor, goes on where it was.
+    /// A ring that is stopped and started again, or kicked by another descriptor, goes on where it
+    /// was.
     pub(crate) fn restart(
         &mut self,
         (packed, in_order): (bool, bool),

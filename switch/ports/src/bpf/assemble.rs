@@ -1,5 +1,5 @@
-//! An assembler for eBPF (Linux `Documentation/bpf/standardization/instruction-set.rst`): the instructions that our
-//! programs use, and labels to jump to.
+//! An assembler for eBPF (Linux `Documentation/bpf/standardization/instruction-set.rst`): the
+//! instructions that our programs use, and labels to jump to.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,8 +14,8 @@ pub(crate) struct Instruction {
     immediate: i32,
 }
 
-/// `R0` is a call's result, `R1` to `R5` its arguments, which it destroys; `R6` to `R9` outlive it, and `R10` is the end of
-/// the stack's 512 bytes.
+/// `R0` is a call's result, `R1` to `R5` its arguments, which it destroys; `R6` to `R9` outlive it,
+/// and `R10` is the end of the stack's 512 bytes.
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "numbers")]
 #[repr(u8)]

@@ -11,7 +11,8 @@ pub(super) struct Held {
     pub(super) vnet: VnetHeader,
     pub(super) vlan: Option<VlanTag>,
     pub(super) bytes: Vec<u8>,
-    /// Its place among the frames of this call; `None` for a duplicate and for a frame of an earlier call.
+    /// Its place among the frames of this call; `None` for a duplicate and for a frame of an
+    /// earlier call.
     pub(super) place: Option<usize>,
     due: Nanos,
 }
@@ -50,7 +51,8 @@ impl Line {
         self.waiting.len() + usize::from(self.aside.is_some())
     }
 
-    /// Puts a frame in. Every frame draws the same lots, so one fault more does not change all that follow.
+    /// Puts a frame in. Every frame draws the same lots, so one fault more does not change all that
+    /// follow.
     pub(super) fn admit(&mut self, now: Nanos, mut frame: Held) {
         let [loss, corruption, duplication, reordering] = [
             self.faults.loss,

@@ -1,15 +1,17 @@
-//! A helper: a process that does for a daemon what takes CAP_SYS_ADMIN, which the daemon therefore gives up. It enters network
-//! namespaces, and loads the one program that the kernel's verifier follows to its end only for those with CAP_PERFMON, which
-//! CAP_SYS_ADMIN stands for.
+//! A helper: a process that does for a daemon what takes CAP_SYS_ADMIN, which the daemon therefore
+//! gives up. It enters network namespaces, and loads the one program that the kernel's verifier
+//! follows to its end only for those with CAP_PERFMON, which CAP_SYS_ADMIN stands for.
 //!
-//! The daemon starts it before it restricts itself, over a socket of whole messages (`SOCK_SEQPACKET`) that is the helper's
-//! standard input, and hands the other end to [`use_for_all`]. From then on every descriptor of another namespace that this process
-//! wants (`make`, `attach`) comes from there, and so does the program (`steering_program`). A process without a helper serves the
-//! same requests itself.
+//! The daemon starts it before it restricts itself, over a socket of whole messages
+//! (`SOCK_SEQPACKET`) that is the helper's standard input, and hands the other end to
+//! [`use_for_all`]. From then on every descriptor of another namespace that this process wants
+//! (`make`, `attach`) comes from there, and so does the program (`steering_program`). A process
+//! without a helper serves the same requests itself.
 //!
-//! [`serve`] is the helper's side. It stores nothing, and ends with the daemon, whose end of the socket closes. Requests come one at
-//! a time. The daemon may have been taken over by a guest, so any message may come, and gets an answer. A request can hang, for
-//! example at a path on a disk that does not answer; [`when_closed`] ends the helper also then.
+//! [`serve`] is the helper's side. It stores nothing, and ends with the daemon, whose end of the
+//! socket closes. Requests come one at a time. The daemon may have been taken over by a guest, so
+//! any message may come, and gets an answer. A request can hang, for example at a path on a disk
+//! that does not answer; [`when_closed`] ends the helper also then.
 
 use super::request::{self, ANSWER, MOST_FILES, REQUEST, Refused, Wanted};
 use crate::lock;
@@ -28,13 +30,15 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for. A namespace is entered within milliseconds, unless its path leads to a disk that hangs.
+/// How long an answer is waited for. A namespace is entered within milliseconds, unless its path
+/// leads to a disk that hangs.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// How long a helper that is dismissed is waited for.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What is said of a helper that was there. A second one cannot be started: the daemon has restricted itself.
+/// What is said of a helper that was there. A second one cannot be started: the daemon has
+/// restricted itself.
 const LOST: (io::ErrorKind, &str) = (
     io::ErrorKind::BrokenPipe,
     "the helper that enters namespaces no longer answers: restart the daemon",
@@ -57,7 +61,8 @@ struct Connection {
     process: Child,
 }
 
-/// From now on this process enters no namespace itself: the helper at the other end of the socket does. Once in its life.
+/// From now on this process enters no namespace itself: the helper at the other end of the socket
+/// does. Once in its life.
 pub fn use_for_all(socket: OwnedFd, process: Child) {
     let connection = Mutex::new(Some(Connection { socket: Some(socket), process }));
     let _ = HELPER.set(Helper { connection, lacking: LOST });
@@ -74,15 +79,16 @@ pub fn has_ended() -> bool {
     HELPER.get().is_some_and(|helper| helper.lacking == LOST && !helper.runs())
 }
 
-/// Ends the helper, if there is one, and waits for that, so that nothing is left of the daemon when it has ended.
+/// Ends the helper, if there is one, and waits for that, so that nothing is left of the daemon when
+/// it has ended.
 pub fn end() {
     if let Some(helper) = HELPER.get() {
         dismiss(&mut lock(&helper.connection), FAREWELL);
     }
 }
 
-/// The program that steers the queues of an uplink, for these maps. Without a helper this process loads it itself, which takes
-/// CAP_BPF and CAP_PERFMON.
+/// The program that steers the queues of an uplink, for these maps. Without a helper this process
+/// loads it itself, which takes CAP_BPF and CAP_PERFMON.
 pub(crate) fn steering_program(maps: [BorrowedFd<'_>; MOST_FILES]) -> io::Result<OwnedFd> {
     let nowhere = Path::new("");
     match get().map(|helper| helper.ask(nowhere, Wanted::Steering, &maps)) {
@@ -135,8 +141,9 @@ impl Helper {
     }
 }
 
-/// Without its socket a helper ends, which is waited for this long; if it takes longer, a later call collects it. One that does not
-/// answer is not asked again, because it may still answer the last request.
+/// Without its socket a helper ends, which is waited for this long; if it takes longer, a later
+/// call collects it. One that does not answer is not asked again, because it may still answer the
+/// last request.
 fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
     let Some(Connection { socket, process }) = connection.as_mut() else { return };
     drop(socket.take());
@@ -150,7 +157,8 @@ fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
     *connection = None;
 }
 
-/// Outer error: the helper cannot be asked any more. An inner one is of this request alone, and the next one gets its own answer.
+/// Outer error: the helper cannot be asked any more. An inner one is of this request alone, and the
+/// next one gets its own answer.
 fn exchange(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -158,7 +166,8 @@ fn exchange(
 ) -> io::Result<Result<OwnedFd, Refused>> {
     match send(socket, message, files) {
         Err(error) if has_gone(&error) => return Err(error),
-        // Nothing was sent, for example for lack of memory or because too many descriptors are on their way.
+        // Nothing was sent, for example for lack of memory or because too many descriptors are on
+        // their way.
         Err(error) => return Ok(Err(Refused::Making(error))),
         Ok(()) => {}
     }
@@ -184,9 +193,10 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }
 
-/// Calls `end` on a thread of its own when the other end closes, also while [`serve`] hangs in a request. The helper ends its process
-/// so. A signal at the daemon's death (`PR_SET_PDEATHSIG`) would not do: it would spare a helper that a living daemon has dismissed, and
-/// Landlock keeps a restricted daemon, as the sender, from signalling the helper.
+/// Calls `end` on a thread of its own when the other end closes, also while [`serve`] hangs in a
+/// request. The helper ends its process so. A signal at the daemon's death (`PR_SET_PDEATHSIG`)
+/// would not do: it would spare a helper that a living daemon has dismissed, and Landlock keeps a
+/// restricted daemon, as the sender, from signalling the helper.
 pub fn when_closed(
     socket: impl AsFd + Send + 'static,
     end: impl FnOnce() + Send + 'static,
@@ -217,7 +227,8 @@ pub fn serve(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Sends an answer. If what was made cannot be sent, for example because too many descriptors are on their way, the answer is why.
+/// Sends an answer. If what was made cannot be sent, for example because too many descriptors are
+/// on their way, the answer is why.
 fn reply(
     made: &Result<OwnedFd, Refused>,
     mut send: impl FnMut(&[u8], Option<BorrowedFd<'_>>) -> io::Result<()>,
@@ -262,7 +273,8 @@ struct Received {
     /// Its length, 0 at the end; `None`: it is longer than the buffer.
     length: Option<usize>,
     files: Vec<OwnedFd>,
-    /// Whether descriptors did not arrive: they were too many, or are more than this process may have open.
+    /// Whether descriptors did not arrive: they were too many, or are more than this process may
+    /// have open.
     lacks_files: bool,
 }
 
@@ -359,7 +371,8 @@ mod tests {
         }
     }
 
-    /// Sends an answer with more descriptors than are received, as it looks to a process that may open no more.
+    /// Sends an answer with more descriptors than are received, as it looks to a process that may
+    /// open no more.
     fn send_too_many(socket: BorrowedFd<'_>, answer: &[u8]) {
         const MANY: usize = 4 * MOST_FILES;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY))];

@@ -1,5 +1,5 @@
-//! What a helper is asked, and what it answers: messages of fixed sizes, in this machine's byte order, each of which is
-//! checked by the side that reads it.
+//! What a helper is asked, and what it answers: messages of fixed sizes, in this machine's byte
+//! order, each of which is checked by the side that reads it.
 
 use crate::bpf::Hook;
 use rustix::io::Errno;
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// What is wanted, as one descriptor; all but the last of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// An open `/dev/net/tun`: the kernel looks for the device, or makes it, in the namespace in which this was opened.
+    /// An open `/dev/net/tun`: the kernel looks for the device, or makes it, in the namespace in
+    /// which this was opened.
     Tap,
     /// A socket for the ioctls of links.
     Links,
@@ -28,8 +29,8 @@ pub(crate) enum Wanted {
         /// Where the kernel runs the program.
         hook: Hook,
     },
-    /// The program that steers the queues of an uplink, for the four maps that come with the request. Its instructions are the
-    /// helper's own.
+    /// The program that steers the queues of an uplink, for the four maps that come with the
+    /// request. Its instructions are the helper's own.
     Steering,
 }
 
@@ -65,7 +66,8 @@ pub(super) const ANSWER: usize = 8;
 /// The kernel's error numbers are not greater.
 const MOST_ERRNO: u32 = 4095;
 
-/// One request. `None`: the path is too long, has a zero in it, or is empty where there has to be one or the other way round.
+/// One request. `None`: the path is too long, has a zero in it, or is empty where there has to be
+/// one or the other way round.
 pub(super) fn encode(path: &Path, wanted: Wanted) -> Option<[u8; REQUEST]> {
     let path = path.as_os_str().as_bytes();
     let is_fit = path.is_empty() == (wanted == Wanted::Steering);

@@ -11,8 +11,9 @@ pub(super) struct Arrivals<T> {
     pub(super) moves: Vec<T>,
 }
 
-/// Splits moves (old queue, new queue, what moves) into batches, to be made one after the other: each goes into the first batch
-/// that it can be in, so the first moves are made first. Those that stay at their queue are left out.
+/// Splits moves (old queue, new queue, what moves) into batches, to be made one after the other:
+/// each goes into the first batch that it can be in, so the first moves are made first. Those that
+/// stay at their queue are left out.
 pub(super) fn batches<T>(
     moves: impl IntoIterator<Item = (usize, usize, T)>,
 ) -> Vec<Vec<Arrivals<T>>> {

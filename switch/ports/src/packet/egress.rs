@@ -1,8 +1,9 @@
-//! Delivering to an interface: one `sendmmsg` for up to 64 frames, each gathered from where it lies.
+//! Delivering to an interface: one `sendmmsg` for up to 64 frames, each gathered from where it
+//! lies.
 //!
-//! A mapped transmit ring would copy each byte once as well, but into slots of a fixed size, which trains of 64 KiB do
-//! not fit, and with a walk over all slots to find what is done. The queueing discipline is not bypassed: a bypass drops
-//! trains that the device cannot segment itself.
+//! A mapped transmit ring would copy each byte once as well, but into slots of a fixed size, which
+//! trains of 64 KiB do not fit, and with a walk over all slots to find what is done. The queueing
+//! discipline is not bypassed: a bypass drops trains that the device cannot segment itself.
 
 use super::VNET_LEN;
 use super::socket::{Batch, PacketSocket};
@@ -11,8 +12,9 @@ use rustix::io::{Errno, IoSlice};
 use std::sync::Mutex;
 use zerocopy::IntoBytes;
 
-/// What may wait to be sent, with what the kernel needs to keep it, before [`Egress::room`] is none: less than the 1000 frames
-/// that a queueing discipline takes by default, and enough for a millisecond of 4 Gbit/s.
+/// What may wait to be sent, with what the kernel needs to keep it, before [`Egress::room`] is
+/// none: less than the 1000 frames that a queueing discipline takes by default, and enough for a
+/// millisecond of 4 Gbit/s.
 const QUEUED: usize = 1 << 20;
 /// Most slices of payload a message can carry: the kernel takes 1024 pieces, two are the headers.
 const PIECES: usize = 1022;
@@ -38,7 +40,8 @@ impl PacketEgress {
 }
 
 impl Scratch {
-    /// Sends at most [`Batch::FRAMES`] frames, the first of which is number `base` of the burst. `true`: go on.
+    /// Sends at most [`Batch::FRAMES`] frames, the first of which is number `base` of the burst.
+    /// `true`: go on.
     fn deliver_batch(
         &mut self,
         socket: &PacketSocket,
@@ -97,7 +100,8 @@ impl Egress for PacketEgress {
     }
 }
 
-/// Sends a batch, past the frames that are refused. `false`: the interface is down, and all the rest was dropped.
+/// Sends a batch, past the frames that are refused. `false`: the interface is down, and all the
+/// rest was dropped.
 fn send(
     socket: &PacketSocket,
     mut batch: Batch<'_>,

@@ -1,23 +1,27 @@
-//! Order when flows move from one queue of a group to another: what the old queue still holds must not be overtaken.
+//! Order when flows move from one queue of a group to another: what the old queue still holds must
+//! not be overtaken.
 //!
 //! 1. The reader of the new queue stops ([`Fence::hold`]).
 //! 2. The entry is stored; from now on frames come to the new queue.
-//! 3. In rounds, the place behind all that the new queue has is noted, then that of each old one. When the old ones' readers
-//!    have delivered up to theirs, the new one's reader may take up to its own.
+//! 3. In rounds, the place behind all that the new queue has is noted, then that of each old one.
+//!    When the old ones' readers have delivered up to theirs, the new one's reader may take up to
+//!    its own.
 //! 4. The first round that begins a grace period after the store is the last.
 //!
-//! **Why rounds.** On another processor the program may have read the old entry without its frame being in a slot yet. Only a
-//! grace period (`membarrier`, some 10 ms) makes sure that there is no such frame any more, which is too long to hold a
-//! queue. But a flow's frames come one after the other: where the new queue has one, all before it are in their slots. So a
-//! frame of the new queue may be taken when that has been taken which the old queues had *after* it was seen, and no round
-//! waits for anything but readers.
+//! **Why rounds.** On another processor the program may have read the old entry without its frame
+//! being in a slot yet. Only a grace period (`membarrier`, some 10 ms) makes sure that there is no
+//! such frame any more, which is too long to hold a queue. But a flow's frames come one after the
+//! other: where the new queue has one, all before it are in their slots. So a frame of the new
+//! queue may be taken when that has been taken which the old queues had *after* it was seen, and no
+//! round waits for anything but readers.
 //!
-//! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither waits for the thread
-//! that asked for the move.
+//! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither
+//! waits for the thread that asked for the move.
 //!
-//! **Moves to several queues at once** share the grace period; each has its own old queues and its own rounds. No queue may
-//! be an old one of any and a new one of any ([`batches`](super::batch::batches)): two that are each other's would wait for one
-//! another until the deadline.
+//! **Moves to several queues at once** share the grace period; each has its own old queues and its
+//! own rounds. No queue may be an old one of any and a new one of any
+//! ([`batches`](super::batch::batches)): two that are each other's would wait for one another until
+//! the deadline.
 
 use super::gate::Gate;
 use crate::lock;
@@ -76,8 +80,9 @@ impl Fence {
         self.gates.get(queue)
     }
 
-    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the deadline has come. The
-    /// caller holds the queues of one batch at a time. In force once [`Fence::is_stopped`].
+    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the
+    /// deadline has come. The caller holds the queues of one batch at a time. In force once
+    /// [`Fence::is_stopped`].
     pub(super) fn hold(&self, to: usize, deadline: Instant) {
         let stopped = Instant::now();
         lock(&self.moves).push(Move {
@@ -100,9 +105,11 @@ impl Fence {
         self.gates.get(to).is_none_or(Gate::is_stopped)
     }
 
-    /// The entries that name a held queue now, and named other ones, have been stored: its first round begins.
+    /// The entries that name a held queue now, and named other ones, have been stored: its first
+    /// round begins.
     pub(super) fn begin(&self, to: usize, from: &[usize]) {
-        // Pairs with nothing of ours: the store must be visible to the kernel before the first slot is looked at.
+        // Pairs with nothing of ours: the store must be visible to the kernel before the first slot
+        // is looked at.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         for moving in lock(&self.moves).iter_mut().filter(|moving| moving.to == to) {
             moving.from = from.iter().map(|&queue| (queue, 0)).collect();
@@ -115,8 +122,8 @@ impl Fence {
         lock(&self.moves).iter_mut().for_each(|moving| moving.grace = true);
     }
 
-    /// Ends the rounds that can be, and begins the next ones; ends moves if it is time. What a held queue's reader calls;
-    /// never waits.
+    /// Ends the rounds that can be, and begins the next ones; ends moves if it is time. What a held
+    /// queue's reader calls; never waits.
     pub(super) fn advance(&self) {
         let mut moves = match self.moves.try_lock() {
             Ok(moves) => moves,
@@ -130,7 +137,8 @@ impl Fence {
         self.gates.get(queue).map_or(0, |gate| gate.filled_end(self.processors))
     }
 
-    /// The outcome for each new queue in the order in which they were held, once all moves are over.
+    /// The outcome for each new queue in the order in which they were held, once all moves are
+    /// over.
     pub(super) fn outcomes(&self) -> Option<Vec<Outcome>> {
         let mut moves = lock(&self.moves);
         let outcomes = moves.iter().map(|moving| moving.outcome).collect::<Option<_>>()?;
@@ -169,8 +177,8 @@ impl Move {
         })
     }
 
-    /// Begins a round: first the place behind what the new queue has, then those of the old ones, see the module. `false`:
-    /// not now, because slots of an old queue are just being given back.
+    /// Begins a round: first the place behind what the new queue has, then those of the old ones,
+    /// see the module. `false`: not now, because slots of an old queue are just being given back.
     fn note(&mut self, fence: &Fence) -> bool {
         self.last = self.grace;
         self.open_to = fence.filled_end(self.to);

@@ -1,8 +1,9 @@
-//! How far a queue of a fan-out group has been read, and how far it may be read: shared by its reader and moves of flows.
+//! How far a queue of a fan-out group has been read, and how far it may be read: shared by its
+//! reader and moves of flows.
 //!
-//! Slots are counted from the opening of the queue on, and called places. The reader is the worker that owns the queue; a
-//! [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this costs the reader one locked store and five
-//! plain ones.
+//! Slots are counted from the opening of the queue on, and called places. The reader is the worker
+//! that owns the queue; a [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this
+//! costs the reader one locked store and five plain ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,8 +49,9 @@ impl Gate {
 
     /// The reader begins to take: how many slots it may. To be followed by [`Gate::leave`].
     pub(super) fn enter(&self) -> u64 {
-        // This store and the next load pair with the store and the load in `hold` and `is_stopped`: at least one side
-        // sees the other, so a reader that the fence takes for stopped has seen the limit.
+        // This store and the next load pair with the store and the load in `hold` and `is_stopped`:
+        // at least one side sees the other, so a reader that the fence takes for stopped has seen
+        // the limit.
         self.taking.store(true, Ordering::SeqCst);
         let limit = self.limit.load(Ordering::SeqCst);
         limit.saturating_sub(self.taken.load(Ordering::Relaxed))
@@ -62,7 +64,8 @@ impl Gate {
         self.taking.store(false, Ordering::Release);
     }
 
-    /// The reader has delivered what it took and begins to give it back. To be followed by [`Gate::release`].
+    /// The reader has delivered what it took and begins to give it back. To be followed by
+    /// [`Gate::release`].
     pub(super) fn begin_release(&self) {
         // Ordered before the slots that are given back, whose stores release.
         self.releasing.store(true, Ordering::Relaxed);
@@ -75,11 +78,12 @@ impl Gate {
         self.releasing.store(false, Ordering::Release);
     }
 
-    /// Whether the reader is giving slots back: the kernel may have filled some of them anew, behind those that
-    /// [`Gate::filled_end`] looks at. If not, what is filled now is found.
+    /// Whether the reader is giving slots back: the kernel may have filled some of them anew,
+    /// behind those that [`Gate::filled_end`] looks at. If not, what is filled now is found.
     pub(super) fn is_releasing(&self) -> bool {
-        // Pairs with the last store of `release`, so that its count is seen as well. And who sees a frame that came after
-        // one in a slot given back sees the flag: the kernel orders the two frames.
+        // Pairs with the last store of `release`, so that its count is seen as well. And who sees a
+        // frame that came after one in a slot given back sees the flag: the kernel orders the two
+        // frames.
         self.releasing.load(Ordering::Acquire)
     }
 
@@ -109,8 +113,9 @@ impl Gate {
         self.released.load(Ordering::Acquire) >= place
     }
 
-    /// A place behind all that are filled now. Slots in front of filled ones can be empty still: the kernel hands them out
-    /// in order, and on each processor one may be in the making. So the search ends after `processors` empty ones.
+    /// A place behind all that are filled now. Slots in front of filled ones can be empty still:
+    /// the kernel hands them out in order, and on each processor one may be in the making. So the
+    /// search ends after `processors` empty ones.
     pub(super) fn filled_end(&self, processors: usize) -> u64 {
         let end = self.released.load(Ordering::Acquire) + self.slots.count();
         let start = self.taken.load(Ordering::Acquire);

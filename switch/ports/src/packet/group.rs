@@ -1,12 +1,13 @@
 //! Several ingress queues of one interface: a fan-out group of packet sockets, one a queue (Linux
 //! `Documentation/networking/packet_mmap.rst`).
 //!
-//! The group picks one socket for each frame: by our program ([`steering`](super::steering)), or by the kernel's own hash of
-//! the flow where this process may not load one.
+//! The group picks one socket for each frame: by our program ([`steering`](super::steering)), or by
+//! the kernel's own hash of the flow where this process may not load one.
 //!
-//! What surprises: the program names a socket by its place in the group, and places change. When the link comes up the
-//! kernel puts the sockets into the group anew, in the order they were made, and where one leaves, the last takes its place.
-//! So the sockets are made in the order of the queues and leave only all together.
+//! What surprises: the program names a socket by its place in the group, and places change. When
+//! the link comes up the kernel puts the sockets into the group anew, in the order they were made,
+//! and where one leaves, the last takes its place. So the sockets are made in the order of the
+//! queues and leave only all together.
 
 use super::fence::Fence;
 use super::gate::Gate;
@@ -78,7 +79,8 @@ fn join(socket: &PacketSocket, fanout: Fanout, group: Option<u16>) -> io::Result
     group.map_or_else(|| socket.group(), Ok)
 }
 
-/// Why a socket may not join. Before Linux 6.13 one that has no running interface is refused as invalid.
+/// Why a socket may not join. Before Linux 6.13 one that has no running interface is refused as
+/// invalid.
 fn refused(interface: &Interface<'_>, error: io::Error, is_up: bool) -> PacketError {
     if error.kind() == io::ErrorKind::InvalidInput && !is_up {
         return PacketError::Down { interface: interface.options.interface.clone() };

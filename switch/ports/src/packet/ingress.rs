@@ -14,9 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a frame may have waited in a kept ring, by default: longer than a restart takes, even one that systemd tries again after
-/// a second, and shorter than anybody waits for an answer. What waited longer was meant for a configuration and for peers of another
-/// time.
+/// How long a frame may have waited in a kept ring, by default: longer than a restart takes, even
+/// one that systemd tries again after a second, and shorter than anybody waits for an answer. What
+/// waited longer was meant for a configuration and for peers of another time.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// How often a queue that is only polled looks for an error of the socket.
@@ -43,7 +43,8 @@ pub struct PacketIngress {
     index: u32,
     /// Where there are several queues.
     member: Option<Member>,
-    /// Another process had the ring, and no train has been received since: trains that it received are not beside the ring.
+    /// Another process had the ring, and no train has been received since: trains that it received
+    /// are not beside the ring.
     is_resumed: bool,
 }
 
@@ -104,7 +105,8 @@ impl PacketIngress {
         queue
     }
 
-    /// Gives back the oldest slots as long as they are stale, with their trains, and counts them as lost.
+    /// Gives back the oldest slots as long as they are stale, with their trains, and counts them as
+    /// lost.
     fn discard(&mut self, is_stale: impl Fn(&libc::tpacket2_hdr) -> bool) {
         while let Some(slot) = self.ring.take_if(&is_stale) {
             self.lost += 1;
@@ -126,8 +128,8 @@ impl PacketIngress {
         Watched::new(self.ring.slots(), self.socket.clone())
     }
 
-    /// Asks the socket whether something happened to the interface. An interface that is deleted goes down first, and
-    /// only that is told; so one that was down is also looked up.
+    /// Asks the socket whether something happened to the interface. An interface that is deleted
+    /// goes down first, and only that is told; so one that was down is also looked up.
     fn look_for_fault(&mut self) {
         let error = self.error.take().or_else(|| self.socket.take_error());
         if error.is_none() && !self.was_down {
@@ -206,8 +208,8 @@ impl Ingress for PacketIngress {
     }
 }
 
-/// Whether the kernel filled a slot longer ago than that. Both times are since 1970, by a clock that can be set meanwhile: a frame from
-/// the future is as doubtful as an old one.
+/// Whether the kernel filled a slot longer ago than that. Both times are since 1970, by a clock
+/// that can be set meanwhile: a frame from the future is as doubtful as an old one.
 fn is_stale(header: &libc::tpacket2_hdr, now: Duration, longest_wait: Duration) -> bool {
     Duration::new(header.tp_sec.into(), header.tp_nsec).abs_diff(now) > longest_wait
 }
@@ -230,7 +232,8 @@ fn receive_train<'q>(
     if *is_resumed { None } else { receive(socket, room, len, told) }
 }
 
-/// Receives the frame that waits first. Such frames wait whole beside the ring, in the order of the slots.
+/// Receives the frame that waits first. Such frames wait whole beside the ring, in the order of the
+/// slots.
 fn receive<'q>(
     socket: &PacketSocket,
     room: &mut &'q mut [u8],
@@ -247,8 +250,8 @@ fn receive<'q>(
     received.get(VNET_LEN..).map(Slice::from)
 }
 
-/// Whether the frame that waits first is that of a slot, which holds its beginning. A process that had the ring before and died
-/// may have received a frame without giving its slot back.
+/// Whether the frame that waits first is that of a slot, which holds its beginning. A process that
+/// had the ring before and died may have received a frame without giving its slot back.
 fn is_next(
     socket: &PacketSocket,
     slot: Slice<'_>,

@@ -1,6 +1,7 @@
-//! Goes on with the ring of an earlier process, if the kernel says of its socket that it is such a one. The process that passed the
-//! descriptors is not believed, except in what the kernel does not tell: how the ring's memory is divided into slots, of which it
-//! confirms the sum; and what the slots hold, which that process could write. Wherever that leads, it stays inside the mapping.
+//! Goes on with the ring of an earlier process, if the kernel says of its socket that it is such a
+//! one. The process that passed the descriptors is not believed, except in what the kernel does not
+//! tell: how the ring's memory is divided into slots, of which it confirms the sum; and what the
+//! slots hold, which that process could write. Wherever that leads, it stays inside the mapping.
 
 use super::ring::{Ring, Shape};
 use super::socket::{ALL_PROTOCOLS, PacketSocket, Question, namespace};

@@ -1,9 +1,11 @@
 // UNSAFETY: a page of a memory file, which this process writes and the next one reads.
-//! Where the reader of a ring stands, in a memory file that outlives the process as the ring's socket does.
+//! Where the reader of a ring stands, in a memory file that outlives the process as the ring's
+//! socket does.
 //!
-//! The kernel tells nobody which slot it fills next, and an empty ring looks the same wherever that is. So a kept ring notes the
-//! oldest slot that was not given back, twice a burst: before slots are given back, with their number, and afterwards. Both are
-//! one word, so a process that dies at any moment leaves the one or the other.
+//! The kernel tells nobody which slot it fills next, and an empty ring looks the same wherever that
+//! is. So a kept ring notes the oldest slot that was not given back, twice a burst: before slots
+//! are given back, with their number, and afterwards. Both are one word, so a process that dies at
+//! any moment leaves the one or the other.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
@@ -41,7 +43,8 @@ impl Position {
         Ok((position, file))
     }
 
-    /// The file of an earlier process, whose ring has this shape. It may be any file with any bytes.
+    /// The file of an earlier process, whose ring has this shape. It may be any file with any
+    /// bytes.
     pub(super) fn adopt(file: impl AsFd, shape: Shape) -> Result<Position, Flaw> {
         // One that can shrink would end this process at the next access.
         let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
@@ -68,7 +71,8 @@ impl Position {
         Ok(Position { words })
     }
 
-    /// Gives back `count` slots from `oldest` on by `give_back`; then `next` is the oldest that was not.
+    /// Gives back `count` slots from `oldest` on by `give_back`; then `next` is the oldest that was
+    /// not.
     pub(super) fn while_released(
         &self,
         oldest: u32,
@@ -76,7 +80,8 @@ impl Position {
         next: u32,
         give_back: impl FnOnce(),
     ) {
-        // The slots' status words, whose stores release, come after this store and before the next one.
+        // The slots' status words, whose stores release, come after this store and before the next
+        // one.
         self.words()[1].store(packed(oldest, count), Ordering::Relaxed);
         give_back();
         self.words()[1].store(packed(next, 0), Ordering::Release);
@@ -89,7 +94,8 @@ impl Position {
     }
 
     fn words(&self) -> &[AtomicU64; 2] {
-        // SAFETY: mapped until this is dropped, by a file that cannot shrink; aligned to a page, and accessed atomically only.
+        // SAFETY: mapped until this is dropped, by a file that cannot shrink; aligned to a page,
+        // and accessed atomically only.
         unsafe { self.words.as_ref() }
     }
 }
@@ -110,9 +116,10 @@ const NOT_THIS_RING: &str = "its position is not one of this ring";
 
 /// The oldest slot that was not given back, by the word that the process that ended has left.
 ///
-/// If it was not giving slots back, the word names it. If it was, the slots from `start` on were given back one after the other, so
-/// the oldest that was not is the first filled one. That fails only where the kernel has come round and filled given ones anew. It
-/// fills slots in order, and on each processor one may be in the making, which looks empty. So had it filled `start` before the
+/// If it was not giving slots back, the word names it. If it was, the slots from `start` on were
+/// given back one after the other, so the oldest that was not is the first filled one. That fails
+/// only where the kernel has come round and filled given ones anew. It fills slots in order, and on
+/// each processor one may be in the making, which looks empty. So had it filled `start` before the
 /// search, one of the `processors + 1` slots before would be filled after it.
 fn find(word: u64, slots: &dyn Slots, processors: u64) -> Result<u64, &'static str> {
     let (start, giving) = (word & u64::from(u32::MAX), word >> 32);
@@ -132,7 +139,8 @@ fn find(word: u64, slots: &dyn Slots, processors: u64) -> Result<u64, &'static s
     if is_filled_from(oldest, slots, processors) { Ok(oldest) } else { Err(NOT_THIS_RING) }
 }
 
-/// Whether what is filled is so from this slot on without gaps but those in the making. Says nothing of an empty ring.
+/// Whether what is filled is so from this slot on without gaps but those in the making. Says
+/// nothing of an empty ring.
 fn is_filled_from(oldest: u64, slots: &dyn Slots, processors: u64) -> bool {
     let mut empty = 0;
     (oldest..oldest + slots.count()).all(|place| {
@@ -197,7 +205,8 @@ mod tests {
     }
 
     proptest! {
-        /// The reader had taken some slots, and had given back so many of them when it died; meanwhile more came.
+        /// The reader had taken some slots, and had given back so many of them when it died;
+        /// meanwhile more came.
         #[test]
         fn a_reader_that_dies_at_any_moment_is_followed_at_its_oldest_slot_or_not_at_all(
             turned in 0u64..100, first in 0u64..40, taken in 0u64..40, part in 0u64..=40, more in 0u64..80, making in 0u64..=2,
@@ -215,7 +224,8 @@ mod tests {
                 // It had come near to the first one of those given back.
                 Err(_) => prop_assert!(more + PROCESSORS + 1 >= room - part || taken + PROCESSORS >= ring.count()),
             }
-            // Had it died before it gave any back, its word names the slot whatever the ring looks like.
+            // Had it died before it gave any back, its word names the slot whatever the ring looks
+            // like.
             let mut ring = Model::new(turned);
             ring.fill(first, 0);
             ring.fill(more, making);

@@ -1,10 +1,13 @@
-// UNSAFETY: the ring is memory that the kernel writes; a status word in each slot says whose it is at the moment.
-//! The mapped ring of received frames (TPACKET_V2, Linux `Documentation/networking/packet_mmap.rst`).
+// UNSAFETY: the ring is memory that the kernel writes; a status word in each slot says whose it is
+// at the moment.
+//! The mapped ring of received frames (TPACKET_V2, Linux
+//! `Documentation/networking/packet_mmap.rst`).
 //!
-//! Slots are filled in order. A slot whose status has `TP_STATUS_USER` is ours until we store `TP_STATUS_KERNEL`; while
-//! it is ours the kernel does not touch it. [`Ring::take`] lends slots for as long as the ring is borrowed, and
-//! [`Ring::release`], which needs the ring alone, gives all of them back. A ring that is kept notes its [`Position`] there, so
-//! that another process can go on with it.
+//! Slots are filled in order. A slot whose status has `TP_STATUS_USER` is ours until we store
+//! `TP_STATUS_KERNEL`; while it is ours the kernel does not touch it. [`Ring::take`] lends slots
+//! for as long as the ring is borrowed, and [`Ring::release`], which needs the ring alone, gives
+//! all of them back. A ring that is kept notes its [`Position`] there, so that another process can
+//! go on with it.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
@@ -32,7 +35,8 @@ pub(super) struct Shape {
     pub(super) slots: u32,
 }
 
-/// What a slot holds before the frame: its header, the sender's address, the virtio header, and alignment.
+/// What a slot holds before the frame: its header, the sender's address, the virtio header, and
+/// alignment.
 const SLOT_OVERHEAD: u32 = 128;
 /// Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
@@ -40,7 +44,8 @@ const LINK_HEADER: u32 = 22;
 const BLOCK: u32 = 64 << 10;
 
 impl Shape {
-    /// Slots for frames of an MTU (and never more than a maximum IP packet), as many as fit the memory.
+    /// Slots for frames of an MTU (and never more than a maximum IP packet), as many as fit the
+    /// memory.
     pub(super) fn fitting(mtu: u32, bytes: usize) -> Shape {
         let needed = mtu.min(u16::MAX.into()) + LINK_HEADER + SLOT_OVERHEAD;
         let slot_size = needed.next_power_of_two().max(2048);
@@ -81,8 +86,8 @@ pub(super) struct Ring {
     position: Option<Position>,
 }
 
-// SAFETY: slots are the one ring's alone (apart from the kernel, with which the status words settle it); others reach but
-// the status words, atomically.
+// SAFETY: slots are the one ring's alone (apart from the kernel, with which the status words settle
+// it); others reach but the status words, atomically.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -123,8 +128,8 @@ impl Ring {
         Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0), position: None })
     }
 
-    /// Goes on with the ring of a socket, where the process that had it has noted its position. What that had taken and not given
-    /// back is taken once more.
+    /// Goes on with the ring of a socket, where the process that had it has noted its position.
+    /// What that had taken and not given back is taken once more.
     pub(super) fn resume(
         socket: &PacketSocket,
         shape: Shape,
@@ -151,7 +156,8 @@ impl Ring {
 
     /// Whether a slot is filled and not taken.
     pub(super) fn has_filled(&self) -> bool {
-        // Without this bound a ring that is lent whole would begin anew with slots that are still lent.
+        // Without this bound a ring that is lent whole would begin anew with slots that are still
+        // lent.
         self.lent.get() < self.mapping.shape.slots
             && self.mapping.status(self.next.get()).load(Ordering::Acquire) & libc::TP_STATUS_USER
                 != 0
@@ -167,7 +173,8 @@ impl Ring {
         &self,
         is_wanted: impl FnOnce(&libc::tpacket2_hdr) -> bool,
     ) -> Option<Filled<'_>> {
-        // The acquiring load pairs with the kernel's write barrier between filling a slot and setting its status.
+        // The acquiring load pairs with the kernel's write barrier between filling a slot and
+        // setting its status.
         if !self.has_filled() {
             return None;
         }
@@ -200,7 +207,8 @@ impl Ring {
         let oldest = (self.next.get() + slots - lent) % slots;
         let give_back = || {
             for place in 0..lent {
-                // Pairs with the kernel's read barrier after it read the status: it fills the slot only after our last read.
+                // Pairs with the kernel's read barrier after it read the status: it fills the slot
+                // only after our last read.
                 let status = self.mapping.status((oldest + place) % slots);
                 status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
             }
@@ -222,7 +230,8 @@ impl Mapping {
 
     /// `tp_status`, the first word of a slot.
     fn status(&self, index: u32) -> &AtomicU32 {
-        // SAFETY: mapped as long as `self` lives, aligned to 16 bytes, and only ever accessed atomically or when ours.
+        // SAFETY: mapped as long as `self` lives, aligned to 16 bytes, and only ever accessed
+        // atomically or when ours.
         unsafe { AtomicU32::from_ptr(self.slot(index).as_ptr().cast()) }
     }
 }

@@ -1,4 +1,5 @@
-// UNSAFETY: socket options, addresses and message lists of packet sockets, which rustix does not have.
+// UNSAFETY: socket options, addresses and message lists of packet sockets, which rustix does not
+// have.
 //! A packet socket: its options, its address, its statistics, and sending many frames in one call.
 #![allow(unsafe_code)]
 #![allow(
@@ -20,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A raw packet socket.
 pub(crate) struct PacketSocket {
     fd: OwnedFd,
-    /// Frames that came for its ring so far, dropped ones among them; the kernel counts from the last question on.
+    /// Frames that came for its ring so far, dropped ones among them; the kernel counts from the
+    /// last question on.
     packets: AtomicU64,
     drops: AtomicU64,
 }
@@ -30,7 +32,8 @@ pub(crate) struct PacketSocket {
 pub(super) enum Setting {
     /// `PACKET_VERSION` of the ring.
     RingVersion,
-    /// `PACKET_VNET_HDR`: every frame comes and goes behind a virtio-net header of 10 bytes. To be set before the ring.
+    /// `PACKET_VNET_HDR`: every frame comes and goes behind a virtio-net header of 10 bytes. To be
+    /// set before the ring.
     VnetHeader,
     /// `PACKET_IGNORE_OUTGOING`: frames sent through the interface are not shown.
     IgnoreOutgoing,
@@ -76,8 +79,9 @@ pub(super) enum Fanout {
 impl Fanout {
     /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel numbers a new group.
     const NEW: u32 = 0x2000;
-    /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a group. Before Linux 6.2
-    /// the kernel takes the flag and does nothing; then [`Filter::Received`] does the same at a higher price.
+    /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a
+    /// group. Before Linux 6.2 the kernel takes the flag and does nothing; then
+    /// [`Filter::Received`] does the same at a higher price.
     const IGNORE_OUTGOING: u32 = 0x4000;
 }
 
@@ -90,8 +94,8 @@ pub(super) const NO_PROTOCOL: u16 = 0;
 pub(super) const ALL_PROTOCOLS: u16 = 3;
 
 impl Setting {
-    /// What a process without `CAP_NET_ADMIN` on the host (in a user namespace) may set instead: the same buffer, up to
-    /// the host's `net.core.rmem_max` or `wmem_max`.
+    /// What a process without `CAP_NET_ADMIN` on the host (in a user namespace) may set instead:
+    /// the same buffer, up to the host's `net.core.rmem_max` or `wmem_max`.
     fn within_limit(self) -> Option<c_int> {
         match self {
             Setting::ReceiveBuffer => Some(libc::SO_RCVBUF),
@@ -102,7 +106,8 @@ impl Setting {
 }
 
 impl PacketSocket {
-    /// A socket of a namespace, or of the calling thread's. It receives nothing until it is bound to a protocol.
+    /// A socket of a namespace, or of the calling thread's. It receives nothing until it is bound
+    /// to a protocol.
     pub(crate) fn open(netns: Option<&Path>) -> Result<PacketSocket, Refusal> {
         Ok(PacketSocket::of(namespace::make(netns, Wanted::Packet)?))
     }
@@ -184,7 +189,8 @@ impl PacketSocket {
         .collect::<Vec<_>>();
         let len = program.len() as libc::c_ushort;
         let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-        // SAFETY: the option reads one `sock_fprog` and its `len` instructions, which outlive the call.
+        // SAFETY: the option reads one `sock_fprog` and its `len` instructions, which outlive the
+        // call.
         unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
     }
 
@@ -230,7 +236,8 @@ impl PacketSocket {
         // SAFETY: an address of zeros is one.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         let mut length = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: writes at most `length` bytes; of a longer address of another family the beginning.
+        // SAFETY: writes at most `length` bytes; of a longer address of another family the
+        // beginning.
         result(unsafe {
             libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
         })?;
@@ -243,10 +250,12 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd()) }
     }
 
-    /// Frames that came for its ring since it was opened, and those of them that the kernel dropped. A system call each time.
+    /// Frames that came for its ring since it was opened, and those of them that the kernel
+    /// dropped. A system call each time.
     pub(super) fn statistics(&self) -> (u64, u64) {
         let mut new = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        // SAFETY: with ring version 2 the option writes one `tpacket_stats`. If it fails, they stay zero.
+        // SAFETY: with ring version 2 the option writes one `tpacket_stats`. If it fails, they stay
+        // zero.
         let _ = unsafe { get_raw(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut new) };
         let add = |sum: &AtomicU64, new: u32| {
             sum.fetch_add(new.into(), Ordering::Relaxed).wrapping_add(new.into())
@@ -262,7 +271,8 @@ impl PacketSocket {
         Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// The error that waits on the socket, such as the interface having gone down; it is reported once.
+    /// The error that waits on the socket, such as the interface having gone down; it is reported
+    /// once.
     pub(super) fn take_error(&self) -> Option<Errno> {
         match sockopt::socket_error(&self.fd) {
             Ok(Ok(())) => None,
@@ -275,7 +285,8 @@ impl PacketSocket {
     unsafe fn set_raw<T>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
         let pointer: *const c_void = std::ptr::from_ref(value).cast();
         let length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value is valid for `length` bytes until the call is back; its type is the caller's word.
+        // SAFETY: the value is valid for `length` bytes until the call is back; its type is the
+        // caller's word.
         result(unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, name, pointer, length) })
     }
 }
@@ -292,7 +303,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// The number of a socket's network namespace, which no other one has had since the host has started (Linux 5.14).
+/// The number of a socket's network namespace, which no other one has had since the host has
+/// started (Linux 5.14).
 pub(super) fn namespace(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     // SAFETY: the option writes one u64.

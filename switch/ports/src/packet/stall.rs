@@ -1,12 +1,13 @@
 //! Rings that the kernel has stopped filling.
 //!
-//! Before it fills a slot of a ring of version 2 the kernel marks the slot as its own. Where it then cannot describe the
-//! frame in a virtio-net header (trains of SCTP, old UDP fragmentation offload) it drops the frame and leaves the mark, and
-//! takes the slot for occupied ever after: every later frame is dropped, in front of an empty ring (tried on Linux 6.18).
-//! Nothing clears the mark but a new ring, so the port is to be opened anew.
+//! Before it fills a slot of a ring of version 2 the kernel marks the slot as its own. Where it
+//! then cannot describe the frame in a virtio-net header (trains of SCTP, old UDP fragmentation
+//! offload) it drops the frame and leaves the mark, and takes the slot for occupied ever after:
+//! every later frame is dropped, in front of an empty ring (tried on Linux 6.18). Nothing clears
+//! the mark but a new ring, so the port is to be opened anew.
 //!
-//! It shows when all frames of two looks were dropped, and the ring was empty at both. A ring that was full, because
-//! nobody read it, is not empty at once.
+//! It shows when all frames of two looks were dropped, and the ring was empty at both. A ring that
+//! was full, because nobody read it, is not empty at once.
 
 use super::gate::Slots;
 use super::socket::PacketSocket;
@@ -34,7 +35,8 @@ impl StallWatch {
         StallWatch { rings: Mutex::new(rings) }
     }
 
-    /// The first queue whose ring has stalled; it stays so. Found by the second call that sees drops.
+    /// The first queue whose ring has stalled; it stays so. Found by the second call that sees
+    /// drops.
     pub fn stalled(&self) -> Option<usize> {
         lock(&self.rings).iter_mut().position(Watched::look)
     }

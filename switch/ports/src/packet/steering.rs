@@ -41,7 +41,8 @@ impl Station {
     }
 }
 
-/// The program with its maps. Once attached it stays with its group of sockets, also when this is dropped.
+/// The program with its maps. Once attached it stays with its group of sockets, also when this is
+/// dropped.
 pub(super) struct ProgramSteering {
     queues: u8,
     vnics: HashMap,
@@ -53,8 +54,9 @@ pub(super) struct ProgramSteering {
     fence: Arc<Fence>,
     /// One a queue, asked for what the kernel drops while a queue is held.
     sockets: Vec<Arc<PacketSocket>>,
-    /// Taken by whatever changes vNICs or entries, for the whole of a move too: first, before `stations`. Else an entry could
-    /// change, or its vNIC's number be given to another, while the fence stands for what it was.
+    /// Taken by whatever changes vNICs or entries, for the whole of a move too: first, before
+    /// `stations`. Else an entry could change, or its vNIC's number be given to another, while the
+    /// fence stands for what it was.
     changes: Mutex<()>,
 }
 
@@ -77,10 +79,12 @@ impl Stations {
 /// A move of an entry, and where the entry is stored.
 type Store<'t> = (EntryMove, &'t AtomicU8);
 
-/// How often a move looks whether its round is over. The held queue's reader looks as well, each time it would take.
+/// How often a move looks whether its round is over. The held queue's reader looks as well, each
+/// time it would take.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Loads the program for these maps: the vNICs, their tables, their counts and the words of the key.
+/// Loads the program for these maps: the vNICs, their tables, their counts and the words of the
+/// key.
 pub(crate) fn load_program(
     [vnics, tables, frames, key]: [BorrowedFd<'_>; 4],
 ) -> io::Result<OwnedFd> {
@@ -141,7 +145,8 @@ impl ProgramSteering {
         self.program.as_fd()
     }
 
-    /// The right to change vNICs, unless a move has it: whoever asks may hold locks that others wait for.
+    /// The right to change vNICs, unless a move has it: whoever asks may hold locks that others
+    /// wait for.
     fn change_now(&self) -> Result<MutexGuard<'_, ()>, SteeringError> {
         match self.changes.try_lock() {
             Ok(guard) => Ok(guard),
@@ -174,8 +179,9 @@ impl ProgramSteering {
     fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, patience: Duration) -> Vec<Moved> {
         let drops_before: Vec<u64> = batch.iter().map(|arrivals| self.drops(arrivals.to)).collect();
         self.hold_and_store(&batch, Instant::now() + patience);
-        // What closes the last hole: when it returns, all programs that read an old entry have ended, their frames are in
-        // their slots. Meanwhile the held queues' readers carry the rounds on.
+        // What closes the last hole: when it returns, all programs that read an old entry have
+        // ended, their frames are in their slots. Meanwhile the held queues' readers carry the
+        // rounds on.
         let closed = membarrier(MembarrierCommand::Global);
         self.fence.grace_is_over();
         let outcomes = loop {
@@ -199,7 +205,8 @@ impl ProgramSteering {
         batch.into_iter().zip(outcomes).zip(drops_before).map(moved).collect()
     }
 
-    /// Stops the readers of the new queues, and stores the entries of each as soon as it has stopped.
+    /// Stops the readers of the new queues, and stores the entries of each as soon as it has
+    /// stopped.
     fn hold_and_store(&self, batch: &[Arrivals<Store<'_>>], deadline: Instant) {
         batch.iter().for_each(|arrivals| self.fence.hold(arrivals.to, deadline));
         let mut waiting: Vec<_> = batch.iter().collect();
@@ -209,7 +216,8 @@ impl ProgramSteering {
         }
     }
 
-    /// Stores the entries that go to a queue, and begins its rounds, if its reader has stopped or the deadline has come.
+    /// Stores the entries that go to a queue, and begins its rounds, if its reader has stopped or
+    /// the deadline has come.
     fn store_stopped(&self, arrivals: &Arrivals<Store<'_>>, deadline: Instant) -> bool {
         let is_time = self.fence.is_stopped(arrivals.to) || Instant::now() >= deadline;
         if is_time {

@@ -1,5 +1,5 @@
-//! Checks whether descriptors from an earlier process belong to the wanted device. It asks the kernel, and does not trust the
-//! process that passed them.
+//! Checks whether descriptors from an earlier process belong to the wanted device. It asks the
+//! kernel, and does not trust the process that passed them.
 
 use super::{TapOptions, flags};
 use crate::ioctl::{self, Plain, Request};

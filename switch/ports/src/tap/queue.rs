@@ -1,4 +1,5 @@
-//! The two sides of a TAP queue: one `read` a frame in, one `writev` a frame out, nothing copied in between.
+//! The two sides of a TAP queue: one `read` a frame in, one `writev` a frame out, nothing copied in
+//! between.
 
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, lock};
 use rustix::io::{Errno, IoSlice};
@@ -10,8 +11,9 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Frames start on cache lines: the kernel copies faster so.
 const ALIGN: usize = 64;
 
-/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. What the kernel drops because a
-/// queue is full, it counts in the statistics of the device (as its `tx_dropped`), not here.
+/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. What the kernel
+/// drops because a queue is full, it counts in the statistics of the device (as its `tx_dropped`),
+/// not here.
 pub struct TapIngress {
     file: Arc<OwnedFd>,
     buffer: Vec<u8>,
@@ -26,7 +28,8 @@ pub struct TapEgress {
 
 impl TapIngress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapIngress {
-        // Zeroed memory comes from the allocator untouched, so it takes no room until it is read into.
+        // Zeroed memory comes from the allocator untouched, so it takes no room until it is read
+        // into.
         TapIngress { file, buffer: vec![0; Burst::BUFFER] }
     }
 }
@@ -70,7 +73,8 @@ impl Ingress for TapIngress {
     }
 }
 
-/// Pieces of one frame that go to the kernel as they are; more are joined first (the kernel's limit is 1024).
+/// Pieces of one frame that go to the kernel as they are; more are joined first (the kernel's limit
+/// is 1024).
 const PIECES: usize = 128;
 
 impl TapEgress {

@@ -1,7 +1,8 @@
 //! Chooses the member through which a frame leaves.
 //!
-//! Frames that teach others where a station is (ARP, neighbour discovery, DHCP, group frames) leave through the home member
-//! with the station's own address; so do frames without ports. With algorithm `dynamic` the others leave by their flow.
+//! Frames that teach others where a station is (ARP, neighbour discovery, DHCP, group frames) leave
+//! through the home member with the station's own address; so do frames without ports. With
+//! algorithm `dynamic` the others leave by their flow.
 
 use super::mask::{Mask, Place};
 use super::state::State;
@@ -9,7 +10,8 @@ use super::stations;
 use crate::{EgressDrop, Nanos, Outgoing, lock};
 use wire::{Mac, parse};
 
-/// Chooses for the frames of one call. The home of the last source is remembered: most frames have the same.
+/// Chooses for the frames of one call. The home of the last source is remembered: most frames have
+/// the same.
 pub(super) struct Chooser<'s> {
     state: &'s State,
     alive: Mask,

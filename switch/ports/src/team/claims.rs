@@ -1,13 +1,14 @@
 //! Accepts one of the copies of a frame that arrive at several members.
 //!
-//! The switch outside floods a frame for a group, or for an address it has not learned, to every member. The member that
-//! brings a pair of source and destination first *claims* it, and copies at others are dropped until the claim has
-//! rested for [`REST`]. So nothing is lost where a member does not get what others get: behind a switch that snoops
-//! multicast, in a VLAN or a fabric of its own, or while it is silently dead. A fixed member for all such frames would be
-//! deaf to these.
+//! The switch outside floods a frame for a group, or for an address it has not learned, to every
+//! member. The member that brings a pair of source and destination first *claims* it, and copies at
+//! others are dropped until the claim has rested for [`REST`]. So nothing is lost where a member
+//! does not get what others get: behind a switch that snoops multicast, in a VLAN or a fabric of
+//! its own, or while it is silently dead. A fixed member for all such frames would be deaf to
+//! these.
 //!
-//! A pair is a slot of a table, chosen by a hash that is keyed at random. Two pairs in one slot take it from each other:
-//! a copy may then be taken twice, never is a frame lost.
+//! A pair is a slot of a table, chosen by a hash that is keyed at random. Two pairs in one slot
+//! take it from each other: a copy may then be taken twice, never is a frame lost.
 
 use super::mask::{Mask, Place};
 use super::state::AHEAD_MS;
@@ -49,13 +50,14 @@ impl Claims {
         }
     }
 
-    /// Whether a member may bring a frame of the pair: it has the claim, or no other that is alive had one lately.
+    /// Whether a member may bring a frame of the pair: it has the claim, or no other that is alive
+    /// had one lately.
     pub(super) fn may_take(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
         let Some(slot) = self.slot(pair) else { return true };
         let mine = word(pair, place, now);
         let mut found = slot.load(Relaxed);
-        // Of two members that claim it in one moment, one wins; another pair that takes the slot meanwhile is no reason to
-        // refuse the frame.
+        // Of two members that claim it in one moment, one wins; another pair that takes the slot
+        // meanwhile is no reason to refuse the frame.
         for _ in 0..2 {
             if is_held(found, mine, alive) {
                 return false;
@@ -111,8 +113,9 @@ mod tests {
     }
 
     proptest! {
-        /// Frames of one pair, each with copies at some members in any order, no later than the claim rests: each frame is
-        /// taken at least once if the members that get it stay the same, and never twice.
+        /// Frames of one pair, each with copies at some members in any order, no later than the
+        /// claim rests: each frame is taken at least once if the members that get it stay the same,
+        /// and never twice.
         #[test]
         fn of_all_copies_one_is_taken(
             frames in proptest::collection::vec((0u64..400, proptest::sample::subsequence(vec![0u8, 1, 2], 1..=3)), 1..20)
@@ -142,7 +145,8 @@ mod tests {
         assert!(claims.may_take(pair, Place(1), Mask(2), at(5)));
     }
 
-    /// Both members had the frame: the second one's worker had read its clock a millisecond earlier.
+    /// Both members had the frame: the second one's worker had read its clock a millisecond
+    /// earlier.
     #[test]
     fn a_clock_that_lags_takes_no_copy() {
         let claims = Claims::new();
@@ -151,8 +155,8 @@ mod tests {
         assert!(!claims.may_take(pair, Place(1), BOTH, at(8)));
     }
 
-    /// A claim of 25 to 50 days ago counted as one of a clock that is ahead: a pair that came by the other member alone from then
-    /// on was refused for weeks.
+    /// A claim of 25 to 50 days ago counted as one of a clock that is ahead: a pair that came by
+    /// the other member alone from then on was refused for weeks.
     #[test]
     fn an_old_claim_is_none_however_old_it_is() {
         const DAY_MS: u64 = 24 * 60 * 60 * 1000;

@@ -1,7 +1,8 @@
 //! Delivering through a team: each frame to one member that is alive.
 //!
-//! Workers deliver side by side: what a call needs is its own, and the members' queues have their own locks. A member found
-//! down in the middle of a call is taken out, and what it did not take goes to the others in the same call.
+//! Workers deliver side by side: what a call needs is its own, and the members' queues have their
+//! own locks. A member found down in the middle of a call is taken out, and what it did not take
+//! goes to the others in the same call.
 
 use super::Shared;
 use super::choose::{Chooser, Way};
@@ -100,8 +101,9 @@ impl Egress for TeamEgress {
         self.shared.kernel_ns
     }
 
-    /// That of all members that are alive: one without room drops frames of its own flows. A member that was there and is not
-    /// counts as the others do on average, or those left would be short for good beside what there was.
+    /// That of all members that are alive: one without room drops frames of its own flows. A member
+    /// that was there and is not counts as the others do on average, or those left would be short
+    /// for good beside what there was.
     fn room(&self) -> Option<Room> {
         let of = |place| self.shared.slot(place)?.egress().as_ref()?.room();
         let rooms = self.shared.state.alive().places().filter_map(of).map(|room| (room, 1));
@@ -194,8 +196,8 @@ fn plus(one: Room, other: Room) -> Room {
     }
 }
 
-/// Gives frames to a member; what it did not take is in `drops`. `true`: it failed, and what it took is not known, so all
-/// count as lost.
+/// Gives frames to a member; what it did not take is in `drops`. `true`: it failed, and what it
+/// took is not known, so all count as lost.
 fn hand_over(
     shared: &Shared,
     place: Place,

@@ -1,9 +1,10 @@
-//! Frames for a team's address that were accepted at a member other than its home, because the physical switch has not
-//! learned the address: the copy that arrives at home is the same frame.
+//! Frames for a team's address that were accepted at a member other than its home, because the
+//! physical switch has not learned the address: the copy that arrives at home is the same frame.
 //!
-//! Elsewhere copies are told by their addresses ([`Claims`](super::claims::Claims)), which is enough where all frames of a pair are
-//! flooded alike. A frame for one of our addresses is not: as soon as the switch has learned it, frames come at its home
-//! alone, right behind those that were flooded, and none of them may be lost. So here a frame is known by its bytes.
+//! Elsewhere copies are told by their addresses ([`Claims`](super::claims::Claims)), which is
+//! enough where all frames of a pair are flooded alike. A frame for one of our addresses is not: as
+//! soon as the switch has learned it, frames come at its home alone, right behind those that were
+//! flooded, and none of them may be lost. So here a frame is known by its bytes.
 
 use super::state::has_passed;
 use crate::Slice;
@@ -20,8 +21,8 @@ const REST_MS: u32 = 100;
 /// Bytes of a frame that are looked at: headers, with what tells datagrams and segments apart.
 const BYTES: usize = 128;
 
-/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. Where more frames of a set wait for their copies
-/// than it has slots, one is forgotten, and its copy taken.
+/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. Where more frames of a
+/// set wait for their copies than it has slots, one is forgotten, and its copy taken.
 pub(super) struct Flooded {
     slots: Box<[AtomicU64]>,
     random: RandomState,
@@ -45,7 +46,8 @@ impl Flooded {
         }
     }
 
-    /// Whether the frame was taken away from its home lately. This is asked once: the next frame that is alike is another.
+    /// Whether the frame was taken away from its home lately. This is asked once: the next frame
+    /// that is alike is another.
     #[cold]
     pub(super) fn has_taken(&self, slices: &[Slice<'_>], now_ms: u32) -> bool {
         let hash = self.hash(slices);
@@ -57,7 +59,8 @@ impl Flooded {
         })
     }
 
-    /// Of the packet and its length, not of the Ethernet header: one device leaves a tag in it that another takes out.
+    /// Of the packet and its length, not of the Ethernet header: one device leaves a tag in it that
+    /// another takes out.
     fn hash(&self, slices: &[Slice<'_>]) -> u64 {
         let mut bytes = [0; BYTES];
         let mut len = 0;

@@ -1,9 +1,10 @@
 //! Chooses the member through which a flow leaves, with algorithm `dynamic`.
 //!
-//! A flow keeps its member while its frames follow each other within [`GAP`] and the time that what waits at that member takes to
-//! leave. After a longer pause, a *flowlet*, it may take another one without overtaking itself, since paths through one network
-//! differ by less. The choice starts at the flow's hash and goes on to the member that sent least lately where that one is well ahead
-//! of it.
+//! A flow keeps its member while its frames follow each other within [`GAP`] and the time that what
+//! waits at that member takes to leave. After a longer pause, a *flowlet*, it may take another one
+//! without overtaking itself, since paths through one network differ by less. The choice starts at
+//! the flow's hash and goes on to the member that sent least lately where that one is well ahead of
+//! it.
 //!
 //! The table's place is by hash alone: flows that share one share a member, which breaks no order.
 
@@ -18,7 +19,8 @@ const SLOTS: usize = 4096;
 /// A longer pause between two frames of a flow lets it change its member.
 pub const GAP: Nanos = Nanos(500_000);
 
-/// The longest that a flow keeps a member for what waits there: one that sends nothing any more is left by those that pause.
+/// The longest that a flow keeps a member for what waits there: one that sends nothing any more is
+/// left by those that pause.
 const LONGEST_DELAY: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// What was sent counts half after so long.
@@ -35,7 +37,8 @@ pub(super) struct Flowlets {
     slots: Box<[AtomicU64]>,
     /// Bytes each member sent lately.
     sent: [AtomicU64; PLACES],
-    /// Nanoseconds that what waits at a member takes to leave, by what it sent lately; at least so, where it has just begun.
+    /// Nanoseconds that what waits at a member takes to leave, by what it sent lately; at least so,
+    /// where it has just begun.
     delays: [AtomicU64; PLACES],
     /// When `sent` was last halved.
     halved: AtomicU64,
@@ -100,8 +103,8 @@ impl Flowlets {
         }
     }
 
-    /// A hash of addresses and ports, keyed at random; `None`: the frame teaches where its sender is, or has no ports, and
-    /// leaves by the home member.
+    /// A hash of addresses and ports, keyed at random; `None`: the frame teaches where its sender
+    /// is, or has no ports, and leaves by the home member.
     #[inline]
     pub(super) fn flow(&self, header: &[u8], parsed: &Parsed) -> Option<u64> {
         const IP: Traits = Traits::IPV4.union(Traits::IPV6);
@@ -169,7 +172,8 @@ mod tests {
         }
     }
 
-    /// It overtook what waited at the member that it left, and every sixth segment of a connection was sent again.
+    /// It overtook what waited at the member that it left, and every sixth segment of a connection
+    /// was sent again.
     #[test]
     fn a_flow_keeps_a_member_where_more_waits_than_its_pause_lets_leave() {
         let (flowlets, ms) = (Flowlets::new(), |ms: u64| Nanos(ms * Nanos::MILLISECOND.0));

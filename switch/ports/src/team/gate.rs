@@ -1,5 +1,5 @@
-//! Decides which frames of a member are accepted: no copies that another member also receives, and none of the team's own
-//! frames that come back.
+//! Decides which frames of a member are accepted: no copies that another member also receives, and
+//! none of the team's own frames that come back.
 
 use super::mask::{Mask, PLACES, Place};
 use super::sent::REFLECTION_MS;
@@ -7,8 +7,8 @@ use super::state::{State, count, has_passed};
 use crate::{Nanos, RawFrame, Slice, lock};
 use wire::Mac;
 
-/// Milliseconds of silence after which an address of ours that is heard outside has left. Its own frames come back from
-/// the switch outside long before, also where a worker was held up.
+/// Milliseconds of silence after which an address of ours that is heard outside has left. Its own
+/// frames come back from the switch outside long before, also where a worker was held up.
 const LEFT_MS: u32 = 5_000;
 /// Milliseconds after an announcement in which it may come back.
 const LATE_MS: u32 = 1_000;
@@ -31,12 +31,13 @@ enum Verdict {
     Refuse(Refusal),
     /// They are for an address that is at home elsewhere: a copy may come there, too.
     TakeAway,
-    /// They are for an address that is at home here, and another member has brought such frames lately: copies of those
-    /// are not taken. With the pair of addresses.
+    /// They are for an address that is at home here, and another member has brought such frames
+    /// lately: copies of those are not taken. With the pair of addresses.
     TakeNew(u64),
 }
 
-/// What decides about the frames of one burst. A run of frames with the same addresses is asked about once.
+/// What decides about the frames of one burst. A run of frames with the same addresses is asked
+/// about once.
 pub(super) struct Gate<'s> {
     state: &'s State,
     place: Place,
@@ -147,8 +148,9 @@ impl<'s> Gate<'s> {
         self.grace
     }
 
-    /// An address of ours sends from outside, as that of a guest does that moved to another host: it is not announced from here in
-    /// this VLAN unless it sends from here again. In another VLAN it may be another station's.
+    /// An address of ours sends from outside, as that of a guest does that moved to another host:
+    /// it is not announced from here in this VLAN unless it sends from here again. In another VLAN
+    /// it may be another station's.
     #[cold]
     fn is_outside(&self, (mac, vlan): (u64, u16), has_left: bool) {
         let mut stations = lock(&self.state.stations);

@@ -1,4 +1,5 @@
-//! The control plane's handle of an open team, which changes members, algorithm and pins while frames flow.
+//! The control plane's handle of an open team, which changes members, algorithm and pins while
+//! frames flow.
 
 use super::mask::{PLACES, Place};
 use super::members::{Members, Opened, Seat, is_also};
@@ -126,7 +127,8 @@ impl Team {
         self.inner.shared.state.look();
     }
 
-    /// Makes these the members, if those that are new open: nothing changes if one of them does not.
+    /// Makes these the members, if those that are new open: nothing changes if one of them does
+    /// not.
     pub fn try_members(&self, names: &[String]) -> Result<(), TeamError> {
         if names.len() > PLACES {
             return Err(TeamError::TooMany(names.len()));
@@ -140,7 +142,8 @@ impl Team {
         Ok(())
     }
 
-    /// Makes these the members. Those that do not open yet are returned with the reason, and tried again each second.
+    /// Makes these the members. Those that do not open yet are returned with the reason, and tried
+    /// again each second.
     pub fn set_members(&self, names: &[String]) -> Vec<(String, String)> {
         let opened = self.open_new(names);
         let failed = |(name, member): &(String, Result<_, String>)| {
@@ -220,8 +223,9 @@ impl Team {
         self.inner.negotiate();
     }
 
-    /// Pins addresses to members, by name, and frees all others. A member that the team has not is none of a pin's. Returns
-    /// the addresses for which there is no room, since too many are pinned.
+    /// Pins addresses to members, by name, and frees all others. A member that the team has not is
+    /// none of a pin's. Returns the addresses for which there is no room, since too many are
+    /// pinned.
     pub fn pin(&self, pins: &[(Mac, String)]) -> Vec<Mac> {
         let now = self.inner.now();
         let mut members = lock(&self.inner.members);
@@ -280,8 +284,8 @@ impl Team {
         self.inner.mtu()
     }
 
-    /// Why this member carries no frames; `None`: it does, or is none of the team. Asks no device, for a device's answer may wait for
-    /// others of the host.
+    /// Why this member carries no frames; `None`: it does, or is none of the team. Asks no device,
+    /// for a device's answer may wait for others of the host.
     pub fn lost(&self, name: &str) -> Option<String> {
         let members = lock(&self.inner.members);
         let (place, seat) = members.seated().find(|(_, seat)| seat.name == name)?;

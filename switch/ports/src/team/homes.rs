@@ -1,8 +1,9 @@
 //! The home member of each address that sends through the team.
 //!
-//! A word an address, in a table of fixed size that workers read without a lock; it is written under one, for an address
-//! that is new and when members come or go. An address whose home is down leaves by its *substitute*, so it returns
-//! without a write when its home does. Where the table has no room for an address, its hash chooses among the members.
+//! A word an address, in a table of fixed size that workers read without a lock; it is written
+//! under one, for an address that is new and when members come or go. An address whose home is down
+//! leaves by its *substitute*, so it returns without a write when its home does. Where the table
+//! has no room for an address, its hash chooses among the members.
 
 use super::mask::{Mask, PLACES, Place};
 use super::mix::Mix;
@@ -12,14 +13,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// Slots of addresses: some 4000 find room before the first does not. Guests may send from any number; the switch limits them
-/// for each port.
+/// Slots of addresses: some 4000 find room before the first does not. Guests may send from any
+/// number; the switch limits them for each port.
 const SLOTS: usize = 8192;
 
 /// Slots that an address may be in.
 const WINDOW: usize = 16;
 
-/// Milliseconds of silence after which an address may lose its slot to a new one: longer than switches remember.
+/// Milliseconds of silence after which an address may lose its slot to a new one: longer than
+/// switches remember.
 const STALE_MS: u32 = 600_000;
 
 /// What is known of an address, in one word: its 48 bits, home, substitute, and [`Home::PINNED`].
@@ -137,7 +139,8 @@ impl Homes {
         self.seen.get(slot).map(|seen| seen.load(Relaxed))
     }
 
-    /// The address sends now. One that is new gets the member that is home of the fewest; `None`: there is no room for it.
+    /// The address sends now. One that is new gets the member that is home of the fewest; `None`:
+    /// there is no room for it.
     #[inline]
     pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<Home> {
         let (slot, home) = match self.find(mac) {
@@ -213,8 +216,9 @@ impl Homes {
         self.all().map(|(_, home)| (Mac::from_u64(home.mac()), home)).collect()
     }
 
-    /// Pins addresses to the members named and frees all others. Returns those that another member stands for now. A pin
-    /// that finds no room takes the slot of an address that is not pinned; where all of them are, it is in the second list.
+    /// Pins addresses to the members named and frees all others. Returns those that another member
+    /// stands for now. A pin that finds no room takes the slot of an address that is not pinned;
+    /// where all of them are, it is in the second list.
     pub(super) fn pin(
         &self,
         pins: &[(Mac, Place)],
@@ -249,7 +253,8 @@ impl Homes {
         (moved, without_room)
     }
 
-    /// A slot that is free, or that of the address that has been silent for longest and is not pinned.
+    /// A slot that is free, or that of the address that has been silent for longest and is not
+    /// pinned.
     fn slot_to_pin(&self, mac: u64, now_ms: u32) -> Option<usize> {
         let is_pinned = |slot: &usize| {
             let word = self.words.get(*slot).map_or(0, |word| word.load(Relaxed));
@@ -264,9 +269,10 @@ impl Homes {
         self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))
     }
 
-    /// Members went down or came back: each address without a member gets a substitute, evenly. The homes stay, except
-    /// that one that has `joined` takes over what makes them even, and that none is left at a place without a member.
-    /// `tell` is called when the words stand and before the lock is given up. Returns what moved.
+    /// Members went down or came back: each address without a member gets a substitute, evenly. The
+    /// homes stay, except that one that has `joined` takes over what makes them even, and that none
+    /// is left at a place without a member. `tell` is called when the words stand and before the
+    /// lock is given up. Returns what moved.
     pub(super) fn change(
         &self,
         old: Mask,
@@ -320,7 +326,8 @@ impl Homes {
         }
     }
 
-    /// Spreads the addresses of members that are down over those that are alive; a substitute that is alive stays.
+    /// Spreads the addresses of members that are down over those that are alive; a substitute that
+    /// is alive stays.
     fn substitute(&self, mut counts: Counts, alive: Mask) {
         let is_away = |home: Home| !home.is_pinned() && !alive.has(home.home());
         for (_, home) in self.all().filter(|(_, home)| is_away(*home)) {
@@ -357,7 +364,8 @@ fn take(counts: &mut Counts, place: Place) {
     counts.get_mut(place.index()).into_iter().for_each(|count| *count = count.saturating_sub(1));
 }
 
-/// What each member shall be home of: those that have the most now may have one more than the others.
+/// What each member shall be home of: those that have the most now may have one more than the
+/// others.
 fn targets(counts: &Counts, alive: Mask) -> Counts {
     let mut places: Vec<Place> = alive.places().collect();
     places.sort_by_key(|place| std::cmp::Reverse(count(counts, *place)));

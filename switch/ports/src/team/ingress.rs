@@ -1,4 +1,5 @@
-//! Takes frames from a member, without copies that another member receives and without the team's own frames that come back.
+//! Takes frames from a member, without copies that another member receives and without the team's
+//! own frames that come back.
 
 use super::Shared;
 use super::gate::Gate;
@@ -10,8 +11,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// After a change of members, frames for an address are taken at any of them for so long: they were under way. What comes from
-/// an address of ours meanwhile is our own announcement, which the switch outside floods.
+/// After a change of members, frames for an address are taken at any of them for so long: they were
+/// under way. What comes from an address of ours meanwhile is our own announcement, which the
+/// switch outside floods.
 const GRACE: Nanos = Nanos(200 * Nanos::MILLISECOND.0);
 
 /// See [`Ingress`].

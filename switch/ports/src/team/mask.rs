@@ -3,7 +3,8 @@
 /// Most members of a team, as in SET.
 pub const PLACES: usize = 8;
 
-/// A member's place, 0 to 7: it keeps it for as long as it is in the team, whatever happens to the others.
+/// A member's place, 0 to 7: it keeps it for as long as it is in the team, whatever happens to the
+/// others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Place(pub u8);
 

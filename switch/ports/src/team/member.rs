@@ -40,8 +40,8 @@ pub struct MemberError {
 pub type MemberOpener = dyn Fn(&str) -> Result<Member, MemberError> + Send + Sync;
 
 impl Member {
-    /// The first queue pair of a device, with the link behind it: without one it is up until [`Team::note`] says otherwise.
-    /// `None`: it has no queue pair.
+    /// The first queue pair of a device, with the link behind it: without one it is up until
+    /// [`Team::note`] says otherwise. `None`: it has no queue pair.
     ///
     /// [`Team::note`]: super::Team::note
     pub fn new(device: Device, link: Option<Link>) -> Option<Member> {

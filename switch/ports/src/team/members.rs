@@ -1,8 +1,8 @@
 //! The members of a team as the control plane and the thread that watches their links keep them.
 //!
-//! A member whose link is lost is taken out at once. One that is up again is used once it has been up for the fail-back
-//! time, so that a flapping link moves no addresses; earlier only if no other is left. All of it is decided here, with
-//! time as an argument.
+//! A member whose link is lost is taken out at once. One that is up again is used once it has been
+//! up for the fail-back time, so that a flapping link moves no addresses; earlier only if no other
+//! is left. All of it is decided here, with time as an argument.
 
 use super::Shared;
 use super::announcer::announce;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// A second time, should the first announcement get lost.
 const AGAIN: Nanos = Nanos::SECOND;
 
-/// A VLAN of which nothing was heard at a member in the last one to two of these counts as missing there.
+/// A VLAN of which nothing was heard at a member in the last one to two of these counts as missing
+/// there.
 const AGE: Nanos = Nanos(300 * Nanos::SECOND.0);
 
 const NO_CARRIER: &str = "its device has no carrier";
@@ -47,7 +48,8 @@ pub(super) struct Seat {
     pub(super) trouble: Option<String>,
     /// Since when its link is up, without a break.
     up_since: Option<Nanos>,
-    /// It was used before, or is there since the team was made: only what fails has to prove itself.
+    /// It was used before, or is there since the team was made: only what fails has to prove
+    /// itself.
     trusted: bool,
 }
 
@@ -59,7 +61,8 @@ pub(super) struct Opened {
     pub(super) offloads: Offloads,
     pub(super) mtu: u16,
     pub(super) degraded: Vec<String>,
-    /// Its queues went with it, even if it comes back under its old number: the member is left alone until it is opened anew.
+    /// Its queues went with it, even if it comes back under its old number: the member is left
+    /// alone until it is opened anew.
     is_gone: bool,
 }
 
@@ -93,7 +96,8 @@ impl Members {
         self.seated().find(|(_, seat)| seat.name == name).map(|(place, _)| place)
     }
 
-    /// Seats a member, opened or not yet to be opened, at the first place that is free. `None`: none is.
+    /// Seats a member, opened or not yet to be opened, at the first place that is free. `None`:
+    /// none is.
     pub(super) fn seat(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
         let place = (0..8).map(Place).find(|place| !self.present().has(*place))?;
         let seat = Seat {
@@ -161,13 +165,14 @@ impl Members {
         }
     }
 
-    /// Takes out the members whose links say that they are down: asks what the kernel tells without a lock.
+    /// Takes out the members whose links say that they are down: asks what the kernel tells without
+    /// a lock.
     pub(super) fn glance(&mut self, now: Nanos) {
         self.look_by(now, |device| device.flaw().map(Condition::Down));
     }
 
-    /// Looks at all links. What is known to be down is out before the devices are asked, which the kernel does under its
-    /// lock of all links: another process may hold that for long.
+    /// Looks at all links. What is known to be down is out before the devices are asked, which the
+    /// kernel does under its lock of all links: another process may hold that for long.
     pub(super) fn look(&mut self, now: Nanos) {
         self.glance(now);
         self.look_by(now, Opened::condition);
@@ -286,7 +291,8 @@ impl Members {
         announce(&self.shared, &waiting);
     }
 
-    /// When to look next, if no link changes: a member's fail-back time is over, or something is to be announced.
+    /// When to look next, if no link changes: a member's fail-back time is over, or something is to
+    /// be announced.
     pub(super) fn due(&self) -> Option<Nanos> {
         let proving = self.seated().filter(|(_, seat)| !seat.trusted);
         let proven = proving.filter_map(|(_, seat)| Some(seat.up_since? + self.fail_back));
@@ -364,7 +370,8 @@ impl Opened {
         !self.is_gone && self.link.as_ref().is_none_or(is_same)
     }
 
-    /// By its flags and by what the device itself says of its carrier. `None`: it has no link, and is told otherwise.
+    /// By its flags and by what the device itself says of its carrier. `None`: it has no link, and
+    /// is told otherwise.
     fn condition(&self) -> Option<Condition> {
         let link = self.link.as_ref()?;
         let flaw = self.flaw().or_else(|| {

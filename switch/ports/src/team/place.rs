@@ -1,8 +1,9 @@
 //! The place of a member: where its queues are put, by the control plane, and used, by workers.
 //!
-//! A port's queues are given to the workers once, when it is opened. So a team has a queue pair for each of its places from
-//! the start, and a member that comes or goes puts queues into one, or takes them out. The number of a queue is that of its
-//! place for as long as the port is open; the queue of a place without a member, or with one that is down, is empty.
+//! A port's queues are given to the workers once, when it is opened. So a team has a queue pair for
+//! each of its places from the start, and a member that comes or goes puts queues into one, or
+//! takes them out. The number of a queue is that of its place for as long as the port is open; the
+//! queue of a place without a member, or with one that is down, is empty.
 
 use crate::{EgressQueue, IngressQueue, lock};
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,7 +17,8 @@ pub(super) struct Slot {
     egress: RwLock<Option<EgressQueue>>,
     /// The ingress queue, or none, that the worker is to use from its next turn on.
     next: Mutex<Option<Option<IngressQueue>>>,
-    /// Whether there is a `next`. Changed under its lock, as `wake` is: it is readable just while this is so.
+    /// Whether there is a `next`. Changed under its lock, as `wake` is: it is readable just while
+    /// this is so.
     is_due: AtomicBool,
     /// Queues that the worker uses no more, to be closed by another thread: that may take long.
     retired: Mutex<Vec<IngressQueue>>,

@@ -1,16 +1,16 @@
-//! When an address last sent through the team in a VLAN. A frame from it right after that is its own, which the physical
-//! switch sent back.
+//! When an address last sent through the team in a VLAN. A frame from it right after that is its
+//! own, which the physical switch sent back.
 //!
-//! Beside [`Homes`](super::homes::Homes), because a VLAN has stations of its own: one address may be a guest's in one VLAN and a
-//! router's outside in another, as VRRP's are.
+//! Beside [`Homes`](super::homes::Homes), because a VLAN has stations of its own: one address may
+//! be a guest's in one VLAN and a router's outside in another, as VRRP's are.
 
 use super::mix::Mix;
 use super::state::has_passed;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// An address that sent through the team no longer ago is reflected: milliseconds. A guest that moves to another host is
-/// silent for longer before it sends from there.
+/// An address that sent through the team no longer ago is reflected: milliseconds. A guest that
+/// moves to another host is silent for longer before it sends from there.
 pub(super) const REFLECTION_MS: u32 = 50;
 
 /// Sets of entries, and entries of a set: some 5000 pairs at a time find room.
@@ -28,8 +28,8 @@ impl Sent {
         Sent { entries: (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect(), mix: Mix::new() }
     }
 
-    /// The address sends in the VLAN now. Where its set is full of pairs that sent just now, it is not kept: many addresses
-    /// push out none that counts.
+    /// The address sends in the VLAN now. Where its set is full of pairs that sent just now, it is
+    /// not kept: many addresses push out none that counts.
     #[inline]
     pub(super) fn note(&self, mac: Mac, vlan: u16, now_ms: u32) {
         let (tag, set) = self.set(mac.to_u64(), vlan);
@@ -50,7 +50,8 @@ impl Sent {
         words.any(|word| is_of(word, tag) && is_recent(age(word, now_ms)))
     }
 
-    /// Whether the pair would find no room now, since as many others have sent just now: it may have sent as well.
+    /// Whether the pair would find no room now, since as many others have sent just now: it may
+    /// have sent as well.
     #[cold]
     pub(super) fn is_crowded(&self, mac: u64, vlan: u16, now_ms: u32) -> bool {
         let (_, set) = self.set(mac, vlan);
@@ -108,7 +109,8 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order addresses send: recent is what sent in that VLAN in the last 50 ms, by a clock that may lag.
+        /// In whatever order addresses send: recent is what sent in that VLAN in the last 50 ms, by
+        /// a clock that may lag.
         #[test]
         fn what_sent_lately_is_recent_in_its_vlan_alone(
             sends in proptest::collection::vec((0u64..20, 0u16..3, 0u32..40), 1..100),

@@ -1,7 +1,8 @@
-//! What the workers of a team share: which members are alive, where addresses are at home, and what is counted.
+//! What the workers of a team share: which members are alive, where addresses are at home, and what
+//! is counted.
 //!
-//! Workers read it without a lock. The thread that watches the links writes it ([`super::watch`]), and a worker that finds
-//! a member down.
+//! Workers read it without a lock. The thread that watches the links writes it ([`super::watch`]),
+//! and a worker that finds a member down.
 
 use super::claims::Claims;
 use super::flooded::Flooded;
@@ -27,7 +28,8 @@ pub enum Algorithm {
     /// All frames of an address leave by its home member.
     #[default]
     HyperVPort,
-    /// TCP and UDP leave by the member of the flow, under its address where that is not the home member.
+    /// TCP and UDP leave by the member of the flow, under its address where that is not the home
+    /// member.
     Dynamic,
 }
 
@@ -40,7 +42,8 @@ pub(super) struct State {
     changes: AtomicU32,
     /// The workers' clock in milliseconds, as they read it last.
     clock_ms: AtomicU32,
-    /// When a worker last found [`State::changes`] changed, by its own clock: `clock_ms` stands still while workers sleep.
+    /// When a worker last found [`State::changes`] changed, by its own clock: `clock_ms` stands
+    /// still while workers sleep.
     changed_ms: AtomicU32,
     /// The members' own addresses; 0: none.
     macs: [AtomicU64; PLACES],
@@ -69,7 +72,8 @@ pub(super) struct Counters {
     pub(super) announcements: AtomicU64,
 }
 
-/// The VLANs of the group frames that came in at a member, as bitmaps: since it was last aged, and before.
+/// The VLANs of the group frames that came in at a member, as bitmaps: since it was last aged, and
+/// before.
 pub(super) struct Heard([[AtomicU64; 64]; 2]);
 
 impl Heard {
@@ -231,8 +235,9 @@ impl State {
     }
 }
 
-/// Whether something is `for_ms` or more in the past. The clock of the worker that noted it may be ahead, and then its age wraps.
-/// (Once in 50 days an age is taken for one of a clock that is ahead: for a second.)
+/// Whether something is `for_ms` or more in the past. The clock of the worker that noted it may be
+/// ahead, and then its age wraps. (Once in 50 days an age is taken for one of a clock that is
+/// ahead: for a second.)
 #[inline]
 pub(super) fn has_passed(age_ms: u32, for_ms: u32) -> bool {
     (for_ms..=u32::MAX - AHEAD_MS).contains(&age_ms)
@@ -249,7 +254,8 @@ pub(super) fn count(counter: &AtomicU64, amount: u64) {
 mod tests {
     use super::*;
 
-    /// A team that had not changed for 25 days counted as just changed until day 50, and what left was announced from here.
+    /// A team that had not changed for 25 days counted as just changed until day 50, and what left
+    /// was announced from here.
     #[test]
     fn what_has_passed_has_passed_for_fifty_days() {
         const DAY_MS: u32 = 24 * 60 * 60 * 1000;

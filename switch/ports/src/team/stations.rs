@@ -1,12 +1,14 @@
-//! The IP addresses of stations behind a team, learned from ARP and neighbour discovery, so that they can be announced from
-//! another member. Source addresses of other packets are not learned, because the station may route for others.
+//! The IP addresses of stations behind a team, learned from ARP and neighbour discovery, so that
+//! they can be announced from another member. Source addresses of other packets are not learned,
+//! because the station may route for others.
 
 use std::collections::HashMap;
 use wire::Mac;
 use wire::announce::{self, Station};
 use wire::ethernet::ethertype;
 
-/// Most stations, VLANs and addresses of one: of its addresses the newest take the place of the oldest.
+/// Most stations, VLANs and addresses of one: of its addresses the newest take the place of the
+/// oldest.
 const MOST: usize = 4096;
 const VLANS: usize = 16;
 const V4: usize = 4;
@@ -15,7 +17,8 @@ const V6: usize = 8;
 /// An address not told for so long is not announced: it may be another station's by now.
 const FRESH_MS: u32 = 300_000;
 
-/// Milliseconds between two searches for stations that told nothing lately, which give way to new ones.
+/// Milliseconds between two searches for stations that told nothing lately, which give way to new
+/// ones.
 const SWEEP_MS: u32 = 1000;
 
 #[derive(Default)]
@@ -28,7 +31,8 @@ pub(super) struct Stations {
 /// Of a station in a VLAN, with the milliseconds at which each was told last.
 struct Addresses {
     vlan: Option<u16>,
-    /// When the address was last heard outside in the VLAN, where it had not sent through the team right before.
+    /// When the address was last heard outside in the VLAN, where it had not sent through the team
+    /// right before.
     heard: Option<u32>,
     v4: Vec<([u8; 4], u32)>,
     v6: Vec<([u8; 16], u32)>,
@@ -41,7 +45,8 @@ pub(super) enum Told {
     V6([u8; 16]),
 }
 
-/// Ethernet header and 802.1Q tag as far as they matter here: source, id in the tag, EtherType, and where the packet starts.
+/// Ethernet header and 802.1Q tag as far as they matter here: source, id in the tag, EtherType, and
+/// where the packet starts.
 fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
     let word =
         |at: usize| header.get(at..at + 2)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
@@ -150,7 +155,8 @@ impl Stations {
         }
     }
 
-    /// Forgets those that told nothing lately: they are announced as well when nothing is known of them.
+    /// Forgets those that told nothing lately: they are announced as well when nothing is known of
+    /// them.
     fn sweep(&mut self, now_ms: u32) {
         if self.swept.is_none_or(|swept| now_ms.wrapping_sub(swept) >= SWEEP_MS) {
             self.swept = Some(now_ms);
@@ -158,8 +164,8 @@ impl Stations {
         }
     }
 
-    /// Calls `send` with each frame that announces a station that sent last at `seen_ms`; in a VLAN where it was heard outside
-    /// since then it is there, on another host.
+    /// Calls `send` with each frame that announces a station that sent last at `seen_ms`; in a VLAN
+    /// where it was heard outside since then it is there, on another host.
     pub(super) fn announce(
         &self,
         (mac, seen_ms): (Mac, u32),

@@ -1,9 +1,10 @@
 //! The thread that watches the links of a team's members.
 //!
-//! The kernel tells of a change by rtnetlink, and the thread asks all links how they are: a message says no more than that
-//! it is time to look, so nothing is lost when there are too many. The kernel may hold the message back for up to a second
-//! where links change often, so the thread also glances at their flags every [`GLANCE`], and asks the devices themselves
-//! for their carrier every [`LOOK`].
+//! The kernel tells of a change by rtnetlink, and the thread asks all links how they are: a message
+//! says no more than that it is time to look, so nothing is lost when there are too many. The
+//! kernel may hold the message back for up to a second where links change often, so the thread also
+//! glances at their flags every [`GLANCE`], and asks the devices themselves for their carrier every
+//! [`LOOK`].
 
 use super::handle::Inner;
 use crate::Nanos;
@@ -18,7 +19,8 @@ use std::path::Path;
 
 /// Between two looks at the flags without a message.
 const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
-/// Between two looks at the devices: the longest that a lost carrier goes unseen where the kernel's message is late.
+/// Between two looks at the devices: the longest that a lost carrier goes unseen where the kernel's
+/// message is late.
 const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.

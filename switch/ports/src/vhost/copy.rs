@@ -1,4 +1,5 @@
-// UNSAFETY: copies between our memory and a guest's, which is never a Rust reference because the guest may write it too.
+// UNSAFETY: copies between our memory and a guest's, which is never a Rust reference because the
+// guest may write it too.
 //! The one copy of a frame's bytes, and the few other places where a guest's buffers are touched.
 #![allow(unsafe_code)]
 
@@ -17,13 +18,14 @@ pub(super) unsafe fn lend<'q>(element: &ChainElement, from: usize) -> Slice<'q> 
     unsafe { Slice::from_raw(element.start.add(from), element.len - from) }
 }
 
-/// Writes a frame into the elements of its room, which are as long as the virtio header and the frame together.
+/// Writes a frame into the elements of its room, which are as long as the virtio header and the
+/// frame together.
 #[inline(always)]
 pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
     let [element] = room else { return scatter(frame, buffers, header_len, room) };
     let mut to = Cursor { start: element.start, left: element.len };
-    // In registers: what is put together in memory by the byte and read back by the word waits until all stores before it
-    // are done, those into the last frame's buffer among them.
+    // In registers: what is put together in memory by the byte and read back by the word waits
+    // until all stores before it are done, those into the last frame's buffer among them.
     let (first, last) = frame.vnet.words();
     let last = last & 0xffff | u32::from(buffers) << 16;
     to.put_array(&first.to_le_bytes());
@@ -71,8 +73,9 @@ impl Cursor {
     #[inline(always)]
     fn put(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len().min(self.left);
-        // SAFETY: `start` is in an element that the queue has reserved, with `left` bytes to its end; the source is mapped
-        // for the loan of its slice. Two guests may share memory, so the ranges may overlap: then they get what they gave.
+        // SAFETY: `start` is in an element that the queue has reserved, with `left` bytes to its
+        // end; the source is mapped for the loan of its slice. Two guests may share memory, so the
+        // ranges may overlap: then they get what they gave.
         unsafe {
             std::ptr::copy(bytes.as_ptr(), self.start, len);
             self.start = self.start.add(len);
@@ -101,7 +104,8 @@ impl Cursor {
         if len < HALF || len > self.left {
             return;
         }
-        // SAFETY: as in `put`: both chunks lie within the `len` bytes of either side, which are no fewer than one has.
+        // SAFETY: as in `put`: both chunks lie within the `len` bytes of either side, which are no
+        // fewer than one has.
         unsafe {
             let from = bytes.as_ptr().cast::<[u8; HALF]>();
             let (first, last) = (from.read_unaligned(), from.byte_add(len - HALF).read_unaligned());

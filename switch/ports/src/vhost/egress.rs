@@ -1,7 +1,9 @@
-//! Delivers to a guest: copies frames into the buffers it made available, and publishes them once per burst.
+//! Delivers to a guest: copies frames into the buffers it made available, and publishes them once
+//! per burst.
 //!
-//! Several workers use a guest's ring. They copy short bursts while holding the ring's lock. For longer ones they only reserve
-//! room under the lock and copy without it; the ring publishes in the order of the reservations.
+//! Several workers use a guest's ring. They copy short bursts while holding the ring's lock. For
+//! longer ones they only reserve room under the lock and copy without it; the ring publishes in the
+//! order of the reservations.
 
 use super::copy;
 use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};
@@ -25,7 +27,8 @@ impl VhostEgress {
         VhostEgress { ring, copy_lists: Mutex::default() }
     }
 
-    /// Copies without the ring's lock. `false`: the ring cannot be lent now, and nothing was dropped.
+    /// Copies without the ring's lock. `false`: the ring cannot be lent now, and nothing was
+    /// dropped.
     #[inline(never)]
     fn deliver_long(&self, frames: &[Outgoing<'_>], drops: &mut Vec<(usize, EgressDrop)>) -> bool {
         let mut list = lock(&self.copy_lists).pop().unwrap_or_default();
@@ -130,8 +133,8 @@ fn deliver(
     is_enabled
 }
 
-/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room; `false`: the guest does not want
-/// frames now.
+/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room;
+/// `false`: the guest does not want frames now.
 #[inline(always)]
 fn fill<'f>(
     running: &mut Running,

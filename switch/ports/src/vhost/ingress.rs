@@ -13,7 +13,8 @@ use wire::vnet::VnetHeader;
 /// Pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
 
-/// See [`Ingress`]. The ring is borrowed from the session from take to release, so what the guest lent stays mapped.
+/// See [`Ingress`]. The ring is borrowed from the session from take to release, so what the guest
+/// lent stays mapped.
 pub struct VhostIngress {
     ring: Arc<RingSlot>,
     borrowed: Option<Box<Running>>,
@@ -74,8 +75,8 @@ impl Ingress for VhostIngress {
     }
 }
 
-/// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session; what came before it
-/// is good.
+/// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session;
+/// what came before it is good.
 #[inline(always)]
 fn take(
     queue: &mut Queue,
@@ -90,16 +91,17 @@ fn take(
     for chain in queue.taken() {
         let vnet = copy::read_header(chain, header_len).unwrap_or_default();
         match chain {
-            // SAFETY: the queue is borrowed from the session until release, and lent chains keep it from being remapped,
-            // so its pieces stay mapped for the burst.
+            // SAFETY: the queue is borrowed from the session until release, and lent chains keep it
+            // from being remapped, so its pieces stay mapped for the burst.
             [piece] => burst.push(vnet, None, &[unsafe { copy::lend(piece, header_len) }]),
             _ => push_chain(vnet, chain, header_len, burst, pieces),
         }
     }
 }
 
-/// A frame in several pieces, the virtio header at their front. Of one longer than any port takes only so much is kept that
-/// it still is: a chain may have gigabytes, more than the length of a frame can say.
+/// A frame in several pieces, the virtio header at their front. Of one longer than any port takes
+/// only so much is kept that it still is: a chain may have gigabytes, more than the length of a
+/// frame can say.
 #[inline(never)]
 fn push_chain(
     vnet: VnetHeader,
@@ -114,7 +116,8 @@ fn push_chain(
     let mut room = Burst::LARGEST_FRAME + 1;
     for piece in chain {
         if skip < piece.len {
-            // SAFETY: as in `take`; the list is emptied before anything else can happen to the queue.
+            // SAFETY: as in `take`; the list is emptied before anything else can happen to the
+            // queue.
             let slice = unsafe { copy::lend(piece, skip) }.take(room);
             room -= slice.len();
             pieces.push(slice);

@@ -1,18 +1,21 @@
 //! Checksums that a peer on this host left unfinished.
 //!
-//! A sender's stack leaves TCP and UDP checksums to the device, and a veth or a TAP passes them on as they are, with a mark
-//! beside the frame that AF_XDP does not hand over. Such a frame has the folded sum of its pseudo-header in the checksum field
-//! and nothing else. [`claim`] looks for just that, once a frame and without a look at the payload, and claims what the
-//! sender's mark had said (`NEEDS_CSUM`); the switch checks the claim against the headers as it checks any other.
+//! A sender's stack leaves TCP and UDP checksums to the device, and a veth or a TAP passes them on
+//! as they are, with a mark beside the frame that AF_XDP does not hand over. Such a frame has the
+//! folded sum of its pseudo-header in the checksum field and nothing else. [`claim`] looks for just
+//! that, once a frame and without a look at the payload, and claims what the sender's mark had said
+//! (`NEEDS_CSUM`); the switch checks the claim against the headers as it checks any other.
 //!
-//! **It changes no intact frame.** Only frames that end with their datagram are looked at. Let `P` be the folded sum of the
-//! pseudo-header and `D` that of the transport header and payload with the field as 0. Intact means that the field is
-//! `!(P + D)`. If the field is `P` by chance, then finishing it computes `!(P + D)` again, the field counting as `P`: the same
-//! bytes. (In TCP, 0xffff and 0 are the same checksum; of these the field may change to the usual one.) `P` is never 0, for no
-//! address is, so a UDP frame without a checksum is not taken for one of these.
+//! **It changes no intact frame.** Only frames that end with their datagram are looked at. Let `P`
+//! be the folded sum of the pseudo-header and `D` that of the transport header and payload with the
+//! field as 0. Intact means that the field is `!(P + D)`. If the field is `P` by chance, then
+//! finishing it computes `!(P + D)` again, the field counting as `P`: the same bytes. (In TCP,
+//! 0xffff and 0 are the same checksum; of these the field may change to the usual one.) `P` is
+//! never 0, for no address is, so a UDP frame without a checksum is not taken for one of these.
 //!
-//! **What it costs**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its damage, about as many as a
-//! checksum of 16 bits lets pass anyway. A peer that wants to send a damaged frame with a good checksum can do so without this.
+//! **What it costs**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its
+//! damage, about as many as a checksum of 16 bits lets pass anyway. A peer that wants to send a
+//! damaged frame with a good checksum can do so without this.
 
 use wire::vnet::{Flags, VnetHeader};
 use wire::{Kind, Traits, checksum, parse};
@@ -31,7 +34,8 @@ fn unfinished(frame: &[u8]) -> Option<VnetHeader> {
         Kind::Udp => 6,
         _ => return None,
     };
-    // What is finished is summed to the end of the frame, and a routing header has another address in the pseudo-header.
+    // What is finished is summed to the end of the frame, and a routing header has another address
+    // in the pseudo-header.
     let is_plain = parsed.end as usize == frame.len()
         && !parsed.traits.contains(Traits::SURPLUS)
         && (parsed.traits.contains(Traits::IPV4) || parsed.l4 == parsed.l3 + IPV6_HEADER);
@@ -58,7 +62,8 @@ mod tests {
     use proptest::prelude::*;
     use wire::checksum::Sum;
 
-    /// A frame with a transport checksum that is the folded sum of its pseudo-header, and where that is.
+    /// A frame with a transport checksum that is the folded sum of its pseudo-header, and where
+    /// that is.
     #[derive(Debug)]
     struct Made {
         frame: Vec<u8>,
@@ -128,7 +133,8 @@ mod tests {
             prop_assert_eq!(made.claimed().is_some(), made.frame == unfinished);
         }
 
-        /// An intact frame whose checksum is the pseudo-header's sum by chance, here by its last word.
+        /// An intact frame whose checksum is the pseudo-header's sum by chance, here by its last
+        /// word.
         #[test]
         fn an_intact_frame_that_looks_unfinished_stays_as_it_is(mut made in made()) {
             // In TCP 0xffff would become 0, which is the same checksum.

@@ -1,18 +1,20 @@
-//! Delivering to a queue of an interface: each frame is gathered into a chunk of the UMEM, and the kernel is called once a
-//! burst, if at all.
+//! Delivering to a queue of an interface: each frame is gathered into a chunk of the UMEM, and the
+//! kernel is called once a burst, if at all.
 //!
-//! Where the driver copies, the kernel sends in our call and only then, up to 256 frames in one (32 before Linux 6.17). What it
-//! could not take stays in the ring: it goes with the next burst, or when the queue's ingress side is woken for it, which may be
-//! another worker's. Chunks come back by the completion ring, without a call.
+//! Where the driver copies, the kernel sends in our call and only then, up to 256 frames in one (32
+//! before Linux 6.17). What it could not take stays in the ring: it goes with the next burst, or
+//! when the queue's ingress side is woken for it, which may be another worker's. Chunks come back
+//! by the completion ring, without a call.
 //!
-//! What the driver drops is told by an error alone and not which frame it was, so it counts as one of the burst; and not why: a
-//! veth whose peer is full, or takes no frame of that length, says the same as a device without a carrier. So the carrier is asked
-//! for, and with one the queue is full, not down. What is dropped of earlier bursts counts as lost by the device: those frames
-//! count as sent. (A kernel that sends in its own `poll` while a worker sleeps says not even that a frame was dropped: it is
-//! counted by the device alone.)
+//! What the driver drops is told by an error alone and not which frame it was, so it counts as one
+//! of the burst; and not why: a veth whose peer is full, or takes no frame of that length, says the
+//! same as a device without a carrier. So the carrier is asked for, and with one the queue is full,
+//! not down. What is dropped of earlier bursts counts as lost by the device: those frames count as
+//! sent. (A kernel that sends in its own `poll` while a worker sleeps says not even that a frame
+//! was dropped: it is counted by the device alone.)
 //!
-//! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what it could object to is
-//! refused here.
+//! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what
+//! it could object to is refused here.
 use super::ring::{Reader, Writer};
 use super::socket::XdpSocket;
 use super::umem::EgressChunks;
@@ -30,8 +32,8 @@ const FINISH_CHECKSUM: u64 = 1 << 1;
 /// Bytes of the shortest frame: an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has. The rest waits for the next
-/// one, or for the worker that reads the queue.
+/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has.
+/// The rest waits for the next one, or for the worker that reads the queue.
 pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
 
 /// See [`Egress`].
@@ -79,8 +81,8 @@ impl State {
         self.completion.release(|_| {});
     }
 
-    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called once for each burst. Returns
-    /// how many frames the driver dropped.
+    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called
+    /// once for each burst. Returns how many frames the driver dropped.
     fn make_room(&mut self, socket: &XdpSocket, called: &mut bool) -> Result<usize, PortFault> {
         let mut dropped = 0;
         if self.chunks.are_used_up() {
@@ -93,8 +95,8 @@ impl State {
         Ok(dropped)
     }
 
-    /// Publishes what was put, and calls the kernel as long as it has to be called and gets on. Returns how many frames the
-    /// driver dropped.
+    /// Publishes what was put, and calls the kernel as long as it has to be called and gets on.
+    /// Returns how many frames the driver dropped.
     fn send(&mut self, socket: &XdpSocket) -> Result<usize, PortFault> {
         self.transmit.publish();
         self.down = false;
@@ -109,7 +111,8 @@ impl State {
             let left = self.transmit.pending();
             let stands = std::mem::replace(&mut pending, left) == left;
             match answer {
-                // The driver has dropped a frame. Without a carrier it does so with all of them, one a call.
+                // The driver has dropped a frame. Without a carrier it does so with all of them,
+                // one a call.
                 Err(Errno::BUSY) => {
                     dropped += 1;
                     self.down = dropped == 1 && !socket.has_carrier();
@@ -133,7 +136,8 @@ impl State {
             }
         }
         if self.down {
-            // They are reported as lost: the worker that reads the queue would count them once more.
+            // They are reported as lost: the worker that reads the queue would count them once
+            // more.
             socket.forget_unsent();
         } else if pending > 0 && self.transmit.needs_wakeup() {
             socket.note_unsent();
@@ -188,7 +192,8 @@ impl Egress for XdpEgress {
         }
         dropped += state.send(&self.socket)?;
         state.reap();
-        // What is left in the ring of a device that is down may still go when it comes up; as far as is known now it is lost.
+        // What is left in the ring of a device that is down may still go when it comes up; as far
+        // as is known now it is lost.
         let (left, why) = match state.down {
             true => (state.transmit.pending() as usize, EgressDrop::Down),
             false => (0, EgressDrop::Full),
@@ -199,8 +204,8 @@ impl Egress for XdpEgress {
     }
 }
 
-/// Reports `count` more of the frames as lost, or as many as there are: the last ones, which are those in the ring; which ones a
-/// driver drops it does not say. How many it reported.
+/// Reports `count` more of the frames as lost, or as many as there are: the last ones, which are
+/// those in the ring; which ones a driver drops it does not say. How many it reported.
 fn lose(
     (count, why): (usize, EgressDrop),
     frames: usize,
@@ -226,7 +231,8 @@ fn lose(
     lost
 }
 
-/// What to ask of the device (`struct xsk_tx_metadata`: flags, then where a checksum starts and where it goes).
+/// What to ask of the device (`struct xsk_tx_metadata`: flags, then where a checksum starts and
+/// where it goes).
 fn asked(vnet: VnetHeader) -> (XdpDescOptions, [u8; 16]) {
     let mut metadata = [0; 16];
     if !vnet.flags().contains(Flags::NEEDS_CSUM) {
@@ -279,8 +285,8 @@ mod tests {
         }
     }
 
-    /// The kernel takes no frame while the completion ring has no room, as it does while a device is held up. The worker that
-    /// reads the queue asked it without a rest.
+    /// The kernel takes no frame while the completion ring has no room, as it does while a device
+    /// is held up. The worker that reads the queue asked it without a rest.
     #[test]
     fn a_device_that_takes_nothing_lets_the_worker_sleep() {
         let test = || {

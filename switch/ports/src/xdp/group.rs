@@ -1,7 +1,8 @@
 //! The queues of one interface: a socket for each receive queue, all with one UMEM.
 //!
-//! A frame reaches only sockets of its receive queue; without one it is lost and not counted. So every queue has a socket, and
-//! a device whose number of queues changes is reopened ([`Fit`](super::Fit)).
+//! A frame reaches only sockets of its receive queue; without one it is lost and not counted. So
+//! every queue has a socket, and a device whose number of queues changes is reopened
+//! ([`Fit`](super::Fit)).
 
 use super::program::{Attached, Program};
 use super::socket::{Rings, Share, XdpSocket};
@@ -26,8 +27,9 @@ pub(super) struct Interface<'o> {
     pub(super) mtu: u32,
     /// Receive queues of the device.
     pub(super) queues: u32,
-    /// Where the kernel copies what is sent, it finishes checksums. Where the driver takes frames in pieces (virtio-net), it did
-    /// not at first, and the receiver dropped them; that it does is known of veth.
+    /// Where the kernel copies what is sent, it finishes checksums. Where the driver takes frames
+    /// in pieces (virtio-net), it did not at first, and the receiver dropped them; that it does is
+    /// known of veth.
     pub(super) copies_finished: bool,
 }
 

@@ -55,7 +55,8 @@ impl XdpIngress {
         }
     }
 
-    /// An interface that goes down says nothing to the socket; one that is deleted or moved does, once.
+    /// An interface that goes down says nothing to the socket; one that is deleted or moved does,
+    /// once.
     fn look_for_fault(&mut self) {
         if self.fault.is_none() {
             self.fault = self.socket.take_error().map(|error| PortFault::Gone(error.into()));
@@ -78,7 +79,8 @@ impl Ingress for XdpIngress {
         let XdpIngress { receive, umem, queue, lost, .. } = self;
         while !burst.is_full() {
             let Some(entry) = receive.take() else { break };
-            // SAFETY: from the receive ring; `release`, which puts it into the fill ring, needs the queue alone.
+            // SAFETY: from the receive ring; `release`, which puts it into the fill ring, needs the
+            // queue alone.
             match unsafe { umem.received(*queue, entry.addr, entry.len) } {
                 Some(frame) => burst.push(checksum::claim(frame), None, &[Slice::from(frame)]),
                 None => *lost += 1,

@@ -1,7 +1,8 @@
-//! The redirect program and where it is attached: every frame of a queue goes to the queue's socket.
+//! The redirect program and where it is attached: every frame of a queue goes to the queue's
+//! socket.
 //!
-//! It is attached by a link, which the kernel removes with its last descriptor: with the port, or with the process however
-//! that ends.
+//! It is attached by a link, which the kernel removes with its last descriptor: with the port, or
+//! with the process however that ends.
 
 use crate::bpf::assemble::{Assembler, Helper, Instruction, Operation, Register, Width};
 use crate::bpf::{self, Hook, SocketMap};
@@ -12,7 +13,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// What the program returns for a queue without a socket: the host's stack gets the frame (`XDP_PASS`).
+/// What the program returns for a queue without a socket: the host's stack gets the frame
+/// (`XDP_PASS`).
 const PASS: i32 = 2;
 /// Where `struct xdp_md` has the receive queue.
 const QUEUE: i16 = 16;
@@ -23,8 +25,8 @@ pub(super) struct Program {
     program: OwnedFd,
 }
 
-/// What has frames come to a port, until this is dropped: the program on the interface, which is promiscuous where that was
-/// asked for.
+/// What has frames come to a port, until this is dropped: the program on the interface, which is
+/// promiscuous where that was asked for.
 pub(super) struct Attached {
     /// First, so that it goes first.
     link: OwnedFd,

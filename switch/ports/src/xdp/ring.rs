@@ -1,9 +1,11 @@
-// UNSAFETY: the rings are memory that the kernel shares; two indices say which entries are whose at the moment.
-//! The four rings of a socket (Linux `Documentation/networking/af_xdp.rst`): fill and transmit, which we [`Writer`] to, and
-//! completion and receive, which we [`Reader`] from.
+// UNSAFETY: the rings are memory that the kernel shares; two indices say which entries are whose at
+// the moment.
+//! The four rings of a socket (Linux `Documentation/networking/af_xdp.rst`): fill and transmit,
+//! which we [`Writer`] to, and completion and receive, which we [`Reader`] from.
 //!
-//! Each has a producer's and a consumer's index that only grow, modulo 2^32; entries between them are the consumer's. A ring
-//! that is mapped keeps its queue of the device busy, also when its socket is closed, so rings are unmapped with the queue.
+//! Each has a producer's and a consumer's index that only grow, modulo 2^32; entries between them
+//! are the consumer's. A ring that is mapped keeps its queue of the device busy, also when its
+//! socket is closed, so rings are unmapped with the queue.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -65,7 +67,8 @@ impl<T: Copy> Mapping<T> {
         reason = "the kernel's offsets of its own ring, below a page"
     )]
     fn word(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the kernel's own offset of an aligned word in its ring, which is mapped as long as `self` lives.
+        // SAFETY: the kernel's own offset of an aligned word in its ring, which is mapped as long
+        // as `self` lives.
         unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(offset as usize).cast()) }
     }
 
@@ -134,7 +137,8 @@ impl<T: Copy> Reader<T> {
             each(unsafe { self.ring.entry(index).read() });
             index = index.wrapping_add(1);
         }
-        // Pairs with the kernel's acquire of this index: it writes to the entries only after our last read.
+        // Pairs with the kernel's acquire of this index: it writes to the entries only after our
+        // last read.
         consumer.store(index, Ordering::Release);
     }
 }
@@ -157,7 +161,8 @@ impl<T: Copy> Writer<T> {
         Ok(Writer { ring: Mapping::map(socket, offset, entries, offsets)?, next: 0 })
     }
 
-    /// Adds an entry. There is room: a ring has as many entries as there are chunks that could be in it.
+    /// Adds an entry. There is room: a ring has as many entries as there are chunks that could be
+    /// in it.
     pub(super) fn put(&mut self, entry: T) {
         // SAFETY: not published, so it is ours.
         unsafe { self.ring.entry(self.next).write(entry) };
@@ -166,10 +171,11 @@ impl<T: Copy> Writer<T> {
 
     /// Hands all entries added so far to the kernel.
     pub(super) fn publish(&self) {
-        // Pairs with the kernel's acquire of this index: it reads the entries only after we wrote them.
+        // Pairs with the kernel's acquire of this index: it reads the entries only after we wrote
+        // them.
         self.ring.producer().store(self.next, Ordering::Release);
-        // Pairs with the driver's barrier between setting its wake-up flag, which is read after this, and its last look at the
-        // ring: one of both sees the other's.
+        // Pairs with the driver's barrier between setting its wake-up flag, which is read after
+        // this, and its last look at the ring: one of both sees the other's.
         fence(Ordering::SeqCst);
     }
 

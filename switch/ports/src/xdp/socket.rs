@@ -1,5 +1,6 @@
 // UNSAFETY: registering a UMEM hands memory to the kernel, and rustix has no transmit budget.
-//! An AF_XDP socket: its UMEM, its rings, its queue of the device, its statistics, and waking the kernel.
+//! An AF_XDP socket: its UMEM, its rings, its queue of the device, its statistics, and waking the
+//! kernel.
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "the size of an int")]
 
@@ -38,23 +39,25 @@ const UMEM_METADATA: u32 = 1 << 2;
 const TRANSMIT_BUDGET: libc::c_int = 9;
 /// What may wait in the device, as at a packet port.
 const SEND_BUFFER: libc::c_int = 16 << 20;
-/// How long frames that the device did not take wait before the worker that reads the queue tries again: it may take none for
-/// long (PAUSE frames, a stalled back end), and each try is a call.
+/// How long frames that the device did not take wait before the worker that reads the queue tries
+/// again: it may take none for long (PAUSE frames, a stalled back end), and each try is a call.
 pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
-/// How long a queue that was just given back may still be busy: the kernel cleans up on its own time.
+/// How long a queue that was just given back may still be busy: the kernel cleans up on its own
+/// time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct XdpSocket {
     fd: OwnedFd,
-    /// The transmit ring holds frames that nothing but a call sends. Stored by the egress side, read by the ingress side; it
-    /// guards no data.
+    /// The transmit ring holds frames that nothing but a call sends. Stored by the egress side,
+    /// read by the ingress side; it guards no data.
     unsent: AtomicBool,
     /// Frames that count as sent and that the driver dropped later.
     sent_lost: AtomicU64,
     /// The interface, to be asked for its carrier.
     link: Arc<Link>,
-    /// A timer that is set when there is something unsent: the worker that reads the queue may sleep while another one sends.
+    /// A timer that is set when there is something unsent: the worker that reads the queue may
+    /// sleep while another one sends.
     bell: OwnedFd,
     /// An epoll of the socket and the bell.
     ready: OwnedFd,
@@ -77,7 +80,8 @@ pub(super) enum Share<'s> {
 }
 
 impl XdpSocket {
-    /// A socket without UMEM and queue, for an interface of a namespace, or of the calling thread's.
+    /// A socket without UMEM and queue, for an interface of a namespace, or of the calling
+    /// thread's.
     pub(super) fn open(link: Arc<Link>, netns: Option<&Path>) -> io::Result<XdpSocket> {
         let fd = namespace::make(netns, Wanted::Xdp)?;
         let bell = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
@@ -125,8 +129,8 @@ impl XdpSocket {
         })
     }
 
-    /// Binds to a queue of an interface. `copy`: without asking the driver for zero-copy, of which the kernel asks first by
-    /// itself. A queue that was just given back is waited for.
+    /// Binds to a queue of an interface. `copy`: without asking the driver for zero-copy, of which
+    /// the kernel asks first by itself. A queue that was just given back is waited for.
     pub(super) fn bind(
         &self,
         (interface, queue): (u32, u32),
@@ -172,9 +176,9 @@ impl XdpSocket {
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or too long for a chunk. What a
-    /// driver drops earlier, for want of a chunk in zero-copy or of a page, it counts itself. And those of
-    /// [`XdpSocket::count_lost`].
+    /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or
+    /// too long for a chunk. What a driver drops earlier, for want of a chunk in zero-copy or of a
+    /// page, it counts itself. And those of [`XdpSocket::count_lost`].
     pub(super) fn lost(&self) -> u64 {
         let received = sockopt::xdp_statistics(&self.fd)
             .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full.unwrap_or_default());
@@ -188,8 +192,8 @@ impl XdpSocket {
         }
     }
 
-    /// Whether the interface has a carrier, as far as it tells; the kernel may notice the change up to a second late. Takes no
-    /// lock of the kernel that would hold up the data path.
+    /// Whether the interface has a carrier, as far as it tells; the kernel may notice the change up
+    /// to a second late. Takes no lock of the kernel that would hold up the data path.
     pub(super) fn has_carrier(&self) -> bool {
         self.link.has_carrier().unwrap_or(true)
     }
@@ -210,18 +214,21 @@ impl XdpSocket {
         if sent >= 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken in a while.
+    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken in a
+    /// while.
     pub(super) fn note_unsent(&self) {
-        // Set first: what clears the mark stops the bell, which would keep the worker awake for ever if it was set later.
+        // Set first: what clears the mark stops the bell, which would keep the worker awake for
+        // ever if it was set later.
         self.set_bell(TRY_AGAIN);
         // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
         self.unsent.store(true, Release);
     }
 
-    /// Has the kernel send what an earlier burst left in the transmit ring, if it did. `true`: something is left still.
+    /// Has the kernel send what an earlier burst left in the transmit ring, if it did. `true`:
+    /// something is left still.
     pub(super) fn send_rest(&self) -> bool {
-        // Cleared before the call: what is left meanwhile is noted after it. What was published before its bell was stopped
-        // here goes with this call, though its mark may come later.
+        // Cleared before the call: what is left meanwhile is noted after it. What was published
+        // before its bell was stopped here goes with this call, though its mark may come later.
         if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Acquire) {
             return false;
         }
@@ -266,7 +273,8 @@ impl XdpSocket {
 
     /// Has the driver look at the fill ring.
     pub(super) fn wake_fill(&self) {
-        // SAFETY: no bytes are written to the null pointer. Whatever it answers, the driver has looked.
+        // SAFETY: no bytes are written to the null pointer. Whatever it answers, the driver has
+        // looked.
         let _ =
             unsafe { libc::recv(self.fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
     }
@@ -330,8 +338,8 @@ mod tests {
         is_ready_within(socket, 0)
     }
 
-    /// Frames that were left in the transmit ring wait for the worker that reads the queue, which was not woken; and what the driver
-    /// dropped of them was counted nowhere.
+    /// Frames that were left in the transmit ring wait for the worker that reads the queue, which
+    /// was not woken; and what the driver dropped of them was counted nowhere.
     #[test]
     fn what_is_left_in_the_ring_wakes_the_reader_and_counts_where_the_driver_drops_it() {
         let test = || {

@@ -47,7 +47,8 @@ fn pass(from: &dyn Egress, to: &mut dyn Ingress) -> Vec<u8> {
     }
 }
 
-/// A frame of VLAN 7 looks like one without a tag. That is said, and the remedy that is named is one.
+/// A frame of VLAN 7 looks like one without a tag. That is said, and the remedy that is named is
+/// one.
 #[test]
 fn a_tag_that_a_peer_keeps_beside_its_frame_is_lost_until_it_is_put_into_it() {
     let test = || {

@@ -1,10 +1,12 @@
-// UNSAFETY: the UMEM is memory that the kernel fills and reads; a chunk is ours or the kernel's, by the rings that it went through.
-//! The UMEM: one piece of memory of a port, divided into chunks, that all of its sockets share (Linux
-//! `Documentation/networking/af_xdp.rst`).
+// UNSAFETY: the UMEM is memory that the kernel fills and reads; a chunk is ours or the kernel's, by
+// the rings that it went through.
+//! The UMEM: one piece of memory of a port, divided into chunks, that all of its sockets share
+//! (Linux `Documentation/networking/af_xdp.rst`).
 //!
-//! Each queue has chunks of its own for either direction, so no queue waits for another. An ingress chunk is the kernel's
-//! from the fill ring on and ours from the receive ring on. An egress chunk is the kernel's from the transmit ring to the
-//! completion ring ([`EgressChunks`]). Addresses that the kernel names are held to the chunks that it has.
+//! Each queue has chunks of its own for either direction, so no queue waits for another. An ingress
+//! chunk is the kernel's from the fill ring on and ours from the receive ring on. An egress chunk
+//! is the kernel's from the transmit ring to the completion ring ([`EgressChunks`]). Addresses that
+//! the kernel names are held to the chunks that it has.
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
@@ -28,7 +30,8 @@ pub(super) struct Shape {
 const HEADROOM: u32 = 256;
 /// Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
-/// Where an egress frame starts in its chunk: behind what is asked of the device (`struct xsk_tx_metadata`).
+/// Where an egress frame starts in its chunk: behind what is asked of the device
+/// (`struct xsk_tx_metadata`).
 pub(super) const METADATA: u32 = 32;
 const SIZES: [u32; 2] = [2048, 4096];
 
@@ -36,8 +39,8 @@ impl Shape {
     /// The largest IP packet that any chunk holds.
     pub(super) const LARGEST_MTU: u32 = SIZES[1] - HEADROOM - LINK_HEADER;
 
-    /// Chunks for frames of an MTU, in this much memory for the ingress of a queue and half of it for its egress. `None`: a
-    /// frame has no room in a chunk.
+    /// Chunks for frames of an MTU, in this much memory for the ingress of a queue and half of it
+    /// for its egress. `None`: a frame has no room in a chunk.
     pub(super) fn fitting(mtu: u32, bytes: u32) -> Option<Shape> {
         let chunk = SIZES.into_iter().find(|size| mtu <= size - HEADROOM - LINK_HEADER)?;
         let chunks = |bytes: u32| 1 << (bytes / chunk).max(64).ilog2();
@@ -90,7 +93,8 @@ impl Umem {
         (0..shape.ingress).map(move |place| (first + u64::from(place)) * u64::from(shape.chunk))
     }
 
-    /// The ingress chunk of a queue that an address is in, for the fill ring; `None`: it is in none.
+    /// The ingress chunk of a queue that an address is in, for the fill ring; `None`: it is in
+    /// none.
     pub(super) fn ingress_chunk(&self, queue: u32, address: u64) -> Option<u64> {
         let place = self.place(queue, address)?;
         (place < self.shape.ingress.into()).then(|| address & !u64::from(self.shape.chunk - 1))
@@ -99,12 +103,14 @@ impl Umem {
     /// A received frame. `None`: it does not lie in one ingress chunk of the queue.
     ///
     /// # Safety
-    /// The descriptor came from the receive ring, and its chunk is not put into the fill ring while the frame is borrowed.
+    /// The descriptor came from the receive ring, and its chunk is not put into the fill ring while
+    /// the frame is borrowed.
     pub(super) unsafe fn received(&self, queue: u32, address: u64, len: u32) -> Option<&[u8]> {
         let chunk = self.ingress_chunk(queue, address)?;
         let fits = address - chunk + u64::from(len) <= self.shape.chunk.into();
         let start = usize::try_from(address).ok()?;
-        // SAFETY: within one chunk, which nothing writes to between receive ring and fill ring, as the caller says.
+        // SAFETY: within one chunk, which nothing writes to between receive ring and fill ring, as
+        // the caller says.
         fits.then(|| unsafe {
             std::slice::from_raw_parts(self.memory.as_ptr().add(start), len as usize)
         })
@@ -121,7 +127,8 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nothing borrows it any more. The kernel holds the pages until it is done with them.
+        // SAFETY: our own mapping, and nothing borrows it any more. The kernel holds the pages
+        // until it is done with them.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
     }
@@ -159,8 +166,8 @@ impl EgressChunks {
         self.umem.shape.chunk - METADATA
     }
 
-    /// Copies a frame, which has to fit, and what is asked of the device for it, into a free chunk. Its address, for the
-    /// transmit ring; `None`: no chunk is free.
+    /// Copies a frame, which has to fit, and what is asked of the device for it, into a free chunk.
+    /// Its address, for the transmit ring; `None`: no chunk is free.
     pub(super) fn put(&mut self, metadata: [u8; 16], frame: &Outgoing<'_>) -> Option<u64> {
         let place = self.free.pop()?;
         *self.under_way.get_mut(place as usize)? = true;
@@ -192,8 +199,9 @@ impl EgressChunks {
         let number = u64::from(self.queue) * u64::from(self.umem.shape.chunks());
         let address = (number + u64::from(ingress) + u64::from(place)) * u64::from(chunk);
         let start = usize::try_from(address).unwrap_or(usize::MAX);
-        // SAFETY: the places in `free` are below `egress`, so the chunk lies within the mapping, which the UMEM keeps; one that
-        // was just taken out of there is neither the kernel's nor in `free` a second time, by `under_way`.
+        // SAFETY: the places in `free` are below `egress`, so the chunk lies within the mapping,
+        // which the UMEM keeps; one that was just taken out of there is neither the kernel's nor in
+        // `free` a second time, by `under_way`.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(self.umem.memory.as_ptr().add(start), chunk as usize)
         };

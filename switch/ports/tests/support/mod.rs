@@ -1,4 +1,5 @@
-//! What the tests with real devices share: a namespace for each, commands in it, waiting for a queue, UDP frames.
+//! What the tests with real devices share: a namespace for each, commands in it, waiting for a
+//! queue, UDP frames.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(

@@ -140,7 +140,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
-        // A ring that runs is given a new base by being started anew: it must not go on and count from the old one.
+        // A ring that runs is given a new base by being started anew: it must not go on and count
+        // from the old one.
         self.stop_ring(number)?.base = base;
         self.tell(State::Connected);
         Ok(())
@@ -185,7 +186,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let error = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
         let replaced = ring.replace_error(error.clone());
-        // A fault was perhaps found before there was this descriptor, and is still owed at the old one.
+        // A fault was perhaps found before there was this descriptor, and is still owed at the old
+        // one.
         if replaced.is_some() && ring.fault().is_some() {
             error.iter().for_each(|error| error.raise());
         }
@@ -212,8 +214,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        // QEMU takes it for pairs, and asks before it says that it is the owner. Front ends built on the `vhost` crate (Cloud
-        // Hypervisor) take it for rings, and ask after that. DPDK's virtio-user and user-mode Linux do not ask.
+        // QEMU takes it for pairs, and asks before it says that it is the owner. Front ends built
+        // on the `vhost` crate (Cloud Hypervisor) take it for rings, and ask after that. DPDK's
+        // virtio-user and user-mode Linux do not ask.
         let rings = self.shared.rings.len() as u64;
         Ok(if self.owned { rings } else { self.shared.options.pairs.into() })
     }
@@ -263,7 +266,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_inflight_fd(&mut self, said: &VhostUserInflight, file: File) -> Result<()> {
         let file = Arc::new(OwnedFd::from(file));
-        // Each ring keeps the region it was started with mapped, and the process has places for so many.
+        // Each ring keeps the region it was started with mapped, and the process has places for so
+        // many.
         if let Some(place) = self.vrings.iter().position(|vring| vring.started) {
             close_aside(file);
             return Err(refused(format!(

@@ -1,5 +1,5 @@
-//! A session for the process that serves it next: written when its rings have stopped, and read by doing what the front end's
-//! messages would do, so that it is checked as those are.
+//! A session for the process that serves it next: written when its rings have stopped, and read by
+//! doing what the front end's messages would do, so that it is checked as those are.
 
 use super::{Backend, Log, messages, refused, stop};
 use crate::Features;
@@ -18,7 +18,8 @@ use std::time::Instant;
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserLog};
 use vhost::vhost_user::{Error, VhostUserBackendReqHandlerMut};
 
-/// Of the record below. It changes whenever an older or newer Millrace would take it for something else.
+/// Of the record below. It changes whenever an older or newer Millrace would take it for something
+/// else.
 const VERSION: u64 = 1;
 
 /// Why a session does not go on.
@@ -45,8 +46,8 @@ struct Ran {
 }
 
 impl Backend {
-    /// Stops all rings, between turns and with nothing taken that was not given back, and gives all that it takes to go on, the
-    /// front end's connection among it.
+    /// Stops all rings, between turns and with nothing taken that was not given back, and gives all
+    /// that it takes to go on, the front end's connection among it.
     pub(crate) fn suspend(&mut self, connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         self.send_owed();
         let ran = (0..self.vrings.len()).map(|place| self.stop_place(place));
@@ -103,7 +104,8 @@ impl Backend {
         record.option(self.wished_pairs);
     }
 
-    /// Makes this session, which is new, what the record says; the front end's connection, and its rings run again.
+    /// Makes this session, which is new, what the record says; the front end's connection, and its
+    /// rings run again.
     pub(crate) fn resume(&mut self, mut record: Reader) -> Resumed<OwnedFd> {
         let version = record.number()?;
         if version != VERSION {
@@ -138,7 +140,8 @@ impl Backend {
         if record.flag()? {
             let (offset, size) = (record.number()?, record.number()?);
             let set = self.set_log_base(&VhostUserLog::new(size, offset), record.file()?.into());
-            // One of a migration that came to nothing: it may not be for the memory that there is by now.
+            // One of a migration that came to nothing: it may not be for the memory that there is
+            // by now.
             set.or_else(|error| if is_logged { Err(error) } else { Ok(()) })?;
         }
         if record.flag()? {

@@ -32,7 +32,8 @@ impl Backend {
         }
     }
 
-    /// A guest that was told of a larger MTU would send what this port drops: QEMU does not start it after a refusal.
+    /// A guest that was told of a larger MTU would send what this port drops: QEMU does not start
+    /// it after a refusal.
     pub(super) fn set_mtu(&mut self, mtu: u64) -> u64 {
         self.told_mtu = Some(mtu);
         let own = self.shared.options.mtu;

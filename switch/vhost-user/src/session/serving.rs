@@ -1,4 +1,5 @@
-//! The session's thread: front ends come, one after the other, and each is served until it goes or the session ends.
+//! The session's thread: front ends come, one after the other, and each is served until it goes or
+//! the session ends.
 
 use super::Shared;
 use crate::backend::Backend;
@@ -45,7 +46,8 @@ pub(super) enum Entrance {
 }
 
 impl Entrance {
-    /// The next front end; `None`: the end. One that has been told that its link is down finds the connection closed.
+    /// The next front end; `None`: the end. One that has been told that its link is down finds the
+    /// connection closed.
     fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
         match self {
             Entrance::Listen(listener) => {
@@ -149,8 +151,8 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
 }
 
-/// Leaves the front end to the process that comes next. What that gets is there before anything is unmapped or closed here, which takes
-/// the longer the larger the guest is.
+/// Leaves the front end to the process that comes next. What that gets is there before anything is
+/// unmapped or closed here, which takes the longer the larger the guest is.
 fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
     // It is the next process's from now on, and the end of this session cuts it no more.
     let connection = lock(&shared.connection).take();
@@ -226,7 +228,8 @@ fn converse(
     }
 }
 
-/// Waits until one of these can be read, each from its time on, or a pause has ended; which, `None` at the end of the session.
+/// Waits until one of these can be read, each from its time on, or a pause has ended; which, `None`
+/// at the end of the session.
 pub(super) fn ready(shared: &Shared, sources: [(BorrowedFd<'_>, Instant); 3]) -> Option<[bool; 3]> {
     let now = Instant::now();
     let pauses = sources.map(|(_, from)| from.checked_duration_since(now));

@@ -1,4 +1,5 @@
-// UNSAFETY: system calls for asynchronous I/O, which no safe crate wraps; each takes only memory of its caller's stack.
+// UNSAFETY: system calls for asynchronous I/O, which no safe crate wraps; each takes only memory of
+// its caller's stack.
 //! Eventfds signalled by the completion of asynchronous I/O, which never waits for the eventfd.
 #![allow(unsafe_code)]
 
@@ -44,7 +45,8 @@ struct Context {
 }
 
 static CONTEXT: OnceLock<Context> = OnceLock::new();
-/// Held while it is made: ports open at the same time, and a context too many takes an RCU grace period to go.
+/// Held while it is made: ports open at the same time, and a context too many takes an RCU grace
+/// period to go.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Makes sure that eventfds can be signalled; called before a front end can give us any.
@@ -81,8 +83,8 @@ impl Context {
             ..ControlBlock::default()
         };
         let list = [&raw mut block];
-        // SAFETY: the kernel reads the list and the block and writes the block's key, all before it returns; the read
-        // of no bytes touches no buffer.
+        // SAFETY: the kernel reads the list and the block and writes the block's key, all before it
+        // returns; the read of no bytes touches no buffer.
         unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_ptr()) == 1 }
     }
 
@@ -120,7 +122,8 @@ impl Drop for Context {
     }
 }
 
-/// Adds one to an eventfd, or leaves a full one as it is. `false`: no room among the completions, or no memory.
+/// Adds one to an eventfd, or leaves a full one as it is. `false`: no room among the completions,
+/// or no memory.
 #[inline]
 pub(super) fn signal(event: BorrowedFd<'_>) -> bool {
     let Some(context) = CONTEXT.get() else { return true };

@@ -1,14 +1,18 @@
-//! What the signals of a session may cost the threads that send them, and who sends those that are too dear.
+//! What the signals of a session may cost the threads that send them, and who sends those that are
+//! too dear.
 //!
-//! The kernel wakes every waiter of an eventfd in the thread that signals it, about 70 ns each, and a front end has as many
-//! waiters as its descriptors allow: a signal takes 2 µs with one of them, 0.7 ms with 10,000. So each signal may take
-//! [`ALLOWED`], and what it takes beyond that is a debt of the session, which time pays off, and only time, at the rate of
-//! [`SHARE`]. While the debt is above [`MOST`] the session's own thread sends its signals, to which the workers only say that
-//! they are owed. The signals of that thread are charged too, and the debt outlives a connection, so that nobody sheds it by
-//! connecting again; it never takes longer than [`LONGEST`] to be paid off, which is all that the next guest inherits.
+//! The kernel wakes every waiter of an eventfd in the thread that signals it, about 70 ns each, and
+//! a front end has as many waiters as its descriptors allow: a signal takes 2 µs with one of them,
+//! 0.7 ms with 10,000. So each signal may take [`ALLOWED`], and what it takes beyond that is a debt
+//! of the session, which time pays off, and only time, at the rate of [`SHARE`]. While the debt is
+//! above [`MOST`] the session's own thread sends its signals, to which the workers only say that
+//! they are owed. The signals of that thread are charged too, and the debt outlives a connection,
+//! so that nobody sheds it by connecting again; it never takes longer than [`LONGEST`] to be paid
+//! off, which is all that the next guest inherits.
 //!
-//! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask for, proves it: a
-//! worker that was preempted has not paid. The clocks decide which thread sends a signal, and nothing else.
+//! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask
+//! for, proves it: a worker that was preempted has not paid. The clocks decide which thread sends a
+//! signal, and nothing else.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -174,7 +178,8 @@ pub(crate) mod tests {
         assert_eq!(budget.paid_at.load(Relaxed), 1000 + 8 * SHARE);
     }
 
-    /// The debt grew with each signal of the session's own thread, and the next guest at the port inherited hours of it.
+    /// The debt grew with each signal of the session's own thread, and the next guest at the port
+    /// inherited hours of it.
     #[test]
     fn a_debt_is_paid_off_in_ten_seconds_at_most() {
         let budget = Budget::new().unwrap();

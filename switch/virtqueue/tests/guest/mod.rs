@@ -1,4 +1,5 @@
-//! A guest in this process: memory with a hole, a ring, and a driver. For the tests and benches of this crate.
+//! A guest in this process: memory with a hole, a ring, and a driver. For the tests and benches of
+//! this crate.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a guest that fails is a failed test")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]

@@ -1,8 +1,10 @@
-// UNSAFETY: vector loads of the checksum loop, behind run-time detection of the instructions they need.
+// UNSAFETY: vector loads of the checksum loop, behind run-time detection of the instructions they
+// need.
 //! The checksum of long pieces, 64 bytes a step.
 //!
-//! Each step widens the 32-bit words to 64-bit lanes, where no carry can be lost before 2^32 steps. The processor is
-//! asked once a process (std caches the answer) and the answer is read once a call.
+//! Each step widens the 32-bit words to 64-bit lanes, where no carry can be lost before 2^32 steps.
+//! The processor is asked once a process (std caches the answer) and the answer is read once a
+//! call.
 #![allow(unsafe_code)]
 
 use super::{Sum, add_with_carry};
@@ -20,7 +22,8 @@ pub(super) unsafe fn sum(start: *const u8, len: usize) -> Option<Sum> {
     if !is_x86_feature_detected!("avx2") {
         return None;
     }
-    // SAFETY: the line above found the instructions that the function is compiled for; the bytes as the caller says.
+    // SAFETY: the line above found the instructions that the function is compiled for; the bytes as
+    // the caller says.
     Some(unsafe { sum_avx2(start, len) })
 }
 

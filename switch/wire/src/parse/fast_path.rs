@@ -1,8 +1,9 @@
-//! The fast path of [`parse`](super::parse): untagged TCP or UDP over IPv4 or IPv6 without IP options, where TCP's options
-//! are none or padded timestamps.
+//! The fast path of [`parse`](super::parse): untagged TCP or UDP over IPv4 or IPv6 without IP
+//! options, where TCP's options are none or padded timestamps.
 //!
-//! All headers are read through one struct, so there is one bounds check, and most fields of the result are constant.
-//! Every other frame is left to the walk, which alone decides what is malformed.
+//! All headers are read through one struct, so there is one bounds check, and most fields of the
+//! result are constant. Every other frame is left to the walk, which alone decides what is
+//! malformed.
 
 use crate::ethernet::{EthernetHeader, ethertype};
 use crate::ipv4::Ipv4Header;
@@ -15,8 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endi
 /// Two bytes of padding and a timestamp, as every stack sends it (RFC 7323, appendix A).
 const TIMESTAMP: [u8; 4] = [1, 1, TimestampOption::KIND, TimestampOption::LENGTH];
 
-/// A frame whose transport follows an IP header of fixed size. Of UDP, `tcp` is header and payload; the smallest
-/// Ethernet frame has as much.
+/// A frame whose transport follows an IP header of fixed size. Of UDP, `tcp` is header and payload;
+/// the smallest Ethernet frame has as much.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Packet<Ip> {

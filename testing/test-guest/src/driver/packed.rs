@@ -93,8 +93,8 @@ impl PackedDriver {
         Some(id)
     }
 
-    /// Writes one descriptor. The first one since the last publish stays unavailable until the next: the device stops
-    /// there.
+    /// Writes one descriptor. The first one since the last publish stays unavailable until the
+    /// next: the device stops there.
     fn put(&mut self, buffer: Buffer, flags: u16, id: u16) {
         let flags = flags | if self.next.wrap { AVAIL } else { USED };
         let cell = self.ring.descriptor(self.next.slot);
@@ -119,7 +119,8 @@ impl PackedDriver {
         let Some((position, flags)) = self.held_back.take() else { return false };
         self.hand_over(position, flags);
         let slots = std::mem::take(&mut self.added);
-        // Pairs with the device's fence between asking for a notification and its last look at the flags.
+        // Pairs with the device's fence between asking for a notification and its last look at the
+        // flags.
         fence(Ordering::SeqCst);
         let request = self.event(self.ring.layout.device).load(Ordering::Relaxed);
         match request & (DISABLE | AT_POSITION) {
@@ -129,7 +130,8 @@ impl PackedDriver {
         }
     }
 
-    /// Whether the last `slots` slots reached the position the device waits for; one of the other lap is a ring behind.
+    /// Whether the last `slots` slots reached the position the device waits for; one of the other
+    /// lap is a ring behind.
     fn passed(&self, request: u32, slots: u16) -> bool {
         let lap = (u32::from(self.next.word()) ^ request) & 1 << 15;
         let event = u16::try_from(request & 0x7fff).unwrap_or(0);
@@ -146,7 +148,8 @@ impl PackedDriver {
     fn is_used(&self) -> bool {
         let [_, flags] = &self.ring.descriptor(self.used.slot).last;
         let used = if self.used.wrap { AVAIL | USED } else { 0 };
-        // Pairs with the device's release store of the flags: id, length and buffer are written by then.
+        // Pairs with the device's release store of the flags: id, length and buffer are written by
+        // then.
         flags.load(Ordering::Acquire) & (AVAIL | USED) == used && !self.chains.is_empty()
     }
 

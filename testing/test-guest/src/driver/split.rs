@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 #[derive(Debug)]
 pub struct SplitDriver {
     ring: Ring,
-    /// Descriptors that are ours. First in, first out: with IN_ORDER that is the order of the ring (section 2.7.9).
+    /// Descriptors that are ours. First in, first out: with IN_ORDER that is the order of the ring
+    /// (section 2.7.9).
     free: VecDeque<u16>,
     /// The descriptors of each chain in the device's hands, by its head.
     chains: Vec<Vec<u16>>,
@@ -45,7 +46,8 @@ impl SplitDriver {
     }
 
     fn used_index(&self) -> u16 {
-        // Pairs with the device's release store of used.idx: elements and buffers were written before it.
+        // Pairs with the device's release store of used.idx: elements and buffers were written
+        // before it.
         at::<AtomicU16>(&self.ring.memory, self.used_ring(2)).load(Ordering::Acquire)
     }
 
@@ -90,9 +92,11 @@ impl SplitDriver {
             return false;
         }
         let old = std::mem::replace(&mut self.published, self.next);
-        // Pairs with the device's acquire load of avail.idx: heads, descriptors and buffers come before it.
+        // Pairs with the device's acquire load of avail.idx: heads, descriptors and buffers come
+        // before it.
         self.available(1).store(self.next, Ordering::Release);
-        // Pairs with the device's fence between asking for a notification and its last look at avail.idx.
+        // Pairs with the device's fence between asking for a notification and its last look at
+        // avail.idx.
         fence(Ordering::SeqCst);
         let word = |offset| {
             at::<AtomicU16>(&self.ring.memory, self.used_ring(offset)).load(Ordering::Relaxed)
@@ -133,7 +137,8 @@ impl SplitDriver {
         self.used_index() != self.used
     }
 
-    /// By position there is nothing to do: a position that was passed is not passed again for 65536 buffers.
+    /// By position there is nothing to do: a position that was passed is not passed again for 65536
+    /// buffers.
     pub(super) fn disarm(&mut self) {
         if !self.ring.by_position() {
             self.available(0).store(1, Ordering::Relaxed);

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 const JUDGED_KEYS: [&str; 8] =
     ["name", "mtu", "mac", "queues", "rsc", "memory-limit", "compat", "rss-key"];
 
-/// Keys that are compared by the resulting data path settings, not by spelling: `vlan = 0` equals no `vlan`.
+/// Keys that are compared by the resulting data path settings, not by spelling: `vlan = 0` equals
+/// no `vlan`.
 const SETTINGS_KEYS: [&str; 23] = [
     "path-mtu",
     "role",
@@ -158,7 +159,8 @@ impl Pair<'_> {
         (limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
     }
 
-    /// Memory regions beyond a port's own allowance come from a pool that all ports of a host share.
+    /// Memory regions beyond a port's own allowance come from a pool that all ports of a host
+    /// share.
     fn slots(&self) -> Option<Finding> {
         let beyond = |guest: &GuestBody| guest.memory_regions.saturating_sub(REGIONS_OWN);
         let needed = beyond(self.guest()?);

@@ -217,7 +217,8 @@ fn a_file_is_read_back_and_another_schema_refused() {
     assert_eq!(HostExport::read("{}").unwrap_err().seen, "none");
 }
 
-/// By the uplinks of VLAN 10 it got its 9000 at the old host, and as the least of all VLANs was compared, 1500 was enough at the new one.
+/// By the uplinks of VLAN 10 it got its 9000 at the old host, and as the least of all VLANs was
+/// compared, 1500 was enough at the new one.
 #[test]
 fn each_vlan_is_compared_by_its_own_uplinks() {
     let host = |jumbo: &str| {

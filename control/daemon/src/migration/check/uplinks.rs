@@ -1,4 +1,5 @@
-//! The uplinks of a host, each with what it carries. Worked out once: a file may name thousands, and each VLAN is asked for.
+//! The uplinks of a host, each with what it carries. Worked out once: a file may name thousands,
+//! and each VLAN is asked for.
 
 use crate::body::PortBody;
 use crate::config::{PortConfig, PortRole};
@@ -52,7 +53,8 @@ impl<'h> Uplinks<'h> {
         self.0.iter().filter(move |uplink| uplink.carries(vlan))
     }
 
-    /// The VLANs of a port that leave the host, each with the largest packet that does, where it is known.
+    /// The VLANs of a port that leave the host, each with the largest packet that does, where it is
+    /// known.
     pub(in super::super) fn widest(&self, config: &PortConfig) -> BTreeMap<u16, Option<u16>> {
         let of_vlan = |vlan| {
             let mut there = self.with(vlan).map(|uplink| uplink.mtu).peekable();

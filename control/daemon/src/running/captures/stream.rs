@@ -1,7 +1,8 @@
 //! Carries a capture from its thread to the client's connection: a bounded queue of chunks.
 //!
-//! If the client is slow, the capture's thread waits, its own queue fills, and workers count frames as missed. When the
-//! connection ends, this end of the queue is dropped, and the thread ends at its next write.
+//! If the client is slow, the capture's thread waits, its own queue fills, and workers count frames
+//! as missed. When the connection ends, this end of the queue is dropped, and the thread ends at
+//! its next write.
 
 use hyper::body::{Body, Bytes, Frame};
 use std::convert::Infallible;

@@ -1,7 +1,8 @@
 //! Threads that move entries.
 //!
-//! A move waits for a grace period of the kernel, so a thread makes those of a decision at an uplink. The uplink's other
-//! entries stay until it has ended: a slow kernel means fewer moves, not a queue of them. Uplinks do not wait for one another.
+//! A move waits for a grace period of the kernel, so a thread makes those of a decision at an
+//! uplink. The uplink's other entries stay until it has ended: a slow kernel means fewer moves, not
+//! a queue of them. Uplinks do not wait for one another.
 
 use super::super::moves::Record;
 use crate::body::HeldBody;
@@ -14,14 +15,16 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest that a queue is held for a batch of moves. A ring of 4096 slots has room for 40,000 frames a second then.
+/// Longest that a queue is held for a batch of moves. A ring of 4096 slots has room for 40,000
+/// frames a second then.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What a decision moves at an uplink.
 pub(super) struct Job {
     /// Of the uplink's port.
     pub(super) name: String,
-    /// Gone once the uplink is closed: it has no flows then, and the same port opened anew has another.
+    /// Gone once the uplink is closed: it has no flows then, and the same port opened anew has
+    /// another.
     pub(super) steering: Weak<dyn Steering>,
     /// In the order of the decision, the most urgent first.
     pub(super) shifts: Vec<Shift>,
@@ -137,7 +140,8 @@ fn held(moved: &Moved) -> HeldBody {
     }
 }
 
-/// The jobs under way, at most one an uplink: while it moves entries, nothing decides to move others.
+/// The jobs under way, at most one an uplink: while it moves entries, nothing decides to move
+/// others.
 #[derive(Default)]
 pub(super) struct Mover {
     /// By the uplink.

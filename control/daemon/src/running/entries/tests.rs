@@ -183,7 +183,8 @@ fn entries_of_static_vnics_stay_and_all_while_some_move() {
     check(&mut run, 3.0, Mode::Dynamic);
 }
 
-/// Who sprayed flows over many vNICs had the balancer weigh all of their entries, under the daemon's lock.
+/// Who sprayed flows over many vNICs had the balancer weigh all of their entries, under the
+/// daemon's lock.
 #[test]
 fn the_busiest_entries_stand_for_all_where_too_many_are_active() {
     let vnics = 40;
@@ -378,7 +379,8 @@ fn a_move_that_is_refused_is_an_event_and_not_explained() {
     assert!(events.len() == 1 && events[0].contains("port up: cannot move entries"), "{events:?}");
 }
 
-/// Each queue's moves waited for those to the queue before it. What is explained is what went to one queue at one time.
+/// Each queue's moves waited for those to the queue before it. What is explained is what went to
+/// one queue at one time.
 #[test]
 fn moves_of_a_decision_are_one_call_in_its_order() {
     let run = Run::new(&vnic(1, ""));
@@ -423,7 +425,8 @@ fn a_move_at_an_uplink_that_was_closed_does_nothing() {
     assert_eq!(run.steering().table(nth(1)).unwrap()[4], 0);
 }
 
-/// An uplink whose old queue is not read while its entries move, those to one queue together as long as they follow one another.
+/// An uplink whose old queue is not read while its entries move, those to one queue together as
+/// long as they follow one another.
 struct Unread;
 
 impl Steering for Unread {

@@ -1,4 +1,5 @@
-//! Agents take turns in any order, read late, and stop between two writes: no two hosts ever carry one address.
+//! Agents take turns in any order, read late, and stop between two writes: no two hosts ever carry
+//! one address.
 
 use super::*;
 use crate::etcd::{Compare, KeyValue, Operation, Transaction};
@@ -77,8 +78,8 @@ impl Agent {
         Agent { host: host.parse().unwrap(), read, had, carries, leaving: Vec::new() }
     }
 
-    /// Claims what it may and reads again, passes its ports to the switch, then gives up what the switch no longer has. Stops after
-    /// `writes` of these kinds of writes.
+    /// Claims what it may and reads again, passes its ports to the switch, then gives up what the
+    /// switch no longer has. Stops after `writes` of these kinds of writes.
     fn turn(&mut self, model: &Model, etcd: &mut Etcd, writes: u8) {
         let mut decision = decide(model, &self.read, &self.had, &self.host);
         if !decision.take.is_empty() {
@@ -103,7 +104,8 @@ impl Agent {
         self.late_write(etcd);
     }
 
-    /// The host is off and the state of its switch and agent is erased; the agent's last write may still reach etcd.
+    /// The host is off and the state of its switch and agent is erased; the agent's last write may
+    /// still reach etcd.
     fn is_off(&mut self) {
         (self.read, self.had, self.carries) = Default::default();
     }
@@ -128,7 +130,8 @@ enum Event {
     TakeOver(u8, u8),
     /// A write that a host sent before it went off arrives.
     LateWrite(u8),
-    /// Whoever has stolen a fourth host's credentials writes or deletes its claim on a port's address, for that port or the other.
+    /// Whoever has stolen a fourth host's credentials writes or deletes its claim on a port's
+    /// address, for that port or the other.
     Stolen(u8, Option<u8>),
 }
 

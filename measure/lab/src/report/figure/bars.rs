@@ -1,4 +1,5 @@
-//! Bars side by side, of trains by their segments; and one below the other, of the steps of a ladder.
+//! Bars side by side, of trains by their segments; and one below the other, of the steps of a
+//! ladder.
 
 use super::canvas::Canvas;
 use super::{Bar, Drawn, Figure, Series};

@@ -8,7 +8,8 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 28.0;
-/// Lines of the grid, the axis counted. The page draws them once, for they are the same in all figures.
+/// Lines of the grid, the axis counted. The page draws them once, for they are the same in all
+/// figures.
 const GRID: u32 = 5;
 
 /// Paper whose y axis begins at 0. Places on the x axis are parts of its width.
@@ -35,8 +36,8 @@ impl Canvas {
         HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// The figure on it, as yet without series. Ticks are parts of the width with their words; an empty word is none, and
-    /// as many are shown as have room.
+    /// The figure on it, as yet without series. Ticks are parts of the width with their words; an
+    /// empty word is none, and as many are shown as have room.
     pub(super) fn figure(&self, title: &str, ticks: &[(f64, String)]) -> Figure {
         let heights = self.numbers().into_iter().enumerate().map(|(line, number)| {
             let y = self.y(self.top * line as f64 / f64::from(GRID - 1));
@@ -51,7 +52,8 @@ impl Canvas {
         }
     }
 
-    /// What stands beside the lines of the grid from the axis up: exact, in as many decimals as the step between them has.
+    /// What stands beside the lines of the grid from the axis up: exact, in as many decimals as the
+    /// step between them has.
     fn numbers(&self) -> Vec<String> {
         let step = self.top / f64::from(GRID - 1);
         let exact = |decimals: &i32| {
@@ -93,7 +95,8 @@ fn shown(ticks: &[(f64, String)]) -> Vec<Tick> {
     ticks.into_iter().step_by(each.max(1)).map(tick).collect()
 }
 
-/// Points of marks. Their shape and colour are those of the series, which the page has once for all figures.
+/// Points of marks. Their shape and colour are those of the series, which the page has once for all
+/// figures.
 pub(super) fn marks(places: &[(f64, f64)]) -> String {
     // A line of one point is none.
     if let [only] = places { points(&[*only, *only]) } else { points(places) }

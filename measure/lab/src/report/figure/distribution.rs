@@ -6,7 +6,8 @@ use crate::experiments::latency::PARTS;
 use crate::report::case::capital;
 use crate::report::{ArmFigures, Case};
 
-/// A line for each arm: of each part of its round trips the median over its intervals. `None` where none came back.
+/// A line for each arm: of each part of its round trips the median over its intervals. `None` where
+/// none came back.
 pub(super) fn distribution(case: &Case) -> Option<Figure> {
     let places = |arm: &ArmFigures| -> Vec<(f64, f64)> {
         let known = PARTS.iter().filter_map(|(key, part)| Some((arm.median(key)?, *part)));

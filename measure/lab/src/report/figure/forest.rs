@@ -1,12 +1,14 @@
-//! All questions of a report in one figure: the change, its interval, and the verdict in a word and a shape. Its rows are
-//! the page's own, so that words wrap on a phone; each has a small drawing on an axis that all share.
+//! All questions of a report in one figure: the change, its interval, and the verdict in a word and
+//! a shape. Its rows are the page's own, so that words wrap on a phone; each has a small drawing on
+//! an axis that all share.
 
 use crate::report::answer::Row;
 use serde::Serialize;
 
 const WIDTH: f64 = 240.0;
 const SIDE: f64 = 12.0;
-/// Ratios that have a line of the grid, where the axis reaches them and there is room for their word.
+/// Ratios that have a line of the grid, where the axis reaches them and there is room for their
+/// word.
 const GRID: [f64; 19] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.4, 2.0, 3.0, 5.0,
     10.0, 100.0,
@@ -64,7 +66,8 @@ impl Axis {
         format!("{:.1}", self.x(ratio))
     }
 
-    /// The lines of the grid, each with its word: of no change in any case, the others where there is room.
+    /// The lines of the grid, each with its word: of no change in any case, the others where there
+    /// is room.
     fn grid(&self) -> Vec<(String, String)> {
         let (mut lines, mut last) = (Vec::new(), f64::MIN);
         for ratio in GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach) {

@@ -99,7 +99,8 @@ fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
     rows(capital(&title), &values, measure.decimals)
 }
 
-/// Processor time of each side over time, for the arms of the question: what others used is in the table.
+/// Processor time of each side over time, for the arms of the question: what others used is in the
+/// table.
 fn by_side(case: &Case) -> Vec<Figure> {
     let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
     let line = |name: &String| Line {
@@ -154,7 +155,8 @@ fn depths(case: &Case) -> Option<Figure> {
     bars("Frames to the receiver by segments, in % of all", &words, &series, 1)
 }
 
-/// One measure over blocks, a line for each number of connections; or over connections, a line for each way.
+/// One measure over blocks, a line for each number of connections; or over connections, a line for
+/// each way.
 fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
     let title = format!("{}, {}", measure.label, arrow(measure.better));
     let Points { ways, connections, blocks, arms, .. } = points;

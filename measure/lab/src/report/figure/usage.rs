@@ -43,7 +43,8 @@ pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
 }
 
 impl Line<'_> {
-    /// Time and value of each reading, interval by interval; of an interval without readings, its own.
+    /// Time and value of each reading, interval by interval; of an interval without readings, its
+    /// own.
     fn points(&self, key: &str) -> Intervals {
         let of = |at: f64, values: &Values| Some((at - self.begin_s, *values.get(key)?));
         let interval = |sample: &&Sample| -> Vec<(f64, f64)> {
@@ -56,7 +57,8 @@ impl Line<'_> {
     }
 }
 
-/// A line for each interval, in one element, and a mark where it begins: one reading alone is a mark.
+/// A line for each interval, in one element, and a mark where it begins: one reading alone is a
+/// mark.
 fn drawn(canvas: &Canvas, intervals: &Intervals, end: f64) -> Drawn {
     let (mut begins, mut trace) = (Vec::new(), String::new());
     for interval in intervals {

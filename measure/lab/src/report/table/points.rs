@@ -1,5 +1,5 @@
-//! Cases that differ in their load and have one arm each: a sweep, or a row of connection counts. Or a sweep whose cases
-//! have the same arms.
+//! Cases that differ in their load and have one arm each: a sweep, or a row of connection counts.
+//! Or a sweep whose cases have the same arms.
 
 use super::{Table, lossy_heads, lossy_row};
 use crate::experiment::Measure;
@@ -115,8 +115,9 @@ impl<'r> Points<'r> {
         }
     }
 
-    /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).` Of several
-    /// arms one after the other: `Throughput (Gb/s): with 1 queue at most …; with 2 queues at most ….`
+    /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).`
+    /// Of several arms one after the other:
+    /// `Throughput (Gb/s): with 1 queue at most …; with 2 queues at most ….`
     pub(in crate::report) fn sentence(&self, measure: &Measure) -> Option<String> {
         let with = |arm: &&str| {
             let with = if self.one_unnamed() {

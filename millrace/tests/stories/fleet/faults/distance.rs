@@ -1,6 +1,8 @@
-//! Members of etcd from far away: each connection's request and answer are on the way for a random time.
+//! Members of etcd from far away: each connection's request and answer are on the way for a random
+//! time.
 //!
-//! That widens every gap between what an agent has read and what it then writes, in which other agents act.
+//! That widens every gap between what an agent has read and what it then writes, in which other
+//! agents act.
 
 use super::{NETWORK, members};
 use std::io::{Read, Write};
@@ -18,8 +20,8 @@ fn listener(number: usize) -> String {
     format!("{NETWORK}.1:{}", FIRST_PORT + number)
 }
 
-/// Passes connections on to the members, for as long as the process lives. What is sent takes `longest` at most, and a quarter of that
-/// on average.
+/// Passes connections on to the members, for as long as the process lives. What is sent takes
+/// `longest` at most, and a quarter of that on average.
 pub(super) fn start(longest: Duration) {
     for number in 0..members::COUNT {
         let listener = TcpListener::bind(listener(number)).unwrap();

@@ -1,4 +1,5 @@
-//! The check that each host has one whole model at any time: the one in force, or one that was applied since.
+//! The check that each host has one whole model at any time: the one in force, or one that was
+//! applied since.
 
 use super::CLAIMED;
 use super::sites::{Site, fleet_ports, has_extra, number_of};

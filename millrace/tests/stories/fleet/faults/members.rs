@@ -88,7 +88,8 @@ impl Members {
         })
     }
 
-    /// Takes the routes between a member and the others away, or gives them back. Agents still reach all.
+    /// Takes the routes between a member and the others away, or gives them back. Agents still
+    /// reach all.
     pub(super) fn isolate(&self, number: usize, is_isolated: bool) {
         let verb = if is_isolated { "add" } else { "del" };
         for other in (0..COUNT).filter(|other| *other != number) {

@@ -1,4 +1,5 @@
-//! What people do with the fleet meanwhile, at random: some apply models and go back to earlier ones, others move ports.
+//! What people do with the fleet meanwhile, at random: some apply models and go back to earlier
+//! ones, others move ports.
 
 use super::super::hosts::{FOLDER, fleet};
 use super::looks::Models;
@@ -67,7 +68,8 @@ impl Appliers {
         self.roll_out(&format!("apply -f {FOLDER}"), self.last)
     }
 
-    /// Applies new models until all hosts have one: agents return, and the lease of a roll-out that was cut off runs out.
+    /// Applies new models until all hosts have one: agents return, and the lease of a roll-out that
+    /// was cut off runs out.
     pub(super) fn apply_at_last(&mut self) {
         for _ in 0..LAST {
             if self.apply() {

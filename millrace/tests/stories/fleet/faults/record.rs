@@ -1,9 +1,11 @@
 //! The recorded history of claimed ports, and the check that no two hosts carry one address.
 //!
-//! A switch carries a port only while its TAP device exists, and each claimed port has a device of its own name on whichever host has
-//! it. The kernel tells one socket of all devices that come and go on all hosts, in the order in which they do. So the history has
-//! every interval, however short, and does not depend on clocks, on looks in time, or on what switches and agents say of themselves.
-//! (A switch's own events have whole seconds, and an event that recurs replaces the one before.)
+//! A switch carries a port only while its TAP device exists, and each claimed port has a device of
+//! its own name on whichever host has it. The kernel tells one socket of all devices that come and
+//! go on all hosts, in the order in which they do. So the history has every interval, however
+//! short, and does not depend on clocks, on looks in time, or on what switches and agents say of
+//! themselves. (A switch's own events have whole seconds, and an event that recurs replaces the one
+//! before.)
 
 use super::sites::FIRST;
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,8 @@ pub(super) const COUNT: usize = 8;
 pub(super) const NAMES: [&str; COUNT] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
 const GUESTS: [&str; COUNT] = ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7"];
 
-/// The kernel's number of the first host's namespace, by which the recorder tells hosts. It numbers others from 0 by itself.
+/// The kernel's number of the first host's namespace, by which the recorder tells hosts. It numbers
+/// others from 0 by itself.
 pub(super) const FIRST: usize = 100;
 
 /// A host's switch and its agent.
@@ -38,7 +39,8 @@ pub(super) fn sites() -> (Vec<Site>, [Host; COUNT]) {
 impl Site {
     fn new(number: usize, name: &'static str) -> Site {
         let host = Host::new(name);
-        // Before the kernel numbers it by itself, for the first device that another namespace knows.
+        // Before the kernel numbers it by itself, for the first device that another namespace
+        // knows.
         run(&format!("ip netns set {name} {}", FIRST + number));
         connect(name, 101 + number);
         wire(host, name);
@@ -100,7 +102,8 @@ pub(super) fn fleet_ports(socket: &Path) -> Vec<PortConfig> {
     ports.filter(|port| port.origin == Origin::Fleet).map(|port| port.config).collect()
 }
 
-/// Writes the model with this number. It says so by the rate of each port, and by the hosts that have a port `extra`.
+/// Writes the model with this number. It says so by the rate of each port, and by the hosts that
+/// have a port `extra`.
 pub(super) fn write_model(number: usize) {
     std::fs::create_dir_all(FOLDER).unwrap();
     let mut text = format!(
@@ -139,7 +142,8 @@ pub(super) fn write_model(number: usize) {
     std::fs::write(format!("{FOLDER}/fleet.toml"), text).unwrap();
 }
 
-/// The rate that tells a model: far more than what is sent, and never a whole number of Mbit, as which it would be shown.
+/// The rate that tells a model: far more than what is sent, and never a whole number of Mbit, as
+/// which it would be shown.
 pub(super) fn rate(number: usize) -> String {
     format!("{}kbit", 9_000_001 + number / 999 * 1000 + number % 999)
 }

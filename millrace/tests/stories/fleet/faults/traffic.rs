@@ -1,4 +1,5 @@
-//! Traffic between guests on different hosts that goes on the whole time: echo requests, and connections whose every byte is checked.
+//! Traffic between guests on different hosts that goes on the whole time: echo requests, and
+//! connections whose every byte is checked.
 
 use super::sites::COUNT;
 use crate::host::Host;
@@ -72,7 +73,8 @@ impl Traffic {
         Traffic((0..COUNT).step_by(2).map(pair).collect())
     }
 
-    /// What came of the requests since this was last called, and how many bytes were checked so far.
+    /// What came of the requests since this was last called, and how many bytes were checked so
+    /// far.
     pub(super) fn mark(&self) -> (Answers, usize) {
         let mut all = Answers::default();
         for pair in &self.0 {
@@ -85,7 +87,8 @@ impl Traffic {
         (all, self.0.iter().map(|pair| pair.stream.checked()).sum())
     }
 
-    /// Ends it; nothing may be lost. Returns how many requests were answered, and how many bytes were checked.
+    /// Ends it; nothing may be lost. Returns how many requests were answered, and how many bytes
+    /// were checked.
     pub(super) fn end(self) -> (usize, usize) {
         let ends = self.0.into_iter().map(Pair::end);
         ends.fold((0, 0), |(pings, bytes), (answered, checked)| (pings + answered, bytes + checked))
@@ -123,8 +126,9 @@ impl Pair {
     }
 }
 
-/// How many frames the kernel has dropped because a processor's queue of frames that devices received was full
-/// (`net.core.netdev_max_backlog`). All namespaces share these queues, and so do veths of other stories.
+/// How many frames the kernel has dropped because a processor's queue of frames that devices
+/// received was full (`net.core.netdev_max_backlog`). All namespaces share these queues, and so do
+/// veths of other stories.
 pub(super) fn dropped_by_the_kernel() -> usize {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let second = |line: &str| usize::from_str_radix(line.split(' ').nth(1).unwrap(), 16).unwrap();

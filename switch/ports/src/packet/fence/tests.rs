@@ -1,5 +1,6 @@
-//! Moves among rings, readers and processors that take their steps in any order. A frame takes three: the program reads the
-//! entry, the kernel gives it a slot, the slot is filled. Each flow stays on one processor, as the kernel has it.
+//! Moves among rings, readers and processors that take their steps in any order. A frame takes
+//! three: the program reads the entry, the kernel gives it a slot, the slot is filled. Each flow
+//! stays on one processor, as the kernel has it.
 
 use super::super::batch::{Arrivals, batches};
 use super::super::gate::Slots;
@@ -251,7 +252,8 @@ impl World {
         arrivals.moves.iter().for_each(|&flow| self.entries[flow] = arrivals.to);
     }
 
-    /// A step of the mover: it stores the entries of a queue, begins its rounds, or looks. Frames come in between.
+    /// A step of the mover: it stores the entries of a queue, begins its rounds, or looks. Frames
+    /// come in between.
     fn advance(&mut self) {
         if let Some((from, to)) = self.stored.take() {
             self.fence.begin(to, &from);
@@ -337,7 +339,8 @@ fn no_frame_overtakes_another_of_its_flow_whatever_the_order_of_steps() {
     run(Closing::Rounds, 3000).unwrap();
 }
 
-/// The same events must find what the fence is there for, what the grace period closes, and why there are batches.
+/// The same events must find what the fence is there for, what the grace period closes, and why
+/// there are batches.
 #[test]
 fn less_than_a_fence_lets_frames_overtake_others_and_without_batches_moves_never_end() {
     let [overtaken, endless] = ["overtaken", "never ends"];
@@ -353,7 +356,8 @@ fn less_than_a_fence_lets_frames_overtake_others_and_without_batches_moves_never
     }
 }
 
-/// The program has read the old entry, and its frame has no slot yet when the old queue is found empty.
+/// The program has read the old entry, and its frame has no slot yet when the old queue is found
+/// empty.
 #[test]
 fn a_frame_in_the_making_is_not_overtaken() {
     let overtaken = |closing| {
@@ -374,8 +378,9 @@ fn a_frame_in_the_making_is_not_overtaken() {
     assert_eq!([Closing::OneRound, Closing::Rounds].map(overtaken), [1, 0]);
 }
 
-/// The old queue's ring is full, its reader gives slots back one by one, and the kernel fills the first of them at once:
-/// that frame lies behind all that the fence looked at, and the next one of its flow overtook it.
+/// The old queue's ring is full, its reader gives slots back one by one, and the kernel fills the
+/// first of them at once: that frame lies behind all that the fence looked at, and the next one of
+/// its flow overtook it.
 #[test]
 fn a_frame_in_a_slot_just_given_back_is_not_overtaken() {
     let mut world = World::new(Closing::Rounds);
@@ -411,7 +416,8 @@ fn frames_that_waited_are_counted() {
     assert_eq!((outcome.held_frames, outcome.given_up), (2, false));
 }
 
-/// It was the thread that asked for the move which ended it: while that slept the queue was held, for 10 ms and more.
+/// It was the thread that asked for the move which ended it: while that slept the queue was held,
+/// for 10 ms and more.
 #[test]
 fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
     for begins in [true, false] {

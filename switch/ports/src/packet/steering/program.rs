@@ -1,16 +1,18 @@
 //! The steering program: which member of the fan-out group gets a frame.
 //!
-//! It runs in the kernel once a frame, before the frame is copied into a ring, and says for every frame what
-//! [`wire::parse`] and [`Toeplitz::hash_flow`](wire::toeplitz::Toeplitz::hash_flow) say of it, so that a peer can craft none
-//! that has no defined queue: what is not well-formed IP has the hash 0.
+//! It runs in the kernel once a frame, before the frame is copied into a ring, and says for every
+//! frame what [`wire::parse`] and [`Toeplitz::hash_flow`](wire::toeplitz::Toeplitz::hash_flow) say
+//! of it, so that a peer can craft none that has no defined queue: what is not well-formed IP has
+//! the hash 0.
 //!
 //! 1. Destination address and VLAN id give the vNIC (0, the default, if none has them).
 //! 2. Addresses, and ports of TCP and UDP, give the hash; fragments have no ports.
-//! 3. The vNIC's indirection table has 128 entries; the one at `hash % 128` is the queue. The frame is
-//!    counted there.
+//! 3. The vNIC's indirection table has 128 entries; the one at `hash % 128` is the queue. The frame
+//!    is counted there.
 //!
-//! What surprises: a received frame starts at its network header here, so the MAC header is read relative to its own
-//! start; the outer tag is never in the frame; and a second one stands where the network header should be.
+//! What surprises: a received frame starts at its network header here, so the MAC header is read
+//! relative to its own start; the outer tag is never in the frame; and a second one stands where
+//! the network header should be.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -34,7 +36,8 @@ pub(super) struct Maps<'m> {
     pub(super) tables: BorrowedFd<'m>,
     /// For each vNIC a count of frames for each entry, 8 bytes each.
     pub(super) frames: BorrowedFd<'m>,
-    /// For each of the hash's 36 input bytes, for each of its values, the word it adds; all of it is one value.
+    /// For each of the hash's 36 input bytes, for each of its values, the word it adds; all of it
+    /// is one value.
     pub(super) key: BorrowedFd<'m>,
 }
 
@@ -84,7 +87,8 @@ const EXTENSIONS: [i32; 5] = [0, 43, FRAGMENT, AUTHENTICATION, 60];
 /// As many as `wire` walks.
 const MOST_EXTENSIONS: usize = 8;
 
-/// The tables of these input bytes are 32 KiB or more from the first: farther than a load's offset reaches.
+/// The tables of these input bytes are 32 KiB or more from the first: farther than a load's offset
+/// reaches.
 const FAR: usize = 32;
 
 /// Assembles it; `None` only if a jump were too long.
@@ -126,7 +130,8 @@ impl Program<'_> {
         code.call(Helper::LoadRelative);
     }
 
-    /// Steps over two tags at most, the one beside the frame counted; the outer one's id is the other half of the key.
+    /// Steps over two tags at most, the one beside the frame counted; the outer one's id is the
+    /// other half of the key.
     fn tags(&mut self) {
         let [in_frame, inner, cut, network] = [(); 4].map(|()| self.code.label());
         let code = &mut self.code;
@@ -223,7 +228,8 @@ impl Program<'_> {
         self.transport(32);
     }
 
-    /// Steps over the IPv6 extension header of which R1 is the number, and leaves the next number there.
+    /// Steps over the IPv6 extension header of which R1 is the number, and leaves the next number
+    /// there.
     fn extension(&mut self, transport: Label) {
         let [known, authentication, fragment, step] = [(); 4].map(|()| self.code.label());
         EXTENSIONS.iter().for_each(|&kind| self.code.jump_if(R1, Equal, kind, known));
@@ -253,7 +259,8 @@ impl Program<'_> {
         code.load(R1, Byte, STACK, SHORT);
     }
 
-    /// Ports of TCP and UDP (R1 is the protocol), of which the first is byte `place` of the hash's input.
+    /// Ports of TCP and UDP (R1 is the protocol), of which the first is byte `place` of the hash's
+    /// input.
     fn transport(&mut self, place: usize) {
         let [tcp, udp, ports] = [(); 3].map(|()| self.code.label());
         self.code.jump_if(R1, Equal, TCP, tcp);

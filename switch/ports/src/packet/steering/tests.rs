@@ -10,7 +10,8 @@ use wire::parse;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VLAN: u16 = 5;
 
-/// A program whose tables say which entry was hit, that of the vNIC with 128 added; or why there is none.
+/// A program whose tables say which entry was hit, that of the vNIC with 128 added; or why there is
+/// none.
 fn loaded(key: &Key) -> Option<ProgramSteering> {
     let steering = match ProgramSteering::load(255, key, no_fence()) {
         Ok(steering) => steering,
@@ -172,7 +173,8 @@ fn the_program_says_what_wire_says() {
     });
 }
 
-/// Microsoft's "Verifying the RSS hash calculation": the hash with ports and of the addresses alone.
+/// Microsoft's "Verifying the RSS hash calculation": the hash with ports and of the addresses
+/// alone.
 #[test]
 fn published_vectors() {
     let Some(steering) = loaded(&Key::MICROSOFT) else { return };
@@ -226,7 +228,8 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
     assert!(matches!(steering.remove_vnic(Vnic::DEFAULT), Err(SteeringError::NoSuchVnic(0))));
     let frames = steering.frames(Vnic::DEFAULT).unwrap();
     assert_eq!((frames[0], frames.iter().sum::<u64>()), (1, 1));
-    // The number is given out again, with the default's table; who knew the other vNIC by it does not reach this one.
+    // The number is given out again, with the default's table; who knew the other vNIC by it does
+    // not reach this one.
     let again = steering.add_vnic(mac, 1).unwrap();
     assert_eq!((again.number, steering.table(again).unwrap()[0]), (vnic.number, 0));
     assert!(matches!(refused(vnic, 0, 1), SteeringError::NoSuchVnic(_)));
@@ -260,8 +263,8 @@ impl Slots for Unread {
     }
 }
 
-/// What changed an entry, or gave its vNIC's number to another, while a move stood for what they had been. Who adds a vNIC may hold
-/// locks that others wait for, so that it does not wait.
+/// What changed an entry, or gave its vNIC's number to another, while a move stood for what they
+/// had been. Who adds a vNIC may hold locks that others wait for, so that it does not wait.
 #[test]
 fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
     let gates = (0..2).map(|_| Gate::new(Arc::new(Unread))).collect();
@@ -304,7 +307,8 @@ fn entries_of_several_vnics_move_together() {
     let wrong = moved(&[(vnic, 0, 2), (vnic, 1, 4)]);
     assert!(matches!(wrong, Err(SteeringError::NoSuchQueue { .. })), "{wrong:?}");
     assert_eq!(tables(), wanted);
-    // Entry 0 names queue 0, entry 1 queue 1 and so on. The last two leave a queue that others go to.
+    // Entry 0 names queue 0, entry 1 queue 1 and so on. The last two leave a queue that others go
+    // to.
     let gone = Vnic { number: 7, generation: 0 };
     let default = Vnic::DEFAULT;
     let moves = [

@@ -51,7 +51,8 @@ proptest! {
         }
     }
 
-    /// What did not leave by the member that failed stays where it is; what did spreads evenly, and comes home.
+    /// What did not leave by the member that failed stays where it is; what did spreads evenly, and
+    /// comes home.
     #[test]
     fn a_failure_moves_only_what_it_must(addresses in 1u32..200, members in 3u8..=255, which: u8) {
         let all = Mask(members);
@@ -146,7 +147,8 @@ proptest! {
     }
 }
 
-/// A guest that sends from addresses by the million filled the table, and a vNIC that was pinned then left by any member.
+/// A guest that sends from addresses by the million filled the table, and a vNIC that was pinned
+/// then left by any member.
 #[test]
 fn a_pin_finds_room_in_a_full_table() {
     let homes = known(0, Mask(3));
@@ -176,8 +178,8 @@ fn a_full_table_refuses_until_an_address_is_stale() {
     assert!(homes.note(refused, Mask(3), STALE_MS + 2).is_some());
 }
 
-/// The age of an address wrapped where another worker's clock is ahead: what sent at this moment gave way to addresses by the
-/// million, and to pins.
+/// The age of an address wrapped where another worker's clock is ahead: what sent at this moment
+/// gave way to addresses by the million, and to pins.
 #[test]
 fn an_address_that_sent_by_a_clock_that_is_ahead_keeps_its_slot() {
     let homes = Homes::new();
