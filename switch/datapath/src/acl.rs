@@ -12,7 +12,6 @@ mod table;
 
 use crate::Prefix;
 use crate::counters::{Counter, DropReason};
-use crate::filter::Decision;
 use crossbeam_utils::CachePadded;
 pub use mark::AclMark;
 use ports::capture::Direction;
@@ -74,6 +73,22 @@ pub struct AclRule {
     pub to: AclEnd,
 }
 
+/// The answer of a port's guards and rules about a frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Ruling {
+    /// Why it is dropped.
+    pub(crate) drop: Option<DropReason>,
+    /// The rule that decided, which counts the frame, or [`Ruling::NO_RULE`].
+    pub(crate) rule: u16,
+}
+
+impl Ruling {
+    /// Above every rule's number.
+    pub(crate) const NO_RULE: u16 = u16::MAX;
+    /// The frame passes, by no rule.
+    pub(crate) const PASS: Ruling = Ruling { drop: None, rule: Ruling::NO_RULE };
+}
+
 /// Frames a rule matched, a counter for each worker.
 type Hits = Arc<[CachePadded<Counter>]>;
 
@@ -120,11 +135,11 @@ impl Acl {
     }
 
     /// What the first rule that matches says.
-    pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
-        let Some(rule) = self.tables.first_match(headers, parsed) else { return Decision::PASS };
+    pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Ruling {
+        let Some(rule) = self.tables.first_match(headers, parsed) else { return Ruling::PASS };
         let decides = self.rules.get(usize::from(rule));
         let denies = decides.is_some_and(|(rule, _)| matches!(rule.action, AclAction::Deny));
-        Decision { drop: denies.then_some(DropReason::AclDenied), rule }
+        Ruling { drop: denies.then_some(DropReason::AclDenied), rule }
     }
 
     /// The first rule that matches, and how it marks.

@@ -13,10 +13,10 @@ mod rules;
 mod train;
 
 use crate::counters::{PortCell, RscException};
-use crate::deliver::Delivery;
 use crate::frame::Frame;
 use crate::segment::sum_of;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
+use crate::turn::Delivery;
 use candidate::{Candidate, Class, FlowKey, classify};
 use fast_path::Fingerprint;
 use flows::Flows;

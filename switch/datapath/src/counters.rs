@@ -184,6 +184,13 @@ pub struct Counts<Count> {
 /// What one worker counted at one port.
 pub type PortCell = Counts<Counter>;
 
+/// Counts frames dropped for a reason.
+pub(crate) fn count_drop(cell: &PortCell, reason: DropReason, frames: usize) {
+    if let Some(counter) = cell.drops.get(reason as usize) {
+        counter.add(frames as u64);
+    }
+}
+
 /// A sum over workers at one moment.
 pub type PortCounters = Counts<u64>;
 

@@ -1,5 +1,6 @@
 //! Admit and look up: whether a frame may enter, and where it goes.
 
+use crate::addresses::Addresses;
 use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
 use crate::headers::Headers;
@@ -8,9 +9,9 @@ use crate::outbox::{Cause, Outbox, Run, Target};
 use crate::rate::{Bucket, Storm};
 use crate::settings::{PortId, PortRole};
 use crate::steer::Steerer;
+use crate::turn::Turn;
 use crate::view::Port;
 use crate::work;
-use crate::worker::Turn;
 use ports::lock;
 use std::sync::{Arc, MutexGuard};
 
@@ -408,30 +409,6 @@ impl<'t> Decider<'t> {
         if to.shared.id != self.turn.from.shared.id {
             outbox.push(Target::first(to), Run::new(frame.place.into(), 1, Cause::Mirrored));
         }
-    }
-}
-
-/// The addresses of a frame as they stand in its first twelve bytes, the middle four twice:
-/// compared in two steps.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Addresses(pub(crate) u64, pub(crate) u64);
-
-impl Addresses {
-    #[inline]
-    pub(crate) fn read(header: &[u8]) -> Option<Addresses> {
-        let both: &[u8; 12] = header.first_chunk()?;
-        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
-        Some(Addresses(both.first_chunk().map(word)?, both.last_chunk().map(word)?))
-    }
-
-    /// As [`wire::Mac::to_u64`].
-    fn destination(self) -> u64 {
-        u64::from_be(self.0) >> 16
-    }
-
-    /// As [`wire::Mac::to_u64`].
-    fn source(self) -> u64 {
-        u64::from_be(self.1) << 16 >> 16
     }
 }
 

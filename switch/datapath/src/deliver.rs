@@ -1,7 +1,8 @@
 //! Deliver: sends one egress queue's frames of a turn, and counts them.
 
+use crate::capture::show;
 use crate::coalesce::{Coalescer, Policy};
-use crate::counters::{DropReason, PortCell};
+use crate::counters::{DropReason, PortCell, count_drop};
 use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run, Target};
@@ -9,30 +10,11 @@ use crate::parts::Parts;
 use crate::pressure::Taken;
 use crate::status::{HealthEvent, PortState};
 use crate::too_big::Answer;
-use crate::view::Port;
+use crate::turn::Delivery;
 use crate::work;
 use ports::capture::Direction;
-use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, recycle};
+use ports::{Burst, EgressDrop, Outgoing, PortFault, recycle};
 use wire::vnet::VnetHeader;
-
-/// What delivering one list needs to know: the turn it is of, and the egress queue it goes to.
-pub(crate) struct Delivery<'t, 'q> {
-    pub(crate) from: &'t Port,
-    pub(crate) to: &'t Port,
-    /// The egress queue's number at `to`.
-    pub(crate) queue: usize,
-    pub(crate) now: Nanos,
-    pub(crate) burst: &'t Burst<'q>,
-    /// The frames of the burst.
-    pub(crate) frames: &'t [Frame],
-    pub(crate) parts: &'t mut Parts<'q>,
-    /// What this worker counts at `to`.
-    pub(crate) cell: &'t PortCell,
-    /// And at `from`.
-    pub(crate) from_cell: &'t PortCell,
-    /// What `to` takes without help: read once, so that the whole list is made for the same.
-    pub(crate) offloads: Offloads,
-}
 
 /// Scratch of delivering, kept between turns.
 pub(crate) struct Deliverer {
@@ -157,14 +139,14 @@ impl Deliverer {
                 }
             }
             Err(fault) => {
-                note_fault(delivery.to, &fault);
+                shared.note_fault(&fault);
                 self.drops.clear();
                 self.drops.extend((0..outgoing.len()).map(|place| (place, EgressDrop::Down)));
             }
         }
         if self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Down) {
-            note_fault(delivery.to, &PortFault::Down);
-            delivery.to.shared.rest(delivery.queue, delivery.now);
+            shared.note_fault(&PortFault::Down);
+            shared.rest(delivery.queue, delivery.now);
         }
         self.count(outgoing, delivery);
     }
@@ -302,38 +284,5 @@ fn egress_reason(drop: EgressDrop) -> DropReason {
         EgressDrop::Down => DropReason::EgressDown,
         EgressDrop::PathDown => DropReason::PathDown,
         EgressDrop::Refused => DropReason::EgressRefused,
-    }
-}
-
-/// Counts frames dropped for a reason.
-pub(crate) fn count_drop(cell: &PortCell, reason: DropReason, frames: usize) {
-    if let Some(counter) = cell.drops.get(reason as usize) {
-        counter.add(frames as u64);
-    }
-}
-
-/// A fault of a device becomes the port's state.
-pub(crate) fn note_fault(port: &Port, fault: &PortFault) {
-    if matches!(fault, PortFault::Down) && port.shared.state.is_down() {
-        return;
-    }
-    port.shared.set_state(match fault {
-        PortFault::Down => PortState::Down(fault.to_string()),
-        PortFault::Gone(_) | PortFault::Io { .. } => PortState::Broken(fault.to_string()),
-    });
-}
-
-/// Shows a frame of the burst to a port's capture, if it has one.
-pub(crate) fn show(
-    port: &Port,
-    direction: Direction,
-    frame: &Frame,
-    parts: &Parts<'_>,
-    now: Nanos,
-    reason: Option<DropReason>,
-) {
-    if let Some(capture) = &port.capture {
-        let (header, rest) = (parts.headers.get(frame.header), parts.lent(frame.rest));
-        capture.offer(now, direction, header, rest, reason.map(DropReason::name));
     }
 }

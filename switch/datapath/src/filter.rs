@@ -5,15 +5,16 @@
 
 mod memory;
 
-use crate::acl::{Acl, AclAction, AclRule};
-use crate::counters::{DropReason, PortCell};
-use crate::deliver::{Delivery, count_drop, show};
+use crate::acl::{Acl, AclAction, AclRule, Ruling};
+use crate::capture::show;
+use crate::counters::{DropReason, PortCell, count_drop};
 use crate::frame::Frame;
 use crate::guard::Guards;
 use crate::headers::{Headers, Span};
 use crate::outbox::{Cause, Run, append};
 use crate::parts::Parts;
 use crate::settings::PortSettings;
+use crate::turn::Delivery;
 use crate::view::Port;
 use crate::work;
 use memory::Memory;
@@ -21,8 +22,6 @@ use ports::Nanos;
 use ports::capture::Direction;
 use std::sync::Arc;
 use wire::Parsed;
-
-pub(crate) use memory::Decision;
 
 /// Compiled from a port's settings. `None` where there is nothing to ask.
 #[derive(Clone, Default)]
@@ -79,20 +78,20 @@ struct Asked<'f> {
 
 impl<'f> Asked<'f> {
     fn new(guards: &'f Option<Arc<Guards>>, acl: &'f Option<Arc<Acl>>) -> Asked<'f> {
-        Asked { guards, acl, rule: Decision::NO_RULE, frames: 0 }
+        Asked { guards, acl, rule: Ruling::NO_RULE, frames: 0 }
     }
 
     #[inline(never)]
-    fn decide(&self, headers: &[u8], parsed: &Parsed) -> Decision {
+    fn decide(&self, headers: &[u8], parsed: &Parsed) -> Ruling {
         // Dropped when it was read, see `Frame::is_dropped`.
         if headers.is_empty() {
-            return Decision::PASS;
+            return Ruling::PASS;
         }
         if let Some(Err(reason)) = self.guards.as_ref().map(|guards| guards.check(headers, parsed))
         {
-            return Decision { drop: Some(reason), ..Decision::PASS };
+            return Ruling { drop: Some(reason), ..Ruling::PASS };
         }
-        self.acl.as_ref().map_or(Decision::PASS, |acl| acl.decide(headers, parsed))
+        self.acl.as_ref().map_or(Ruling::PASS, |acl| acl.decide(headers, parsed))
     }
 }
 

@@ -7,13 +7,13 @@
 
 use crate::coalesce::Train;
 use crate::counters::DropReason;
-use crate::deliver::Delivery;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
 use crate::parts::{Lent, Parts};
 use crate::segment::{self, Cutter, Layout};
-use crate::settings::Vlan;
-use crate::view::{Port, Tagging};
+use crate::turn::Delivery;
+use crate::view::Port;
+use crate::vlan::{Tagging, Vlan};
 use crate::work;
 use ports::{Offloads, Outgoing};
 use wire::ethernet::EthernetHeader;

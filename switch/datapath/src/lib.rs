@@ -11,7 +11,9 @@
 //! mailbox (mailbox.rs) between turns. Time is an argument everywhere below the worker's loop.
 
 pub mod acl;
+mod addresses;
 mod black_hole;
+mod capture;
 mod coalesce;
 pub mod counters;
 mod decide;
@@ -39,7 +41,9 @@ pub mod status;
 mod steer;
 pub mod switch;
 mod too_big;
+mod turn;
 mod view;
+mod vlan;
 mod wait;
 mod weights;
 mod work;

@@ -2,7 +2,6 @@
 //! so that a queue can move to another worker between turns without leaving anything behind.
 
 use crate::counters::Counter;
-use crate::deliver::note_fault;
 use crate::pressure::Pressure;
 use crate::settings::PortId;
 use crate::share::QUANTUM;
@@ -98,7 +97,7 @@ impl OwnedQueue {
             }
             return;
         };
-        note_fault(port, fault);
+        port.shared.note_fault(fault);
         let forever = !matches!(fault, PortFault::Down);
         self.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
     }

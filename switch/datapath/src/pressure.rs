@@ -10,8 +10,8 @@
 //! count; otherwise a receiver with an accomplice could hold a sender forever.
 
 use crate::outbox::Target;
+use crate::turn::Turn;
 use crate::view::Port;
-use crate::worker::Turn;
 use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.

@@ -8,7 +8,7 @@
 //! another. It is built where frames are dropped.
 
 use crate::frame::Frame;
-use crate::view::Tagging;
+use crate::vlan::Tagging;
 use wire::checksum::Sum;
 use wire::ethernet::ethertype;
 use wire::ipv4::{Ipv4Header, fill_checksum};

@@ -5,18 +5,18 @@ use crate::coalesce::Policy;
 use crate::counters::PortCell;
 use crate::filter::Filter;
 use crate::rate::{Bucket, Storm};
-use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Vlan};
+use crate::settings::{PathMtu, PortId, PortRole, PortSettings};
 use crate::status::{HealthEvent, PortState};
 use crate::steer::Steering;
 use crate::weights::Weights;
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Capabilities, EgressQueue, Nanos, lock};
+use ports::{Capabilities, EgressQueue, Nanos, PortFault, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use wire::Mac;
 use wire::toeplitz::Toeplitz;
-use wire::{Mac, Parsed, Traits};
 
 /// All ports, by number.
 #[derive(Default)]
@@ -119,13 +119,6 @@ pub(crate) struct Port {
     pub(crate) waits: bool,
 }
 
-/// How a frame of some VLAN leaves a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tagging {
-    Untagged,
-    Tagged(u16),
-}
-
 impl Port {
     /// What this worker counts at this port.
     #[inline]
@@ -161,33 +154,6 @@ impl Port {
             isolated.settings.isolated && peer.settings.role == PortRole::Vnic
         };
         !barred(self, other) && !barred(other, self)
-    }
-}
-
-impl Vlan {
-    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only
-    /// (IEEE 802.1Q, 6.9): the frame is untagged. On an access port that is all a tag may be, so a
-    /// second one behind it is refused.
-    #[inline]
-    pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
-        match (self, parsed.vlan_id()) {
-            (Vlan::Access(vlan), 0) => (!parsed.traits.contains(Traits::QINQ)).then_some(*vlan),
-            (Vlan::Access(_), _) => None,
-            (Vlan::Trunk { native, .. }, 0) => Some(*native),
-            (Vlan::Trunk { allowed, .. }, tag) => allowed.contains(tag).then_some(tag),
-        }
-    }
-
-    /// How a frame of this VLAN leaves; `None`: not here.
-    #[inline]
-    pub(crate) fn tagging(&self, vlan: u16) -> Option<Tagging> {
-        match self {
-            Vlan::Access(own) => (*own == vlan).then_some(Tagging::Untagged),
-            Vlan::Trunk { native, .. } if *native == vlan => Some(Tagging::Untagged),
-            Vlan::Trunk { allowed, .. } => {
-                (vlan != 0 && allowed.contains(vlan)).then_some(Tagging::Tagged(vlan))
-            }
-        }
     }
 }
 
@@ -319,6 +285,17 @@ impl PortShared {
             (until < now.0 + 64 * INTERVAL).then_some(until + INTERVAL)
         };
         self.answered_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    /// Derives the port's state from a fault of its device.
+    pub(crate) fn note_fault(&self, fault: &PortFault) {
+        if matches!(fault, PortFault::Down) && self.state.is_down() {
+            return;
+        }
+        self.set_state(match fault {
+            PortFault::Down => PortState::Down(fault.to_string()),
+            PortFault::Gone(_) | PortFault::Io { .. } => PortState::Broken(fault.to_string()),
+        });
     }
 
     /// Notes a state; a change is an event.

@@ -12,8 +12,8 @@
 use crate::deliver::Deliverer;
 use crate::outbox::Target;
 use crate::settings::{PortId, PortRole};
+use crate::turn::Turn;
 use crate::view::Port;
-use crate::worker::Turn;
 use ports::{Nanos, Room, lock};
 use std::sync::MutexGuard;
 

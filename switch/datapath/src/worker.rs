@@ -2,9 +2,10 @@
 //! ingress to egress.
 
 use crate::black_hole::{self, BlackHoles};
-use crate::counters::{Counter, PortCell};
+use crate::capture::show;
+use crate::counters::{Counter, PortCell, count_drop};
 use crate::decide::Decider;
-use crate::deliver::{Deliverer, Delivery, count_drop, show};
+use crate::deliver::Deliverer;
 use crate::filter::Filtering;
 use crate::frame::Frame;
 use crate::headers::Span;
@@ -18,7 +19,8 @@ use crate::settings::{PortId, PortRole};
 use crate::share::{self, Account, QUANTUM};
 use crate::status::HealthEvent;
 use crate::steer::Noter;
-use crate::view::{Owners, Port, View};
+use crate::turn::{Delivery, Turn};
+use crate::view::{Owners, View};
 use crate::wait::{Waiter, Waker};
 use crate::work;
 use ports::capture::Direction;
@@ -258,20 +260,6 @@ impl Worker {
         };
         *accounts = shared.filter_map(account).collect();
     }
-}
-
-/// What one turn reads. Its stages are functions of their own, never inlined, so that the loop of
-/// each has the registers to itself: all in one function they take a third more instructions.
-pub(crate) struct Turn<'t> {
-    worker: usize,
-    pub(crate) view: &'t View,
-    pub(crate) macs: &'t MacTable,
-    pub(crate) owners: &'t Owners,
-    /// The port the burst came from.
-    pub(crate) from: &'t Port,
-    /// The number of its queue there.
-    pub(crate) queue: usize,
-    pub(crate) now: Nanos,
 }
 
 impl Turn<'_> {

@@ -1,7 +1,7 @@
 //! The facts about one segment that coalescing needs, read once from the private headers.
 
+use crate::addresses::Addresses;
 use crate::counters::RscException;
-use crate::decide::Addresses;
 use crate::frame::Frame;
 use crate::hash::mix;
 use wire::checksum::Sum;

@@ -3,25 +3,9 @@
 //! For TCP and UDP, guards and rules test only the fields in [`Key`], so frames with equal keys get
 //! equal decisions.
 
-use crate::counters::DropReason;
-use crate::decide::Addresses;
+use crate::acl::Ruling;
+use crate::addresses::Addresses;
 use wire::{Parsed, Traits};
-
-/// What guards and rules say of a frame.
-#[derive(Clone, Copy)]
-pub(crate) struct Decision {
-    /// Why it is dropped.
-    pub(crate) drop: Option<DropReason>,
-    /// The rule that decided, or [`Decision::NO_RULE`]; its counter is to count.
-    pub(crate) rule: u16,
-}
-
-impl Decision {
-    /// Above every rule's number.
-    pub(crate) const NO_RULE: u16 = u16::MAX;
-    /// The frame passes, by no rule.
-    pub(crate) const PASS: Decision = Decision { drop: None, rule: Decision::NO_RULE };
-}
 
 /// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in
 /// length.
@@ -37,20 +21,20 @@ pub(crate) struct Memory {
 type Key<const WORDS: usize> = [u64; WORDS];
 
 /// By some bits of a flow's hash; the key says which flow it was.
-struct Slots<const WORDS: usize>(Box<[(Key<WORDS>, Decision); 256]>);
+struct Slots<const WORDS: usize>(Box<[(Key<WORDS>, Ruling); 256]>);
 
 impl<const WORDS: usize> Slots<WORDS> {
     fn new() -> Slots<WORDS> {
-        Slots(Box::new([([0; WORDS], Decision::PASS); 256]))
+        Slots(Box::new([([0; WORDS], Ruling::PASS); 256]))
     }
 
     #[cold]
     fn clear(&mut self) {
-        self.0.fill(([0; WORDS], Decision::PASS));
+        self.0.fill(([0; WORDS], Ruling::PASS));
     }
 
     #[inline(always)]
-    fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Decision) -> Decision {
+    fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Ruling) -> Ruling {
         let slot = &mut self.0[usize::from(hash(&key))];
         // One comparison of all words: `slot.0 != key` takes ten instructions a frame more
         // (`acl_seen` of the bench).
@@ -86,8 +70,8 @@ impl Memory {
         &mut self,
         headers: &[u8],
         parsed: &Parsed,
-        decide: impl FnOnce() -> Decision,
-    ) -> Decision {
+        decide: impl FnOnce() -> Ruling,
+    ) -> Ruling {
         let (l3, l4) = (usize::from(parsed.l3), usize::from(parsed.l4));
         if !parsed.kind.has_ports() {
             return decide();

@@ -1,0 +1,105 @@
+//! VLAN modes of a port: which frames may enter, and how they leave.
+
+use wire::{Parsed, Traits};
+
+/// VLAN mode, in the words of `Set-VMNetworkAdapterVlan`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Vlan {
+    /// Untagged frames only, priority-tagged ones among them; they belong to this VLAN inside the
+    /// switch. 0 is the VLAN of everything untagged.
+    Access(u16),
+    /// Tagged frames of the allowed VLANs; untagged ones belong to `native`.
+    Trunk {
+        /// VLAN of untagged frames.
+        native: u16,
+        /// VLANs that may pass.
+        allowed: VlanSet,
+    },
+}
+
+impl Vlan {
+    /// Whether a frame may pass between two ports of these modes.
+    pub fn overlaps(&self, other: &Vlan) -> bool {
+        match (self, other) {
+            (Vlan::Access(vlan), mode) | (mode, Vlan::Access(vlan)) => {
+                mode.tagging(*vlan).is_some()
+            }
+            (Vlan::Trunk { native, allowed }, Vlan::Trunk { native: their, allowed: others }) => {
+                let shared = allowed.0.iter().zip(&*others.0).any(|(one, two)| one & two != 0);
+                shared || other.tagging(*native).is_some() || self.tagging(*their).is_some()
+            }
+        }
+    }
+
+    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only
+    /// (IEEE 802.1Q, 6.9): the frame is untagged. On an access port that is all a tag may be, so a
+    /// second one behind it is refused.
+    #[inline]
+    pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
+        match (self, parsed.vlan_id()) {
+            (Vlan::Access(vlan), 0) => (!parsed.traits.contains(Traits::QINQ)).then_some(*vlan),
+            (Vlan::Access(_), _) => None,
+            (Vlan::Trunk { native, .. }, 0) => Some(*native),
+            (Vlan::Trunk { allowed, .. }, tag) => allowed.contains(tag).then_some(tag),
+        }
+    }
+
+    /// How a frame of this VLAN leaves; `None`: not here.
+    #[inline]
+    pub(crate) fn tagging(&self, vlan: u16) -> Option<Tagging> {
+        match self {
+            Vlan::Access(own) => (*own == vlan).then_some(Tagging::Untagged),
+            Vlan::Trunk { native, .. } if *native == vlan => Some(Tagging::Untagged),
+            Vlan::Trunk { allowed, .. } => {
+                (vlan != 0 && allowed.contains(vlan)).then_some(Tagging::Tagged(vlan))
+            }
+        }
+    }
+}
+
+impl Default for Vlan {
+    fn default() -> Vlan {
+        Vlan::Access(0)
+    }
+}
+
+/// A set of VLAN ids (0 to 4094) as a bitmap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VlanSet(Box<[u64; 64]>);
+
+impl VlanSet {
+    /// Whether the id is in the set.
+    pub fn contains(&self, id: u16) -> bool {
+        self.0.get(usize::from(id & 0xfff) / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
+    }
+}
+
+impl FromIterator<u16> for VlanSet {
+    /// Ids are cut to 12 bits. 4095 is reserved (IEEE 802.1Q, table 9-2) and never in the set.
+    fn from_iter<I: IntoIterator<Item = u16>>(ids: I) -> VlanSet {
+        let mut words = Box::new([0; 64]);
+        for id in ids.into_iter().map(|id| id & 0xfff).filter(|id| *id != 0xfff) {
+            words[usize::from(id) / 64] |= 1 << (id % 64);
+        }
+        VlanSet(words)
+    }
+}
+
+/// How a frame of some VLAN leaves a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tagging {
+    Untagged,
+    Tagged(u16),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vlan_set_holds_what_it_was_made_of() {
+        let ids = [0, 1, 63, 64, 4094];
+        let set: VlanSet = ids.into_iter().chain([4095]).collect();
+        assert!((0..=4095).all(|id| set.contains(id) == ids.contains(&id)));
+    }
+}
