@@ -8,28 +8,25 @@
 
 mod candidate;
 mod fast_path;
+mod fingerprint;
 mod flows;
 mod rules;
 mod train;
 
 use crate::counters::{PortCell, RscException};
 use crate::frame::Frame;
+use crate::policy::Policy;
 use crate::segment::sum_of;
-use crate::settings::{PortSettings, Rsc, RscPolicy};
+use crate::settings::RscPolicy;
 use crate::turn::Delivery;
 use candidate::{Candidate, Class, FlowKey, classify};
-use fast_path::Fingerprint;
+use fingerprint::Fingerprint;
 use flows::Flows;
-use ports::{Burst, Offloads};
+use ports::Burst;
 use rules::Join;
 use std::hash::{BuildHasher, RandomState};
 pub(crate) use train::Train;
-use wire::Traits;
 use wire::tcp::TcpFlags;
-
-/// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its
-/// header.
-const LARGEST_PACKET: u32 = 65535;
 
 /// One thing to deliver: a frame alone, or a train.
 #[derive(Clone, Copy)]
@@ -51,42 +48,6 @@ pub(crate) struct Coalescer {
     latest: usize,
     /// Bytes of the frames whose checksum was looked at.
     pub(crate) summed: u32,
-}
-
-/// What coalescing toward one port follows.
-#[derive(Clone, Copy)]
-pub(crate) struct Policy {
-    pub(crate) rsc: Rsc,
-    /// Largest payload of a train, from the port's MTU and its length limit.
-    pub(crate) length_limit: u32,
-    /// The other side takes trains with ECE or CWR.
-    ecn: bool,
-}
-
-impl Policy {
-    /// As configured; `None`: off.
-    pub(crate) fn of(settings: &PortSettings) -> Option<Policy> {
-        let (rsc, mtu) = (settings.rsc, u32::from(settings.mtu));
-        let length_limit = match rsc.length_limit_mtus {
-            0 => LARGEST_PACKET,
-            mtus => (u32::from(mtus) * mtu).max(2 * mtu).min(LARGEST_PACKET),
-        };
-        (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit, ecn: false })
-    }
-
-    /// What of it is possible toward a port that takes these offloads; `None`: nothing.
-    pub(crate) fn toward(mut self, offloads: Offloads) -> Option<Policy> {
-        self.rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
-        self.rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
-        self.ecn = offloads.contains(Offloads::ECN);
-        (self.rsc.ipv4 || self.rsc.ipv6).then_some(self)
-    }
-
-    fn applies(&self, frame: &Frame) -> bool {
-        let traits = frame.parsed.traits;
-        traits.contains(Traits::IPV4) && self.rsc.ipv4
-            || traits.contains(Traits::IPV6) && self.rsc.ipv6
-    }
 }
 
 impl Coalescer {
@@ -151,7 +112,7 @@ impl Coalescer {
         let tail = train.tail;
         let continues = !train.closed
             && policy.rsc.policy == RscPolicy::Ndis
-            && fast_path::append(train, frame, header, limit(policy, frame.parsed.payload));
+            && fast_path::append(train, frame, header, policy.limit(frame.parsed.payload));
         if continues {
             self.link(tail, frame.place);
         }
@@ -284,20 +245,13 @@ fn join(
     if !policy.ecn && segment.flags.intersects(TcpFlags::ECE | TcpFlags::CWR) {
         return Join::Start(RscException::Ecn);
     }
-    let limit = limit(policy, segment.header_len);
+    let limit = policy.limit(segment.header_len);
     match policy.rsc.policy {
         RscPolicy::Gro => rules::gro(train, segment, limit, same_headers()),
         RscPolicy::Ndis | RscPolicy::Off => {
             rules::ndis(train, segment, limit, policy.rsc.ack_limit)
         }
     }
-}
-
-/// Most payload bytes of a train with headers of `header_len` bytes.
-#[inline]
-fn limit(policy: &Policy, header_len: u16) -> u32 {
-    // The headers that count toward the IP packet: all but the Ethernet header and tags, at least.
-    policy.length_limit.min(LARGEST_PACKET - u32::from(header_len.saturating_sub(14)))
 }
 
 fn count(cell: &PortCell, reason: RscException) {
@@ -309,22 +263,4 @@ fn count(cell: &PortCell, reason: RscException) {
 #[allow(clippy::cast_possible_truncation, reason = "no more trains than frames in a burst")]
 fn index(train: usize) -> u16 {
     train as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Twice the MTU may be more than an IP packet holds, and a TAP device says its MTU itself.
-    #[test]
-    fn no_mtu_and_length_limit_stop_the_worker() {
-        for (mtu, length_limit_mtus) in
-            (0..=u16::MAX).flat_map(|mtu| [0, 1, 2, 255].map(|limit| (mtu, limit)))
-        {
-            let rsc = Rsc { policy: RscPolicy::Ndis, length_limit_mtus, ..Rsc::default() };
-            let policy = Policy::of(&PortSettings { rsc, mtu, ..PortSettings::default() }).unwrap();
-            assert!(policy.length_limit <= LARGEST_PACKET);
-            assert!(policy.length_limit >= u32::from(mtu), "MTU {mtu}, limit {length_limit_mtus}");
-        }
-    }
 }

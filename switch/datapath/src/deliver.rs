@@ -1,12 +1,13 @@
 //! Deliver: sends one egress queue's frames of a turn, and counts them.
 
 use crate::capture::show;
-use crate::coalesce::{Coalescer, Policy};
+use crate::coalesce::Coalescer;
 use crate::counters::{DropReason, PortCell, count_drop};
 use crate::fit::{Fitted, Fitter, are_taken};
 use crate::frame::Frame;
 use crate::outbox::{Cause, Run, Target};
 use crate::parts::Parts;
+use crate::policy::Policy;
 use crate::pressure::Taken;
 use crate::status::{HealthEvent, PortState};
 use crate::too_big::Answer;

@@ -11,6 +11,7 @@
 //! mailbox (mailbox.rs) between turns. Time is an argument everywhere below the worker's loop.
 
 pub mod acl;
+mod acl_table;
 mod addresses;
 mod black_hole;
 mod capture;
@@ -19,7 +20,9 @@ pub mod counters;
 mod decide;
 mod deliver;
 mod filter;
+mod filter_table;
 mod fit;
+mod followed;
 mod frame;
 pub mod guard;
 mod handle;
@@ -27,18 +30,22 @@ mod hash;
 mod headers;
 mod macs;
 mod mailbox;
+pub mod mark;
 mod offload;
 pub mod options;
 mod outbox;
 mod owned;
 mod parts;
+mod policy;
 mod pressure;
 mod rate;
 mod segment;
 pub mod settings;
 mod share;
+mod state;
 pub mod status;
 mod steer;
+mod steering;
 pub mod switch;
 mod too_big;
 mod turn;
@@ -49,9 +56,10 @@ mod weights;
 mod work;
 mod worker;
 
-pub use acl::{AclAction, AclEnd, AclMark, AclProtocol, AclRule};
+pub use acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use counters::{DropReason, PortCounters, RscException};
 pub use guard::{Guards, Prefix};
+pub use mark::AclMark;
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::{
     PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
@@ -61,4 +69,5 @@ pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
     WorkerInfo,
 };
-pub use switch::{Rehearsal, Snapshot, Switch};
+pub use switch::Switch;
+pub use switch::rehearsal::{Rehearsal, Snapshot};

@@ -4,90 +4,17 @@
 //! the queue (virtio 1.2, section 5.1.6.5, receive-side scaling). With `follow` a flow is answered
 //! on the queue pair from which the other side last sent it (the same section, automatic receive
 //! steering); the table decides about flows that it has not sent.
-//!
-//! The control plane stores the table entry by entry, and all workers read it, without a new view.
 
-mod followed;
-
+use crate::followed::{self, Followed, Tick};
 use crate::frame::Frame;
 use crate::headers::Headers;
 use crate::outbox::Target;
-use crate::settings::{Rss, Steer};
-use crate::view::{Port, PortShared};
-use followed::{Followed, Seed, Tick};
+use crate::settings::Steer;
+use crate::view::Port;
 use ports::Nanos;
 use ports::capture::Direction;
-use ports::steering::{ENTRIES, random_key};
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
-use wire::toeplitz::{Key, Toeplitz};
-
-/// What of a port's steering outlives a change of its settings.
-pub(crate) struct Steering {
-    /// The queue of each entry.
-    table: [AtomicU8; ENTRIES],
-    /// The Toeplitz key where none is configured.
-    pub(crate) key: Key,
-    seed: Seed,
-    /// Made when the port first follows.
-    followed: OnceLock<Followed>,
-}
-
-impl Steering {
-    /// Keys at random, and entries that name `queues` in turn.
-    #[allow(clippy::cast_possible_truncation, reason = "entries name the first 128 queues")]
-    pub(crate) fn new(queues: usize) -> Steering {
-        let random = RandomState::new();
-        Steering {
-            table: std::array::from_fn(|entry| AtomicU8::new((entry % queues.max(1)) as u8)),
-            key: random_key(),
-            seed: [0, 1, 2].map(|place| random.hash_one(place)),
-            followed: OnceLock::new(),
-        }
-    }
-
-    /// Has an entry name a queue; the next frame goes by it.
-    #[allow(clippy::cast_possible_truncation, reason = "a queue beyond 255 is no port's")]
-    pub(crate) fn set(&self, entry: usize, queue: usize) {
-        self.table.get(entry).into_iter().for_each(|place| place.store(queue as u8, Relaxed));
-    }
-
-    /// The queue each entry names.
-    pub(crate) fn named(&self) -> [u8; ENTRIES] {
-        self.table.each_ref().map(|queue| queue.load(Relaxed))
-    }
-
-    /// The queue of an entry, of so many in use. One that names a queue that is not goes to its own
-    /// number modulo those that are, which spreads them evenly.
-    #[inline]
-    pub(crate) fn queue(&self, entry: usize, in_use: usize) -> usize {
-        let named = self.table.get(entry).map_or(0, |queue| queue.load(Relaxed)).into();
-        if named < in_use { named } else { entry % in_use.max(1) }
-    }
-}
-
-impl PortShared {
-    /// Makes what the settings need; the tables of a key that stays are those of `old`.
-    pub(crate) fn toeplitz(&self, rss: Rss, old: Option<&Port>) -> Option<Arc<Toeplitz>> {
-        if self.egress.len() < 2 {
-            return None;
-        }
-        if rss.steer == Steer::Follow {
-            self.steering.followed.get_or_init(Followed::new);
-        }
-        let kept = old.filter(|old| old.settings.rss.key == rss.key);
-        let new = || Arc::new(Toeplitz::new(&rss.key.unwrap_or(self.steering.key)));
-        kept.and_then(|old| old.toeplitz.clone()).or_else(|| Some(new()))
-    }
-
-    /// The queue each entry goes to.
-    #[allow(clippy::cast_possible_truncation, reason = "entries name 256 queues at most")]
-    pub(crate) fn table(&self) -> [u8; ENTRIES] {
-        let in_use = self.queues_in_use();
-        std::array::from_fn(|entry| self.steering.queue(entry, in_use) as u8)
-    }
-}
+use ports::steering::ENTRIES;
+use wire::toeplitz::Toeplitz;
 
 impl Port {
     /// The flows it sent, where they are followed: not where one queue is in use, of however many.

@@ -2,18 +2,19 @@
 
 mod answers;
 mod queues;
-mod rehearsal;
+pub mod rehearsal;
 mod rss;
 
-use crate::coalesce::Policy;
-use crate::filter::Filter;
+use crate::filter_table::Filter;
 use crate::handle::Handle;
 use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
 use crate::owned::QueueLoad;
+use crate::policy::Policy;
 use crate::rate::{Bucket, Storm};
-use crate::steer::Steering;
-use crate::view::{Events, HeldMac, Port, PortShared, StateCell, View};
+use crate::state::{Events, HeldMac, StateCell};
+use crate::steering::Steering;
+use crate::view::{Port, PortShared, View};
 use crate::worker::Letter;
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
@@ -25,8 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wire::Mac;
-
-pub use rehearsal::{Rehearsal, Snapshot};
 
 /// A running switch. Calls take effect before they return: every worker has passed a turn boundary
 /// by then. Where a worker does not answer they [say so](SwitchError::WorkerHangs); then only what

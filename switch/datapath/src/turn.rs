@@ -3,9 +3,13 @@
 use crate::counters::PortCell;
 use crate::frame::Frame;
 use crate::macs::MacTable;
+use crate::outbox::Target;
 use crate::parts::Parts;
+use crate::settings::{PortId, PortRole};
 use crate::view::{Owners, Port, View};
-use ports::{Burst, Nanos, Offloads};
+use crate::weights::Weights;
+use ports::{Burst, Nanos, Offloads, lock};
+use std::sync::MutexGuard;
 
 /// What one turn reads.
 ///
@@ -22,6 +26,19 @@ pub(crate) struct Turn<'t> {
     /// The number of its queue there.
     pub(crate) queue: usize,
     pub(crate) now: Nanos,
+}
+
+impl Turn<'_> {
+    /// The senders to an egress queue, if they share it by weights.
+    pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<MutexGuard<'p, Weights>> {
+        let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
+        to.shared.weights.get(at.queue).filter(|_| is_shared).map(lock)
+    }
+
+    /// The burst's port, and the number of its queue.
+    pub(crate) fn place(&self) -> (PortId, usize) {
+        (self.from.shared.id, self.queue)
+    }
 }
 
 /// The delivery of one list of frames to one egress queue: what its stages (filter, coalesce, fit,

@@ -1,19 +1,21 @@
 //! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces
 //! it.
 
-use crate::coalesce::Policy;
 use crate::counters::PortCell;
-use crate::filter::Filter;
+use crate::filter_table::Filter;
+use crate::followed::Followed;
+use crate::policy::Policy;
 use crate::rate::{Bucket, Storm};
-use crate::settings::{PathMtu, PortId, PortRole, PortSettings};
+use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Rss, Steer};
+use crate::state::{Events, HeldMac, StateCell};
 use crate::status::{HealthEvent, PortState};
-use crate::steer::Steering;
+use crate::steering::Steering;
 use crate::weights::Weights;
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Capabilities, EgressQueue, Nanos, PortFault, lock};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use ports::steering::ENTRIES;
+use ports::{Capabilities, EgressQueue, Nanos, PortFault};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use wire::Mac;
 use wire::toeplitz::Toeplitz;
@@ -157,84 +159,6 @@ impl Port {
     }
 }
 
-/// The address that a guarded port without a configured one is held to: the first it sent from.
-#[derive(Default)]
-pub(crate) struct HeldMac(AtomicU64);
-
-impl HeldMac {
-    /// Set beside the 48 bits of an address, so that 0 is none.
-    const HELD: u64 = 1 << 48;
-
-    /// The address held; where there is none, `mac` (see [`Mac::to_u64`]) is from now on.
-    pub(crate) fn get_or_hold(&self, mac: u64) -> u64 {
-        // Several workers may see a first frame at once; one of them wins.
-        let raced =
-            self.0.compare_exchange(0, mac | Self::HELD, Ordering::Relaxed, Ordering::Relaxed);
-        raced.map_or_else(|held| held ^ Self::HELD, |_| mac)
-    }
-
-    pub(crate) fn get(&self) -> Option<Mac> {
-        let held = self.0.load(Ordering::Relaxed);
-        (held != 0).then(|| Mac::from_u64(held))
-    }
-
-    pub(crate) fn set(&self, mac: Option<Mac>) {
-        self.0.store(mac.map_or(0, |mac| mac.to_u64() | Self::HELD), Ordering::Relaxed);
-    }
-}
-
-/// A port's state: changed by workers (a device failed) and the control plane (a link went down),
-/// read by all.
-#[derive(Default)]
-pub(crate) struct StateCell {
-    /// The kind of `state`, for those that ask once a burst: [`StateCell::UP`] and so on.
-    kind: AtomicU8,
-    state: Mutex<PortState>,
-}
-
-impl StateCell {
-    const UP: u8 = 0;
-    const DOWN: u8 = 1;
-    const BROKEN: u8 = 2;
-
-    fn kind(state: &PortState) -> u8 {
-        match state {
-            PortState::Up => Self::UP,
-            PortState::Down(_) => Self::DOWN,
-            PortState::Broken(_) => Self::BROKEN,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_broken(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == Self::BROKEN
-    }
-
-    pub(crate) fn is_down(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == Self::DOWN
-    }
-
-    #[inline]
-    pub(crate) fn is_up(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == Self::UP
-    }
-
-    pub(crate) fn get(&self) -> PortState {
-        lock(&self.state).clone()
-    }
-
-    /// `true`: it is another state than before. A broken port stays broken.
-    fn set(&self, state: PortState) -> bool {
-        let mut current = lock(&self.state);
-        if *current == state || matches!(*current, PortState::Broken(_)) {
-            return false;
-        }
-        self.kind.store(Self::kind(&state), Ordering::Relaxed);
-        *current = state;
-        true
-    }
-}
-
 impl PortShared {
     /// How long an egress queue whose device is down is left alone: what was not tried costs one
     /// branch a burst.
@@ -304,28 +228,24 @@ impl PortShared {
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
     }
-}
 
-/// What people should know, until the control plane fetches it.
-#[derive(Default)]
-pub(crate) struct Events(Mutex<VecDeque<HealthEvent>>);
-
-impl Events {
-    /// Most events kept; older ones go first.
-    const KEPT: usize = 1024;
-
-    pub(crate) fn push(&self, event: HealthEvent) {
-        let mut events = lock(&self.0);
-        if events.contains(&event) {
-            return;
+    /// Makes what the settings need; the tables of a key that stays are those of `old`.
+    pub(crate) fn toeplitz(&self, rss: Rss, old: Option<&Port>) -> Option<Arc<Toeplitz>> {
+        if self.egress.len() < 2 {
+            return None;
         }
-        if events.len() == Self::KEPT {
-            events.pop_front();
+        if rss.steer == Steer::Follow {
+            self.steering.followed.get_or_init(Followed::new);
         }
-        events.push_back(event);
+        let kept = old.filter(|old| old.settings.rss.key == rss.key);
+        let new = || Arc::new(Toeplitz::new(&rss.key.unwrap_or(self.steering.key)));
+        kept.and_then(|old| old.toeplitz.clone()).or_else(|| Some(new()))
     }
 
-    pub(crate) fn take(&self) -> Vec<HealthEvent> {
-        lock(&self.0).drain(..).collect()
+    /// The queue each entry goes to.
+    #[allow(clippy::cast_possible_truncation, reason = "entries name 256 queues at most")]
+    pub(crate) fn table(&self) -> [u8; ENTRIES] {
+        let in_use = self.queues_in_use();
+        std::array::from_fn(|entry| self.steering.queue(entry, in_use) as u8)
     }
 }

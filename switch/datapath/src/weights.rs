@@ -9,13 +9,8 @@
 //! of the room, and is free for all. (So half of the room must outlast the pause of a held queue,
 //! 20 µs.)
 
-use crate::deliver::Deliverer;
-use crate::outbox::Target;
-use crate::settings::{PortId, PortRole};
-use crate::turn::Turn;
-use crate::view::Port;
-use ports::{Nanos, Room, lock};
-use std::sync::MutexGuard;
+use crate::settings::PortId;
+use ports::{Nanos, Room};
 
 /// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its
 /// processor: what the port leaves is more than half of the room before.
@@ -38,7 +33,7 @@ pub(crate) struct Weights {
     /// The most bytes of room there have been.
     most: usize,
     /// Less than half of that was left when it was last looked at.
-    is_short: bool,
+    pub(crate) is_short: bool,
     /// Since when it has had no room and sent nothing, as far as was seen, and what was seen last.
     full: Option<(Nanos, Room)>,
 }
@@ -58,36 +53,6 @@ impl Sender {
     }
 }
 
-impl Turn<'_> {
-    /// The senders to an egress queue, if they share it by weights.
-    pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<MutexGuard<'p, Weights>> {
-        let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
-        to.shared.weights.get(at.queue).filter(|_| is_shared).map(lock)
-    }
-
-    /// The burst's port pays for what an egress queue took of it, where that is shared by weights.
-    #[cold]
-    pub(crate) fn pay(&self, to: &Port, at: Target, deliverer: &mut Deliverer) {
-        let Some(mut weights) = self.weights(to, at) else { return };
-        let bytes = deliverer.taken.bytes;
-        if bytes == 0 {
-            // All was dropped on its way there, so the port waits for nothing.
-            weights.leave(self.place());
-            return;
-        }
-        let weight = self.from.settings.weight.unwrap_or(1);
-        let ahead = weights.is_short.then(|| weights.charge(self.from.shared.id, bytes, weight));
-        if deliverer.weighted.is_none_or(|(most, _)| ahead >= most) {
-            deliverer.weighted = Some((ahead, at));
-        }
-    }
-
-    /// The burst's port, and the number of its queue.
-    pub(crate) fn place(&self) -> (PortId, usize) {
-        (self.from.shared.id, self.queue)
-    }
-}
-
 impl Weights {
     fn sender(&mut self, port: PortId) -> Option<&mut Sender> {
         let place = usize::from(port.0);
@@ -97,7 +62,7 @@ impl Weights {
 
     /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`];
     /// how far it is now.
-    fn charge(&mut self, port: PortId, bytes: u64, weight: u8) -> u64 {
+    pub(crate) fn charge(&mut self, port: PortId, bytes: u64, weight: u8) -> u64 {
         let (paid, lowest) = (bytes * 100 / u64::from(weight.max(1)), self.tag);
         let Some(sender) = self.sender(port) else { return 0 };
         sender.tag = (sender.tag + paid).min(lowest + AHEAD);

@@ -20,7 +20,7 @@ use crate::share::{self, Account, QUANTUM};
 use crate::status::HealthEvent;
 use crate::steer::Noter;
 use crate::turn::{Delivery, Turn};
-use crate::view::{Owners, View};
+use crate::view::{Owners, Port, View};
 use crate::wait::{Waiter, Waker};
 use crate::work;
 use ports::capture::Direction;
@@ -421,5 +421,22 @@ impl Turn<'_> {
             place += count;
         }
         decider.learning
+    }
+
+    /// The burst's port pays for what an egress queue took of it, where that is shared by weights.
+    #[cold]
+    pub(crate) fn pay(&self, to: &Port, at: Target, deliverer: &mut Deliverer) {
+        let Some(mut weights) = self.weights(to, at) else { return };
+        let bytes = deliverer.taken.bytes;
+        if bytes == 0 {
+            // All was dropped on its way there, so the port waits for nothing.
+            weights.leave(self.place());
+            return;
+        }
+        let weight = self.from.settings.weight.unwrap_or(1);
+        let ahead = weights.is_short.then(|| weights.charge(self.from.shared.id, bytes, weight));
+        if deliverer.weighted.is_none_or(|(most, _)| ahead >= most) {
+            deliverer.weighted = Some((ahead, at));
+        }
     }
 }

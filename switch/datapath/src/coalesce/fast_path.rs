@@ -7,6 +7,7 @@
 //! segment taken here.
 
 use super::candidate::timestamps;
+use super::fingerprint::Fingerprint;
 use super::train::Train;
 use crate::frame::Frame;
 use wire::ethernet::EthernetHeader;
@@ -14,8 +15,7 @@ use wire::ipv4::Ipv4Header;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::vnet::Flags;
 use wire::{Header, Kind, Packet};
-use zerocopy::native_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_ref};
+use zerocopy::transmute_ref;
 
 /// Appends the frame to the train if the fast path applies. `limit`: most payload bytes of the
 /// train.
@@ -71,42 +71,5 @@ fn is_not_earlier(next: Option<(u32, u32)>, last: Option<(u32, u32)>) -> bool {
     match (next, last) {
         (Some((next, _)), Some((last, _))) => next.wrapping_sub(last) <= u32::MAX / 2,
         (next, last) => next.is_none() && last.is_none(),
-    }
-}
-
-/// Untagged IPv4 without options up to the ports of TCP, in words. Other frames are never compared,
-/// see [`has_same_headers`].
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Words {
-    /// MAC addresses, EtherType, version and header length, type of service.
-    front: [U64; 2],
-    length_and_identification: U32,
-    /// Don't Fragment, and no fragment.
-    fragment: U16,
-    hops_protocol_checksum: U32,
-    addresses: U64,
-    ports: U32,
-}
-
-/// The header words that every fast-path segment of a train shares; all 0 of a header too short,
-/// which no IPv4 header is.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Fingerprint {
-    front: (u64, u64),
-    addresses: u64,
-    ports: u32,
-    fragment: u16,
-}
-
-impl Fingerprint {
-    #[inline]
-    pub(super) fn of(header: &[u8]) -> Fingerprint {
-        Words::at(header, 0).map_or_else(Fingerprint::default, |words| Fingerprint {
-            front: (words.front[0].get(), words.front[1].get()),
-            addresses: words.addresses.get(),
-            ports: words.ports.get(),
-            fragment: words.fragment.get(),
-        })
     }
 }

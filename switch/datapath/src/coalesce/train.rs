@@ -1,7 +1,7 @@
 //! A train: in-order segments of one flow that leave as one frame.
 
 use super::candidate::Candidate;
-use super::fast_path::Fingerprint;
+use super::fingerprint::Fingerprint;
 use crate::frame::Frame;
 use crate::headers::{Headers, Span};
 use crate::segment::{Layout, set_ip_length};

@@ -3,7 +3,7 @@
 //! For TCP and UDP, guards and rules test only the fields in [`Key`], so frames with equal keys get
 //! equal decisions.
 
-use crate::acl::Ruling;
+use crate::acl_table::Ruling;
 use crate::addresses::Addresses;
 use wire::{Parsed, Traits};
 

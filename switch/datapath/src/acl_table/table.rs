@@ -1,13 +1,19 @@
 //! Compiled rules: a table per field, from ranges of its values to the set of rules they satisfy.
 
-use super::{AclAction, AclEnd, AclProtocol, AclRule, Hits};
+use crate::acl::{AclAction, AclEnd, AclProtocol, AclRule};
+use crate::counters::Counter;
+use crossbeam_utils::CachePadded;
 use std::net::IpAddr;
 use std::ops::{Shr, Sub};
+use std::sync::Arc;
 use wire::ethernet::EthernetHeader;
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
 use wire::upper::{self, Upper};
 use wire::{Header, Parsed, Traits, tcp, udp};
+
+/// Frames a rule matched, a counter for each worker.
+pub(super) type Hits = Arc<[CachePadded<Counter>]>;
 
 /// Rules as bits, the first rule lowest.
 pub(super) type Set = [u64; 4];
