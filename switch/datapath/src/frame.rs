@@ -1,10 +1,16 @@
 //! A frame in the switch: a private copy of its headers, parsed once, and payload that stays in the
 //! source's buffers.
 
+pub(crate) mod addresses;
+pub(crate) mod hash;
+pub(crate) mod headers;
+pub(crate) mod offload;
+pub(crate) mod parts;
+
 use crate::counters::{DropReason, PortCell};
-use crate::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
-use crate::offload::validate_offload;
-use crate::parts::{Lent, Parts};
+use crate::frame::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
+use crate::frame::offload::validate_offload;
+use crate::frame::parts::{Lent, Parts};
 use ports::{Burst, RawFrame, Slice, VlanTag};
 use wire::vnet::{Flags, VnetHeader};
 use wire::{Kind, Malformed, Parsed};

@@ -1,66 +1,49 @@
-//! The switch: frames from ingress queues to egress queues.
+//! The switch: carries frames from ingress queues to egress queues.
 //!
-//! [`Switch`] is the control plane's handle. Each worker (worker.rs) takes bursts from the queues
-//! it owns and carries every frame through one turn:
+//! Four roles, each a room of its own; a room uses only those above it:
+//!
+//! - **port** (port.rs): what the switch knows about a port. A [`view`](port::view) is the immutable
+//!   snapshot of all ports that a worker uses for a turn.
+//! - **turn** (turn.rs): one burst of one ingress queue, and what its stages pass to each other.
+//! - **stage** (stage.rs): the steps of a turn, in their order.
+//! - **worker** (worker.rs): a thread, the ingress queues that it owns, and the rounds in which it
+//!   gives each of them a turn.
+//!
+//! [`Switch`] is the control plane's handle: it makes views and sends them to the workers.
+//!
+//! The life of a frame, in one turn:
 //!
 //! ```text
-//! take -> parse (frame) -> admit, look up (decide, macs) -> steer -> coalesce -> fit (segment) -> deliver -> release
+//! take     a burst from an ingress queue; payload stays in the source's buffers
+//! read     each frame's headers into private bytes, parsed once    (frame.rs)
+//! filter   what the port may not send; mark the rest
+//! decide   whether it may enter, and by which port it leaves       (port/macs.rs)
+//! steer    which of that port's egress queues; into its list       (turn/outbox.rs)
+//!          then, for each egress queue's list:
+//! filter   what the port may not receive
+//! coalesce segments of one flow to a train
+//! fit      tags, segmentation and checksums to what the port takes
+//! deliver  in one call; then the burst is released to its source
 //! ```
 //!
-//! A worker sees ports and settings through an immutable view (view.rs); a new view arrives by
-//! mailbox (mailbox.rs) between turns. Time is an argument everywhere below the worker's loop.
+//! Time is an argument everywhere below the worker's loop.
 
-pub mod acl;
-mod acl_table;
-mod addresses;
-mod black_hole;
-mod capture;
-mod coalesce;
 pub mod counters;
-mod decide;
-mod deliver;
-mod filter;
-mod filter_table;
-mod fit;
-mod followed;
 mod frame;
-pub mod guard;
-mod handle;
-mod hash;
-mod headers;
-mod macs;
-mod mailbox;
-pub mod mark;
-mod offload;
 pub mod options;
-mod outbox;
-mod owned;
-mod parts;
-mod policy;
-mod pressure;
-mod rate;
-mod segment;
+mod port;
 pub mod settings;
-mod share;
-mod state;
+mod stage;
 pub mod status;
-mod steer;
-mod steering;
 pub mod switch;
-mod too_big;
 mod turn;
-mod view;
-mod vlan;
-mod wait;
-mod weights;
-mod work;
 mod worker;
 
-pub use acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use counters::{DropReason, PortCounters, RscException};
-pub use guard::{Guards, Prefix};
-pub use mark::AclMark;
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
+pub use settings::acl::{AclAction, AclEnd, AclProtocol, AclRule};
+pub use settings::guard::{Guards, Prefix};
+pub use settings::mark::AclMark;
 pub use settings::{
     PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
     Vlan, VlanSet,

@@ -1,12 +1,18 @@
 //! An operator's settings of a port; the worker reads them through the view.
 
-use crate::vlan::Tagging;
-use crate::{AclRule, Guards};
+pub(crate) mod acl;
+pub(crate) mod guard;
+pub(crate) mod mark;
+pub(crate) mod vlan;
+
+use crate::settings::acl::AclRule;
+use crate::settings::guard::Guards;
+use crate::settings::vlan::Tagging;
 use ports::Announced;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
 
-pub use crate::vlan::{Vlan, VlanSet};
+pub use crate::settings::vlan::{Vlan, VlanSet};
 
 /// A port's place in the switch's tables. Reused after a port has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

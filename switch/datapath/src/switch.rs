@@ -5,17 +5,17 @@ mod queues;
 pub mod rehearsal;
 mod rss;
 
-use crate::filter_table::Filter;
-use crate::handle::Handle;
-use crate::macs::MacTable;
 use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
-use crate::owned::QueueLoad;
-use crate::policy::Policy;
-use crate::rate::{Bucket, Storm};
-use crate::state::{Events, HeldMac, StateCell};
-use crate::steering::Steering;
-use crate::view::{Port, PortShared, View};
+use crate::port::bucket::{Bucket, Storm};
+use crate::port::filter_table::Filter;
+use crate::port::macs::MacTable;
+use crate::port::policy::Policy;
+use crate::port::state::{Events, HeldMac, StateCell};
+use crate::port::steering::Steering;
+use crate::port::view::{Port, PortShared, View};
+use crate::turn::queue::QueueLoad;
 use crate::worker::Letter;
+use crate::worker::handle::Handle;
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
 };

@@ -1,13 +1,18 @@
 //! What the stages of a turn share: the turn itself, and the delivery of one of its lists.
 
+pub(crate) mod outbox;
+pub(crate) mod pressure;
+pub(crate) mod queue;
+pub(crate) mod work;
+
 use crate::counters::PortCell;
 use crate::frame::Frame;
-use crate::macs::MacTable;
-use crate::outbox::Target;
-use crate::parts::Parts;
+use crate::frame::parts::Parts;
+use crate::port::macs::MacTable;
+use crate::port::view::{Owners, Port, View};
+use crate::port::weights::Weights;
 use crate::settings::{PortId, PortRole};
-use crate::view::{Owners, Port, View};
-use crate::weights::Weights;
+use crate::turn::outbox::Target;
 use ports::{Burst, Nanos, Offloads, lock};
 use std::sync::MutexGuard;
 

@@ -1,28 +1,33 @@
 //! A worker: one thread, the queues it owns, and [`Worker::turn`], which carries frames from
 //! ingress to egress.
 
-use crate::black_hole::{self, BlackHoles};
-use crate::capture::show;
+pub(crate) mod handle;
+pub(crate) mod mailbox;
+pub(crate) mod share;
+pub(crate) mod wait;
+
 use crate::counters::{Counter, PortCell, count_drop};
-use crate::decide::Decider;
-use crate::deliver::Deliverer;
-use crate::filter::Filtering;
 use crate::frame::Frame;
-use crate::headers::Span;
-use crate::macs::MacTable;
-use crate::mailbox::Mailbox;
-use crate::outbox::{Outbox, Target};
-use crate::owned::OwnedQueue;
-use crate::parts::Parts;
-use crate::pressure::PAUSE;
+use crate::frame::headers::Span;
+use crate::frame::parts::Parts;
+use crate::port::capture::show;
+use crate::port::macs::MacTable;
+use crate::port::view::{Owners, Port, View};
 use crate::settings::{PortId, PortRole};
-use crate::share::{self, Account, QUANTUM};
+use crate::stage::black_hole::{self, BlackHoles};
+use crate::stage::decide::Decider;
+use crate::stage::deliver::Deliverer;
+use crate::stage::filter::Filtering;
+use crate::stage::steer::Noter;
 use crate::status::HealthEvent;
-use crate::steer::Noter;
+use crate::turn::outbox::{Outbox, Target};
+use crate::turn::pressure::PAUSE;
+use crate::turn::queue::OwnedQueue;
+use crate::turn::work;
 use crate::turn::{Delivery, Turn};
-use crate::view::{Owners, Port, View};
-use crate::wait::{Waiter, Waker};
-use crate::work;
+use crate::worker::mailbox::Mailbox;
+use crate::worker::share::{Account, QUANTUM};
+use crate::worker::wait::{Waiter, Waker};
 use ports::capture::Direction;
 use ports::{Burst, Nanos};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -52,7 +57,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) idle_turns: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) frames: Counter,
-    /// Nanoseconds, see [`QueueLoad::busy`](crate::owned::QueueLoad::busy).
+    /// Nanoseconds, see [`QueueLoad::busy`](crate::turn::queue::QueueLoad::busy).
     pub(crate) busy: Counter,
 }
 

@@ -3,10 +3,10 @@
 //! order, so it ends up with the same view and queues as the others.
 
 use super::Switch;
-use crate::handle::Handle;
 use crate::options::SwitchError;
 use crate::status::HealthEvent;
 use crate::worker::Letter;
+use crate::worker::handle::Handle;
 use crate::{PortId, worker};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

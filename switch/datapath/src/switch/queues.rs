@@ -3,8 +3,8 @@
 use super::{Entry, Switch};
 use crate::PortId;
 use crate::options::SwitchError;
-use crate::owned::OwnedQueue;
 use crate::status::QueueInfo;
+use crate::turn::queue::OwnedQueue;
 use crate::worker::Letter;
 use ports::{IngressQueue, Nanos};
 use std::sync::mpsc::sync_channel;

@@ -7,10 +7,10 @@
 
 use super::{Entry, Switch, new_port};
 use crate::frame::Frame;
-use crate::macs::{MacKey, MacTable};
-use crate::rate::{Bucket, Storm};
-use crate::view::Port;
-use crate::wait::time_since;
+use crate::port::bucket::{Bucket, Storm};
+use crate::port::macs::{MacKey, MacTable};
+use crate::port::view::Port;
+use crate::worker::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::steering::ENTRIES;

@@ -1,0 +1,133 @@
+//! Checks a source's claims about a frame in the virtio-net header against the frame.
+//!
+//! [`Frame::read`](crate::frame::Frame::read) calls [`validate_offload`] for each frame with a
+//! claim. No other function reads a claim: later steps use the header returned here. `DATA_VALID`
+//! alone is not a claim, because it names no place in the frame.
+//!
+//! **Partial checksum** (`NEEDS_CSUM`). In TCP and UDP it starts at the transport header and is
+//! stored in the protocol's own field. Linux also leaves the inner checksum of a tunnel unfinished
+//! (VXLAN, GRE, IP in IP) and that of packets behind headers the switch does not know. Such a
+//! checksum lies wholly behind the last header that [`wire::parse`] understood and before the
+//! packet's end, in the first [`LONG_HEADERS`] bytes. So finishing one writes either the
+//! transport's checksum field or two bytes of payload, never a byte of the Ethernet, VLAN or IP
+//! header, and its place stays right when a tag is inserted or stripped. Nor a byte that a guard
+//! judges: ARP, ICMP, LLC, a fragment and a malformed packet have no checksum that can be finished.
+//!
+//! **Train** (a segment size). Type, IP version and protocol agree, the partial checksum is the
+//! transport's own, and the frame ends where the IP packet ends: bytes behind it would belong to no
+//! segment and to no limit.
+//!
+//! **Segments of a train.** [`SMALLEST`] payload bytes or more each, or no more than [`FEW`]
+//! segments, of UDP [`FEW_UDP`]. Whatever segments the train, this switch or the kernel behind a
+//! TAP device, a full burst becomes at most 512 KiB / 48 B = 10,923 segments of TCP and 256 * 128 =
+//! 32,768 datagrams; the switch itself stops at the turn's limit of work before that.
+//!
+//! **Congestion flags.** A train with ECE or CWR is one "with the Explicit Congestion Notification
+//! bit set", whether its driver said so (`VIRTIO_NET_HDR_GSO_ECN`) or not: a device sends such
+//! trains only to drivers that took `GUEST_ECN`, and then MUST set the bit (virtio 1.2, 5.1.6.4.1).
+//! To others the train goes in segments, as the header asks: CWR in the first only.
+
+use crate::counters::DropReason;
+use crate::frame::headers::LONG_HEADERS;
+use ports::Burst;
+use wire::ethernet::ethertype;
+use wire::tcp::TcpFlags;
+use wire::upper;
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Kind, Parsed, Traits};
+
+/// The smallest segment size of trains of any length: the smallest MSS that Linux takes from a peer
+/// (`TCP_MIN_SND_MSS`).
+pub(crate) const SMALLEST: u16 = 48;
+
+/// Segments that a train of smaller ones may have, TCP with a tiny MSS. With so many in each frame
+/// of a burst it makes as many segments as a burst full of bytes makes of size [`SMALLEST`].
+const FEW: usize = Burst::BYTES / Burst::FRAMES / SMALLEST as usize;
+
+/// Datagrams that Linux sends in one call, however short (`UDP_MAX_SEGMENTS`).
+const FEW_UDP: usize = 128;
+
+/// The virtio-net header for use inside the switch: only claims that hold for this frame of `len`
+/// bytes, offsets from its first byte. `restored`: bytes of tag that the switch put back and the
+/// source did not count.
+#[inline]
+pub(crate) fn validate_offload(
+    said: VnetHeader,
+    (headers, parsed): (&[u8], &Parsed),
+    len: u32,
+    restored: u16,
+) -> Result<VnetHeader, DropReason> {
+    let mut vnet = VnetHeader::default();
+    let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
+    vnet.set_flags(flags);
+    if flags.contains(Flags::NEEDS_CSUM) {
+        let start = said.csum_start.get().checked_add(restored);
+        let valid = |start: &u16| is_partial_checksum(parsed, *start, said.csum_offset.get());
+        vnet.csum_start.set(start.filter(valid).ok_or(DropReason::BadOffload)?);
+        vnet.csum_offset = said.csum_offset;
+    }
+    if said.gso() == GsoType::None {
+        return Ok(vnet);
+    }
+    DropReason::BadOffload.when(!is_train(said, &vnet, parsed, len))?;
+    if parsed.payload_len() > u32::from(said.gso_size.get()) {
+        let flags = headers.get(usize::from(parsed.l4) + 13).copied().unwrap_or(0);
+        let congestion = TcpFlags::from_bits_retain(flags) & (TcpFlags::ECE | TcpFlags::CWR);
+        vnet.set_gso(said.gso(), parsed.kind == Kind::Tcp && !congestion.is_empty());
+        vnet.gso_size = said.gso_size;
+        vnet.hdr_len.set(parsed.payload);
+    }
+    Ok(vnet)
+}
+
+/// Where a transport checksum stands in its header.
+fn checksum_field(kind: Kind) -> Option<u16> {
+    match kind {
+        Kind::Tcp => Some(16),
+        Kind::Udp => Some(6),
+        _ => None,
+    }
+}
+
+#[inline]
+fn is_partial_checksum(parsed: &Parsed, start: u16, offset: u16) -> bool {
+    if start == parsed.l4 && checksum_field(parsed.kind) == Some(offset) {
+        return true;
+    }
+    let end = usize::from(start) + usize::from(offset) + 2;
+    let behind_headers =
+        start >= parsed.payload && end <= LONG_HEADERS && end <= parsed.end as usize;
+    behind_headers
+        && match parsed.kind {
+            Kind::Udp => true,
+            Kind::OtherIp => !matches!(parsed.protocol, upper::ICMP | upper::ICMPV6),
+            Kind::NotIp => {
+                parsed.ethertype >= ethertype::SMALLEST && parsed.ethertype != ethertype::ARP
+            }
+            Kind::Tcp | Kind::Fragment | Kind::Malformed(_) => false,
+        }
+}
+
+/// Whether the claim of a train holds; `vnet` has the checksum's.
+#[inline]
+fn is_train(said: VnetHeader, vnet: &VnetHeader, parsed: &Parsed, len: u32) -> bool {
+    let (kind, family) = match said.gso() {
+        GsoType::Tcp4 => (Kind::Tcp, Traits::IPV4),
+        GsoType::Tcp6 => (Kind::Tcp, Traits::IPV6),
+        GsoType::UdpL4 => (Kind::Udp, parsed.traits & (Traits::IPV4 | Traits::IPV6)),
+        GsoType::None | GsoType::Unknown(_) => return false,
+    };
+    parsed.kind == kind
+        && parsed.traits.contains(family)
+        && !parsed.traits.contains(Traits::SURPLUS)
+        && parsed.end == len
+        && vnet.flags().contains(Flags::NEEDS_CSUM)
+        && vnet.csum_start.get() == parsed.l4
+        && has_sane_segments(kind, parsed.payload_len(), said.gso_size.get())
+}
+
+#[inline]
+fn has_sane_segments(kind: Kind, payload: u32, size: u16) -> bool {
+    let few = if kind == Kind::Udp { FEW_UDP } else { FEW };
+    size >= SMALLEST || size > 0 && payload.div_ceil(size.into()) as usize <= few
+}

@@ -1,0 +1,98 @@
+//! The parts of a turn's frames: private header bytes and lent payload slices; each frame is a
+//! range of both.
+
+use crate::frame::headers::{Headers, nothing};
+use ports::{Burst, Slice, recycle};
+use std::ops::Range;
+
+/// A range in the turn's pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lent {
+    start: u32,
+    count: u32,
+}
+
+impl Lent {
+    /// From the first of these pieces to the last of others.
+    pub(crate) fn to(self, last: Lent) -> Lent {
+        Lent { start: self.start, count: last.start + last.count - self.start }
+    }
+
+    #[inline]
+    pub(crate) fn of<'p, 'q>(self, pieces: &'p [Slice<'q>]) -> &'p [Slice<'q>] {
+        pieces.get(self.range()).unwrap_or_else(nothing)
+    }
+
+    #[inline]
+    fn range(self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.count as usize
+    }
+}
+
+/// Filled when the burst is read; the way out through each port adds its own and takes it away
+/// again.
+#[derive(Default)]
+pub(crate) struct Parts<'q> {
+    pub(crate) headers: Headers,
+    pub(crate) pieces: Vec<Slice<'q>>,
+}
+
+/// How far a turn's parts were filled.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    headers: usize,
+    pieces: usize,
+}
+
+impl<'q> Parts<'q> {
+    /// Room for most turns.
+    pub(crate) fn new() -> Parts<'q> {
+        Parts {
+            headers: Headers::with_capacity(128 * 1024),
+            pieces: Vec::with_capacity(4 * Burst::FRAMES),
+        }
+    }
+
+    /// Empty, for a turn with other loans.
+    pub(crate) fn recycle<'next>(mut self) -> Parts<'next> {
+        self.headers.used = 0;
+        Parts { headers: self.headers, pieces: recycle(self.pieces) }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { headers: self.headers.used, pieces: self.pieces.len() }
+    }
+
+    /// Takes away what came after a mark.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.headers.used = mark.headers;
+        self.pieces.truncate(mark.pieces);
+    }
+
+    /// Removes the newest pieces.
+    pub(crate) fn take_back(&mut self, newest: Lent) {
+        self.pieces.truncate(newest.start as usize);
+    }
+
+    /// The pieces from `start` to the last.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]
+    pub(crate) fn since(&self, start: usize) -> Lent {
+        Lent { start: start as u32, count: (self.pieces.len() - start) as u32 }
+    }
+
+    #[inline]
+    pub(crate) fn lent(&self, range: Lent) -> &[Slice<'q>] {
+        range.of(&self.pieces)
+    }
+
+    /// Adds pieces that are there already once more, at the end.
+    #[inline]
+    pub(crate) fn lend_again(&mut self, range: Lent) {
+        match self.lent(range) {
+            [piece] => self.pieces.push(*piece),
+            _ => self.pieces.extend_from_within(range.range()),
+        }
+    }
+}

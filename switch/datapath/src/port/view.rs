@@ -1,0 +1,251 @@
+//! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces
+//! it.
+
+use crate::counters::PortCell;
+use crate::port::bucket::{Bucket, Storm};
+use crate::port::filter_table::Filter;
+use crate::port::followed::Followed;
+use crate::port::policy::Policy;
+use crate::port::state::{Events, HeldMac, StateCell};
+use crate::port::steering::Steering;
+use crate::port::weights::Weights;
+use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Rss, Steer};
+use crate::status::{HealthEvent, PortState};
+use crossbeam_utils::CachePadded;
+use ports::capture::Capture;
+use ports::steering::ENTRIES;
+use ports::{Capabilities, EgressQueue, Nanos, PortFault};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use wire::Mac;
+use wire::toeplitz::Toeplitz;
+
+/// All ports, by number.
+#[derive(Default)]
+pub(crate) struct View {
+    pub(crate) ports: Vec<Option<Arc<Port>>>,
+    /// Egress queues of all ports together: the length of an outbox.
+    pub(crate) slots: usize,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn port(&self, id: PortId) -> Option<&Arc<Port>> {
+        self.ports.get(usize::from(id.0))?.as_ref()
+    }
+
+    /// Every port there is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
+        self.ports.iter().flatten()
+    }
+}
+
+/// The ports' own addresses, sorted, each with its port. Every worker has its copy, since a port
+/// holds an address without a new view.
+#[derive(Default)]
+pub(crate) struct Owners(Vec<(u64, PortId)>);
+
+impl Owners {
+    /// Reads the addresses of all ports anew.
+    pub(crate) fn read(&mut self, view: &View) {
+        let own = |port: &Arc<Port>| Some((port.own_mac()?, port.shared.id));
+        self.0.clear();
+        self.0.extend(view.all().filter_map(own));
+        self.0.sort_unstable();
+    }
+
+    /// Whether an address (see [`Mac::to_u64`]) is any port's own.
+    #[inline]
+    pub(crate) fn include(&self, mac: u64) -> bool {
+        self.0.binary_search_by_key(&mac, |(own, _)| *own).is_ok()
+    }
+
+    /// The ports that an address (see [`Mac::to_u64`]) belongs to: several in VLANs of their own.
+    pub(crate) fn of<'v>(&self, view: &'v View, mac: u64) -> impl Iterator<Item = &'v Arc<Port>> {
+        let first = self.0.partition_point(|(other, _)| *other < mac);
+        let same = self.0.iter().skip(first).take_while(move |(other, _)| *other == mac);
+        same.filter_map(|(_, id)| view.port(*id))
+    }
+}
+
+/// What of a port outlives a change of its settings.
+pub(crate) struct PortShared {
+    pub(crate) id: PortId,
+    pub(crate) name: String,
+    /// What it takes and on how many queues; changes at any time, so it is read once a list.
+    pub(crate) live: Arc<Capabilities>,
+    pub(crate) mac: Option<Mac>,
+    pub(crate) held_mac: HeldMac,
+    /// Shared by all workers.
+    pub(crate) egress: Box<[EgressQueue]>,
+    pub(crate) steering: Steering,
+    /// One cell a worker.
+    pub(crate) cells: Box<[CachePadded<PortCell>]>,
+    /// Frames lost by the device, as each queue last said.
+    pub(crate) lost: Box<[AtomicU64]>,
+    /// See [`EgressQueue::kernel_ns`].
+    pub(crate) kernel_ns: u32,
+    /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
+    pub(crate) resting_until: Box<[AtomicU64]>,
+    /// By egress queue; used at uplinks, while a port has a weight.
+    pub(crate) weights: Box<[Mutex<Weights>]>,
+    pub(crate) state: StateCell,
+    /// The second of the last report that a frame was too big for the port.
+    pub(crate) too_big_at: AtomicU64,
+    /// When (nanoseconds) the port will have had all messages about packets too big, at their
+    /// steady rate.
+    pub(crate) answered_until: AtomicU64,
+    pub(crate) events: Arc<Events>,
+}
+
+/// A port as one view sees it.
+#[derive(Clone)]
+pub(crate) struct Port {
+    pub(crate) shared: Arc<PortShared>,
+    pub(crate) settings: PortSettings,
+    /// Coalescing, where it is on; whether the other side can take it is asked once a list.
+    pub(crate) policy: Option<Policy>,
+    /// Kept over changes that leave the limit as it is.
+    pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
+    /// As `bucket`.
+    pub(crate) storm: Option<Arc<Mutex<Storm>>>,
+    pub(crate) capture: Option<Arc<Capture>>,
+    pub(crate) filter: Filter,
+    /// By the key in force; `None`: the port has one egress queue.
+    pub(crate) toeplitz: Option<Arc<Toeplitz>>,
+    /// The place of its first egress queue in an outbox.
+    pub(crate) slot: usize,
+    /// It is an uplink, and shared by weights since a port has one.
+    pub(crate) is_weighted: bool,
+    /// What it sends may wait for the room of a receiver.
+    pub(crate) waits: bool,
+}
+
+impl Port {
+    /// What this worker counts at this port.
+    #[inline]
+    pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {
+        self.shared.cells.get(worker).map(|cell| &**cell)
+    }
+
+    /// The address that belongs to this port alone in its VLANs, configured or held (see
+    /// [`Mac::to_u64`]).
+    #[inline]
+    pub(crate) fn own_mac(&self) -> Option<u64> {
+        self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
+    }
+
+    /// Whether no uplink may have the port's own address: it is configured, and the port carries
+    /// frames.
+    pub(crate) fn insists(&self) -> bool {
+        self.settings.mac.is_some() && self.shared.is_ready()
+    }
+
+    /// Whether the port is told what is too big for another.
+    pub(crate) fn is_told_of(&self, other: &Port) -> bool {
+        match self.settings.path_mtu {
+            PathMtu::WhereMtusDiffer => self.settings.mtu != other.settings.mtu,
+            PathMtu::On => true,
+            PathMtu::Off => false,
+        }
+    }
+
+    /// Isolated ports reach uplinks only.
+    pub(crate) fn may_reach(&self, other: &Port) -> bool {
+        let barred = |isolated: &Port, peer: &Port| {
+            isolated.settings.isolated && peer.settings.role == PortRole::Vnic
+        };
+        !barred(self, other) && !barred(other, self)
+    }
+}
+
+impl PortShared {
+    /// How long an egress queue whose device is down is left alone: what was not tried costs one
+    /// branch a burst.
+    const REST: Nanos = Nanos(10_000_000);
+
+    /// Egress queues that the other side serves, the first ones; 0: it is not ready.
+    #[inline]
+    pub(crate) fn queues_in_use(&self) -> usize {
+        self.egress.len().min(self.live.queues().into())
+    }
+
+    /// Whether frames reach the other side. A guest that stops serves no queue at once; the port's
+    /// state follows later.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.is_up() && self.live.queues() > 0
+    }
+
+    /// Whether frames for an egress queue are to be dropped without a try.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, queue: usize, now: Nanos) -> bool {
+        if self.state.is_up() {
+            return false;
+        }
+        let until = self.resting_until.get(queue).map_or(0, |until| until.load(Ordering::Relaxed));
+        self.state.is_broken() || now.0 < until
+    }
+
+    /// Leaves an egress queue alone for a while.
+    pub(crate) fn rest(&self, queue: usize, now: Nanos) {
+        if let Some(until) = self.resting_until.get(queue) {
+            until.store((now + Self::REST).0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing was reported too big for the port in this second; from now on something was.
+    pub(crate) fn may_report_too_big(&self, now: Nanos) -> bool {
+        let second = now.as_secs();
+        self.too_big_at.load(Ordering::Relaxed) != second
+            && self.too_big_at.swap(second, Ordering::Relaxed) != second
+    }
+
+    /// Whether the port may be sent one more message that a packet was too big (RFC 1812, 4.3.2.8):
+    /// a thousand a second, and 64 at once.
+    pub(crate) fn may_answer_too_big(&self, now: Nanos) -> bool {
+        const INTERVAL: u64 = 1_000_000;
+        let next = |until: u64| {
+            let until = until.max(now.0);
+            (until < now.0 + 64 * INTERVAL).then_some(until + INTERVAL)
+        };
+        self.answered_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    /// Derives the port's state from a fault of its device.
+    pub(crate) fn note_fault(&self, fault: &PortFault) {
+        if matches!(fault, PortFault::Down) && self.state.is_down() {
+            return;
+        }
+        self.set_state(match fault {
+            PortFault::Down => PortState::Down(fault.to_string()),
+            PortFault::Gone(_) | PortFault::Io { .. } => PortState::Broken(fault.to_string()),
+        });
+    }
+
+    /// Notes a state; a change is an event.
+    pub(crate) fn set_state(&self, state: PortState) {
+        if self.state.set(state.clone()) {
+            self.events.push(HealthEvent::PortState { port: self.id, state });
+        }
+    }
+
+    /// Makes what the settings need; the tables of a key that stays are those of `old`.
+    pub(crate) fn toeplitz(&self, rss: Rss, old: Option<&Port>) -> Option<Arc<Toeplitz>> {
+        if self.egress.len() < 2 {
+            return None;
+        }
+        if rss.steer == Steer::Follow {
+            self.steering.followed.get_or_init(Followed::new);
+        }
+        let kept = old.filter(|old| old.settings.rss.key == rss.key);
+        let new = || Arc::new(Toeplitz::new(&rss.key.unwrap_or(self.steering.key)));
+        kept.and_then(|old| old.toeplitz.clone()).or_else(|| Some(new()))
+    }
+
+    /// The queue each entry goes to.
+    #[allow(clippy::cast_possible_truncation, reason = "entries name 256 queues at most")]
+    pub(crate) fn table(&self) -> [u8; ENTRIES] {
+        let in_use = self.queues_in_use();
+        std::array::from_fn(|entry| self.steering.queue(entry, in_use) as u8)
+    }
+}

@@ -1,0 +1,60 @@
+//! The rules of a port's ACL, as an operator sets them: stateless, tested in order.
+
+use crate::settings::guard::Prefix;
+use crate::settings::mark::AclMark;
+use ports::capture::Direction;
+use std::ops::RangeInclusive;
+use wire::Mac;
+
+/// What happens to the frames of a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AclAction {
+    /// They pass.
+    Allow,
+    /// They are dropped as `acl_denied`.
+    Deny,
+    /// They are marked: the first such rule that matches says how, and whether they pass is decided
+    /// by the others. From the port into the switch only.
+    Mark(AclMark),
+}
+
+/// What a rule asks of the frame's kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AclProtocol {
+    /// Nothing.
+    Any,
+    /// ARP.
+    Arp,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// IPv4 or IPv6 with this transport.
+    Ip(u8),
+}
+
+/// What a rule asks of a frame's source, or of its destination.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AclEnd {
+    /// The Ethernet address.
+    pub mac: Option<Mac>,
+    /// The IP address.
+    pub prefix: Option<Prefix>,
+    /// The port of TCP or UDP.
+    pub ports: Option<RangeInclusive<u16>>,
+}
+
+/// One rule: everything it asks for must hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AclRule {
+    /// What happens.
+    pub action: AclAction,
+    /// From the port into the switch, or out of the switch to the port.
+    pub direction: Direction,
+    /// The frame's kind.
+    pub protocol: AclProtocol,
+    /// Its source.
+    pub from: AclEnd,
+    /// Its destination.
+    pub to: AclEnd,
+}

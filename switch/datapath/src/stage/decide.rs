@@ -1,0 +1,428 @@
+//! Admit and look up: whether a frame may enter, and where it goes.
+
+use crate::counters::{DropReason, PortCell};
+use crate::frame::Frame;
+use crate::frame::addresses::Addresses;
+use crate::frame::headers::Headers;
+use crate::port::bucket::{Bucket, Storm};
+use crate::port::macs::{Insertion, MacKey};
+use crate::port::view::Port;
+use crate::settings::{PortId, PortRole};
+use crate::stage::steer::Steerer;
+use crate::turn::Turn;
+use crate::turn::outbox::{Cause, Outbox, Run, Target};
+use crate::turn::work;
+use ports::lock;
+use std::sync::{Arc, MutexGuard};
+
+/// `Err`: why the frame is dropped.
+type Verdict = Result<(), DropReason>;
+
+/// What deciding needs beside the frame; made once a burst.
+pub(crate) struct Decider<'t> {
+    turn: &'t Turn<'t>,
+    second: u64,
+    cell: &'t PortCell,
+    /// The port's bucket, refilled.
+    bucket: Option<MutexGuard<'t, Bucket>>,
+    /// The port's storm control, refilled; locked from the first flooded frame to the end of the
+    /// burst.
+    storm: Option<MutexGuard<'t, Storm>>,
+    /// The source address learned last in this burst: most frames have the same.
+    learned: Option<MacKey>,
+    /// Whether the port has neither an address of its own nor a guard that lets it hold one.
+    takes_any_source: bool,
+    /// What flooding has cost the turn, see [`work::TURN_LIMIT`], by the low bits of the VLAN.
+    flooded: [u64; 16],
+    /// What learning has cost the turn.
+    pub(crate) learning: u64,
+    /// The decision for the last frame that went to one port: most frames are like it.
+    last: Option<Decision<'t>>,
+    steerer: Steerer,
+    /// Whether the frame before it went to the same port, as far as is known: else the next one
+    /// hardly will either.
+    keeps_port: bool,
+}
+
+/// The decision for a frame that goes to one port. Within a burst it holds for every frame with the
+/// same addresses and tag.
+struct Decision<'t> {
+    addresses: Addresses,
+    /// See [`wire::Parsed::tags`]: a frame with another number of tags is not decided alike.
+    tags: u32,
+    vlan: u16,
+    to: &'t Port,
+    /// The fast path: the one egress queue of all such frames, where no frame is asked about by
+    /// itself (no rate limit, no mirror, no choice of queues).
+    sole_queue: Option<Target>,
+}
+
+impl Decision<'_> {
+    /// Admits the frames at the front of the list that the decision holds for, and counts them.
+    #[inline]
+    fn admit(&self, frames: &mut [Frame], headers: &Headers) -> usize {
+        let mut count = 0;
+        for frame in frames {
+            let addresses = Addresses::read(headers.get(frame.header));
+            if addresses != Some(self.addresses) || frame.parsed.tags() != self.tags {
+                break;
+            }
+            frame.vlan = self.vlan;
+            count += 1;
+        }
+        count
+    }
+}
+
+impl<'t> Decider<'t> {
+    pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell) -> Decider<'t> {
+        let bucket = turn.from.bucket.as_ref().map(|bucket| {
+            let mut bucket = lock(bucket);
+            bucket.refill(turn.now);
+            bucket
+        });
+        let second = turn.now.as_secs();
+        let takes_any_source = turn.from.own_mac().is_none() && !turn.from.settings.mac_guard;
+        let (storm, learned, last, learning, flooded) = (None, None, None, 0, [0; 16]);
+        Decider {
+            turn,
+            second,
+            cell,
+            bucket,
+            storm,
+            learned,
+            takes_any_source,
+            flooded,
+            learning,
+            last,
+            steerer: Steerer::new(turn.now),
+            keeps_port: true,
+        }
+    }
+
+    /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue
+    /// that is to get it, or says why it is dropped. Frames right behind it that take the same fast
+    /// path go along; the number of all.
+    #[inline]
+    pub(crate) fn decide(
+        &mut self,
+        place: usize,
+        frames: &mut [Frame],
+        headers: &Headers,
+        outbox: &mut Outbox,
+    ) -> (usize, Verdict) {
+        let count = self.admit_alike(frames, headers);
+        if count > 0
+            && let Some(queue) = self.last.as_ref().and_then(|last| last.sole_queue)
+        {
+            outbox.push(queue, Run::new(place, count, Cause::Addressed));
+            return (count, Ok(()));
+        }
+        let Some(frame) = frames.first_mut() else { return (1, Ok(())) };
+        (1, self.decide_one(frame, headers.get(frame.header), outbox))
+    }
+
+    /// Admits the frames at the front of the list that take the same fast path as the last frame;
+    /// how many.
+    #[inline]
+    fn admit_alike(&mut self, frames: &mut [Frame], headers: &Headers) -> usize {
+        let mut count = 0;
+        while let Some(last) = self.last.as_ref().filter(|last| last.sole_queue.is_some())
+            && let Some(rest) = frames.get_mut(count..)
+        {
+            count += last.admit(rest, headers);
+            let next = frames.get(count).filter(|_| self.keeps_port);
+            if !next.is_some_and(|next| self.goes_along(next, headers.get(next.header))) {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Whether the last decision holds for a frame with other addresses, and from now on for those:
+    /// the tag is the same, the source is known to be here, the destination to be where the last
+    /// one's is. Groups are in no table.
+    #[inline]
+    fn goes_along(&mut self, frame: &Frame, header: &[u8]) -> bool {
+        let Turn { macs, owners, from, .. } = self.turn;
+        let (Some(last), Some(addresses)) = (&mut self.last, Addresses::read(header)) else {
+            return false;
+        };
+        let (source, destination) = (addresses.source(), addresses.destination());
+        if frame.parsed.tags() != last.tags || is_group(source) || owners.include(destination) {
+            return false;
+        }
+        let [from_key, to_key] = [source, destination].map(|mac| MacKey::new(mac, last.vlan));
+        let is_known = || {
+            self.takes_any_source
+                && !owners.include(source)
+                && macs.is_recent(from_key, from.shared.id, self.second)
+        };
+        if self.learned != Some(from_key) && !is_known() {
+            return false;
+        }
+        self.learned = Some(from_key);
+        let alike = macs.lookup(to_key, self.second) == Some(last.to.shared.id);
+        if alike {
+            last.addresses = addresses;
+        }
+        alike
+    }
+
+    fn decide_one(&mut self, frame: &mut Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
+        // Dropped when it was read, and counted.
+        let Some(addresses) = Addresses::read(header) else { return Ok(()) };
+        let (vlan, to) = match &self.last {
+            Some(last) if last.addresses == addresses && last.tags == frame.parsed.tags() => {
+                (last.vlan, last.to)
+            }
+            _ => return self.decide_anew(frame, addresses, header, outbox),
+        };
+        self.pay(frame)?;
+        frame.vlan = vlan;
+        self.mirror(self.turn.from, frame, outbox);
+        self.send(to, Cause::Addressed, frame, header, outbox);
+        Ok(())
+    }
+
+    /// [`Decider::decide_one`] for a frame that is not like the last. Every check that addresses
+    /// and tag alone decide belongs here: it is made once for a run of like frames.
+    #[inline(never)]
+    fn decide_anew(
+        &mut self,
+        frame: &mut Frame,
+        addresses: Addresses,
+        header: &[u8],
+        outbox: &mut Outbox,
+    ) -> Verdict {
+        let destination = addresses.destination();
+        DropReason::ReservedAddress.when(is_reserved(destination))?;
+        self.admit(frame, addresses.source())?;
+        self.mirror(self.turn.from, frame, outbox);
+        if is_group(destination) {
+            return self.flood(frame, header, outbox);
+        }
+        let Some(to) = self.find(destination, frame)? else {
+            return self.flood(frame, header, outbox);
+        };
+        let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
+        self.keeps_port = self.last.as_ref().is_none_or(|last| std::ptr::eq(last.to, to));
+        self.last = Some(Decision { addresses, tags, vlan, to, sole_queue });
+        self.send(to, Cause::Addressed, frame, header, outbox);
+        Ok(())
+    }
+
+    /// See [`Decision::sole_queue`].
+    fn sole_queue(&self, to: &Port) -> Option<Target> {
+        let mirrored = |port: &Port| port.settings.mirror_to.is_some();
+        let asked = self.bucket.is_some() || mirrored(self.turn.from) || mirrored(to);
+        Target::sole(to).filter(|_| !asked)
+    }
+
+    /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from
+    /// it come last.
+    fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
+        DropReason::BadSource.when(is_group(source))?;
+        let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
+        frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
+        self.guard_mac(source)?;
+        self.pay(frame)?;
+        self.learn(source, frame.vlan)
+    }
+
+    /// The MAC-spoofing guard.
+    fn guard_mac(&self, source: u64) -> Verdict {
+        if !self.turn.from.settings.mac_guard {
+            return Ok(());
+        }
+        let only = self.turn.from.own_mac().map_or_else(|| self.hold(source), Ok)?;
+        if source == only { Ok(()) } else { Err(DropReason::MacSpoofed) }
+    }
+
+    /// Holds the port to an address, unless another port of one of its VLANs owns it.
+    #[cold]
+    fn hold(&self, mac: u64) -> Result<u64, DropReason> {
+        let Turn { view, owners, from, macs, .. } = self.turn;
+        let shares_vlan = |owner: &&Arc<Port>| {
+            owner.shared.id != from.shared.id && owner.settings.vlan.overlaps(&from.settings.vlan)
+        };
+        DropReason::AddressTaken.when(owners.of(view, mac).any(|owner| shares_vlan(&owner)))?;
+        // What `owners` knows is of the round's start: one port at a time looks whether another
+        // holds the address since.
+        macs.change_held(|| {
+            let mut others = view.all().filter(shares_vlan);
+            DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
+            Ok(from.shared.held_mac.get_or_hold(mac))
+        })
+    }
+
+    #[inline]
+    fn learn(&mut self, source: u64, vlan: u16) -> Verdict {
+        let (key, port) = (MacKey::new(source, vlan), self.turn.from.shared.id);
+        if self.learned != Some(key) {
+            if self.turn.from.own_mac() == Some(source) {
+                // Known without an entry. One says that the address was behind another port before.
+                self.turn.macs.remove(key, self.second);
+                self.last = None;
+            } else {
+                self.refuse_owned(source, vlan)?;
+                if !self.turn.macs.refresh(key, port, self.second) {
+                    self.learn_anew(key);
+                }
+            }
+            self.learned = Some(key);
+        }
+        Ok(())
+    }
+
+    /// A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved
+    /// to another host.
+    fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
+        let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
+        let owner = self.owner(source, vlan);
+        DropReason::AddressTaken.when(owner.is_some_and(|owner| is_vnic || owner.insists()))
+    }
+
+    /// Learns an address that is new, or new at this port.
+    #[cold]
+    fn learn_anew(&mut self, key: MacKey) {
+        let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
+        self.learning += work::OF_LEARNING;
+        // It may have been the last frame's destination.
+        self.last = None;
+        // A table without room is no reason to drop: frames to the address are flooded.
+        if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
+            self.cell.evicted_addresses.add(1);
+        }
+    }
+
+    /// The port of a VLAN that an address belongs to.
+    fn owner(&self, mac: u64, vlan: u16) -> Option<&'t Arc<Port>> {
+        let mut owners = self.turn.owners.of(self.turn.view, mac);
+        owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some())
+    }
+
+    /// Takes the frame's tokens out of the port's bucket.
+    #[inline]
+    fn pay(&mut self, frame: &Frame) -> Verdict {
+        let passes =
+            self.bucket.as_mut().is_none_or(|bucket| bucket.take(u64::from(frame.len) * 8));
+        if passes { Ok(()) } else { Err(DropReason::RateLimited) }
+    }
+
+    /// Takes the tokens of a flooded frame out of the port's storm control.
+    fn pay_storm(&mut self, frame: &Frame) -> Verdict {
+        let Some(storm) = &self.turn.from.storm else { return Ok(()) };
+        let now = self.turn.now;
+        let storm = self.storm.get_or_insert_with(|| {
+            let mut storm = lock(storm);
+            storm.refill(now);
+            storm
+        });
+        if storm.take(frame.len.into()) { Ok(()) } else { Err(DropReason::Storm) }
+    }
+
+    /// The port an address lives behind, if it is known, carries frames and may be reached.
+    fn find(&self, mac: u64, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
+        let learned = || {
+            let port = self.turn.macs.lookup(MacKey::new(mac, frame.vlan), self.second);
+            port.and_then(|port| self.turn.view.port(port))
+        };
+        let to = match self.owner(mac, frame.vlan) {
+            None => learned(),
+            Some(owner) if owner.insists() => Some(owner),
+            Some(owner) => {
+                learned().filter(|at| at.settings.role == PortRole::Uplink).or(Some(owner))
+            }
+        };
+        let Some(to) = to else { return Ok(None) };
+        DropReason::SamePort.when(to.shared.id == self.turn.from.shared.id)?;
+        // Its guest may run on another host by now.
+        if !to.shared.is_ready() {
+            return Ok(None);
+        }
+        DropReason::Isolated.when(!self.turn.from.may_reach(to))?;
+        DropReason::NoPort.when(to.settings.vlan.tagging(frame.vlan).is_none())?;
+        Ok(Some(to))
+    }
+
+    /// To every port of the VLAN but the one it came from; to a port's own address, to that port
+    /// and the uplinks only.
+    fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
+        // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the
+        // others of the burst.
+        let slot = usize::from(frame.vlan) % self.flooded.len();
+        let of_vlan = self.flooded.get(slot).copied().unwrap_or_default();
+        let spent = self.flooded.iter().sum::<u64>() + of_vlan;
+        DropReason::WorkLimit.when(spent >= work::TURN_LIMIT)?;
+        let (view, from) = (self.turn.view, self.turn.from);
+        let destination = Addresses::read(header).map_or(0, Addresses::destination);
+        let owner = self.owner(destination, frame.vlan).map(|owner| owner.shared.id);
+        let in_vlan = |to: &&Port| {
+            to.shared.id != from.shared.id
+                && to.settings.vlan.tagging(frame.vlan).is_some()
+                && (to.settings.role == PortRole::Uplink
+                    || owner.is_none_or(|owner| owner == to.shared.id))
+        };
+        let members = || view.all().map(|port| &**port).filter(in_vlan);
+        let receivers = || members().filter(|to| from.may_reach(to));
+        self.learning += view.ports.len() as u64 * work::OF_ASKING;
+        let count = receivers().take(2).count();
+        if count == 0 {
+            let isolated = members().next().is_some();
+            return Err(if isolated { DropReason::Isolated } else { DropReason::NoPort });
+        }
+        if is_group(destination) || count > 1 {
+            self.pay_storm(frame)?;
+        }
+        let mut cost = 0;
+        for to in receivers() {
+            self.send(to, Cause::Flooded, frame, header, outbox);
+            let rests = to.shared.is_at_rest(0, self.turn.now);
+            let copy = work::of_copy(frame.len, to.shared.kernel_ns);
+            let rules = if to.filter.egress.is_some() { work::OF_FILTERING_ANEW } else { 0 };
+            let steering = if Target::sole(to).is_some() { 0 } else { work::OF_STEERING };
+            cost += if rests { work::OF_REST } else { copy + rules + steering };
+        }
+        self.flooded.get_mut(slot).into_iter().for_each(|of_vlan| *of_vlan += cost);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send(&mut self, to: &Port, cause: Cause, frame: &Frame, header: &[u8], outbox: &mut Outbox) {
+        let run = Run::new(frame.place.into(), 1, cause);
+        outbox.push(self.steerer.target(to, frame, header), run);
+        self.mirror(to, frame, outbox);
+    }
+
+    /// A copy for the mirror of a port, if it has one. A mirror's own mirror is not followed.
+    #[inline]
+    fn mirror(&self, of: &Port, frame: &Frame, outbox: &mut Outbox) {
+        if let Some(mirror) = of.settings.mirror_to {
+            self.mirror_to(mirror, frame, outbox);
+        }
+    }
+
+    #[cold]
+    fn mirror_to(&self, mirror: PortId, frame: &Frame, outbox: &mut Outbox) {
+        let Some(to) = self.turn.view.port(mirror) else { return };
+        if to.shared.id != self.turn.from.shared.id {
+            outbox.push(Target::first(to), Run::new(frame.place.into(), 1, Cause::Mirrored));
+        }
+    }
+}
+
+/// Multicast or broadcast.
+#[inline]
+fn is_group(address: u64) -> bool {
+    address >> 40 & 1 != 0
+}
+
+/// 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP, 802.1X, LLDP. No bridge forwards them (IEEE
+/// 802.1Q, table 8-1): they mean the next device, which is the switch. That holds for uplinks too:
+/// between two uplinks they would join what must stay apart, and a guest that may neither send nor
+/// see them needs no exception.
+#[inline]
+fn is_reserved(address: u64) -> bool {
+    address & !0xf == 0x0180_C200_0000
+}

@@ -1,0 +1,173 @@
+//! Drops frames that a port's guards and ACLs refuse: from a burst before the lookup, from a list
+//! before delivery.
+//!
+//! A worker calls this only for ports that have guards or ACLs, once per burst and once per list.
+
+mod memory;
+
+use crate::counters::{DropReason, PortCell, count_drop};
+use crate::frame::Frame;
+use crate::frame::headers::{Headers, Span};
+use crate::frame::parts::Parts;
+use crate::port::acl::{Acl, Ruling};
+use crate::port::capture::show;
+use crate::port::filter_table::Filter;
+use crate::port::view::Port;
+use crate::settings::guard::Guards;
+use crate::turn::Delivery;
+use crate::turn::outbox::{Cause, Run, append};
+use crate::turn::work;
+use memory::Memory;
+use ports::Nanos;
+use ports::capture::Direction;
+use std::sync::Arc;
+use wire::Parsed;
+
+/// What a burst or list is held against, and the frames in a row that one rule decided about, not
+/// counted yet.
+struct Asked<'f> {
+    guards: &'f Option<Arc<Guards>>,
+    acl: &'f Option<Arc<Acl>>,
+    rule: u16,
+    frames: u64,
+}
+
+impl<'f> Asked<'f> {
+    fn new(guards: &'f Option<Arc<Guards>>, acl: &'f Option<Arc<Acl>>) -> Asked<'f> {
+        Asked { guards, acl, rule: Ruling::NO_RULE, frames: 0 }
+    }
+
+    #[inline(never)]
+    fn decide(&self, headers: &[u8], parsed: &Parsed) -> Ruling {
+        // Dropped when it was read, see `Frame::is_dropped`.
+        if headers.is_empty() {
+            return Ruling::PASS;
+        }
+        if let Some(Err(reason)) = self.guards.as_ref().map(|guards| guards.check(headers, parsed))
+        {
+            return Ruling { drop: Some(reason), ..Ruling::PASS };
+        }
+        self.acl.as_ref().map_or(Ruling::PASS, |acl| acl.decide(headers, parsed))
+    }
+}
+
+/// What a worker keeps for filtering.
+pub(crate) struct Filtering {
+    memory: Memory,
+    worker: usize,
+    /// An empty list, kept for its allocation.
+    spare: Vec<Run>,
+    /// What it has cost, until the turn is paid.
+    pub(crate) work: u64,
+}
+
+impl Filtering {
+    pub(crate) fn new(worker: usize) -> Filtering {
+        Filtering { memory: Memory::new(), worker, spare: Vec::new(), work: 0 }
+    }
+
+    /// Why a frame is dropped, if it is; counts the rule that decides.
+    #[inline(always)]
+    fn check(
+        &mut self,
+        asked: &mut Asked<'_>,
+        headers: &[u8],
+        parsed: &Parsed,
+    ) -> Option<DropReason> {
+        let decision = self.memory.recall(headers, parsed, || {
+            self.work += work::OF_FILTERING_ANEW;
+            asked.decide(headers, parsed)
+        });
+        if decision.rule != asked.rule {
+            self.count(asked);
+            (asked.rule, asked.frames) = (decision.rule, 0);
+        }
+        asked.frames += 1;
+        decision.drop
+    }
+
+    /// Counts frames at the rule that decided.
+    fn count(&mut self, asked: &Asked<'_>) {
+        if asked.frames == 0 {
+            return;
+        }
+        self.work += asked.frames * work::OF_FILTERING;
+        if let Some(acl) = asked.acl {
+            acl.count(asked.rule, self.worker, asked.frames);
+        }
+    }
+
+    /// Drops what the port may not send, as [`Frame::read`] does: without private bytes.
+    #[inline(never)]
+    pub(crate) fn enter(
+        &mut self,
+        from: &Port,
+        frames: &mut [Frame],
+        parts: &Parts<'_>,
+        cell: &PortCell,
+        now: Nanos,
+    ) {
+        self.memory.begin();
+        let Filter { guards, ingress, .. } = &from.filter;
+        let mut asked = Asked::new(guards, ingress);
+        for frame in frames {
+            let headers = parts.headers.get(frame.header);
+            if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
+                count_drop(cell, reason, 1);
+                show(from, Direction::Ingress, frame, parts, now, Some(reason));
+                frame.header = Span::default();
+            }
+        }
+        self.count(&asked);
+    }
+
+    /// Marks what may enter, each frame as the first rule that matches says.
+    #[inline]
+    pub(crate) fn mark(&mut self, from: &Port, frames: &mut [Frame], headers: &mut Headers) {
+        if let Some(marks) = &from.filter.marks {
+            self.mark_by(marks, frames, headers);
+        }
+    }
+
+    #[cold]
+    fn mark_by(&mut self, marks: &Acl, frames: &mut [Frame], headers: &mut Headers) {
+        for frame in frames {
+            let bytes = headers.get_mut(frame.header);
+            // Dropped, see `Frame::is_dropped`.
+            if bytes.is_empty() {
+                continue;
+            }
+            self.work += work::OF_FILTERING_ANEW;
+            if let Some((rule, mark)) = marks.mark(bytes, &frame.parsed) {
+                marks.count(rule, self.worker, 1);
+                mark.set(bytes, &mut frame.parsed);
+            }
+        }
+    }
+
+    /// Takes what the port may not receive out of a list. What a mirror shows is not what it
+    /// receives.
+    #[inline(never)]
+    pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
+        let Delivery { to, frames, parts, cell, now, .. } = delivery;
+        self.memory.begin();
+        let mut asked = Asked::new(&None, &to.filter.egress);
+        let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
+        for run in all.drain(..) {
+            for frame in frames.get(run.places()).unwrap_or_default() {
+                let headers = parts.headers.get(frame.header);
+                let mirrored = run.cause == Cause::Mirrored;
+                let mut check = || self.check(&mut asked, headers, &frame.parsed);
+                match if mirrored { None } else { check() } {
+                    None => append(list, Run::new(frame.place.into(), 1, run.cause)),
+                    Some(reason) => {
+                        count_drop(cell, reason, 1);
+                        show(to, Direction::Egress, frame, parts, *now, Some(reason));
+                    }
+                }
+            }
+        }
+        self.count(&asked);
+        self.spare = all;
+    }
+}

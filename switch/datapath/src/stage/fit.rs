@@ -1,0 +1,256 @@
+//! Fit: adapts frames that an egress port cannot take as they are: VLAN tags, segmentation,
+//! checksums.
+//!
+//! Most lists need nothing ([`are_taken`]) and skip this. In the others each frame or coalesced
+//! train becomes one or more [`Fitted`] frames: virtio header, span of private bytes, range of
+//! payload slices.
+
+use crate::counters::DropReason;
+use crate::frame::Frame;
+use crate::frame::headers::{Headers, Span};
+use crate::frame::parts::{Lent, Parts};
+use crate::port::view::Port;
+use crate::settings::vlan::{Tagging, Vlan};
+use crate::stage::coalesce::Train;
+use crate::stage::segment::{self, Cutter, Layout};
+use crate::turn::Delivery;
+use crate::turn::work;
+use ports::{Offloads, Outgoing};
+use wire::ethernet::EthernetHeader;
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Header, Traits};
+
+/// A frame that its egress port can take.
+#[derive(Clone, Copy)]
+pub(crate) struct Fitted {
+    vnet: VnetHeader,
+    header: Span,
+    payload: Lent,
+    len: u32,
+}
+
+impl Fitted {
+    /// A frame without any change.
+    #[inline]
+    pub(crate) fn unchanged(frame: &Frame) -> Fitted {
+        let Frame { vnet, header, rest, len, .. } = *frame;
+        Fitted { vnet, header, payload: rest, len }
+    }
+
+    /// As an egress queue takes it.
+    #[inline]
+    pub(crate) fn outgoing<'p>(&self, parts: &'p Parts<'_>) -> Outgoing<'p> {
+        Outgoing {
+            vnet: self.vnet,
+            header: parts.headers.get(self.header),
+            payload: parts.lent(self.payload),
+            len: self.len,
+        }
+    }
+}
+
+/// Fits frame after frame of one list.
+pub(crate) struct Fitter<'f, 't, 'q> {
+    pub(crate) delivery: &'f mut Delivery<'t, 'q>,
+    pub(crate) fitted: &'f mut Vec<Fitted>,
+    /// What the turn has cost so far.
+    pub(crate) work: &'f mut u64,
+}
+
+impl Fitter<'_, '_, '_> {
+    /// Fits a frame, or says why it is dropped.
+    #[inline]
+    pub(crate) fn fit(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        if is_taken(frame, to, offloads) {
+            self.fitted.push(Fitted::unchanged(frame));
+            return Ok(());
+        }
+        DropReason::TooBig.when(frame.largest_packet() > u32::from(to.settings.mtu))?;
+        DropReason::InnerTag.when(bares_inner_tag(frame, to))?;
+        self.change(frame)
+    }
+
+    /// Fits the segments that coalescing put into one train; an error is for all of them. `members`
+    /// are in order.
+    pub(crate) fn fit_train<'m>(
+        &mut self,
+        train: &Train,
+        first: &Frame,
+        members: impl Iterator<Item = &'m Frame>,
+    ) -> Result<(), DropReason> {
+        let Delivery { to, burst, frames, .. } = *self.delivery;
+        let parts = &mut *self.delivery.parts;
+        DropReason::InnerTag.when(bares_inner_tag(first, to))?;
+        let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
+        DropReason::TooBig.when(headers_len + train.largest_payload > to.settings.mtu.into())?;
+        let (header, mut vnet) = train.header(first, &mut parts.headers);
+        let (header, _) = retag(header, &mut vnet, first, to, &mut parts.headers);
+        let payload = adjoining(train, frames).unwrap_or_else(|| {
+            let start = parts.pieces.len();
+            members.for_each(|member| member.lend_payload(burst, parts));
+            parts.since(start)
+        });
+        let len = u32::from(header.len()) + train.payload;
+        self.fitted.push(Fitted { vnet, header, payload, len });
+        Ok(())
+    }
+
+    /// Retags, segments and finishes the checksum of a frame, as far as the port needs it.
+    fn change(&mut self, frame: &Frame) -> Result<(), DropReason> {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        let headers = &mut self.delivery.parts.headers;
+        let mut vnet = frame.vnet;
+        let copy = headers.copy(frame.header, frame.header.len());
+        let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
+        if frame.is_train() && !takes(offloads, frame) {
+            let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
+            DropReason::WorkLimit.when(*self.work + waiting >= work::TURN_LIMIT)?;
+            self.segment(frame, Layout::of(&frame.parsed, grown), header);
+            return Ok(());
+        }
+        let len = frame.len.saturating_add_signed(grown.into());
+        self.finish(Fitted { vnet, header, payload: frame.rest, len });
+        Ok(())
+    }
+
+    fn segment(&mut self, train: &Frame, layout: Layout, template: Span) {
+        let mut payload = Cutter::new(train.payload(self.delivery.burst));
+        for segment in segment::segments(train, layout) {
+            let parts = &mut *self.delivery.parts;
+            let (header, vnet) = segment.header(&mut parts.headers, template);
+            let start = parts.pieces.len();
+            payload.cut(segment.len.into(), &mut parts.pieces);
+            let len = u32::from(header.len()) + u32::from(segment.len);
+            let lent = parts.since(start);
+            self.finish(Fitted { vnet, header, payload: lent, len });
+            self.delivery.cell.segments.add(1);
+            *self.work += work::OF_SEGMENT;
+        }
+        self.delivery.cell.segmented_trains.add(1);
+    }
+
+    /// Adds a frame, its checksum finished where the port does not do that.
+    fn finish(&mut self, mut frame: Fitted) {
+        let Delivery { offloads, cell, parts, .. } = &mut *self.delivery;
+        if !offloads.contains(Offloads::CSUM) {
+            if frame.vnet.flags().contains(Flags::NEEDS_CSUM) {
+                let Parts { headers, pieces } = &mut **parts;
+                let payload = frame.payload.of(pieces);
+                segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
+                *self.work += work::of_checksum(frame.len);
+                cell.checksums.add(1);
+            }
+            frame.vnet.set_flags(Flags::empty());
+        }
+        self.fitted.push(frame);
+    }
+}
+
+/// The payload of a train whose segments are next to each other in the turn: so are its slices.
+fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
+    let members = frames.get(train.head.into()..=train.tail.into())?;
+    let adjoin =
+        members.len() == usize::from(train.segments) && members.iter().all(Frame::payload_is_rest);
+    if adjoin { Some(members.first()?.rest.to(members.last()?.rest)) } else { None }
+}
+
+/// Whether a port takes all of these frames as they are. Mostly it is enough to ask what they come
+/// to: no branch a frame.
+#[inline(never)]
+pub(crate) fn are_taken(frames: &[Frame], to: &Port, offloads: Offloads) -> bool {
+    let (mut longest, mut claims, mut traits) = (0, 0, Traits::empty());
+    for frame in frames {
+        longest = longest.max(frame.len);
+        claims |= frame.vnet.claims();
+        traits |= frame.parsed.traits;
+    }
+    let untagged = matches!(to.settings.vlan, Vlan::Access(_)) && !traits.contains(Traits::VLAN);
+    let is_train = claims > u16::from(u8::MAX);
+    let unclaimed = claims == 0 || !is_train && offloads.contains(Offloads::CSUM);
+    let short = longest <= u32::from(EthernetHeader::LEN) + u32::from(to.settings.mtu);
+    untagged && unclaimed && short || frames.iter().all(|frame| is_taken(frame, to, offloads))
+}
+
+#[inline(always)]
+fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
+    frame.largest_packet() <= u32::from(to.settings.mtu)
+        && takes(offloads, frame)
+        && tag_change(frame, to).is_none()
+}
+
+/// Whether a port takes what a frame's virtio header says without help.
+#[inline]
+fn takes(offloads: Offloads, frame: &Frame) -> bool {
+    let vnet = &frame.vnet;
+    vnet.asks_nothing()
+        || offloads.contains(Offloads::CSUM) && (!frame.is_train() || takes_train(offloads, vnet))
+}
+
+fn takes_train(offloads: Offloads, vnet: &VnetHeader) -> bool {
+    let train = match vnet.gso() {
+        GsoType::Tcp4 => Offloads::TSO4,
+        GsoType::Tcp6 => Offloads::TSO6,
+        GsoType::UdpL4 => Offloads::USO,
+        GsoType::None | GsoType::Unknown(_) => return false,
+    };
+    offloads.contains(train) && (!vnet.gso_ecn() || offloads.contains(Offloads::ECN))
+}
+
+/// What has to happen to the tag; `None`: nothing.
+#[inline]
+fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
+    let wanted = match &to.settings.vlan {
+        Vlan::Access(_) => Tagging::Untagged,
+        trunk => trunk.tagging(frame.vlan).unwrap_or(Tagging::Untagged),
+    };
+    let fits = match wanted {
+        Tagging::Untagged => !frame.parsed.traits.contains(Traits::VLAN),
+        Tagging::Tagged(id) => {
+            let tags = frame.parsed.traits & (Traits::VLAN | Traits::SERVICE);
+            tags == Traits::VLAN && frame.parsed.vlan_id() == id
+        }
+    };
+    (!fits).then_some(wanted)
+}
+
+/// Whether a frame would lose its outer tag and then begin with the inner one: the receiver would
+/// take it for a frame of the inner tag's VLAN, of which the sender may not be a member.
+fn bares_inner_tag(frame: &Frame, to: &Port) -> bool {
+    tag_change(frame, to) == Some(Tagging::Untagged) && frame.parsed.traits.contains(Traits::QINQ)
+}
+
+/// Inserts or strips the tag of a newest span, moves the checksum's place along, and says by how
+/// much the headers grew.
+fn retag(
+    span: Span,
+    vnet: &mut VnetHeader,
+    frame: &Frame,
+    to: &Port,
+    headers: &mut Headers,
+) -> (Span, i16) {
+    let tagged = frame.parsed.traits.contains(Traits::VLAN);
+    let (span, grown) = match (tag_change(frame, to), tagged) {
+        (None, _) => (span, 0),
+        (Some(Tagging::Untagged), _) => (headers.strip_tag(span), -4),
+        (Some(Tagging::Tagged(id)), false) => {
+            // Without a tag it has the priority that a rule marked it with.
+            let tci = frame.parsed.vlan_tci & 0xe000 | id;
+            (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, tci), 4)
+        }
+        (Some(Tagging::Tagged(id)), true) => {
+            // Priority and drop eligibility stay. The sender does not choose the type: a bridge
+            // that knows no 802.1ad takes such a frame for untagged, of its native VLAN.
+            let tci = frame.parsed.vlan_tci & 0xf000 | id;
+            headers.set_tag(span, wire::ethernet::ethertype::VLAN, tci);
+            (span, 0)
+        }
+    };
+    if vnet.flags().contains(Flags::NEEDS_CSUM) {
+        vnet.csum_start.set(vnet.csum_start.get().saturating_add_signed(grown));
+    }
+    if vnet.gso() != GsoType::None {
+        vnet.hdr_len.set(vnet.hdr_len.get().saturating_add_signed(grown));
+    }
+    (span, grown)
+}

@@ -1,0 +1,215 @@
+//! Segmentation: splits a train into frames of its segment size, for an egress side that cannot
+//! take it whole.
+//!
+//! Follows "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs): all segments but the
+//! last are full; FIN and PSH are only on the last, CWR only on the first; options are copied; the
+//! IPv4 identification increments.
+
+use crate::frame::Frame;
+use crate::frame::headers::{Headers, Span};
+use ports::Slice;
+use wire::checksum::Sum;
+use wire::ipv4::Ipv4Header;
+use wire::ipv6::Ipv6Header;
+use wire::tcp::{TcpFlags, TcpHeader};
+use wire::udp::UdpHeader;
+use wire::vnet::{Flags, VnetHeader};
+use wire::{Header, Kind, Parsed, Traits};
+use zerocopy::big_endian::{U16, U32};
+
+/// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit
+/// stays.
+pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
+    first & 0x8000 | first.wrapping_add(steps) & 0x7fff
+}
+
+/// Where the headers are in a template that may have gained or lost a tag.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) l3: u16,
+    pub(crate) l4: u16,
+    pub(crate) payload: u16,
+}
+
+impl Layout {
+    /// As parsed, `grown` bytes further back (negative: forward).
+    pub(crate) fn of(parsed: &Parsed, grown: i16) -> Layout {
+        let moved = |offset: u16| offset.saturating_add_signed(grown);
+        Layout { l3: moved(parsed.l3), l4: moved(parsed.l4), payload: moved(parsed.payload) }
+    }
+}
+
+/// A segment of a train.
+pub(crate) struct Segment<'t> {
+    /// The train.
+    pub(crate) train: &'t Frame,
+    /// Where its headers are in the template.
+    pub(crate) layout: Layout,
+    /// Which one, from 0.
+    pub(crate) number: u16,
+    /// Whether it is the last.
+    pub(crate) last: bool,
+    /// Its payload bytes.
+    pub(crate) len: u16,
+}
+
+impl Segment<'_> {
+    /// Writes its header: a copy of the template with everything that differs. The transport
+    /// checksum is left unfinished.
+    pub(crate) fn header(&self, headers: &mut Headers, template: Span) -> (Span, VnetHeader) {
+        let Layout { l3, l4, payload } = self.layout;
+        let span = headers.copy(template, payload);
+        let bytes = headers.get_mut(span);
+        let transport_len = payload - l4 + self.len;
+        let is_v4 = self.train.parsed.traits.contains(Traits::IPV4);
+        if is_v4 && let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+            let first = ip.identification.get();
+            ip.identification = U16::new(next_identification(first, self.number));
+        }
+        set_ip_length(bytes, is_v4, self.layout, transport_len);
+        let checksum_at = self.transport(bytes, transport_len);
+        let mut vnet = VnetHeader::default();
+        vnet.set_flags(Flags::NEEDS_CSUM);
+        vnet.csum_start.set(l4);
+        vnet.csum_offset.set(checksum_at);
+        (span, vnet)
+    }
+
+    /// Writes the transport header; where the checksum is in it. The sum there is that of the
+    /// train's pseudo-header, with another length (RFC 1624): only the sender knows the final
+    /// destination of a source route, which belongs in it.
+    #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
+    fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
+        let parsed = &self.train.parsed;
+        // What it was less goes in as its complement: one more word, whatever the carry.
+        let shorter = parsed.payload_len() - u32::from(self.len);
+        let pseudo = |sum: U16| U16::new(Sum(sum.get()).add_u16(!(shorter as u16)).0);
+        if parsed.kind == Kind::Udp {
+            if let Some(udp) = UdpHeader::at_mut(bytes, self.layout.l4) {
+                udp.length = U16::new(transport_len);
+                udp.checksum = pseudo(udp.checksum);
+            }
+            return 6;
+        }
+        if let Some(tcp) = TcpHeader::at_mut(bytes, self.layout.l4) {
+            let before = u32::from(self.number) * u32::from(self.train.vnet.gso_size.get());
+            let mut flags = tcp.flags();
+            flags.set(TcpFlags::CWR, flags.contains(TcpFlags::CWR) && self.number == 0);
+            flags.set(TcpFlags::FIN, flags.contains(TcpFlags::FIN) && self.last);
+            flags.set(TcpFlags::PSH, flags.contains(TcpFlags::PSH) && self.last);
+            tcp.flags = flags.bits();
+            tcp.sequence = U32::new(tcp.sequence.get().wrapping_add(before));
+            tcp.checksum = pseudo(tcp.checksum);
+        }
+        16
+    }
+}
+
+/// Writes the length of an IP packet with so many bytes behind its headers, and last the checksum
+/// of an IPv4 header.
+pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, transport_len: u16) {
+    let Layout { l3, l4, .. } = layout;
+    if !is_v4 {
+        if let Some(ip) = Ipv6Header::at_mut(bytes, l3) {
+            // Extension headers count as payload.
+            ip.payload_length = U16::new(l4 - l3 - Ipv6Header::LEN + transport_len);
+        }
+        return;
+    }
+    if let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+        ip.total_length = U16::new(l4 - l3 + transport_len);
+    }
+    if let Some(ip) = bytes.get_mut(l3.into()..l4.into()) {
+        wire::ipv4::fill_checksum(ip);
+    }
+}
+
+/// The segments of a train, with each one's payload where it lies.
+#[allow(clippy::cast_possible_truncation, reason = "1365 segments at most, see offload.rs")]
+pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
+    let size = u32::from(train.vnet.gso_size.get().max(1));
+    let total = train.parsed.payload_len();
+    let count = total.div_ceil(size);
+    (0..count).map(move |number| {
+        let len = size.min(total - number * size) as u16;
+        Segment { train, layout, number: number as u16, last: number + 1 == count, len }
+    })
+}
+
+/// The payload of a train, cut from its start on: each slice is visited once, and not once for each
+/// segment, since a guest chooses how many there are of both.
+pub(crate) struct Cutter<'q, S> {
+    slices: S,
+    /// What is left of the last slice.
+    left: Slice<'q>,
+}
+
+impl<'q, S: Iterator<Item = Slice<'q>>> Cutter<'q, S> {
+    pub(crate) fn new(slices: S) -> Cutter<'q, S> {
+        Cutter { slices, left: Slice::from(&[][..]) }
+    }
+
+    /// Adds the next `len` bytes to `pieces`.
+    pub(crate) fn cut(&mut self, mut len: usize, pieces: &mut Vec<Slice<'q>>) {
+        while len > 0 {
+            if self.left.is_empty() {
+                let Some(next) = self.slices.next() else { return };
+                self.left = next;
+            }
+            let piece = self.left.take(len);
+            self.left = self.left.skip(piece.len());
+            len -= piece.len();
+            pieces.push(piece);
+        }
+    }
+}
+
+/// Sums bytes where they lie.
+pub(crate) fn sum_of<'q>(pieces: impl Iterator<Item = Slice<'q>>) -> Sum {
+    let add =
+        |(at, sum): (usize, Sum), piece: Slice<'q>| (at + piece.len(), sum.add_at(at, piece.sum()));
+    pieces.fold((0, Sum::default()), add).1
+}
+
+/// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the
+/// frame and writes the result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to
+/// be done about it.
+pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[Slice<'_>]) {
+    let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
+    let Some(covered) = header.get_mut(start..) else { return };
+    let sum = Sum::of(covered).add_at(covered.len(), sum_of(rest.iter().copied()));
+    if let Some(place) = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+        // UDP has its checksum at 6, and writes 0xffff for 0.
+        *place = if offset == 6 { sum.finish_udp() } else { sum.finish() }.to_be_bytes();
+    }
+    *vnet = VnetHeader::default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_train_is_cut_in_order_and_each_slice_is_visited_once(
+            slices in vec(vec(any::<u8>(), 1..40), 0..60),
+            size in 1..100usize,
+        ) {
+            let whole = slices.concat();
+            let mut visited = 0;
+            let lent = slices.iter().map(|slice| Slice::from(&slice[..])).inspect(|_| visited += 1);
+            let (mut cutter, mut pieces) = (Cutter::new(lent), Vec::new());
+            for segment in whole.chunks(size) {
+                pieces.clear();
+                cutter.cut(segment.len(), &mut pieces);
+                let mut bytes = Vec::new();
+                pieces.iter().for_each(|piece| piece.append_to(&mut bytes));
+                prop_assert_eq!(&bytes, segment);
+                prop_assert!(pieces.iter().all(|piece| !piece.is_empty()));
+            }
+            prop_assert_eq!(visited, slices.len());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Back-pressure: a queue whose last burst went to one egress queue takes no more frames than that
+//! queue has room for. The rest waits in the sender's own queue, visible to its network stack,
+//! instead of being dropped here.
+//!
+//! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which
+//! vNICs may share by their [weights](crate::port::weights). The sender may have other receivers, so it
+//! waits for one without weights only in proportion to what that has taken from this sender:
+//! [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are dropped as
+//! without back-pressure, until it has taken some again. Frames that it takes from others do not
+//! count; otherwise a receiver with an accomplice could hold a sender forever.
+
+use crate::port::view::Port;
+use crate::turn::Turn;
+use crate::turn::outbox::Target;
+use ports::{Burst, BurstLimit, Nanos, Room};
+
+/// The longest a queue waits for another.
+const PATIENCE: u64 = 10_000_000;
+/// Nanoseconds that a receiver may take for a frame, and for a byte of it: 50,000 frames or 1 Gbit
+/// a second. A slower one loses frames, or it could hold a sender to any rate.
+const PER_FRAME: u64 = 20_000;
+const PER_BYTE: u64 = 8;
+/// How long a queue rests before its receiver's room is read again.
+pub(crate) const PAUSE: Nanos = Nanos(20_000);
+
+/// What an egress queue took of the list it was given last.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Taken {
+    pub(crate) frames: usize,
+    pub(crate) bytes: u64,
+}
+
+/// Where an ingress queue sends, and how long it waits for that.
+#[derive(Default)]
+pub(crate) struct Pressure {
+    /// The only egress queue its last burst went to, or one of them that is shared by weights.
+    toward: Option<Target>,
+    patient_until: Nanos,
+}
+
+impl Pressure {
+    /// What may be taken now; `None`: nothing yet.
+    pub(crate) fn allowance(&self, turn: &Turn<'_>) -> Option<BurstLimit> {
+        let full = Some(BurstLimit::default());
+        let Some((target, port)) = self.receiver(turn) else { return full };
+        let weights = turn.weights(port, target);
+        if weights.is_none() && !turn.from.settings.back_pressure {
+            return full;
+        }
+        let egress = port.shared.egress.get(target.queue);
+        let Some(room) = egress.and_then(|egress| egress.room()) else { return full };
+        let fitting = fitting(room);
+        let is_admitted = match weights {
+            Some(mut weights) => weights.admit(turn.place(), (room, fitting.is_some()), turn.now),
+            None => fitting.is_some() || turn.now >= self.patient_until,
+        };
+        fitting.or(full).filter(|_| is_admitted)
+    }
+
+    /// The queue has sent there, as far as is known, until a burst went elsewhere or was empty
+    /// (`None`).
+    pub(crate) fn leave(&self, turn: &Turn<'_>, toward: Option<Target>) {
+        if let Some((target, port)) = self.receiver(turn)
+            && toward.is_none_or(|toward| toward.slot != target.slot)
+        {
+            turn.weights(port, target).into_iter().for_each(|mut it| it.leave(turn.place()));
+        }
+    }
+
+    fn receiver<'t>(&self, turn: &Turn<'t>) -> Option<(Target, &'t Port)> {
+        let target = self.toward?;
+        Some((target, turn.view.port(target.port)?))
+    }
+
+    /// A burst went to one egress queue only, or to one that is shared by weights, or to several
+    /// (`None`).
+    pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
+        let slot = |target: Option<Target>| target.map(|target| target.slot);
+        let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
+        let from = if is_same { self.patient_until.max(now) } else { now };
+        let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
+        self.patient_until = Nanos((from.0 + earned).min(now.0 + PATIENCE));
+    }
+}
+
+/// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even
+/// one is sure to.
+fn fitting(room: Room) -> Option<BurstLimit> {
+    let frames = (room.buffers / 4).min(Burst::FRAMES);
+    let bytes = (room.bytes / 4 * 3).saturating_sub(Burst::LARGEST_FRAME).min(Burst::BYTES);
+    (frames > 0 && bytes > 0).then_some(BurstLimit { frames, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::PortId;
+    use proptest::prelude::*;
+
+    /// However a receiver hands out its room, a sender that always waits for it is held to no less
+    /// than its rate.
+    #[test]
+    fn a_receiver_that_drips_is_waited_for_as_long_as_its_frames_earn() {
+        let toward = Some(Target { slot: 0, port: PortId(0), queue: 0 });
+        let mut pressure = Pressure::default();
+        let mut until = |ms: u64, frames, bytes| {
+            pressure.note(toward, Taken { frames, bytes }, Nanos(ms * 1_000_000));
+            pressure.patient_until.0
+        };
+        assert_eq!(until(1, 1, 60), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
+        assert_eq!(until(1, 256, 256 * 65_549), 1_000_000 + PATIENCE, "and no longer than that");
+        let later = until(90, 1, 60);
+        assert!(later < 90_000_000 + 2 * PER_FRAME, "what was not needed is not kept: {later}");
+    }
+
+    #[test]
+    fn what_one_receiver_took_earns_another_no_patience() {
+        let toward = |slot| Some(Target { slot, port: PortId(0), queue: 0 });
+        let mut pressure = Pressure::default();
+        pressure.note(toward(0), Taken { frames: 256, bytes: 1 << 20 }, Nanos(5));
+        pressure.note(toward(1), Taken::default(), Nanos(6));
+        assert_eq!(pressure.patient_until, Nanos(6));
+    }
+
+    proptest! {
+        /// However the frames of a burst are cut, their buffers are there.
+        #[test]
+        fn what_is_allowed_fits(
+            buffers in 1usize..2000,
+            buffer in 1000usize..70_000,
+            lengths in proptest::collection::vec(14usize..Burst::LARGEST_FRAME, 1..300),
+        ) {
+            let Some(most) = fitting(Room { buffers, bytes: buffers * buffer, waiting: 0 }) else { return Ok(()) };
+            let (mut frames, mut bytes, mut taken) = (0, 0, 0);
+            for length in lengths {
+                if frames == most.frames || bytes >= most.bytes {
+                    break;
+                }
+                frames += 1;
+                bytes += length;
+                taken += length.div_ceil(buffer);
+            }
+            prop_assert!(taken <= buffers, "{taken} of {buffers}");
+        }
+    }
+}

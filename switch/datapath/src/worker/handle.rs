@@ -1,0 +1,143 @@
+//! The control plane's end of a worker, which has its own thread or is stepped by the caller.
+
+use crate::options::Wait;
+use crate::port::macs::MacTable;
+use crate::worker::mailbox::Mailbox;
+use crate::worker::wait::Waiter;
+use crate::worker::{Letter, NO_PORT, Worker, WorkerCounters, WorkerShared};
+use ports::Nanos;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::AtomicU16;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a worker's answer may take. A turn takes milliseconds; a host that has no core for a
+/// worker in all this time does not serve its ports either.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A worker, on a thread of its own or stepped.
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<WorkerShared>,
+    /// `None`: the thread has it.
+    stepped: Option<Box<Worker>>,
+    thread: Option<Thread>,
+    /// It has not read its letters in time.
+    pub(crate) hangs: bool,
+    /// When it had read all, as far as known.
+    read: Instant,
+}
+
+struct Thread {
+    handle: JoinHandle<()>,
+    /// Disconnected once the worker has ended.
+    ended: Receiver<io::Result<()>>,
+}
+
+impl Handle {
+    /// A worker without a thread, for [`Switch::step`].
+    pub(crate) fn stepped(index: usize, macs: Arc<MacTable>) -> Handle {
+        let counters = WorkerCounters::default();
+        let (mailbox, waker) = (Mailbox::new(), OnceLock::new());
+        let turn = AtomicU16::new(NO_PORT);
+        let shared = Arc::new(WorkerShared { mailbox, counters, turn, waker });
+        let worker = Worker::new(index, shared.clone(), macs);
+        Handle {
+            shared,
+            stepped: Some(Box::new(worker)),
+            thread: None,
+            hangs: false,
+            read: Instant::now(),
+        }
+    }
+
+    /// Gives the worker a thread, pinned to `cpu` if that is given.
+    pub(crate) fn start(
+        mut self,
+        cpu: Option<usize>,
+        wait: Wait,
+        start: Instant,
+    ) -> io::Result<Handle> {
+        let Some(worker) = self.stepped.take() else { return Ok(self) };
+        let waiter = Waiter::new(wait, start)?;
+        let _ = self.shared.waker.set(waiter.waker());
+        let (pinned, is_pinned) = sync_channel(1);
+        let name = format!("worker-{}", worker.index);
+        let handle = thread::Builder::new().name(name).spawn(move || {
+            let result = cpu.map_or(Ok(()), pin);
+            let go = result.is_ok();
+            let _ = pinned.send(result);
+            if go {
+                worker.run(waiter);
+            }
+        })?;
+        is_pinned.recv().map_err(io::Error::other)??;
+        self.thread = Some(Thread { handle, ended: is_pinned });
+        Ok(self)
+    }
+
+    /// One round of a worker without a thread; the frames taken.
+    pub(crate) fn step(&mut self, now: Nanos) -> usize {
+        let Some(worker) = &mut self.stepped else { return 0 };
+        let spent = Cell::new(now);
+        let clock = |work| {
+            spent.set(spent.get() + Nanos(work));
+            spent.get()
+        };
+        worker.round(now, clock).0
+    }
+
+    /// Waits for the end of a worker that was sent [`Letter::Stop`], and returns whether it has
+    /// ended. A thread that hangs is left to the end of the process; it may still use its queues.
+    pub(crate) fn join(&mut self) -> bool {
+        let Some(Thread { handle, ended }) = self.thread.take() else { return true };
+        let ended = ended.recv_timeout(self.patience(Instant::now())).err();
+        let has_ended = ended != Some(RecvTimeoutError::Timeout);
+        has_ended.then(|| handle.join()).is_some()
+    }
+
+    /// How long to wait for an answer to what was asked at this time.
+    pub(crate) fn patience(&self, asked: Instant) -> Duration {
+        if self.hangs { Duration::ZERO } else { PATIENCE.saturating_sub(asked.elapsed()) }
+    }
+
+    /// Whether letters wait for the worker.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.shared.mailbox.is_waiting()
+    }
+
+    /// Whether letters have waited for too long. If none wait, posts one for the next call.
+    pub(crate) fn is_late(&mut self, now: Instant) -> bool {
+        if !self.has_unread() {
+            self.read = now;
+            self.post(Letter::Answer);
+        }
+        now.duration_since(self.read) >= PATIENCE
+    }
+
+    /// Posts a letter and wakes the worker; a worker without a thread reads it at once.
+    pub(crate) fn post(&mut self, letter: Letter) {
+        self.shared.post(letter);
+        self.read_mail();
+    }
+
+    /// Lets a worker without a thread read what other workers have posted.
+    pub(crate) fn read_mail(&mut self) {
+        if let Some(worker) = &mut self.stepped {
+            worker.read_mail(None);
+        }
+    }
+}
+
+/// Binds the calling thread to one core.
+fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}

@@ -1,0 +1,255 @@
+//! A worker after an empty round: it keeps polling, or arms its wake-ups and sleeps.
+//!
+//! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox.
+//! Descriptors of the kernel (TAP, AF_PACKET) are level-triggered and need no arming; rings in
+//! guest memory do (see [`ports::Ingress::arm`]).
+
+use crate::options::Wait;
+use crate::turn::queue::OwnedQueue;
+use ports::Nanos;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Empty rounds before an adaptive worker sleeps. Short, because what arrives in a cluster is still
+/// caught, and because on small machines the guest needs the core that polling would take.
+const EMPTY_ROUNDS: u32 = 16;
+
+/// This many short gaps in a row, each after few frames, make an exchange: one side waits for the
+/// other's answer, and each sleep of the worker delays an answer by a wake-up.
+const EXCHANGE: u32 = 8;
+/// Most frames between two gaps of an exchange. More are a stream, which is not slower if the
+/// worker sleeps in between.
+const FEW: usize = 8;
+/// A gap is short if it is below this, which is also how long an adaptive worker polls in an
+/// exchange: twice the time that sleeping and waking up take.
+const SHORT: Nanos = Nanos(100_000);
+
+/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty
+/// rounds.
+#[derive(Default)]
+struct Pace {
+    empty_rounds: u32,
+    /// When the first of these began.
+    idle_since: Nanos,
+    /// Taken since the last gap.
+    frames: usize,
+    /// In a row, see [`EXCHANGE`].
+    short_gaps: u32,
+}
+
+impl Pace {
+    /// A round that began at `now` found `frames` frames.
+    fn busy(&mut self, now: Nanos, frames: usize) {
+        if self.empty_rounds > EMPTY_ROUNDS {
+            let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
+            self.short_gaps = if is_short { self.short_gaps.saturating_add(1) } else { 0 };
+            self.frames = 0;
+        }
+        self.frames += frames;
+        self.empty_rounds = 0;
+    }
+
+    /// A round that began at `now` found none.
+    fn empty(&mut self, now: Nanos) {
+        if self.empty_rounds == 0 {
+            self.idle_since = now;
+        }
+        self.empty_rounds = self.empty_rounds.saturating_add(1);
+    }
+
+    /// The next frame may come too soon for a sleep to be worth its wake-up.
+    fn is_quick(&self, now: Nanos) -> bool {
+        self.empty_rounds <= EMPTY_ROUNDS
+            || self.short_gaps >= EXCHANGE && now.since(self.idle_since) < SHORT
+    }
+}
+
+/// The waking side, held by the control plane.
+#[derive(Clone)]
+pub(crate) struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        // A write fails only when the counter is full (2^64 - 2), and then it is readable.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// A worker's clock and its way to sleep.
+pub(crate) struct Waiter {
+    mode: Wait,
+    start: Instant,
+    epoll: OwnedFd,
+    wake: Waker,
+    pace: Pace,
+}
+
+/// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is
+/// always old.
+pub(crate) fn time_since(start: Instant) -> Nanos {
+    Nanos::SECOND + start.elapsed().into()
+}
+
+impl Waiter {
+    /// All workers of a switch share `start`, so that their times compare.
+    pub(crate) fn new(mode: Wait, start: Instant) -> io::Result<Waiter> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Waiter { mode, start, epoll, wake: Waker(Arc::new(wake)), pace: Pace::default() })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.wake.clone()
+    }
+
+    /// The time of a round.
+    pub(crate) fn now(&self) -> Nanos {
+        time_since(self.start)
+    }
+
+    /// Frames of this queue wake the worker from now on.
+    pub(crate) fn watch(&self, queue: &mut OwnedQueue) {
+        if !queue.watched
+            && let Some(fd) = queue.ingress.ready_fd()
+        {
+            let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::IN);
+            queue.watched = epoll::add(&self.epoll, fd, data, flags).is_ok();
+        }
+    }
+
+    /// Frames of this queue no longer wake the worker.
+    pub(crate) fn forget(&self, queue: &mut OwnedQueue) {
+        if std::mem::take(&mut queue.watched)
+            && let Some(fd) = queue.ingress.ready_fd()
+        {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+
+    /// The round that began at `now` found `frames` frames.
+    #[inline]
+    pub(crate) fn busy(&mut self, now: Nanos, frames: usize) {
+        self.pace.busy(now, frames);
+    }
+
+    /// The round found no frames: polls on or sleeps, as the mode says. `true`: it slept.
+    pub(crate) fn idle(
+        &mut self,
+        queues: &mut [OwnedQueue],
+        now: Nanos,
+        mail: impl Fn() -> bool,
+    ) -> bool {
+        self.pace.empty(now);
+        let polls_on = match self.mode {
+            Wait::Always => true,
+            Wait::Adaptive => self.pace.is_quick(now),
+            Wait::Never => false,
+        };
+        if polls_on {
+            // A ring starts with notifications on, and each one costs its guest more than this
+            // call.
+            queues.iter_mut().for_each(|queue| queue.ingress.disarm());
+            std::hint::spin_loop();
+            return false;
+        }
+        // A resting queue may have frames: they are no reason to stay awake.
+        let awake = queues.iter_mut().filter(|queue| queue.resting_until.is_none());
+        let pending = awake.fold(false, |pending, queue| queue.ingress.arm() | pending);
+        let sleeps = !pending && !mail();
+        if sleeps {
+            self.sleep(queues, now);
+        }
+        queues.iter_mut().for_each(|queue| queue.ingress.disarm());
+        sleeps
+    }
+
+    /// Sleeps until a frame or a letter arrives, or a queue's rest ends.
+    fn sleep(&mut self, queues: &mut [OwnedQueue], now: Nanos) {
+        let resting = queues
+            .iter()
+            .filter_map(|queue| queue.resting_until)
+            .filter(|until| until.0 < u64::MAX);
+        let timeout =
+            resting.min().map(|until| Duration::from_nanos(until.since(now).0).try_into());
+        let timeout = timeout.and_then(Result::ok);
+        // The descriptor of a device that failed, or of a queue held back, is readable all the
+        // time.
+        for queue in queues {
+            if queue.resting_until.is_none() { self.watch(queue) } else { self.forget(queue) }
+        }
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(1),
+        }; 16];
+        let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+        if events.iter().take(count).any(|event| event.data.u64() == 0) {
+            let _ = rustix::io::read(self.wake.0.as_fd(), &mut [0; 8]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::PortId;
+    use ports::memory;
+    use wire::vnet::VnetHeader;
+
+    /// `times` bursts of `frames` frames, each followed by a gap.
+    fn come(pace: &mut Pace, now: &mut Nanos, times: u32, frames: usize, gap: Nanos) {
+        for _ in 0..times {
+            pace.busy(*now, frames);
+            (0..=EMPTY_ROUNDS).for_each(|_| pace.empty(*now));
+            *now = *now + gap;
+        }
+    }
+
+    #[test]
+    fn a_worker_polls_for_a_short_time_in_an_exchange_only() {
+        let soon = Nanos(SHORT.0 / 2);
+        let polls = |times, frames, gap| {
+            let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
+            come(&mut pace, &mut now, times, frames, gap);
+            come(&mut pace, &mut now, 1, frames, Nanos(0));
+            [now, now + soon, now + SHORT].map(|now| pace.is_quick(now))
+        };
+        assert_eq!(polls(EXCHANGE, FEW, soon), [true, true, false], "an exchange, and its end");
+        assert_eq!(polls(EXCHANGE - 1, FEW, soon), [false; 3], "not yet an exchange");
+        assert_eq!(polls(EXCHANGE, FEW + 1, soon), [false; 3], "a stream");
+        assert_eq!(polls(EXCHANGE, 1, SHORT), [false; 3], "answers that take long");
+    }
+
+    #[test]
+    fn one_long_gap_ends_an_exchange() {
+        let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
+        come(&mut pace, &mut now, 2 * EXCHANGE, 1, Nanos(1000));
+        assert!(pace.is_quick(now));
+        come(&mut pace, &mut now, 1, 1, SHORT);
+        come(&mut pace, &mut now, 1, 1, Nanos(0));
+        assert!(!pace.is_quick(now));
+    }
+
+    /// A worker whose only queue was held back used to arm it, see its frames, and look again, for
+    /// as long as it was held.
+    #[test]
+    fn a_queue_at_rest_lets_the_worker_sleep() {
+        let (device, peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();
+        let queue = |ingress| OwnedQueue::new(PortId(0), 0, ingress, Arc::default());
+        let mut queues: Vec<_> = device.ingress.into_iter().map(queue).collect();
+        let mut waiter = Waiter::new(Wait::Never, Instant::now()).unwrap();
+        waiter.watch(&mut queues[0]);
+        assert!(peer.send(VnetHeader::default(), &[0; 60]));
+        let now = waiter.now();
+        assert!(!waiter.idle(&mut queues, now, || false), "a frame is pending");
+        queues[0].resting_until = Some(now + Nanos(20_000));
+        assert!(waiter.idle(&mut queues, now, || false), "it must wait for room at its receiver");
+        queues[0].resting_until = None;
+        assert!(!waiter.idle(&mut queues, now, || false), "a frame is pending");
+        queues[0].resting_until = Some(now + Nanos(20_000));
+        assert!(!waiter.idle(&mut queues, now, || true), "a letter is pending");
+    }
+}
