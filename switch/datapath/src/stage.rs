@@ -1,4 +1,9 @@
-//! The stages of a turn.
+//! The stages of a turn, in their order: take, read, filter, decide and steer; then, for each egress
+//! queue, filter, coalesce, fit and deliver.
+//!
+//! [`Turn::carry_out`] runs them for one burst of one queue. Each stage is a function that is never
+//! inlined, so that its loop has the registers to itself: in one function all stages take a third
+//! more instructions.
 
 pub(crate) mod black_hole;
 pub(crate) mod coalesce;
@@ -6,6 +11,218 @@ pub(crate) mod decide;
 pub(crate) mod deliver;
 pub(crate) mod filter;
 pub(crate) mod fit;
+pub(crate) mod read;
 pub(crate) mod segment;
 pub(crate) mod steer;
+pub(crate) mod take;
 pub(crate) mod too_big;
+
+use crate::counters::{PortCell, count_drop};
+use crate::frame::Frame;
+use crate::frame::parts::Parts;
+use crate::port::capture::show;
+use crate::port::view::Port;
+use crate::settings::PortId;
+use crate::stage::black_hole::BlackHoles;
+use crate::stage::decide::Decider;
+use crate::stage::deliver::Deliverer;
+use crate::stage::filter::Filtering;
+use crate::stage::steer::Noter;
+use crate::status::HealthEvent;
+use crate::turn::outbox::{Outbox, Target};
+use crate::turn::queue::OwnedQueue;
+use crate::turn::work::{self, Meter};
+use crate::turn::{Delivered, Delivery, Turn};
+use ports::Burst;
+use ports::capture::Direction;
+
+/// The buffers of a worker's turns, kept from one to the next for their allocations.
+pub(crate) struct Scratch {
+    burst: Burst<'static>,
+    /// As many as the longest burst so far; a turn fills the first.
+    frames: Vec<Frame>,
+    parts: Parts<'static>,
+    /// The lists of the egress queues.
+    pub(crate) outbox: Outbox,
+    deliverer: Deliverer,
+    filtering: Filtering,
+    black_holes: BlackHoles,
+}
+
+impl Scratch {
+    pub(crate) fn new(worker: usize) -> Scratch {
+        Scratch {
+            burst: Burst::new(),
+            frames: (0..Burst::FRAMES).map(Frame::at).collect(),
+            parts: Parts::new(),
+            outbox: Outbox::default(),
+            deliverer: Deliverer::new(),
+            filtering: Filtering::new(worker),
+            black_holes: BlackHoles::new(),
+        }
+    }
+}
+
+/// Where the frames of a burst went.
+#[derive(Default)]
+struct Sent {
+    /// The egress queue that the sender waits for: the weighted one where it leads its share most,
+    /// else the only one.
+    toward: Option<Target>,
+    /// What the last egress queue took.
+    delivered: Delivered,
+}
+
+/// The weighted egress queue where the sender leads its share most.
+struct Lead {
+    /// The lead; `None` if the queue is not short of room.
+    ahead: Option<u64>,
+    queue: Target,
+}
+
+impl Turn<'_> {
+    /// Carries one burst of one queue from take to release. Returns the frames taken and the work.
+    pub(crate) fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
+        let Some(limit) = self.burst_limit(queue) else { return (0, 0) };
+        let mut burst = std::mem::take(&mut scratch.burst).recycle();
+        burst.limit(limit);
+        let kernel_ns = queue.ingress.kernel_ns();
+        let fault = queue.ingress.take(self.now, &mut burst).err();
+        let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
+        if taken > 0 {
+            queue.load.frames.add(taken as u64);
+            queue.load.bytes.add(bytes as u64);
+            let mut meter = Meter::new(work::of_taking(taken, burst.slice_count(), kernel_ns));
+            let sent = self.run(&burst, scratch, &mut meter);
+            if self.from.waits {
+                queue.pressure.leave(self, sent.toward);
+                queue.pressure.note(sent.toward, sent.delivered, self.now);
+            }
+            work = meter.total();
+            queue.cost.note(taken, bytes, work);
+        } else if self.from.waits {
+            queue.pressure.leave(self, None);
+        }
+        scratch.burst = burst.recycle();
+        queue.ingress.release();
+        queue.note(self.from, fault.as_ref(), self.now, taken);
+        (taken, work)
+    }
+
+    /// Runs the stages between take and release.
+    #[inline(never)]
+    fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
+        let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
+        let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
+        let mut parts = std::mem::take(&mut scratch.parts).recycle();
+        let frames = self.read(burst, &mut parts, frames, from_cell);
+        if self.from.filter.asks_ingress {
+            filtering.enter(self, frames, &parts, from_cell, meter);
+            filtering.mark(self.from, frames, &mut parts.headers, meter);
+        }
+        self.decide(&parts, frames, outbox, from_cell, meter);
+        let frames = &*frames;
+        let (mut sent, mut lead) = (Sent::default(), None);
+        let (mut last, mut targets) = (None, 0);
+        while let Some((target, mut list)) = outbox.take() {
+            if let Some(to) = self.view.port(target.port)
+                && let Some(cell) = to.cell(self.worker)
+            {
+                let mut delivery = Delivery {
+                    from: self.from,
+                    to,
+                    queue: target.queue,
+                    now: self.now,
+                    burst,
+                    frames,
+                    parts: &mut parts,
+                    cell,
+                    from_cell,
+                    offloads: to.shared.live.offloads(),
+                };
+                if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
+                    filtering.leave(&delivery, &mut list, meter);
+                }
+                sent.delivered = deliverer.deliver(&list, &mut delivery, meter);
+                if to.is_weighted {
+                    self.pay(to, target, sent.delivered, &mut lead);
+                }
+            }
+            outbox.put_back(target, list);
+            (last, targets) = (Some(target), targets + 1);
+        }
+        let sole = last.filter(|_| targets == 1);
+        if frames.len() <= black_hole::SPARSE
+            && let Some(target) = sole
+            && scratch.black_holes.look(frames, &parts.headers, self.now)
+        {
+            self.report_black_hole(target.port);
+        }
+        scratch.parts = parts.recycle();
+        sent.toward = lead.map(|lead: Lead| lead.queue).or(sole);
+        sent
+    }
+
+    /// Decides where each frame goes, and puts it into the outbox.
+    #[inline(never)]
+    fn decide(
+        &self,
+        parts: &Parts<'_>,
+        frames: &mut [Frame],
+        outbox: &mut Outbox,
+        cell: &PortCell,
+        meter: &mut Meter,
+    ) {
+        let mut decider = Decider::new(self, cell, meter);
+        let mut noter = Noter::new(self.from, self.queue, self.now);
+        let mut place = 0;
+        while let Some(next @ [_, ..]) = frames.get_mut(place..) {
+            let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);
+            if let Err(reason) = verdict {
+                count_drop(cell, reason, 1);
+            } else if let Some(noter) = &mut noter {
+                noter.note(next.get(..count).unwrap_or_default(), &parts.headers);
+            }
+            if self.from.capture.is_some() {
+                for frame in next.iter().take(count).filter(|frame| !frame.is_dropped()) {
+                    show(self.from, Direction::Ingress, frame, parts, self.now, verdict.err());
+                }
+            }
+            place += count;
+        }
+    }
+
+    /// Charges the sender for what a weighted egress queue took of its burst, and keeps the queue
+    /// where it leads most.
+    #[cold]
+    fn pay(&self, to: &Port, at: Target, delivered: Delivered, lead: &mut Option<Lead>) {
+        let Some(mut weights) = self.weights(to, at) else { return };
+        if delivered.bytes == 0 {
+            // All was dropped on its way there, so the port waits for nothing.
+            weights.leave(self.place());
+            return;
+        }
+        let weight = self.from.settings.weight.unwrap_or(1);
+        let short = weights.is_short;
+        let ahead = short.then(|| weights.charge(self.from.shared.id, delivered.bytes, weight));
+        if lead.as_ref().is_none_or(|lead| ahead >= lead.ahead) {
+            *lead = Some(Lead { ahead, queue: at });
+        }
+    }
+
+    /// Reports that large segments toward a port are lost behind it, at most once a second for each
+    /// sender: one that varies where it sends would fill the queue of events.
+    #[cold]
+    fn report_black_hole(&self, to: PortId) {
+        let (from, Some(to)) = (self.from, self.view.port(to)) else { return };
+        if !from.shared.may_report_too_big(self.now) {
+            return;
+        }
+        from.shared.events.push(HealthEvent::BlackHole {
+            from: from.shared.id,
+            from_mtu: from.settings.mtu,
+            to: to.shared.id,
+            to_mtu: to.settings.mtu,
+        });
+    }
+}

@@ -14,7 +14,7 @@ use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
 use crate::port::view::{Port, PortShared, View};
 use crate::turn::queue::QueueLoad;
-use crate::worker::Letter;
+use crate::worker::command::Command;
 use crate::worker::handle::Handle;
 use crate::{
     HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
@@ -38,9 +38,9 @@ pub struct Switch {
     start: Instant,
     /// By number; the view in force is made from these.
     ports: Vec<Option<Entry>>,
-    /// Ingress queues that no worker takes from yet; `None`: each is taken from as soon as its port
-    /// is added.
-    held: Option<Vec<(PortId, Vec<IngressQueue>)>>,
+    /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon as
+    /// its port is added.
+    waiting: Option<Vec<(PortId, Vec<IngressQueue>)>>,
 }
 
 /// A port as the control plane keeps it.
@@ -81,19 +81,19 @@ impl Switch {
             events: Arc::default(),
             start: Instant::now(),
             ports: Vec::new(),
-            held: None,
+            waiting: None,
         }
     }
 
     /// Has no worker take from the ports that are added from now on, until [`Switch::let_go`]:
     /// their frames wait in the devices.
     pub fn hold(&mut self) {
-        self.held.get_or_insert_default();
+        self.waiting.get_or_insert_default();
     }
 
     /// Has workers take from all ports, now that the ports that frames go to are there as well.
     pub fn let_go(&mut self) {
-        for (port, ingress) in self.held.take().into_iter().flatten() {
+        for (port, ingress) in self.waiting.take().into_iter().flatten() {
             // That a worker does not answer is an event.
             let _ = self.hand_out(port, ingress);
         }
@@ -103,7 +103,7 @@ impl Switch {
     /// waits in the devices. Returns whether all have ended; one that hangs may still take from its
     /// ports. Call it once.
     pub fn stop(&mut self) -> bool {
-        self.workers.iter_mut().for_each(|handle| handle.post(Letter::Stop));
+        self.workers.iter_mut().for_each(|handle| handle.post(Command::Stop));
         self.workers.iter_mut().fold(true, |all, handle| all & handle.join())
     }
 
@@ -140,8 +140,8 @@ impl Switch {
         }
         let mut added = self.publish();
         self.reclaim(id);
-        match &mut self.held {
-            Some(held) => held.push((id, ingress)),
+        match &mut self.waiting {
+            Some(waiting) => waiting.push((id, ingress)),
             None => added = added.and_then(|()| self.hand_out(id, ingress)),
         }
         if added.is_err() {
@@ -181,13 +181,13 @@ impl Switch {
             let met = self.entries().map(|entry| &entry.port);
             let met = met.filter(|other| other.settings.vlan.overlaps(vlan));
             let holders = met.filter(|other| other.shared.held_mac.get() == Some(*mac));
-            holders.for_each(|holder| self.set_held(&holder.shared, None));
+            holders.for_each(|holder| self.change_held_mac(&holder.shared, None));
             self.macs.forget(|key, _| key.mac() == *mac && vlan.tagging(key.vlan()).is_some());
         }
     }
 
-    fn set_held(&self, port: &PortShared, mac: Option<Mac>) {
-        self.macs.change_held(|| port.held_mac.set(mac));
+    fn change_held_mac(&self, port: &PortShared, mac: Option<Mac>) {
+        self.macs.change_owners(|| port.held_mac.set(mac));
     }
 
     /// Removes a port; when this returns no worker that answers touches its queues any more, and
@@ -197,8 +197,8 @@ impl Switch {
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
         // First no worker delivers to it, then none takes from it; then its queues can be dropped.
         let published = self.publish();
-        let queues = self.ask(|reply| Letter::GiveBack(port, reply));
-        self.held.iter_mut().for_each(|held| held.retain(|(id, _)| *id != port));
+        let queues = self.ask(|reply| Command::GiveBack(port, reply));
+        self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(id, _)| *id != port));
         self.macs.forget(|_, at| at == port);
         drop(entry);
         published.and(queues.map(drop))
@@ -226,7 +226,7 @@ impl Switch {
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the
             // old ones.
-            self.set_held(&shared, None);
+            self.change_held_mac(&shared, None);
         }
         if other_limit {
             // What was learned without a limit is in no port's list.
@@ -260,7 +260,7 @@ impl Switch {
         // Only the control plane knows that a guest has left: a worker finds a port down whose
         // guest stopped one ring.
         if state != PortState::Up {
-            self.set_held(shared, None);
+            self.change_held_mac(shared, None);
         }
         shared.set_state(state);
         Ok(())
@@ -269,7 +269,7 @@ impl Switch {
     /// Holds a guarded port without a configured address to this one, which its guest had in an
     /// earlier process. `None` releases it: its guest has been replaced.
     pub fn set_held_mac(&mut self, port: PortId, mac: Option<Mac>) -> Result<(), SwitchError> {
-        self.entry(port).map(|entry| self.set_held(&entry.port.shared, mac))
+        self.entry(port).map(|entry| self.change_held_mac(&entry.port.shared, mac))
     }
 
     fn replace(
@@ -297,7 +297,7 @@ impl Switch {
         let ports =
             self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
         let view = Arc::new(View { ports, slots });
-        self.ask(|reply| Letter::View(view.clone(), reply)).map(drop)
+        self.ask(|reply| Command::View(view.clone(), reply)).map(drop)
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {

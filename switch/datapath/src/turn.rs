@@ -17,9 +17,6 @@ use ports::{Burst, Nanos, Offloads, lock};
 use std::sync::MutexGuard;
 
 /// What one turn reads.
-///
-/// Each stage is a function of its own that is never inlined, so that its loop has the registers to
-/// itself: in one function all stages take a third more instructions.
 pub(crate) struct Turn<'t> {
     /// The place of the worker, and of its counters.
     pub(crate) worker: usize,
@@ -64,4 +61,11 @@ pub(crate) struct Delivery<'t, 'q> {
     pub(crate) from_cell: &'t PortCell,
     /// The offloads that `to` accepts, read once so that the whole list is made for the same ones.
     pub(crate) offloads: Offloads,
+}
+
+/// What an egress queue took of the list it was given.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Delivered {
+    pub(crate) frames: usize,
+    pub(crate) bytes: u64,
 }

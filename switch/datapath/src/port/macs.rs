@@ -95,9 +95,8 @@ pub(crate) struct MacTable {
     seed: u64,
     ageing_s: u64,
     writer: Mutex<Learned>,
-    /// Counts the addresses that ports came to hold and released, so that workers know when to read
-    /// them anew.
-    held: AtomicU64,
+    /// Counts the changes of the ports' held addresses, so that workers know when to read them anew.
+    owners_version: AtomicU64,
 }
 
 impl MacTable {
@@ -109,22 +108,22 @@ impl MacTable {
             seed: RandomState::new().hash_one(0) | 1,
             ageing_s: u64::from(ageing_s),
             writer: Mutex::new(Vec::new()),
-            held: AtomicU64::new(0),
+            owners_version: AtomicU64::new(0),
         }
     }
 
-    /// A port comes to hold or releases an address, one port at a time, and workers will read of
-    /// it.
-    pub(crate) fn change_held<Answer>(&self, change: impl FnOnce() -> Answer) -> Answer {
+    /// Calls `change`, in which a port comes to hold an address or releases it: one port at a time.
+    /// Workers read the ports' own addresses anew afterwards.
+    pub(crate) fn change_owners<Answer>(&self, change: impl FnOnce() -> Answer) -> Answer {
         let _one_at_a_time = lock(&self.writer);
         let answer = change();
-        self.held.fetch_add(1, Ordering::Release);
+        self.owners_version.fetch_add(1, Ordering::Release);
         answer
     }
 
-    /// How often [`MacTable::change_held`] was called.
-    pub(crate) fn held(&self) -> u64 {
-        self.held.load(Ordering::Acquire)
+    /// Returns how often [`MacTable::change_owners`] was called.
+    pub(crate) fn owners_version(&self) -> u64 {
+        self.owners_version.load(Ordering::Acquire)
     }
 
     /// The places of the key's window, its first choice in front.

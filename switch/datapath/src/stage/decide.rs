@@ -11,7 +11,7 @@ use crate::settings::{PortId, PortRole};
 use crate::stage::steer::Steerer;
 use crate::turn::Turn;
 use crate::turn::outbox::{Cause, Outbox, Run, Target};
-use crate::turn::work;
+use crate::turn::work::{self, Meter};
 use ports::lock;
 use std::sync::{Arc, MutexGuard};
 
@@ -34,8 +34,7 @@ pub(crate) struct Decider<'t> {
     takes_any_source: bool,
     /// What flooding has cost the turn, see [`work::TURN_LIMIT`], by the low bits of the VLAN.
     flooded: [u64; 16],
-    /// What learning has cost the turn.
-    pub(crate) learning: u64,
+    meter: &'t mut Meter,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
     steerer: Steerer,
@@ -75,7 +74,7 @@ impl Decision<'_> {
 }
 
 impl<'t> Decider<'t> {
-    pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell) -> Decider<'t> {
+    pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell, meter: &'t mut Meter) -> Decider<'t> {
         let bucket = turn.from.bucket.as_ref().map(|bucket| {
             let mut bucket = lock(bucket);
             bucket.refill(turn.now);
@@ -83,7 +82,7 @@ impl<'t> Decider<'t> {
         });
         let second = turn.now.as_secs();
         let takes_any_source = turn.from.own_mac().is_none() && !turn.from.settings.mac_guard;
-        let (storm, learned, last, learning, flooded) = (None, None, None, 0, [0; 16]);
+        let (storm, learned, last, flooded) = (None, None, None, [0; 16]);
         Decider {
             turn,
             second,
@@ -93,7 +92,7 @@ impl<'t> Decider<'t> {
             learned,
             takes_any_source,
             flooded,
-            learning,
+            meter,
             last,
             steerer: Steerer::new(turn.now),
             keeps_port: true,
@@ -249,7 +248,7 @@ impl<'t> Decider<'t> {
         DropReason::AddressTaken.when(owners.of(view, mac).any(|owner| shares_vlan(&owner)))?;
         // What `owners` knows is of the round's start: one port at a time looks whether another
         // holds the address since.
-        macs.change_held(|| {
+        macs.change_owners(|| {
             let mut others = view.all().filter(shares_vlan);
             DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
             Ok(from.shared.held_mac.get_or_hold(mac))
@@ -287,7 +286,7 @@ impl<'t> Decider<'t> {
     #[cold]
     fn learn_anew(&mut self, key: MacKey) {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
-        self.learning += work::OF_LEARNING;
+        self.meter.add(work::OF_LEARNING);
         // It may have been the last frame's destination.
         self.last = None;
         // A table without room is no reason to drop: frames to the address are flooded.
@@ -366,7 +365,7 @@ impl<'t> Decider<'t> {
         };
         let members = || view.all().map(|port| &**port).filter(in_vlan);
         let receivers = || members().filter(|to| from.may_reach(to));
-        self.learning += view.ports.len() as u64 * work::OF_ASKING;
+        self.meter.add(view.ports.len() as u64 * work::OF_ASKING);
         let count = receivers().take(2).count();
         if count == 0 {
             let isolated = members().next().is_some();

@@ -9,10 +9,9 @@ use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
 use crate::stage::too_big::Answer;
 use crate::status::{HealthEvent, PortState};
-use crate::turn::Delivery;
-use crate::turn::outbox::{Cause, Run, Target};
-use crate::turn::pressure::Taken;
-use crate::turn::work;
+use crate::turn::outbox::{Cause, Run};
+use crate::turn::work::{self, Meter};
+use crate::turn::{Delivered, Delivery};
 use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Outgoing, PortFault, recycle};
 use wire::vnet::VnetHeader;
@@ -23,13 +22,6 @@ pub(crate) struct Deliverer {
     fitted: Vec<Fitted>,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
-    /// What the turn has cost so far.
-    pub(crate) work: u64,
-    /// Of the last list.
-    pub(crate) taken: Taken,
-    /// The egress queue of the turn, of those shared by weights, at which the port is farthest
-    /// ahead, and how far; `None`: it is not short.
-    pub(crate) weighted: Option<(Option<u64>, Target)>,
 }
 
 impl Deliverer {
@@ -39,20 +31,22 @@ impl Deliverer {
             fitted: Vec::with_capacity(2 * Burst::FRAMES),
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
-            work: 0,
-            taken: Taken::default(),
-            weighted: None,
         }
     }
 
-    /// Takes one list of the outbox the way it needs, and delivers it with one call of its egress
-    /// queue.
-    pub(crate) fn deliver(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
-        self.taken = Taken::default();
+    /// Coalesces and fits one egress queue's frames if needed, then delivers them in one call.
+    /// Returns what the queue took.
+    pub(crate) fn deliver(
+        &mut self,
+        list: &[Run],
+        delivery: &mut Delivery<'_, '_>,
+        meter: &mut Meter,
+    ) -> Delivered {
         if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
             let frames = list.iter().map(Run::count).sum();
-            self.work += work::OF_REST * frames as u64;
-            return count_drop(delivery.cell, DropReason::EgressDown, frames);
+            meter.add(work::OF_REST * frames as u64);
+            count_drop(delivery.cell, DropReason::EgressDown, frames);
+            return Delivered::default();
         }
         count_causes(list, delivery.cell);
         let mark = delivery.parts.mark();
@@ -60,34 +54,41 @@ impl Deliverer {
         let Delivery { to, offloads, frames, .. } = *delivery;
         match to.policy.and_then(|policy| policy.toward(offloads)) {
             Some(policy) => {
-                self.coalesce(list, &policy, delivery);
-                self.fit_items(list, delivery);
+                self.coalesce(list, &policy, delivery, meter);
+                self.fit_items(list, delivery, meter);
             }
             // The egress queue takes all of them as they are.
             None if runs(frames, list).all(|run| are_taken(run, to, offloads)) => {
                 runs(frames, list).for_each(|run| extend(&mut outgoing, run, delivery.parts));
             }
-            None => self.fit(list, delivery),
+            None => self.fit(list, delivery, meter),
         }
         outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
-        self.send(&outgoing, delivery);
+        let delivered = self.send(&outgoing, delivery, meter);
         self.outgoing = recycle(outgoing);
         self.fitted.clear();
         delivery.parts.rewind(mark);
+        delivered
     }
 
     #[inline(never)]
-    fn fit(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
+    fn fit(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>, meter: &mut Meter) {
         for frame in runs(delivery.frames, list).flatten() {
-            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
+            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, meter };
             if let Err(reason) = fitter.fit(frame) {
-                self.work += refuse(frame, reason, list, delivery, &mut self.drops);
+                refuse(frame, reason, list, delivery, meter, &mut self.drops);
             }
         }
     }
 
     #[inline(never)]
-    fn coalesce(&mut self, list: &[Run], policy: &Policy, delivery: &Delivery<'_, '_>) {
+    fn coalesce(
+        &mut self,
+        list: &[Run],
+        policy: &Policy,
+        delivery: &Delivery<'_, '_>,
+        meter: &mut Meter,
+    ) {
         self.coalescer.clear();
         for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
             for frame in frames {
@@ -100,38 +101,45 @@ impl Deliverer {
             }
         }
         self.coalescer.count_trains(delivery.cell);
-        self.work += work::of_coalescing(list.iter().map(Run::count).sum());
-        self.work += work::of_checksum(self.coalescer.summed);
+        meter.add(work::of_coalescing(list.iter().map(Run::count).sum()));
+        meter.add(work::of_checksum(self.coalescer.summed));
     }
 
     /// Fits what coalescing made of a list.
     #[inline(never)]
-    fn fit_items(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>) {
+    fn fit_items(&mut self, list: &[Run], delivery: &mut Delivery<'_, '_>, meter: &mut Meter) {
         let frames = delivery.frames;
         let frame = |place: u16| frames.get(usize::from(place));
         for (first, train) in self.coalescer.items() {
             let Some(first) = frame(first) else { continue };
-            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, work: &mut self.work };
+            let mut fitter = Fitter { delivery, fitted: &mut self.fitted, meter };
             let Some(train) = train else {
                 if let Err(reason) = fitter.fit(first) {
-                    self.work += refuse(first, reason, list, delivery, &mut self.drops);
+                    refuse(first, reason, list, delivery, meter, &mut self.drops);
                 }
                 continue;
             };
             let members = || self.coalescer.members(train).filter_map(frame);
             if let Err(reason) = fitter.fit_train(train, first, members()) {
                 for it in members() {
-                    self.work += refuse(it, reason, list, delivery, &mut self.drops);
+                    refuse(it, reason, list, delivery, meter, &mut self.drops);
                 }
             }
         }
     }
 
-    /// Calls the egress queue.
-    fn send(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
+    /// Calls the egress queue. Returns what it took.
+    fn send(
+        &mut self,
+        outgoing: &[Outgoing<'_>],
+        delivery: &Delivery<'_, '_>,
+        meter: &mut Meter,
+    ) -> Delivered {
         self.drops.clear();
         let shared = &delivery.to.shared;
-        let Some(queue) = shared.egress.get(delivery.queue) else { return };
+        let Some(queue) = shared.egress.get(delivery.queue) else {
+            return Delivered::default();
+        };
         let result = queue.deliver_at(delivery.now, outgoing, &mut self.drops);
         match result {
             Ok(()) => {
@@ -149,26 +157,31 @@ impl Deliverer {
             shared.note_fault(&PortFault::Down);
             shared.rest(delivery.queue, delivery.now);
         }
-        self.count(outgoing, delivery);
+        self.count(outgoing, delivery, meter)
     }
 
-    fn count(&mut self, outgoing: &[Outgoing<'_>], delivery: &Delivery<'_, '_>) {
+    /// Counts what was delivered and dropped, and shows it to the capture.
+    fn count(
+        &mut self,
+        outgoing: &[Outgoing<'_>],
+        delivery: &Delivery<'_, '_>,
+        meter: &mut Meter,
+    ) -> Delivered {
         let Delivery { to, cell, now, .. } = *delivery;
         let (mut bytes, mut slices) = (0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
             slices += frame.payload.len();
         }
-        self.work += work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns);
+        meter.add(work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns));
         if to.shared.kernel_ns > 0 {
-            self.work += outgoing.iter().map(work::of_cutting).sum::<u64>();
+            meter.add(outgoing.iter().map(work::of_cutting).sum());
         }
         for (place, drop) in &self.drops {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
         }
         let frames = outgoing.len() - self.drops.len().min(outgoing.len());
-        self.taken = Taken { frames, bytes };
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
         if let Some(capture) = &to.capture {
@@ -179,9 +192,10 @@ impl Deliverer {
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
                 let (header, payload) = (frame.header, frame.payload);
                 let copied = capture.offer(now, Direction::Egress, header, payload, reason);
-                self.work += work::of_capturing(copied);
+                meter.add(work::of_capturing(copied));
             }
         }
+        Delivered { frames, bytes }
     }
 }
 
@@ -194,8 +208,9 @@ fn refuse(
     reason: DropReason,
     list: &[Run],
     delivery: &Delivery<'_, '_>,
+    meter: &mut Meter,
     drops: &mut Vec<(usize, EgressDrop)>,
-) -> u64 {
+) {
     let Delivery { from, to, cell, now, .. } = *delivery;
     if reason == DropReason::TooBig && to.shared.may_report_too_big(now) {
         to.shared.events.push(HealthEvent::TooBig {
@@ -213,9 +228,7 @@ fn refuse(
     };
     let is_told = reason == DropReason::TooBig && from.is_told_of(to);
     if is_told && list.iter().any(is_meant) && from.shared.may_answer_too_big(now) {
-        tell_sender(frame, delivery, drops)
-    } else {
-        0
+        meter.add(tell_sender(frame, delivery, drops));
     }
 }
 

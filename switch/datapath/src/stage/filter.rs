@@ -14,11 +14,10 @@ use crate::port::capture::show;
 use crate::port::filter_table::Filter;
 use crate::port::view::Port;
 use crate::settings::guard::Guards;
-use crate::turn::Delivery;
 use crate::turn::outbox::{Cause, Run, append};
-use crate::turn::work;
+use crate::turn::work::{self, Meter};
+use crate::turn::{Delivery, Turn};
 use memory::Memory;
-use ports::Nanos;
 use ports::capture::Direction;
 use std::sync::Arc;
 use wire::Parsed;
@@ -30,11 +29,16 @@ struct Asked<'f> {
     acl: &'f Option<Arc<Acl>>,
     rule: u16,
     frames: u64,
+    meter: &'f mut Meter,
 }
 
 impl<'f> Asked<'f> {
-    fn new(guards: &'f Option<Arc<Guards>>, acl: &'f Option<Arc<Acl>>) -> Asked<'f> {
-        Asked { guards, acl, rule: Ruling::NO_RULE, frames: 0 }
+    fn new(
+        guards: &'f Option<Arc<Guards>>,
+        acl: &'f Option<Arc<Acl>>,
+        meter: &'f mut Meter,
+    ) -> Asked<'f> {
+        Asked { guards, acl, rule: Ruling::NO_RULE, frames: 0, meter }
     }
 
     #[inline(never)]
@@ -57,13 +61,11 @@ pub(crate) struct Filtering {
     worker: usize,
     /// An empty list, kept for its allocation.
     spare: Vec<Run>,
-    /// What it has cost, until the turn is paid.
-    pub(crate) work: u64,
 }
 
 impl Filtering {
     pub(crate) fn new(worker: usize) -> Filtering {
-        Filtering { memory: Memory::new(), worker, spare: Vec::new(), work: 0 }
+        Filtering { memory: Memory::new(), worker, spare: Vec::new() }
     }
 
     /// Why a frame is dropped, if it is; counts the rule that decides.
@@ -75,7 +77,7 @@ impl Filtering {
         parsed: &Parsed,
     ) -> Option<DropReason> {
         let decision = self.memory.recall(headers, parsed, || {
-            self.work += work::OF_FILTERING_ANEW;
+            asked.meter.add_filtering(work::OF_FILTERING_ANEW);
             asked.decide(headers, parsed)
         });
         if decision.rule != asked.rule {
@@ -87,11 +89,11 @@ impl Filtering {
     }
 
     /// Counts frames at the rule that decided.
-    fn count(&mut self, asked: &Asked<'_>) {
+    fn count(&self, asked: &mut Asked<'_>) {
         if asked.frames == 0 {
             return;
         }
-        self.work += asked.frames * work::OF_FILTERING;
+        asked.meter.add_filtering(asked.frames * work::OF_FILTERING);
         if let Some(acl) = asked.acl {
             acl.count(asked.rule, self.worker, asked.frames);
         }
@@ -101,15 +103,16 @@ impl Filtering {
     #[inline(never)]
     pub(crate) fn enter(
         &mut self,
-        from: &Port,
+        turn: &Turn<'_>,
         frames: &mut [Frame],
         parts: &Parts<'_>,
         cell: &PortCell,
-        now: Nanos,
+        meter: &mut Meter,
     ) {
+        let (from, now) = (turn.from, turn.now);
         self.memory.begin();
         let Filter { guards, ingress, .. } = &from.filter;
-        let mut asked = Asked::new(guards, ingress);
+        let mut asked = Asked::new(guards, ingress, meter);
         for frame in frames {
             let headers = parts.headers.get(frame.header);
             if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
@@ -118,26 +121,32 @@ impl Filtering {
                 frame.header = Span::default();
             }
         }
-        self.count(&asked);
+        self.count(&mut asked);
     }
 
     /// Marks what may enter, each frame as the first rule that matches says.
     #[inline]
-    pub(crate) fn mark(&mut self, from: &Port, frames: &mut [Frame], headers: &mut Headers) {
+    pub(crate) fn mark(
+        &self,
+        from: &Port,
+        frames: &mut [Frame],
+        headers: &mut Headers,
+        meter: &mut Meter,
+    ) {
         if let Some(marks) = &from.filter.marks {
-            self.mark_by(marks, frames, headers);
+            self.mark_by(marks, frames, headers, meter);
         }
     }
 
     #[cold]
-    fn mark_by(&mut self, marks: &Acl, frames: &mut [Frame], headers: &mut Headers) {
+    fn mark_by(&self, marks: &Acl, frames: &mut [Frame], headers: &mut Headers, meter: &mut Meter) {
         for frame in frames {
             let bytes = headers.get_mut(frame.header);
             // Dropped, see `Frame::is_dropped`.
             if bytes.is_empty() {
                 continue;
             }
-            self.work += work::OF_FILTERING_ANEW;
+            meter.add_filtering(work::OF_FILTERING_ANEW);
             if let Some((rule, mark)) = marks.mark(bytes, &frame.parsed) {
                 marks.count(rule, self.worker, 1);
                 mark.set(bytes, &mut frame.parsed);
@@ -148,10 +157,15 @@ impl Filtering {
     /// Takes what the port may not receive out of a list. What a mirror shows is not what it
     /// receives.
     #[inline(never)]
-    pub(crate) fn leave(&mut self, delivery: &Delivery<'_, '_>, list: &mut Vec<Run>) {
+    pub(crate) fn leave(
+        &mut self,
+        delivery: &Delivery<'_, '_>,
+        list: &mut Vec<Run>,
+        meter: &mut Meter,
+    ) {
         let Delivery { to, frames, parts, cell, now, .. } = delivery;
         self.memory.begin();
-        let mut asked = Asked::new(&None, &to.filter.egress);
+        let mut asked = Asked::new(&None, &to.filter.egress, meter);
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
         for run in all.drain(..) {
             for frame in frames.get(run.places()).unwrap_or_default() {
@@ -167,7 +181,7 @@ impl Filtering {
                 }
             }
         }
-        self.count(&asked);
+        self.count(&mut asked);
         self.spare = all;
     }
 }

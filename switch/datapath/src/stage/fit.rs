@@ -14,7 +14,7 @@ use crate::settings::vlan::{Tagging, Vlan};
 use crate::stage::coalesce::Train;
 use crate::stage::segment::{self, Cutter, Layout};
 use crate::turn::Delivery;
-use crate::turn::work;
+use crate::turn::work::{self, Meter};
 use ports::{Offloads, Outgoing};
 use wire::ethernet::EthernetHeader;
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -53,8 +53,7 @@ impl Fitted {
 pub(crate) struct Fitter<'f, 't, 'q> {
     pub(crate) delivery: &'f mut Delivery<'t, 'q>,
     pub(crate) fitted: &'f mut Vec<Fitted>,
-    /// What the turn has cost so far.
-    pub(crate) work: &'f mut u64,
+    pub(crate) meter: &'f mut Meter,
 }
 
 impl Fitter<'_, '_, '_> {
@@ -105,7 +104,7 @@ impl Fitter<'_, '_, '_> {
         let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
         if frame.is_train() && !takes(offloads, frame) {
             let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
-            DropReason::WorkLimit.when(*self.work + waiting >= work::TURN_LIMIT)?;
+            DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
             self.segment(frame, Layout::of(&frame.parsed, grown), header);
             return Ok(());
         }
@@ -125,7 +124,7 @@ impl Fitter<'_, '_, '_> {
             let lent = parts.since(start);
             self.finish(Fitted { vnet, header, payload: lent, len });
             self.delivery.cell.segments.add(1);
-            *self.work += work::OF_SEGMENT;
+            self.meter.add(work::OF_SEGMENT);
         }
         self.delivery.cell.segmented_trains.add(1);
     }
@@ -138,7 +137,7 @@ impl Fitter<'_, '_, '_> {
                 let Parts { headers, pieces } = &mut **parts;
                 let payload = frame.payload.of(pieces);
                 segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
-                *self.work += work::of_checksum(frame.len);
+                self.meter.add(work::of_checksum(frame.len));
                 cell.checksums.add(1);
             }
             frame.vnet.set_flags(Flags::empty());

@@ -1,13 +1,13 @@
 //! Asks the workers without letting one delay the control plane: a worker that has not read its
-//! letters in time *hangs*, which is an event, and is not waited for until it has. It reads them in
+//! commands in time *hangs*, which is an event, and is not waited for until it has. It reads them in
 //! order, so it ends up with the same view and queues as the others.
 
 use super::Switch;
+use crate::PortId;
 use crate::options::SwitchError;
 use crate::status::HealthEvent;
-use crate::worker::Letter;
+use crate::worker::command::{Command, NO_PORT};
 use crate::worker::handle::Handle;
-use crate::{PortId, worker};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
@@ -25,19 +25,19 @@ impl Switch {
 
     fn last_turn(&self, worker: usize) -> Option<PortId> {
         let turn = self.workers.get(worker)?.shared.turn.load(Ordering::Relaxed);
-        (turn != worker::NO_PORT).then_some(PortId(turn))
+        (turn != NO_PORT).then_some(PortId(turn))
     }
 
-    /// Sends every worker a letter and returns their answers. A worker thread that has ended gives
+    /// Sends every worker a command and returns their answers. A worker thread that has ended gives
     /// none.
     pub(super) fn ask<Answer>(
         &mut self,
-        letter: impl Fn(SyncSender<Answer>) -> Letter,
+        command: impl Fn(SyncSender<Answer>) -> Command,
     ) -> Result<Vec<Answer>, SwitchError> {
         let asked = Instant::now();
         let post = |handle: &mut Handle| {
             let (reply, replied) = sync_channel(1);
-            handle.post(letter(reply));
+            handle.post(command(reply));
             replied
         };
         let replies: Vec<_> = self.workers.iter_mut().map(post).collect();
@@ -57,7 +57,7 @@ impl Switch {
         let (hung, patience) = (handle.hangs, handle.patience(asked));
         let answer = replied.recv_timeout(patience);
         if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
-            // Of the two workers of a move it is the one with unread letters.
+            // Of the two workers of a move it is the one with unread commands.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());
         }
         answer.ok()

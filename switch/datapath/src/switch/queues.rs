@@ -5,7 +5,7 @@ use crate::PortId;
 use crate::options::SwitchError;
 use crate::status::QueueInfo;
 use crate::turn::queue::OwnedQueue;
-use crate::worker::Letter;
+use crate::worker::command::Command;
 use ports::{IngressQueue, Nanos};
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
@@ -23,7 +23,7 @@ impl Switch {
             let queue = OwnedQueue::new(port, number, ingress, load);
             if let Some(handle) = self.workers.get_mut(worker) {
                 let (reply, replied) = sync_channel(1);
-                handle.post(Letter::Own(Box::new(queue), reply));
+                handle.post(Command::Own(Box::new(queue), reply));
                 self.answer(worker, &replied, Instant::now());
             }
         }
@@ -57,14 +57,14 @@ impl Switch {
         }
         let (reply, replied) = sync_channel(1);
         if let Some(from) = self.workers.get_mut(from) {
-            from.post(Letter::Pass(port, queue, to, reply));
+            from.post(Command::Pass(port, queue, to, reply));
         }
         if let Some(to) = self.workers.get_mut(worker) {
-            to.read_mail();
+            to.read_commands();
         }
-        let held = self.answer(from, &replied, Instant::now());
+        let unpolled = self.answer(from, &replied, Instant::now());
         self.all_answer()?;
-        held.ok_or(SwitchError::WorkerEnded(from))
+        unpolled.ok_or(SwitchError::WorkerEnded(from))
     }
 
     /// All ingress queues, by port and number.

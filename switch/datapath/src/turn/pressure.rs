@@ -10,8 +10,8 @@
 //! count; otherwise a receiver with an accomplice could hold a sender forever.
 
 use crate::port::view::Port;
-use crate::turn::Turn;
 use crate::turn::outbox::Target;
+use crate::turn::{Delivered, Turn};
 use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
@@ -22,13 +22,6 @@ const PER_FRAME: u64 = 20_000;
 const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
-
-/// What an egress queue took of the list it was given last.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Taken {
-    pub(crate) frames: usize,
-    pub(crate) bytes: u64,
-}
 
 /// Where an ingress queue sends, and how long it waits for that.
 #[derive(Default)]
@@ -74,11 +67,11 @@ impl Pressure {
 
     /// A burst went to one egress queue only, or to one that is shared by weights, or to several
     /// (`None`).
-    pub(crate) fn note(&mut self, toward: Option<Target>, taken: Taken, now: Nanos) {
+    pub(crate) fn note(&mut self, toward: Option<Target>, delivered: Delivered, now: Nanos) {
         let slot = |target: Option<Target>| target.map(|target| target.slot);
         let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
         let from = if is_same { self.patient_until.max(now) } else { now };
-        let earned = taken.frames as u64 * PER_FRAME + taken.bytes * PER_BYTE;
+        let earned = delivered.frames as u64 * PER_FRAME + delivered.bytes * PER_BYTE;
         self.patient_until = Nanos((from.0 + earned).min(now.0 + PATIENCE));
     }
 }
@@ -104,7 +97,7 @@ mod tests {
         let toward = Some(Target { slot: 0, port: PortId(0), queue: 0 });
         let mut pressure = Pressure::default();
         let mut until = |ms: u64, frames, bytes| {
-            pressure.note(toward, Taken { frames, bytes }, Nanos(ms * 1_000_000));
+            pressure.note(toward, Delivered { frames, bytes }, Nanos(ms * 1_000_000));
             pressure.patient_until.0
         };
         assert_eq!(until(1, 1, 60), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
@@ -117,8 +110,8 @@ mod tests {
     fn what_one_receiver_took_earns_another_no_patience() {
         let toward = |slot| Some(Target { slot, port: PortId(0), queue: 0 });
         let mut pressure = Pressure::default();
-        pressure.note(toward(0), Taken { frames: 256, bytes: 1 << 20 }, Nanos(5));
-        pressure.note(toward(1), Taken::default(), Nanos(6));
+        pressure.note(toward(0), Delivered { frames: 256, bytes: 1 << 20 }, Nanos(5));
+        pressure.note(toward(1), Delivered::default(), Nanos(6));
         assert_eq!(pressure.patient_until, Nanos(6));
     }
 

@@ -2,22 +2,12 @@
 //! so that a queue can move to another worker between turns without leaving anything behind.
 
 use crate::counters::Counter;
-use crate::port::view::Port;
 use crate::settings::PortId;
-use crate::status::PortState;
 use crate::turn::pressure::Pressure;
-use crate::turn::work::Dearness;
-use crate::worker::share::QUANTUM;
+use crate::turn::work::{CostEstimate, QUANTUM};
 use crossbeam_utils::CachePadded;
-use ports::{IngressQueue, Nanos, PortFault};
+use ports::{IngressQueue, Nanos};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-/// How long a queue rests after its device was found down.
-const REST: Nanos = Nanos(100_000_000);
-
-/// How often a busy queue's device is asked what it lost.
-const LOST_PERIOD: Nanos = Nanos(100_000_000);
 
 /// What an ingress queue's turns took. Written by the worker that owns the queue; giving it away
 /// orders the writers.
@@ -44,7 +34,7 @@ pub(crate) struct OwnedQueue {
     pub(crate) next_count: Nanos,
     pub(crate) pressure: Pressure,
     /// Limits its bursts.
-    pub(crate) dearness: Dearness,
+    pub(crate) cost: CostEstimate,
     /// Its descriptor wakes the worker.
     pub(crate) watched: bool,
     /// On its way to another worker: the balance of the account it had. Else one quantum.
@@ -68,7 +58,7 @@ impl OwnedQueue {
             resting_until: None,
             next_count: Nanos::default(),
             pressure: Pressure::default(),
-            dearness: Dearness::default(),
+            cost: CostEstimate::default(),
             watched: false,
             balance: QUANTUM,
             given_at: None,
@@ -77,41 +67,5 @@ impl OwnedQueue {
 
     pub(crate) fn is_resting(&self, now: Nanos) -> bool {
         self.resting_until.is_some_and(|until| now < until)
-    }
-
-    /// Derives the port's state, and the queue's rest, from the outcome of a take.
-    #[inline]
-    pub(crate) fn note(
-        &mut self,
-        port: &Port,
-        fault: Option<&PortFault>,
-        now: Nanos,
-        taken: usize,
-    ) {
-        let Some(fault) = fault else {
-            // A device may report only once that it is down, so an empty take does not mean that it
-            // is up again.
-            self.resting_until = None;
-            if taken > 0 {
-                self.note_taken(port, now);
-            }
-            return;
-        };
-        port.shared.note_fault(fault);
-        let forever = !matches!(fault, PortFault::Down);
-        self.resting_until = Some(if forever { Nanos(u64::MAX) } else { now + REST });
-    }
-
-    #[inline]
-    fn note_taken(&mut self, port: &Port, now: Nanos) {
-        if !port.shared.state.is_up() {
-            port.shared.set_state(PortState::Up);
-        }
-        if now >= self.next_count {
-            self.next_count = now + LOST_PERIOD;
-            if let Some(lost) = port.shared.lost.get(self.number) {
-                lost.store(self.ingress.lost(), Ordering::Relaxed);
-            }
-        }
     }
 }

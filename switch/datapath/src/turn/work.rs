@@ -4,6 +4,9 @@
 
 use ports::{BurstLimit, Nanos, Outgoing};
 
+/// The work that a port's queues at one worker get together each round.
+pub(crate) const QUANTUM: i64 = 8192;
+
 /// A turn: clock, loan of the ring, publish.
 const TURN: u64 = 100;
 /// A look at a queue that has nothing: its lock, its index.
@@ -105,25 +108,63 @@ pub(crate) fn of_checksum(bytes: u32) -> u64 {
     u64::from(bytes) / BYTES
 }
 
-/// How many times as much the frames of a queue cost as if they were passed on plainly to one vNIC,
-/// in sixteenths, by its last bursts: floods, segmentation and system calls make them dear. Rises
-/// at once and falls slowly.
-#[derive(Clone, Copy)]
-pub(crate) struct Dearness(u64);
+/// The work of one turn so far.
+///
+/// Filtering is charged but does not count toward [`TURN_LIMIT`]: the cost of a flood, which has
+/// that limit, includes the rules of its receivers.
+pub(crate) struct Meter {
+    work: u64,
+    filtering: u64,
+}
 
-impl Default for Dearness {
-    fn default() -> Dearness {
-        Dearness(Dearness::PLAIN)
+impl Meter {
+    /// Starts at the work of taking the burst.
+    pub(crate) fn new(work: u64) -> Meter {
+        Meter { work, filtering: 0 }
+    }
+
+    /// Adds work that counts toward the turn's limit.
+    #[inline]
+    pub(crate) fn add(&mut self, work: u64) {
+        self.work += work;
+    }
+
+    /// Adds the work of guards and rules.
+    #[inline]
+    pub(crate) fn add_filtering(&mut self, work: u64) {
+        self.filtering += work;
+    }
+
+    /// Returns whether the turn would have reached [`TURN_LIMIT`] with this much more work.
+    pub(crate) fn would_reach_limit(&self, more: u64) -> bool {
+        self.work + more >= TURN_LIMIT
+    }
+
+    /// Returns the turn's work.
+    pub(crate) fn total(&self) -> u64 {
+        self.work + self.filtering
     }
 }
 
-impl Dearness {
+/// The cost estimate of a queue's frames, from its last bursts: how many sixteenths of the work of
+/// passing them on unchanged to one vNIC they take. Floods, segmentation and system calls raise it.
+/// It rises at once and falls slowly.
+#[derive(Clone, Copy)]
+pub(crate) struct CostEstimate(u64);
+
+impl Default for CostEstimate {
+    fn default() -> CostEstimate {
+        CostEstimate(CostEstimate::PLAIN)
+    }
+}
+
+impl CostEstimate {
     const PLAIN: u64 = 16;
 
     /// The burst limit for a turn of about [`TURN_TARGET`]; one frame at least.
     #[allow(clippy::cast_possible_truncation, reason = "at most 16 times the target")]
     pub(crate) fn limit(self) -> BurstLimit {
-        let plain = TURN_TARGET * Dearness::PLAIN / self.0;
+        let plain = TURN_TARGET * CostEstimate::PLAIN / self.0;
         let frames = (plain / (FRAME_IN + FRAME_OUT)).max(1) as usize;
         let bytes = (plain * BYTES).max(1) as usize;
         let full = BurstLimit::default();
@@ -134,7 +175,7 @@ impl Dearness {
     pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
         // What frames of one slice cost to pass on to one vNIC.
         let plain = frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES;
-        let seen = (work * Dearness::PLAIN / plain.max(1)).max(Dearness::PLAIN);
+        let seen = (work * CostEstimate::PLAIN / plain.max(1)).max(CostEstimate::PLAIN);
         self.0 = seen.max(self.0 - (self.0 - seen.min(self.0)) / 4);
     }
 }
@@ -147,7 +188,7 @@ mod tests {
     #[test]
     fn a_full_burst_to_one_vnic_is_not_cut() {
         let full = BurstLimit { frames: Burst::FRAMES, bytes: Burst::BYTES };
-        let mut dearness = Dearness::default();
+        let mut cost = CostEstimate::default();
         for len in [60, 1514, 9014, 65_549] {
             let frames = (Burst::BYTES / len).min(Burst::FRAMES);
             let bytes = frames * len;
@@ -155,8 +196,8 @@ mod tests {
                 + of_delivering(frames, frames, bytes as u64, 0)
                 + of_coalescing(frames);
             assert!(work <= TURN_TARGET, "{len} bytes: {work}");
-            dearness.note(frames, bytes, work);
-            assert_eq!(dearness.limit(), full, "after frames of {len} bytes");
+            cost.note(frames, bytes, work);
+            assert_eq!(cost.limit(), full, "after frames of {len} bytes");
         }
     }
 
@@ -188,21 +229,17 @@ mod tests {
 
     #[test]
     fn dear_frames_come_in_short_bursts_and_cheap_ones_in_long_ones_again() {
-        let mut dearness = Dearness::default();
+        let mut cost = CostEstimate::default();
         // 256 frames, each a system call of 5 us.
-        dearness.note(
-            256,
-            256 * 60,
-            of_taking(256, 256, 0) + of_delivering(256, 256, 256 * 60, 5000),
-        );
-        let short = dearness.limit().frames;
+        cost.note(256, 256 * 60, of_taking(256, 256, 0) + of_delivering(256, 256, 256 * 60, 5000));
+        let short = cost.limit().frames;
         assert!((8..32).contains(&short), "{short}");
         let turns = (0..).take_while(|_| {
-            dearness.note(short, short * 60, of_taking(short, short, 0));
-            dearness.limit().frames < Burst::FRAMES
+            cost.note(short, short * 60, of_taking(short, short, 0));
+            cost.limit().frames < Burst::FRAMES
         });
         assert!((4..32).contains(&turns.count()));
-        dearness.note(1, 60, u64::MAX >> 8);
-        assert_eq!(dearness.limit(), BurstLimit { frames: 1, bytes: 1 });
+        cost.note(1, 60, u64::MAX >> 8);
+        assert_eq!(cost.limit(), BurstLimit { frames: 1, bytes: 1 });
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::options::Wait;
 use crate::port::macs::MacTable;
+use crate::worker::Worker;
+use crate::worker::command::{Command, NO_PORT, WorkerCounters, WorkerShared};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::wait::Waiter;
-use crate::worker::{Letter, NO_PORT, Worker, WorkerCounters, WorkerShared};
 use ports::Nanos;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::cell::Cell;
@@ -25,7 +26,7 @@ pub(crate) struct Handle {
     /// `None`: the thread has it.
     stepped: Option<Box<Worker>>,
     thread: Option<Thread>,
-    /// It has not read its letters in time.
+    /// Whether it has not read its commands in time.
     pub(crate) hangs: bool,
     /// When it had read all, as far as known.
     read: Instant,
@@ -90,7 +91,7 @@ impl Handle {
         worker.round(now, clock).0
     }
 
-    /// Waits for the end of a worker that was sent [`Letter::Stop`], and returns whether it has
+    /// Waits for the end of a worker that was sent [`Command::Stop`], and returns whether it has
     /// ended. A thread that hangs is left to the end of the process; it may still use its queues.
     pub(crate) fn join(&mut self) -> bool {
         let Some(Thread { handle, ended }) = self.thread.take() else { return true };
@@ -104,30 +105,30 @@ impl Handle {
         if self.hangs { Duration::ZERO } else { PATIENCE.saturating_sub(asked.elapsed()) }
     }
 
-    /// Whether letters wait for the worker.
+    /// Returns whether commands wait for the worker.
     pub(crate) fn has_unread(&self) -> bool {
         self.shared.mailbox.is_waiting()
     }
 
-    /// Whether letters have waited for too long. If none wait, posts one for the next call.
+    /// Returns whether commands have waited for too long. If none wait, posts one for the next call.
     pub(crate) fn is_late(&mut self, now: Instant) -> bool {
         if !self.has_unread() {
             self.read = now;
-            self.post(Letter::Answer);
+            self.post(Command::Answer);
         }
         now.duration_since(self.read) >= PATIENCE
     }
 
-    /// Posts a letter and wakes the worker; a worker without a thread reads it at once.
-    pub(crate) fn post(&mut self, letter: Letter) {
-        self.shared.post(letter);
-        self.read_mail();
+    /// Posts a command and wakes the worker; a worker without a thread carries it out at once.
+    pub(crate) fn post(&mut self, command: Command) {
+        self.shared.post(command);
+        self.read_commands();
     }
 
-    /// Lets a worker without a thread read what other workers have posted.
-    pub(crate) fn read_mail(&mut self) {
+    /// Lets a worker without a thread carry out what other workers have posted.
+    pub(crate) fn read_commands(&mut self) {
         if let Some(worker) = &mut self.stepped {
-            worker.read_mail(None);
+            worker.read_commands(None);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Letters from the control plane to a worker, which reads them between rounds.
+//! Commands from the control plane to a worker, which reads them between rounds.
 //!
-//! A worker reads one flag per round. The control plane sets it when it posts a letter, and then
-//! wakes the worker. A letter that must be acknowledged carries a reply channel.
+//! A worker reads one flag per round. The control plane sets it when it posts a command, and then
+//! wakes the worker. A command that must be acknowledged carries a reply channel.
 
 #[cfg(loom)]
 use loom::sync::{Mutex, atomic::AtomicBool, atomic::Ordering};
@@ -9,35 +9,35 @@ use std::sync::PoisonError;
 #[cfg(not(loom))]
 use std::sync::{Mutex, atomic::AtomicBool, atomic::Ordering};
 
-/// Letters for one worker.
-pub(crate) struct Mailbox<Letter> {
+/// Commands for one worker.
+pub(crate) struct Mailbox<Command> {
     waiting: AtomicBool,
-    letters: Mutex<Vec<Letter>>,
+    commands: Mutex<Vec<Command>>,
 }
 
-impl<Letter> Mailbox<Letter> {
-    pub(crate) fn new() -> Mailbox<Letter> {
-        Mailbox { waiting: AtomicBool::new(false), letters: Mutex::new(Vec::new()) }
+impl<Command> Mailbox<Command> {
+    pub(crate) fn new() -> Mailbox<Command> {
+        Mailbox { waiting: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
     }
 
-    /// Adds a letter. The caller wakes the worker afterwards.
-    pub(crate) fn post(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
-        // Pairs with the swap in `collect`: a worker that sees the flag finds the letter.
+    /// Adds a command. The caller wakes the worker afterwards.
+    pub(crate) fn post(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        // Pairs with the swap in `collect`: a worker that sees the flag finds the command.
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Whether a letter is pending. A worker calls this after arming its wake-up, before it sleeps.
+    /// Whether a command is pending. A worker calls this after arming its wake-up, before it sleeps.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Takes all letters, oldest first.
-    pub(crate) fn collect(&self) -> Vec<Letter> {
-        // Cleared before the list is emptied: a letter posted after that sets it again.
+    /// Takes all commands, oldest first.
+    pub(crate) fn collect(&self) -> Vec<Command> {
+        // Cleared before the list is emptied: a command posted after that sets it again.
         self.waiting.swap(false, Ordering::AcqRel);
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use crate::worker::mailbox::Mailbox;
 
     #[test]
-    fn letters_come_in_order_and_once() {
+    fn commands_come_in_order_and_once() {
         let mailbox = Mailbox::new();
         assert!(!mailbox.is_waiting());
         mailbox.post(1);
@@ -67,15 +67,15 @@ mod loom_tests {
     /// The frames taken so far: loom fails where two threads use it and nothing orders them.
     type Queue = Box<Cell<u32>>;
 
-    enum Letter {
-        Pass(Arc<Mailbox<Letter>>),
+    enum Command {
+        Pass(Arc<Mailbox<Command>>),
         Own(Queue),
     }
 
-    /// What a worker does with queues, as `worker.rs` does it: letters between turns, a turn takes
+    /// What a worker does with queues, as `worker.rs` does it: commands between turns, a turn takes
     /// and delivers.
     struct Worker {
-        mailbox: Arc<Mailbox<Letter>>,
+        mailbox: Arc<Mailbox<Command>>,
         egress: Arc<Mutex<Vec<u32>>>,
         queues: Vec<Queue>,
     }
@@ -83,12 +83,12 @@ mod loom_tests {
     impl Worker {
         fn round(&mut self) {
             if self.mailbox.is_waiting() {
-                for letter in self.mailbox.collect() {
-                    match letter {
-                        Letter::Pass(to) => {
-                            self.queues.drain(..).for_each(|queue| to.post(Letter::Own(queue)));
+                for command in self.mailbox.collect() {
+                    match command {
+                        Command::Pass(to) => {
+                            self.queues.drain(..).for_each(|queue| to.post(Command::Own(queue)));
                         }
-                        Letter::Own(queue) => self.queues.push(queue),
+                        Command::Own(queue) => self.queues.push(queue),
                     }
                 }
             }
@@ -127,7 +127,7 @@ mod loom_tests {
                     loom::thread::yield_now();
                 }
             });
-            mailboxes[0].post(Letter::Pass(mailboxes[1].clone()));
+            mailboxes[0].post(Command::Pass(mailboxes[1].clone()));
             old.join().unwrap();
             new.join().unwrap();
             let frames = egress.lock().unwrap().clone();
@@ -136,13 +136,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_letter_is_lost_and_none_comes_twice() {
+    fn no_command_is_lost_and_none_comes_twice() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new());
             let senders: Vec<_> = [1, 2]
-                .map(|letter| {
+                .map(|command| {
                     let mailbox = mailbox.clone();
-                    loom::thread::spawn(move || mailbox.post(letter))
+                    loom::thread::spawn(move || mailbox.post(command))
                 })
                 .into();
             let mut read = Vec::new();

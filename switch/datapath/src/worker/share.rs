@@ -8,10 +8,8 @@
 //! next debtor's turn are skipped: a lone busy port never waits.
 
 use crate::settings::PortId;
+use crate::turn::work::QUANTUM;
 use std::ops::Range;
-
-/// What a port's queues at one worker get together each round.
-pub(crate) const QUANTUM: i64 = 8192;
 
 /// The account of queues that share a quantum.
 pub(crate) struct Account {

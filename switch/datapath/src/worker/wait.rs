@@ -167,7 +167,7 @@ impl Waiter {
         sleeps
     }
 
-    /// Sleeps until a frame or a letter arrives, or a queue's rest ends.
+    /// Sleeps until a frame or a command arrives, or a queue's rest ends.
     fn sleep(&mut self, queues: &mut [OwnedQueue], now: Nanos) {
         let resting = queues
             .iter()
@@ -250,6 +250,6 @@ mod tests {
         queues[0].resting_until = None;
         assert!(!waiter.idle(&mut queues, now, || false), "a frame is pending");
         queues[0].resting_until = Some(now + Nanos(20_000));
-        assert!(!waiter.idle(&mut queues, now, || true), "a letter is pending");
+        assert!(!waiter.idle(&mut queues, now, || true), "a command is pending");
     }
 }

@@ -1,0 +1,46 @@
+//! A round of a worker: one turn for each of its queues that may have one.
+
+use crate::turn::Turn;
+use crate::turn::work;
+use crate::worker::{Worker, share};
+use ports::Nanos;
+use std::sync::atomic::Ordering;
+
+impl Worker {
+    /// Runs one turn for each queue that is neither resting nor in debt, see [`share::round`].
+    /// Returns the frames taken and the clock after the last turn that took any.
+    ///
+    /// `clock` is read after each turn that took frames, and is told the work since it was last
+    /// read.
+    pub(crate) fn round(&mut self, now: Nanos, clock: impl Fn(u64) -> Nanos) -> (usize, Nanos) {
+        let version = self.macs.owners_version();
+        if version != self.owners_version {
+            self.owners_version = version;
+            self.owners.read(&self.view);
+        }
+        let Worker { index, shared, macs, view, owners, queues, accounts, scratch, .. } = self;
+        let (mut end, mut looks, mut busy) = (now, 0, 0);
+        let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
+            Some(from) if !queue.is_resting(now) => {
+                let number = queue.number;
+                shared.turn.store(queue.port.0, Ordering::Relaxed);
+                let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
+                let (taken, work) = turn.carry_out(queue, scratch);
+                if taken == 0 {
+                    looks += work::OF_LOOK;
+                    return (0, work::OF_LOOK);
+                }
+                // The looks since the last such turn are not this queue's.
+                let looked = Nanos(std::mem::take(&mut looks));
+                let start = std::mem::replace(&mut end, clock(looked.0 + work));
+                let took = end.since(start).since(looked);
+                queue.load.busy.add(took.0);
+                busy += took.0;
+                (taken, work::charged(work, took))
+            }
+            _ => (0, 0),
+        });
+        shared.counters.busy.add(busy);
+        (taken, end)
+    }
+}
