@@ -15,7 +15,7 @@ macro_rules! reasons {
             /// Every reason, in the order of the counters.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// The name in API, metrics and captures.
+            /// Returns the name in API, metrics and captures.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
@@ -82,7 +82,7 @@ reasons! {
 }
 
 impl DropReason {
-    /// `Err` of this when the condition holds.
+    /// Returns this reason as an error if the condition holds.
     #[inline]
     pub(crate) fn when(self, holds: bool) -> Result<(), DropReason> {
         if holds { Err(self) } else { Ok(()) }
@@ -130,7 +130,7 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
-    /// The value, for anybody.
+    /// Returns the value; any thread may call this.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -222,9 +222,9 @@ impl PortCounters {
         each(&mut self.train_depth, &cell.train_depth);
     }
 
-    /// NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception but the
-    /// length limit. Out-of-order, header changes and pure ACKs end a train by the rules and are no
-    /// aborts either.
+    /// Returns NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception
+    /// but the length limit. Segments out of order, header changes and pure ACKs end a train by the
+    /// rules and are no aborts either.
     pub fn coalescing_exceptions(&self) -> u64 {
         use RscException as E;
         let abort =
@@ -237,7 +237,7 @@ impl PortCounters {
             .sum()
     }
 
-    /// Frames dropped for whatever reason.
+    /// Returns the frames dropped, for all reasons.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()
     }

@@ -37,14 +37,15 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame to be, at a place of the burst.
+    /// Makes the frame at a place of the burst, to be read later.
     #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
     pub(crate) fn at(place: usize) -> Frame {
         Frame { place: place as u16, ..Frame::default() }
     }
 
-    /// Copies and parses the frame at this place of the burst, whatever was here before. In place,
-    /// since a frame has more fields than the processor registers. After an error it is dropped.
+    /// Copies and parses the frame at this place of the burst, and overwrites what was here before.
+    /// It is done in place, since a frame has more fields than the processor has registers. After
+    /// an error the frame is dropped.
     #[inline(always)]
     pub(crate) fn read<'q>(
         &mut self,
@@ -123,7 +124,7 @@ impl Frame {
         }
     }
 
-    /// Keeps what the source claims about the frame, where it holds.
+    /// Keeps the source's claims about the frame that hold.
     #[inline(never)]
     fn take_claims<'q>(
         &mut self,
@@ -152,7 +153,7 @@ impl Frame {
         self.lend_behind_header(slices, parts);
     }
 
-    /// The payload, in the source's buffers.
+    /// Returns the payload, in the source's buffers.
     pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
         let skip = self.parsed.payload.saturating_sub(self.restored);
         stretch(self.slices(burst), skip.into(), self.parsed.payload_len() as usize)
@@ -168,33 +169,35 @@ impl Frame {
         }
     }
 
-    /// There is payload, all of it behind the private bytes, and nothing else is.
+    /// Returns whether there is payload, and the bytes behind the private ones are exactly that
+    /// payload.
     #[inline]
     pub(crate) fn payload_is_rest(&self) -> bool {
         let header = self.header.len();
         header == self.parsed.payload && u32::from(header) < self.len && self.len == self.parsed.end
     }
 
-    /// The whole frame, in the source's buffers.
+    /// Returns the whole frame, in the source's buffers.
     #[inline]
     pub(crate) fn slices<'s, 'q>(&self, burst: &'s Burst<'q>) -> &'s [Slice<'q>] {
         burst.frames().get(usize::from(self.place)).map_or(&[], |raw| burst.slices(raw))
     }
 
-    /// Dropped when it was read: no private bytes, so that it has no addresses to go to.
+    /// Returns whether the frame was dropped when it was read: it has no private bytes, so no
+    /// addresses to go to.
     pub(crate) fn is_dropped(&self) -> bool {
         self.header.len() == 0
     }
 
-    /// A train: more payload than one segment. Nothing else has a segment size, see
-    /// [`validate_offload`].
+    /// Returns whether the frame is a train: it has more payload than one segment. Only trains have
+    /// a segment size, see [`validate_offload`].
     #[inline]
     pub(crate) fn is_train(&self) -> bool {
         self.vnet.gso_size.get() != 0
     }
 
-    /// Bytes of the IP packet (or whatever follows the Ethernet header and tags), of a train's
-    /// largest segment.
+    /// Returns the bytes of the IP packet, or of what follows the Ethernet header and tags. For a
+    /// train it is the largest segment's packet.
     #[inline]
     pub(crate) fn largest_packet(&self) -> u32 {
         let end = match self.vnet.gso_size.get() {
@@ -205,8 +208,8 @@ impl Frame {
     }
 }
 
-/// The first bytes of a frame in any pieces or with a tag beside it; how many bytes of tag were put
-/// back.
+/// Copies the first bytes of a frame that is in several pieces or has a tag beside it. Returns the
+/// bytes of tag put back, and the copy.
 #[inline(never)]
 fn gather<'h>(
     slices: &[Slice<'_>],
@@ -217,7 +220,7 @@ fn gather<'h>(
     (if tag.is_some() { TAG } else { 0 }, header, headers.get(header))
 }
 
-/// The bytes of `slices` from `skip` on, `len` of them.
+/// Returns `len` bytes of `slices`, from `skip` on.
 fn stretch<'q>(
     slices: &[Slice<'q>],
     mut skip: usize,

@@ -1,15 +1,16 @@
 //! The switch: carries frames from ingress queues to egress queues.
 //!
-//! Four roles, each a room of its own; a room uses only those above it:
+//! Four roles, each a module of its own that uses only those above it:
 //!
-//! - **port** (port.rs): what the switch knows about a port. A [`view`](port::view) is the immutable
+//! - **port** (port.rs): what the switch knows about a port. A view (port/view.rs) is the immutable
 //!   snapshot of all ports that a worker uses for a turn.
 //! - **turn** (turn.rs): one burst of one ingress queue, and what its stages pass to each other.
 //! - **stage** (stage.rs): the steps of a turn, in their order.
 //! - **worker** (worker.rs): a thread, the ingress queues that it owns, and the rounds in which it
 //!   gives each of them a turn.
 //!
-//! [`Switch`] is the control plane's handle: it makes views and sends them to the workers.
+//! [`Switch`] is the control plane's handle: it makes views of the ports' [`settings`], and sends
+//! them to the workers.
 //!
 //! The life of a frame, in one turn:
 //!

@@ -73,8 +73,8 @@ pub struct Rsc {
     /// Most payload of a train, in multiples of the MTU (FreeBSD hn(4): 25, 12 with several
     /// queues); 0: as much as IP allows.
     pub length_limit_mtus: u8,
-    /// Once a segment without payload has joined a train, the train ends at this many segments
-    /// (hn(4): 2); 0: no limit.
+    /// The number of segments at which a train ends when a segment without payload joins it (hn(4):
+    /// 2); 0: no limit. Segments with payload may take a train past it.
     pub ack_limit: u16,
     /// Trains open at once for one egress queue; at most 128.
     pub flows: u8,
@@ -157,9 +157,9 @@ pub struct PortSettings {
     pub isolated: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
-    /// What a vNIC gets of an uplink that is short of room, beside the others that send to it, 1
-    /// to 100. As long as no port has a weight, who finds room first takes it; beside ports with
-    /// one, a port without counts as 1.
+    /// The weight of a vNIC among those that send to an uplink that is short of room, 1 to 100.
+    /// While no port has a weight, the first to find room takes it. Beside ports with a weight, a
+    /// port without one counts as 1.
     pub weight: Option<u8>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
@@ -178,7 +178,7 @@ pub struct PortSettings {
 }
 
 impl PortSettings {
-    /// In what VLANs and with what addresses the station behind the port is announced.
+    /// Returns the VLANs and addresses with which the station behind the port is announced.
     pub(crate) fn announced(&self) -> Announced {
         let is_tagged = |vlan: &u16| self.vlan.tagging(*vlan) == Some(Tagging::Tagged(*vlan));
         let own = self.guards.addresses.iter().flatten();

@@ -1,5 +1,5 @@
-//! The stages of a turn, in their order: take, read, filter, decide and steer; then, for each egress
-//! queue, filter, coalesce, fit and deliver.
+//! The stages of a turn, in their order: take, read, filter, decide and steer; then, for each
+//! egress queue, filter, coalesce, fit and deliver.
 //!
 //! [`Turn::carry_out`] runs them for one burst of one queue. Each stage is a function that is never
 //! inlined, so that its loop has the registers to itself: in one function all stages take a third
@@ -39,7 +39,7 @@ use ports::capture::Direction;
 /// The buffers of a worker's turns, kept from one to the next for their allocations.
 pub(crate) struct Scratch {
     burst: Burst<'static>,
-    /// As many as the longest burst so far; a turn fills the first.
+    /// As many as the longest burst so far had; a turn fills the first ones.
     frames: Vec<Frame>,
     parts: Parts<'static>,
     /// The lists of the egress queues.

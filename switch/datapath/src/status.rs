@@ -63,7 +63,7 @@ pub struct RscStatus {
 }
 
 impl PortInfo {
-    /// Coalescing toward this port for IPv4 and IPv6.
+    /// Returns the state of coalescing toward this port for IPv4 and IPv6.
     pub fn rsc(&self) -> (RscStatus, RscStatus) {
         let status = |family: bool, needed: Offloads| {
             let enabled = family && self.settings.rsc.policy != crate::settings::RscPolicy::Off;
@@ -103,9 +103,9 @@ pub struct MacEntry {
 pub struct WorkerInfo {
     /// The core it is pinned to.
     pub cpu: Option<usize>,
-    /// Turns that found frames.
+    /// Rounds that took frames.
     pub busy_turns: u64,
-    /// Turns that found none.
+    /// Rounds that took none.
     pub idle_turns: u64,
     /// Times it slept.
     pub sleeps: u64,

@@ -4,8 +4,9 @@ mod answers;
 mod queues;
 pub mod rehearsal;
 mod rss;
+mod status;
 
-use crate::options::{SwitchError, SwitchOptions, WorkerOptions};
+use crate::options::{SwitchError, SwitchOptions};
 use crate::port::bucket::{Bucket, Storm};
 use crate::port::filter_table::Filter;
 use crate::port::macs::MacTable;
@@ -16,20 +17,20 @@ use crate::port::view::{Port, PortShared, View};
 use crate::turn::queue::QueueLoad;
 use crate::worker::command::Command;
 use crate::worker::handle::Handle;
-use crate::{
-    HealthEvent, MacEntry, PortCounters, PortId, PortInfo, PortSettings, PortState, WorkerInfo,
-};
+use crate::{HealthEvent, PortId, PortSettings, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Device, IngressQueue, Nanos};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wire::Mac;
 
-/// A running switch. Calls take effect before they return: every worker has passed a turn boundary
-/// by then. Where a worker does not answer they [say so](SwitchError::WorkerHangs); then only what
-/// takes something away is done, once the worker answers.
+/// A running switch.
+///
+/// Calls take effect before they return: every worker has passed a turn boundary by then. If a
+/// worker does not answer, they return [`SwitchError::WorkerHangs`]. Then only changes that take
+/// something away are made, once the worker answers.
 pub struct Switch {
     workers: Vec<Handle>,
     options: SwitchOptions,
@@ -38,8 +39,8 @@ pub struct Switch {
     start: Instant,
     /// By number; the view in force is made from these.
     ports: Vec<Option<Entry>>,
-    /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon as
-    /// its port is added.
+    /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon
+    /// as its port is added.
     waiting: Option<Vec<(PortId, Vec<IngressQueue>)>>,
 }
 
@@ -57,6 +58,10 @@ impl Switch {
     pub const PORTS: usize = 1024;
 
     /// Starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a thread cannot be started or pinned to its core.
     pub fn start(options: SwitchOptions) -> Result<Switch, SwitchError> {
         let mut switch = Switch::stepped(options);
         for (worker, handle) in std::mem::take(&mut switch.workers).into_iter().enumerate() {
@@ -68,7 +73,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// A switch whose workers run only in [`Switch::step`], on the caller's clock: for tests,
+    /// Makes a switch whose workers run only in [`Switch::step`], on the caller's clock: for tests,
     /// benches and simulation.
     pub fn stepped(options: SwitchOptions) -> Switch {
         let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
@@ -85,13 +90,13 @@ impl Switch {
         }
     }
 
-    /// Has no worker take from the ports that are added from now on, until [`Switch::let_go`]:
-    /// their frames wait in the devices.
+    /// Keeps the queues of the ports that are added from now on from the workers, until
+    /// [`Switch::let_go`]. Frames wait in the devices.
     pub fn hold(&mut self) {
         self.waiting.get_or_insert_default();
     }
 
-    /// Has workers take from all ports, now that the ports that frames go to are there as well.
+    /// Hands out all queues to workers, once the ports that frames go to are there as well.
     pub fn let_go(&mut self) {
         for (port, ingress) in self.waiting.take().into_iter().flatten() {
             // That a worker does not answer is an event.
@@ -99,21 +104,26 @@ impl Switch {
         }
     }
 
-    /// Ends the workers, each after its turn: what they have taken is delivered, what they have not
-    /// waits in the devices. Returns whether all have ended; one that hangs may still take from its
+    /// Ends the workers, each after its turn: the frames they took are delivered, and the others
+    /// wait in the devices. Returns whether all have ended; one that hangs may still take from its
     /// ports. Call it once.
     pub fn stop(&mut self) -> bool {
         self.workers.iter_mut().for_each(|handle| handle.post(Command::Stop));
         self.workers.iter_mut().fold(true, |all, handle| all & handle.join())
     }
 
-    /// One round of every worker of a stepped switch; the frames taken.
+    /// Runs one round of every worker of a stepped switch. Returns the frames taken.
     pub fn step(&mut self, now: Nanos) -> usize {
         self.workers.iter_mut().map(|handle| handle.step(now)).sum()
     }
 
-    /// Takes a port into the switch; frames flow when this returns, unless they are
-    /// [held](Switch::hold).
+    /// Adds a port to the switch. Frames flow when this returns, unless its queues are [kept
+    /// back](Switch::hold).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is in use, if there is no number left, or if a worker does not answer;
+    /// then the port is not added.
     pub fn add_port(
         &mut self,
         name: &str,
@@ -150,7 +160,8 @@ impl Switch {
         added.map(|()| id)
     }
 
-    /// What of a new port outlives a change of its settings, and its ingress queues.
+    /// Makes the part of a new port that outlives a change of its settings. Returns its ingress
+    /// queues as well.
     fn shared_of(&self, id: PortId, name: &str, device: Device) -> (PortShared, Vec<IngressQueue>) {
         let Device { ingress, egress, live, mac, .. } = device;
         let shared = PortShared {
@@ -190,8 +201,13 @@ impl Switch {
         self.macs.change_owners(|| port.held_mac.set(mac));
     }
 
-    /// Removes a port; when this returns no worker that answers touches its queues any more, and
-    /// they are closed.
+    /// Removes a port. When this returns its queues are closed, and no worker that answers touches
+    /// them any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port. If a worker does not answer, the port is removed once it
+    /// does.
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
         let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
         let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
@@ -205,6 +221,10 @@ impl Switch {
     }
 
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, or if a worker does not answer.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
         self.all_answer()?;
         let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
@@ -238,6 +258,10 @@ impl Switch {
 
     /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the
     /// capture afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, or if a worker does not answer.
     pub fn set_capture(
         &mut self,
         port: PortId,
@@ -255,10 +279,14 @@ impl Switch {
 
     /// Sets a port's state to what the control plane has learned of its device (link went down,
     /// came back).
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port.
     pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
         let shared = &self.entry(port)?.port.shared;
-        // Only the control plane knows that a guest has left: a worker finds a port down whose
-        // guest stopped one ring.
+        // Only the control plane knows that a guest has left: workers also report `Down` when a
+        // guest merely stops one ring.
         if state != PortState::Up {
             self.change_held_mac(shared, None);
         }
@@ -268,6 +296,10 @@ impl Switch {
 
     /// Holds a guarded port without a configured address to this one, which its guest had in an
     /// earlier process. `None` releases it: its guest has been replaced.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port.
     pub fn set_held_mac(&mut self, port: PortId, mac: Option<Mac>) -> Result<(), SwitchError> {
         self.entry(port).map(|entry| self.change_held_mac(&entry.port.shared, mac))
     }
@@ -309,68 +341,15 @@ impl Switch {
         entry.ok_or(SwitchError::NoSuchPort(port))
     }
 
-    /// All ports, by number.
-    pub fn ports(&self) -> Vec<PortInfo> {
-        let info = |entry: &Entry| PortInfo {
-            id: entry.port.shared.id,
-            name: entry.port.shared.name.clone(),
-            settings: entry.port.settings.clone(),
-            state: entry.port.shared.state.get(),
-            offloads: entry.port.shared.live.offloads(),
-            mac: entry.port.shared.mac,
-            held_mac: entry.port.shared.held_mac.get(),
-            queue_workers: entry.queue_workers.clone(),
-        };
-        self.entries().map(info).collect()
-    }
-
-    /// One port's counters since it was added, over all workers.
-    pub fn counters(&self, port: PortId) -> Option<PortCounters> {
-        let shared = &self.entry(port).ok()?.port.shared;
-        let mut sum = PortCounters::default();
-        shared.cells.iter().for_each(|cell| sum.add(cell));
-        sum.device_lost = shared.lost.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
-        Some(sum)
-    }
-
-    /// Frames each rule of a port's ACL matched, in the order of its settings. A rule counts for as
-    /// long as it stays.
-    pub fn acl_hits(&self, port: PortId) -> Vec<u64> {
-        self.entry(port)
-            .map(|entry| entry.port.filter.hits(&entry.port.settings))
-            .unwrap_or_default()
-    }
-
-    /// All workers.
-    pub fn workers(&self) -> Vec<WorkerInfo> {
-        let info = |(handle, options): (&Handle, &WorkerOptions)| {
-            let counters = &handle.shared.counters;
-            WorkerInfo {
-                cpu: options.cpu,
-                busy_turns: counters.busy_turns.get(),
-                idle_turns: counters.idle_turns.get(),
-                sleeps: counters.sleeps.get(),
-                frames: counters.frames.get(),
-                hangs: handle.hangs,
-                busy: Nanos(counters.busy.get()),
-            }
-        };
-        self.workers.iter().zip(&self.options.workers).map(info).collect()
-    }
-
-    /// Learned addresses.
-    pub fn macs(&self) -> Vec<MacEntry> {
-        self.macs.entries(1 + self.start.elapsed().as_secs())
-    }
-
     /// Forgets the addresses learned at a port, or all.
     pub fn forget_macs(&mut self, port: Option<PortId>) {
         self.macs.forget(|_, at| port.is_none_or(|port| port == at));
     }
 
-    /// What happened since the last call, and whether each worker answers. Forgets the addresses
-    /// learned at ports that went down: the guest is on another host, or the next one at the port
-    /// has addresses of its own.
+    /// Returns what happened since the last call, and finds out whether each worker answers.
+    ///
+    /// Forgets the addresses learned at ports that went down: the guest is on another host, or the
+    /// next one at the port has addresses of its own.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
         self.look_at_workers();
         let events = self.events.take();

@@ -16,7 +16,7 @@ use crate::turn::outbox::Target;
 use ports::{Burst, Nanos, Offloads, lock};
 use std::sync::MutexGuard;
 
-/// What one turn reads.
+/// The context of one turn, which its stages read.
 pub(crate) struct Turn<'t> {
     /// The place of the worker, and of its counters.
     pub(crate) worker: usize,
@@ -31,13 +31,13 @@ pub(crate) struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// The senders to an egress queue, if they share it by weights.
+    /// Returns the senders to an egress queue, if they share it by weights.
     pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<MutexGuard<'p, Weights>> {
         let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
         to.shared.weights.get(at.queue).filter(|_| is_shared).map(lock)
     }
 
-    /// The burst's port, and the number of its queue.
+    /// Returns the burst's port, and the number of its queue.
     pub(crate) fn place(&self) -> (PortId, usize) {
         (self.from.shared.id, self.queue)
     }

@@ -51,7 +51,7 @@ impl Headers {
         self.bytes.get_mut(start..start + usize::from(span.len)).unwrap_or_default()
     }
 
-    /// The next `len` bytes, not yet in use.
+    /// Returns the next `len` bytes, which stay free.
     #[inline]
     fn room(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < self.used + len {
@@ -65,7 +65,7 @@ impl Headers {
         self.bytes.resize((self.used + len).next_power_of_two(), 0);
     }
 
-    /// The next `len` bytes, which are in use from now on.
+    /// Takes the next `len` bytes into use.
     #[inline]
     fn claim(&mut self, len: usize) -> Span {
         let span = Span { start: self.used as u32, len: len as u16 };
@@ -124,7 +124,7 @@ impl Headers {
         Span { len: span.len + more.len, ..span }
     }
 
-    /// A copy of the first `len` bytes of a span, to be changed.
+    /// Copies the first `len` bytes of a span, so that the copy can be changed.
     pub(crate) fn copy(&mut self, span: Span, len: u16) -> Span {
         let (from, len) = (span.start as usize, usize::from(len.min(span.len)));
         self.room(len);
@@ -168,8 +168,8 @@ impl Headers {
     }
 }
 
-/// What stands for a range that is not there. As a function that is not expected to be called it
-/// costs a branch; as a value it is chosen without one, which takes longer.
+/// Returns an empty slice, for a range that does not exist. A cold function costs a branch; a value
+/// would be selected without one, which takes longer.
 #[cold]
 pub(crate) fn nothing<'a, T>() -> &'a [T] {
     &[]

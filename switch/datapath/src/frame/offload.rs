@@ -47,9 +47,10 @@ const FEW: usize = Burst::BYTES / Burst::FRAMES / SMALLEST as usize;
 /// Datagrams that Linux sends in one call, however short (`UDP_MAX_SEGMENTS`).
 const FEW_UDP: usize = 128;
 
-/// The virtio-net header for use inside the switch: only claims that hold for this frame of `len`
-/// bytes, offsets from its first byte. `restored`: bytes of tag that the switch put back and the
-/// source did not count.
+/// Returns the virtio-net header for use inside the switch. It has only the claims that hold for
+/// this frame of `len` bytes, with offsets from the frame's first byte.
+///
+/// `restored` is the number of bytes of tag that the switch put back and the source did not count.
 #[inline]
 pub(crate) fn validate_offload(
     said: VnetHeader,
@@ -80,7 +81,7 @@ pub(crate) fn validate_offload(
     Ok(vnet)
 }
 
-/// Where a transport checksum stands in its header.
+/// Returns the offset of the checksum in its transport header.
 fn checksum_field(kind: Kind) -> Option<u16> {
     match kind {
         Kind::Tcp => Some(16),

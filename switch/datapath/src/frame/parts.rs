@@ -13,7 +13,7 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// From the first of these pieces to the last of others.
+    /// Returns the range from the first of these pieces to the last of `last`.
     pub(crate) fn to(self, last: Lent) -> Lent {
         Lent { start: self.start, count: last.start + last.count - self.start }
     }
@@ -46,7 +46,7 @@ pub(crate) struct Mark {
 }
 
 impl<'q> Parts<'q> {
-    /// Room for most turns.
+    /// Makes room for most turns.
     pub(crate) fn new() -> Parts<'q> {
         Parts {
             headers: Headers::with_capacity(128 * 1024),
@@ -54,7 +54,7 @@ impl<'q> Parts<'q> {
         }
     }
 
-    /// Empty, for a turn with other loans.
+    /// Empties the parts, for a turn with other loans.
     pub(crate) fn recycle<'next>(mut self) -> Parts<'next> {
         self.headers.used = 0;
         Parts { headers: self.headers, pieces: recycle(self.pieces) }
@@ -75,7 +75,7 @@ impl<'q> Parts<'q> {
         self.pieces.truncate(newest.start as usize);
     }
 
-    /// The pieces from `start` to the last.
+    /// Returns the pieces from `start` to the last.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]
     pub(crate) fn since(&self, start: usize) -> Lent {

@@ -39,7 +39,8 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// `None`: no rules `are_asked`. Rules that `old` has too go on counting.
+    /// Compiles the rules for which `are_asked` says so; `None` if there are none. Rules that are
+    /// in `old` as well keep their counters.
     pub(crate) fn compile(
         settings: &[AclRule],
         are_asked: impl Fn(&AclRule) -> bool,
@@ -61,7 +62,7 @@ impl Acl {
         self.rules.iter().find(|(other, _)| other == rule).map(|(_, hits)| hits)
     }
 
-    /// Frames a rule matched, if it is one of these.
+    /// Returns the frames that a rule matched; `None` if it is not in this ACL.
     pub(crate) fn hits(&self, rule: &AclRule) -> Option<u64> {
         Some(self.hits_of(rule)?.iter().map(|counter| counter.get()).sum())
     }
@@ -74,7 +75,7 @@ impl Acl {
         }
     }
 
-    /// What the first rule that matches says.
+    /// Returns what the first rule that matches says about a frame.
     pub(crate) fn decide(&self, headers: &[u8], parsed: &Parsed) -> Ruling {
         let Some(rule) = self.tables.first_match(headers, parsed) else { return Ruling::PASS };
         let decides = self.rules.get(usize::from(rule));
@@ -82,7 +83,7 @@ impl Acl {
         Ruling { drop: denies.then_some(DropReason::AclDenied), rule }
     }
 
-    /// The first rule that matches, and how it marks.
+    /// Returns the first rule that matches, and how it marks.
     pub(crate) fn mark(&self, headers: &[u8], parsed: &Parsed) -> Option<(u16, AclMark)> {
         let rule = self.tables.first_match(headers, parsed)?;
         match self.rules.get(usize::from(rule))?.0.action {

@@ -23,13 +23,13 @@ pub(crate) struct Bucket {
 const SCALE: i128 = 1_000_000_000;
 
 impl Bucket {
-    /// A full bucket.
+    /// Makes a full bucket.
     pub(crate) fn new(per_second: u64, size: u64) -> Bucket {
         let size = i128::from(size) * SCALE;
         Bucket { per_second, size, tokens: size, last: Nanos(0) }
     }
 
-    /// A bucket of bits.
+    /// Makes a bucket of bits for a rate limit.
     pub(crate) fn of_rate(limit: RateLimit) -> Bucket {
         Bucket::new(limit.bits_per_second, limit.burst_bytes.saturating_mul(8))
     }
@@ -51,7 +51,7 @@ impl Bucket {
         self.tokens -= i128::from(cost) * SCALE;
     }
 
-    /// Takes the tokens of a frame, or refuses it and takes none.
+    /// Takes the tokens of a frame. Returns `false`, and takes none, if there are too few.
     #[inline]
     pub(crate) fn take(&mut self, cost: u64) -> bool {
         let allowed = self.allows(cost);
@@ -88,7 +88,7 @@ impl Storm {
         self.bytes.refill(now);
     }
 
-    /// Takes the tokens of one frame, or refuses it and takes none.
+    /// Takes the tokens of one frame. Returns `false`, and takes none, if there are too few.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         let allowed = self.frames.allows(1) && self.bytes.allows(bytes);
         if allowed {

@@ -1,4 +1,5 @@
-//! The guards and rules of a port, compiled from its settings for [the filter](crate::stage::filter).
+//! The guards and rules of a port, compiled from its settings for [the
+//! filter](crate::stage::filter).
 
 use crate::port::acl::Acl;
 use crate::settings::PortSettings;
@@ -20,7 +21,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// `old`: the port's filter so far; rules that stay keep their counters.
+    /// Compiles a port's guards and rules. Rules that are in `old`, the port's filter so far, keep
+    /// their counters.
     pub(crate) fn of(settings: &PortSettings, workers: usize, old: Option<&Filter>) -> Filter {
         let compile = |asked: &dyn Fn(&AclRule) -> bool, old: Option<&Arc<Acl>>| {
             Acl::compile(&settings.acl, asked, workers, old.map(|old| &**old)).map(Arc::new)
@@ -43,7 +45,7 @@ impl Filter {
         filter
     }
 
-    /// Frames each of the rules matched.
+    /// Returns the frames that each rule of the settings matched.
     pub(crate) fn hits(&self, settings: &PortSettings) -> Vec<u64> {
         let all = [&self.ingress, &self.egress, &self.marks];
         let hits = |rule| all.into_iter().flatten().find_map(|acl| acl.hits(rule));

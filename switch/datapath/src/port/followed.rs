@@ -80,7 +80,7 @@ impl Followed {
         self.0.get(flow as usize % SETS).map_or(&[], |set| &set.0)
     }
 
-    /// The queue that the flow was last sent from.
+    /// Returns the queue that the flow was last sent from.
     pub(crate) fn find(&self, flow: u64, now: Tick) -> Option<usize> {
         let places = self.set(flow).iter().map(|place| Place(place.load(Relaxed)));
         let found = places.filter(|place| place.is_of(flow));
@@ -114,9 +114,11 @@ impl Followed {
 /// Drawn at random for each port.
 pub(crate) type Seed = [u64; 3];
 
-/// A whole TCP or UDP packet's flow at a port, the same for what enters there and what leaves:
-/// VLAN, protocol, and the address and port of either side. `None` for everything else: what has no
-/// ports (fragments, ICMP, ESP, GRE) says of no connection that it was sent from here.
+/// Returns the flow of a whole TCP or UDP packet at a port, which is the same number for both
+/// directions. It is made of VLAN, protocol, and the address and port of either side.
+///
+/// Returns `None` for packets without ports (fragments, ICMP, ESP, GRE): they do not show which
+/// connection they belong to.
 #[inline]
 pub(crate) fn flow(seed: &Seed, frame: &Frame, header: &[u8], way: Direction) -> Option<u64> {
     let parsed = &frame.parsed;

@@ -23,7 +23,7 @@ const WINDOW: usize = 8;
 pub(crate) struct MacKey(u64);
 
 impl MacKey {
-    /// `mac`: see [`Mac::to_u64`].
+    /// Makes the key of an address, as [`Mac::to_u64`] gives it, in a VLAN.
     #[inline]
     pub(crate) fn new(mac: u64, vlan: u16) -> MacKey {
         MacKey(1 << 63 | mac << 12 | u64::from(vlan & 0xfff))
@@ -67,7 +67,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// For writers, under their lock.
+    /// Reads the slot. Only for writers, under their lock.
     fn read(&self) -> (MacKey, Entry) {
         (MacKey(self.key.load(Ordering::Relaxed)), Entry(self.entry.load(Ordering::Relaxed)))
     }
@@ -95,12 +95,14 @@ pub(crate) struct MacTable {
     seed: u64,
     ageing_s: u64,
     writer: Mutex<Learned>,
-    /// Counts the changes of the ports' held addresses, so that workers know when to read them anew.
+    /// Counts the changes of the ports' held addresses, so that workers know when to read them
+    /// anew.
     owners_version: AtomicU64,
 }
 
 impl MacTable {
-    /// Room for about `entries` addresses, forgotten after `ageing_s` seconds of silence.
+    /// Makes room for about `entries` addresses, which are forgotten after `ageing_s` seconds of
+    /// silence.
     pub(crate) fn new(entries: usize, ageing_s: u32) -> MacTable {
         let count = (entries.clamp(WINDOW, 1 << 20) * 2).next_power_of_two();
         MacTable {
@@ -126,7 +128,7 @@ impl MacTable {
         self.owners_version.load(Ordering::Acquire)
     }
 
-    /// The places of the key's window, its first choice in front.
+    /// Returns the places of the key's window, its first choice in front.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn places(&self, key: MacKey) -> impl Iterator<Item = usize> + use<> {
@@ -143,7 +145,7 @@ impl MacTable {
         self.places(key).filter_map(|place| Some((place, self.slots.get(place)?)))
     }
 
-    /// The port the address was last seen at.
+    /// Returns the port the address was last seen at.
     #[inline]
     pub(crate) fn lookup(&self, key: MacKey, second: u64) -> Option<PortId> {
         self.find(key, second).map(|(_, entry)| entry.port())
@@ -210,8 +212,8 @@ impl MacTable {
         entry.age_s(second) > self.ageing_s
     }
 
-    /// Forgets the addresses that a port learned first, until it may learn another. `true`: one was
-    /// still in use.
+    /// Forgets the addresses that a port learned first, until it may learn another. Returns whether
+    /// one of them was still in use.
     fn make_room(&self, own: &mut Places, port: PortId, limit: u16, second: u64) -> bool {
         let mut evicted = false;
         while own.len() >= usize::from(limit)
@@ -250,15 +252,15 @@ impl MacTable {
         }
     }
 
-    /// What a port with a limit has learned, the first in front, also what is at another port by
-    /// now or forgotten.
+    /// Returns the addresses that a port with a limit has learned, the first in front. The list
+    /// includes addresses that are at another port by now, or forgotten.
     pub(crate) fn learned_at(&self, port: PortId) -> Vec<MacKey> {
         let learned = lock(&self.writer);
         let places = learned.get(usize::from(port.0)).into_iter().flatten();
         places.map(|(_, key)| *key).collect()
     }
 
-    /// All addresses that are not too old.
+    /// Returns all addresses that are not too old.
     pub(crate) fn entries(&self, second: u64) -> Vec<MacEntry> {
         let shown = |slot: &Slot| {
             let key = MacKey(slot.key.load(Ordering::Acquire));

@@ -1,4 +1,5 @@
-//! The coalescing policy of a port: what [the coalescer](crate::stage::coalesce) may merge toward it.
+//! The coalescing policy of a port: what [the coalescer](crate::stage::coalesce) may merge toward
+//! it.
 
 use crate::frame::Frame;
 use crate::settings::{PortSettings, Rsc, RscPolicy};
@@ -9,7 +10,7 @@ use wire::Traits;
 /// header.
 const LARGEST_PACKET: u32 = 65535;
 
-/// What coalescing toward one port follows.
+/// The limits of coalescing toward one port.
 #[derive(Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) rsc: Rsc,
@@ -20,7 +21,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// As configured; `None`: off.
+    /// Returns the policy of the settings; `None` if coalescing is off.
     pub(crate) fn of(settings: &PortSettings) -> Option<Policy> {
         let (rsc, mtu) = (settings.rsc, u32::from(settings.mtu));
         let length_limit = match rsc.length_limit_mtus {
@@ -30,7 +31,7 @@ impl Policy {
         (rsc.policy != RscPolicy::Off).then_some(Policy { rsc, length_limit, ecn: false })
     }
 
-    /// What of it is possible toward a port that takes these offloads; `None`: nothing.
+    /// Restricts the policy to what a port with these offloads can take; `None` if nothing is left.
     pub(crate) fn toward(mut self, offloads: Offloads) -> Option<Policy> {
         self.rsc.ipv4 &= offloads.contains(Offloads::TSO4 | Offloads::CSUM);
         self.rsc.ipv6 &= offloads.contains(Offloads::TSO6 | Offloads::CSUM);
@@ -38,6 +39,7 @@ impl Policy {
         (self.rsc.ipv4 || self.rsc.ipv6).then_some(self)
     }
 
+    /// Returns whether the policy covers the frame's IP version.
     #[inline]
     pub(crate) fn applies(&self, frame: &Frame) -> bool {
         let traits = frame.parsed.traits;
@@ -48,7 +50,8 @@ impl Policy {
     /// Returns the most payload bytes of a train with headers of `header_len` bytes.
     #[inline]
     pub(crate) fn limit(&self, header_len: u16) -> u32 {
-        // The headers that count toward the IP packet: all but the Ethernet header and tags, at least.
+        // The headers that count toward the IP packet: all but the Ethernet header and tags, at
+        // least.
         self.length_limit.min(LARGEST_PACKET - u32::from(header_len.saturating_sub(14)))
     }
 }

@@ -16,7 +16,7 @@ impl HeldMac {
     /// Set beside the 48 bits of an address, so that 0 is none.
     const HELD: u64 = 1 << 48;
 
-    /// The address held; where there is none, `mac` (see [`Mac::to_u64`]) is from now on.
+    /// Returns the held address. If there is none, `mac` (see [`Mac::to_u64`]) is held from now on.
     pub(crate) fn get_or_hold(&self, mac: u64) -> u64 {
         // Several workers may see a first frame at once; one of them wins.
         let raced =
@@ -74,7 +74,8 @@ impl StateCell {
         lock(&self.state).clone()
     }
 
-    /// `true`: it is another state than before. A broken port stays broken.
+    /// Sets the state, and returns whether it differs from the one before. A broken port stays
+    /// broken.
     pub(crate) fn set(&self, state: PortState) -> bool {
         let mut current = lock(&self.state);
         if *current == state || matches!(*current, PortState::Broken(_)) {
@@ -86,7 +87,7 @@ impl StateCell {
     }
 }
 
-/// What people should know, until the control plane fetches it.
+/// Health events, until the control plane fetches them.
 #[derive(Default)]
 pub(crate) struct Events(Mutex<VecDeque<HealthEvent>>);
 

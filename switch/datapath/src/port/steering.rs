@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use wire::toeplitz::Key;
 
-/// What of a port's steering outlives a change of its settings.
+/// The part of a port's steering that outlives a change of its settings.
 pub(crate) struct Steering {
     /// The queue of each entry.
     table: [AtomicU8; ENTRIES],
@@ -22,7 +22,7 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Keys at random, and entries that name `queues` in turn.
+    /// Draws the keys at random, and makes entries that name `queues` in turn.
     #[allow(clippy::cast_possible_truncation, reason = "entries name the first 128 queues")]
     pub(crate) fn new(queues: usize) -> Steering {
         let random = RandomState::new();
@@ -34,19 +34,19 @@ impl Steering {
         }
     }
 
-    /// Has an entry name a queue; the next frame goes by it.
+    /// Makes an entry name a queue; the next frame goes by it.
     #[allow(clippy::cast_possible_truncation, reason = "a queue beyond 255 is no port's")]
     pub(crate) fn set(&self, entry: usize, queue: usize) {
         self.table.get(entry).into_iter().for_each(|place| place.store(queue as u8, Relaxed));
     }
 
-    /// The queue each entry names.
+    /// Returns the queue that each entry names.
     pub(crate) fn named(&self) -> [u8; ENTRIES] {
         self.table.each_ref().map(|queue| queue.load(Relaxed))
     }
 
-    /// The queue of an entry, of so many in use. One that names a queue that is not goes to its own
-    /// number modulo those that are, which spreads them evenly.
+    /// Returns the queue of an entry when `in_use` queues are in use. An entry that names an unused
+    /// queue goes to its own number modulo `in_use`, which spreads such entries evenly.
     #[inline]
     pub(crate) fn queue(&self, entry: usize, in_use: usize) -> usize {
         let named = self.table.get(entry).map_or(0, |queue| queue.load(Relaxed)).into();

@@ -34,7 +34,7 @@ impl View {
         self.ports.get(usize::from(id.0))?.as_ref()
     }
 
-    /// Every port there is.
+    /// Returns all ports.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
         self.ports.iter().flatten()
     }
@@ -60,7 +60,8 @@ impl Owners {
         self.0.binary_search_by_key(&mac, |(own, _)| *own).is_ok()
     }
 
-    /// The ports that an address (see [`Mac::to_u64`]) belongs to: several in VLANs of their own.
+    /// Returns the ports that an address (see [`Mac::to_u64`]) belongs to. They are several if each
+    /// has it in VLANs of its own.
     pub(crate) fn of<'v>(&self, view: &'v View, mac: u64) -> impl Iterator<Item = &'v Arc<Port>> {
         let first = self.0.partition_point(|(other, _)| *other < mac);
         let same = self.0.iter().skip(first).take_while(move |(other, _)| *other == mac);
@@ -68,7 +69,7 @@ impl Owners {
     }
 }
 
-/// What of a port outlives a change of its settings.
+/// The part of a port that outlives a change of its settings.
 pub(crate) struct PortShared {
     pub(crate) id: PortId,
     pub(crate) name: String,
@@ -107,7 +108,7 @@ pub(crate) struct Port {
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
     pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
-    /// As `bucket`.
+    /// Kept over changes that leave the limits as they are.
     pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,
     pub(crate) filter: Filter,
@@ -122,14 +123,14 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// What this worker counts at this port.
+    /// Returns the counters of this worker at this port.
     #[inline]
     pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {
         self.shared.cells.get(worker).map(|cell| &**cell)
     }
 
-    /// The address that belongs to this port alone in its VLANs, configured or held (see
-    /// [`Mac::to_u64`]).
+    /// Returns the address (see [`Mac::to_u64`]) that belongs to this port alone in its VLANs,
+    /// configured or held.
     #[inline]
     pub(crate) fn own_mac(&self) -> Option<u64> {
         self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
@@ -141,7 +142,7 @@ impl Port {
         self.settings.mac.is_some() && self.shared.is_ready()
     }
 
-    /// Whether the port is told what is too big for another.
+    /// Returns whether the port is told that its packets are too big for another.
     pub(crate) fn is_told_of(&self, other: &Port) -> bool {
         match self.settings.path_mtu {
             PathMtu::WhereMtusDiffer => self.settings.mtu != other.settings.mtu,
@@ -150,7 +151,7 @@ impl Port {
         }
     }
 
-    /// Isolated ports reach uplinks only.
+    /// Returns whether frames may pass between two ports: isolated ones reach uplinks only.
     pub(crate) fn may_reach(&self, other: &Port) -> bool {
         let barred = |isolated: &Port, peer: &Port| {
             isolated.settings.isolated && peer.settings.role == PortRole::Vnic
@@ -164,7 +165,8 @@ impl PortShared {
     /// branch a burst.
     const REST: Nanos = Nanos(10_000_000);
 
-    /// Egress queues that the other side serves, the first ones; 0: it is not ready.
+    /// Returns the number of egress queues that the other side serves, the first ones; 0 if it is
+    /// not ready.
     #[inline]
     pub(crate) fn queues_in_use(&self) -> usize {
         self.egress.len().min(self.live.queues().into())
@@ -193,15 +195,16 @@ impl PortShared {
         }
     }
 
-    /// Whether nothing was reported too big for the port in this second; from now on something was.
+    /// Notes a report of a packet too big for the port. Returns `false` if there was one in this
+    /// second.
     pub(crate) fn may_report_too_big(&self, now: Nanos) -> bool {
         let second = now.as_secs();
         self.too_big_at.load(Ordering::Relaxed) != second
             && self.too_big_at.swap(second, Ordering::Relaxed) != second
     }
 
-    /// Whether the port may be sent one more message that a packet was too big (RFC 1812, 4.3.2.8):
-    /// a thousand a second, and 64 at once.
+    /// Notes one more message to the port that a packet was too big (RFC 1812, 4.3.2.8). Returns
+    /// `false` if the port has had its share: a thousand a second, and 64 at once.
     pub(crate) fn may_answer_too_big(&self, now: Nanos) -> bool {
         const INTERVAL: u64 = 1_000_000;
         let next = |until: u64| {
@@ -229,7 +232,8 @@ impl PortShared {
         }
     }
 
-    /// Makes what the settings need; the tables of a key that stays are those of `old`.
+    /// Returns the hash tables that the settings need. The tables of a key that stays are taken
+    /// from `old`.
     pub(crate) fn toeplitz(&self, rss: Rss, old: Option<&Port>) -> Option<Arc<Toeplitz>> {
         if self.egress.len() < 2 {
             return None;
@@ -242,7 +246,7 @@ impl PortShared {
         kept.and_then(|old| old.toeplitz.clone()).or_else(|| Some(new()))
     }
 
-    /// The queue each entry goes to.
+    /// Returns the queue that each entry goes to.
     #[allow(clippy::cast_possible_truncation, reason = "entries name 256 queues at most")]
     pub(crate) fn table(&self) -> [u8; ENTRIES] {
         let in_use = self.queues_in_use();

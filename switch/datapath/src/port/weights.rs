@@ -60,8 +60,8 @@ impl Weights {
         self.senders.get_mut(place)
     }
 
-    /// A port's tag rises by the bytes by the weight, and is never further ahead than [`AHEAD`];
-    /// how far it is now.
+    /// Raises a port's tag by the bytes divided by the weight, to at most [`AHEAD`] above the
+    /// lowest. Returns how far ahead the tag is.
     pub(crate) fn charge(&mut self, port: PortId, bytes: u64, weight: u8) -> u64 {
         let (paid, lowest) = (bytes * 100 / u64::from(weight.max(1)), self.tag);
         let Some(sender) = self.sender(port) else { return 0 };

@@ -19,8 +19,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// All addresses that share the first `length` bits with `address`; `None`: the family has
-    /// fewer bits.
+    /// Returns all addresses that share the first `length` bits with `address`; `None` if the
+    /// family has fewer bits.
     pub fn new(address: IpAddr, length: u8) -> Option<Prefix> {
         let (first, last) = match address {
             IpAddr::V4(address) if length <= 32 => {
@@ -38,7 +38,7 @@ impl Prefix {
         Some(Prefix { first, last })
     }
 
-    /// Whether the address is one of them.
+    /// Returns whether the address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         // Every IPv4 address is ordered before every IPv6 address.
         (self.first..=self.last).contains(&address)
@@ -56,7 +56,8 @@ pub struct Guards {
     pub addresses: Option<Vec<Prefix>>,
 }
 
-/// One frame before the guards. `None` of a function that reads from it: the bytes are not there.
+/// One frame before the guards. Its functions return `None` if the bytes that they read do not
+/// exist.
 struct Suspect<'f> {
     headers: &'f [u8],
     parsed: &'f Parsed,
@@ -64,7 +65,7 @@ struct Suspect<'f> {
 }
 
 impl Guards {
-    /// Why a frame is dropped, if it is.
+    /// Returns the guard that drops the frame as an error.
     pub(crate) fn check(&self, headers: &[u8], parsed: &Parsed) -> Result<(), DropReason> {
         let headers = headers.get(..parsed.end as usize).unwrap_or(headers);
         let suspect = Suspect { headers, parsed, upper: Upper::of(headers, parsed) };
@@ -77,7 +78,7 @@ impl Guards {
 }
 
 impl Suspect<'_> {
-    /// Bytes of the packet, from a place in it.
+    /// Returns bytes of the packet, `at` bytes behind `from`.
     fn bytes<const N: usize>(&self, from: u16, at: u16) -> Option<[u8; N]> {
         self.headers.get(usize::from(from) + usize::from(at)..)?.first_chunk().copied()
     }
@@ -98,7 +99,7 @@ impl Suspect<'_> {
         }
     }
 
-    /// RFC 792, 1256, 4861.
+    /// Returns whether the frame is no router advertisement and no redirect (RFC 792, 1256, 4861).
     fn is_no_router(&self) -> Option<bool> {
         let (icmp, kinds) = if self.is_v4() { (ICMP, [5, 9]) } else { (ICMPV6, [134, 137]) };
         match self.upper {
@@ -146,8 +147,8 @@ impl Suspect<'_> {
         }
     }
 
-    /// One of the port's addresses, or the link-local address made of the frame's source MAC (RFC
-    /// 4291, appendix A).
+    /// Returns whether the address is one of the port's, or the link-local address made of the
+    /// frame's source MAC (RFC 4291, appendix A).
     fn is_own_v6(&self, address: [u8; 16], own: &[Prefix]) -> bool {
         let derived = self.bytes(0, 6).map(|[a, b, c, d, e, f]: [u8; 6]| {
             [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]

@@ -7,7 +7,7 @@
 use wire::checksum::Sum;
 use wire::{Kind, Parsed, Traits};
 
-/// What a rule writes; what is `None` stays.
+/// The mark that a rule writes; a field that is `None` stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AclMark {
     /// Differentiated services code point, 0 to 63.
@@ -23,7 +23,7 @@ const PRIORITY: u16 = 0xe000;
 const TAG: usize = 14;
 
 impl AclMark {
-    /// Writes it into a frame's headers, as far as they have a place for it.
+    /// Writes the mark into a frame's headers, as far as they have a place for it.
     pub(crate) fn set(self, headers: &mut [u8], parsed: &mut Parsed) {
         if let Some(pcp) = self.pcp {
             set_priority(u16::from(pcp) << 13 & PRIORITY, headers, parsed);

@@ -18,7 +18,7 @@ pub enum Vlan {
 }
 
 impl Vlan {
-    /// Whether a frame may pass between two ports of these modes.
+    /// Returns whether a frame may pass between two ports of these modes.
     pub fn overlaps(&self, other: &Vlan) -> bool {
         match (self, other) {
             (Vlan::Access(vlan), mode) | (mode, Vlan::Access(vlan)) => {
@@ -31,9 +31,10 @@ impl Vlan {
         }
     }
 
-    /// The VLAN inside the switch of a frame; `None`: not allowed. A tag of id 0 is a priority only
-    /// (IEEE 802.1Q, 6.9): the frame is untagged. On an access port that is all a tag may be, so a
-    /// second one behind it is refused.
+    /// Returns the VLAN of a frame inside the switch; `None` if it is not allowed to enter.
+    ///
+    /// A tag of id 0 is only a priority (IEEE 802.1Q, 6.9): the frame is untagged. An access port
+    /// allows no other tag, and none behind it.
     #[inline]
     pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
         match (self, parsed.vlan_id()) {
@@ -44,7 +45,7 @@ impl Vlan {
         }
     }
 
-    /// How a frame of this VLAN leaves; `None`: not here.
+    /// Returns how a frame of this VLAN leaves; `None` if it does not leave by this port.
     #[inline]
     pub(crate) fn tagging(&self, vlan: u16) -> Option<Tagging> {
         match self {
@@ -68,14 +69,15 @@ impl Default for Vlan {
 pub struct VlanSet(Box<[u64; 64]>);
 
 impl VlanSet {
-    /// Whether the id is in the set.
+    /// Returns whether the id is in the set.
     pub fn contains(&self, id: u16) -> bool {
         self.0.get(usize::from(id & 0xfff) / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
     }
 }
 
 impl FromIterator<u16> for VlanSet {
-    /// Ids are cut to 12 bits. 4095 is reserved (IEEE 802.1Q, table 9-2) and never in the set.
+    /// Makes the set of these ids, cut to 12 bits. It never has 4095, which is reserved (IEEE
+    /// 802.1Q, table 9-2).
     fn from_iter<I: IntoIterator<Item = u16>>(ids: I) -> VlanSet {
         let mut words = Box::new([0; 64]);
         for id in ids.into_iter().map(|id| id & 0xfff).filter(|id| *id != 0xfff) {

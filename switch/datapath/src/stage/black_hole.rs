@@ -49,7 +49,7 @@ impl BlackHoles {
         BlackHoles(Box::new([Flow::default(); FLOWS]))
     }
 
-    /// Looks at the frames of a sparse burst. Whether one of them shows a black hole.
+    /// Checks the frames of a sparse burst. Returns whether one of them shows a black hole.
     #[inline(never)]
     pub(crate) fn look(&mut self, frames: &[Frame], headers: &Headers, now: Nanos) -> bool {
         let mut found = false;
@@ -81,7 +81,7 @@ impl BlackHoles {
 }
 
 impl Flow {
-    /// Notes a segment of the flow. Whether it shows a black hole.
+    /// Notes a segment of the flow. Returns whether it shows a black hole.
     fn note(&mut self, sequence: u32, size: u32, now: Nanos) -> bool {
         let behind = |start: u32| sequence.wrapping_sub(start).cast_signed();
         self.size = self.size.max(size);
@@ -102,7 +102,7 @@ impl Flow {
     }
 }
 
-/// Of addresses and ports.
+/// Hashes addresses and ports.
 fn hash(addresses: &[u8], ports: [u8; 4]) -> u64 {
     let mix = |sum: u64, word: u32| {
         (sum ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)

@@ -62,7 +62,7 @@ impl Coalescer {
         }
     }
 
-    /// Ready for the next egress queue.
+    /// Prepares for the next egress queue.
     pub(crate) fn clear(&mut self) {
         self.flows.clear();
         self.trains.clear();
@@ -70,8 +70,8 @@ impl Coalescer {
         (self.latest, self.summed) = (0, 0);
     }
 
-    /// What there is to deliver, in order: the place of a frame, with its train if others have
-    /// joined it.
+    /// Returns what is to be delivered, in order: the place of a frame, with its train if others
+    /// have joined it.
     pub(crate) fn items(&self) -> impl Iterator<Item = (u16, Option<&Train>)> {
         self.items.iter().filter_map(|item| match *item {
             Item::Single(place) => Some((place, None)),
@@ -82,18 +82,18 @@ impl Coalescer {
         })
     }
 
-    /// The places of a train's frames, in order.
+    /// Returns the places of a train's frames, in order.
     pub(crate) fn members(&self, train: &Train) -> impl Iterator<Item = u16> {
         let follow = |place: &u16| self.next.get(usize::from(*place)).copied();
         std::iter::successors(Some(train.head), follow).take(train.segments.into())
     }
 
-    /// A frame that is not looked at.
+    /// Adds a frame that coalescing leaves as it is.
     pub(crate) fn pass(&mut self, frame: &Frame) {
         self.items.push(Item::Single(frame.place));
     }
 
-    /// The next frame.
+    /// Adds the next frame of the list.
     #[inline]
     pub(crate) fn add(&mut self, frame: &Frame, policy: &Policy, delivery: &Delivery<'_, '_>) {
         if !policy.applies(frame) {
@@ -105,7 +105,8 @@ impl Coalescer {
         }
     }
 
-    /// Appends the frame to the latest train by the fast path; `false`: it does not apply.
+    /// Appends the frame to the latest train by the fast path. Returns `false` if that does not
+    /// apply.
     #[inline]
     fn continues(&mut self, frame: &Frame, header: &[u8], policy: &Policy) -> bool {
         let Some(train) = self.trains.get_mut(self.latest) else { return false };
@@ -144,7 +145,7 @@ impl Coalescer {
         }
     }
 
-    /// Ends what is open of the flow.
+    /// Closes the open train of the flow.
     fn close(&mut self, key: &FlowKey) {
         let open = self.flows.find(key).map(usize::from);
         if let Some(train) = open.and_then(|open| self.trains.get_mut(open)) {

@@ -57,7 +57,8 @@ struct Decision<'t> {
 }
 
 impl Decision<'_> {
-    /// Admits the frames at the front of the list that the decision holds for, and counts them.
+    /// Admits the frames at the front of the list that the decision holds for. Returns their
+    /// number.
     #[inline]
     fn admit(&self, frames: &mut [Frame], headers: &Headers) -> usize {
         let mut count = 0;
@@ -100,8 +101,9 @@ impl<'t> Decider<'t> {
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue
-    /// that is to get it, or says why it is dropped. Frames right behind it that take the same fast
-    /// path go along; the number of all.
+    /// that gets it. Returns the number of frames and why the first is dropped.
+    ///
+    /// Frames right behind it that take the same fast path are put there with it.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -121,8 +123,8 @@ impl<'t> Decider<'t> {
         (1, self.decide_one(frame, headers.get(frame.header), outbox))
     }
 
-    /// Admits the frames at the front of the list that take the same fast path as the last frame;
-    /// how many.
+    /// Admits the frames at the front of the list that take the same fast path as the last frame.
+    /// Returns their number.
     #[inline]
     fn admit_alike(&mut self, frames: &mut [Frame], headers: &Headers) -> usize {
         let mut count = 0;
@@ -138,9 +140,11 @@ impl<'t> Decider<'t> {
         count
     }
 
-    /// Whether the last decision holds for a frame with other addresses, and from now on for those:
-    /// the tag is the same, the source is known to be here, the destination to be where the last
-    /// one's is. Groups are in no table.
+    /// Returns whether the last decision holds for a frame with other addresses; from now on it
+    /// holds for those.
+    ///
+    /// The tag must be the same, the source known to be at this port, and the destination at the
+    /// last frame's port. Group addresses are in no table.
     #[inline]
     fn goes_along(&mut self, frame: &Frame, header: &[u8]) -> bool {
         let Turn { macs, owners, from, .. } = self.turn;
@@ -184,8 +188,8 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// [`Decider::decide_one`] for a frame that is not like the last. Every check that addresses
-    /// and tag alone decide belongs here: it is made once for a run of like frames.
+    /// Decides about a frame that is not like the last. Every check that depends on addresses and
+    /// tag alone belongs here: it is made once for a run of like frames.
     #[inline(never)]
     fn decide_anew(
         &mut self,
@@ -211,15 +215,15 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// See [`Decision::sole_queue`].
+    /// Returns the one egress queue of all frames like this, see [`Decision::sole_queue`].
     fn sole_queue(&self, to: &Port) -> Option<Target> {
         let mirrored = |port: &Port| port.settings.mirror_to.is_some();
         let asked = self.bucket.is_some() || mirrored(self.turn.from) || mirrored(to);
         Target::sole(to).filter(|_| !asked)
     }
 
-    /// The checks of a frame on its way in, cheapest first; what it costs and what is learned from
-    /// it come last.
+    /// Checks a frame on its way in, cheapest check first. Tokens are taken and addresses learned
+    /// last.
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
         DropReason::BadSource.when(is_group(source))?;
         let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
@@ -229,7 +233,7 @@ impl<'t> Decider<'t> {
         self.learn(source, frame.vlan)
     }
 
-    /// The MAC-spoofing guard.
+    /// Applies the MAC-spoofing guard.
     fn guard_mac(&self, source: u64) -> Verdict {
         if !self.turn.from.settings.mac_guard {
             return Ok(());
@@ -274,8 +278,8 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// A vNIC never takes an owned address. Behind an uplink it may be what a guest has that moved
-    /// to another host.
+    /// Refuses a source address that belongs to another port. A vNIC never takes one. Behind an
+    /// uplink it may be the address of a guest that moved to another host.
     fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
         let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
         let owner = self.owner(source, vlan);
@@ -295,7 +299,7 @@ impl<'t> Decider<'t> {
         }
     }
 
-    /// The port of a VLAN that an address belongs to.
+    /// Returns the port of a VLAN that an address belongs to.
     fn owner(&self, mac: u64, vlan: u16) -> Option<&'t Arc<Port>> {
         let mut owners = self.turn.owners.of(self.turn.view, mac);
         owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some())
@@ -321,7 +325,8 @@ impl<'t> Decider<'t> {
         if storm.take(frame.len.into()) { Ok(()) } else { Err(DropReason::Storm) }
     }
 
-    /// The port an address lives behind, if it is known, carries frames and may be reached.
+    /// Returns the port that an address is behind, if it is known, carries frames and may be
+    /// reached.
     fn find(&self, mac: u64, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
         let learned = || {
             let port = self.turn.macs.lookup(MacKey::new(mac, frame.vlan), self.second);
@@ -345,8 +350,8 @@ impl<'t> Decider<'t> {
         Ok(Some(to))
     }
 
-    /// To every port of the VLAN but the one it came from; to a port's own address, to that port
-    /// and the uplinks only.
+    /// Sends a frame to every port of its VLAN but the one it came from. A frame to a port's own
+    /// address goes to that port and the uplinks only.
     fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
         // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the
         // others of the burst.
@@ -394,7 +399,7 @@ impl<'t> Decider<'t> {
         self.mirror(to, frame, outbox);
     }
 
-    /// A copy for the mirror of a port, if it has one. A mirror's own mirror is not followed.
+    /// Sends a copy to the mirror of a port, if it has one. A mirror's own mirror is not followed.
     #[inline]
     fn mirror(&self, of: &Port, frame: &Frame, outbox: &mut Outbox) {
         if let Some(mirror) = of.settings.mirror_to {
@@ -411,16 +416,18 @@ impl<'t> Decider<'t> {
     }
 }
 
-/// Multicast or broadcast.
+/// Returns whether the address is multicast or broadcast.
 #[inline]
 fn is_group(address: u64) -> bool {
     address >> 40 & 1 != 0
 }
 
-/// 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP, 802.1X, LLDP. No bridge forwards them (IEEE
-/// 802.1Q, table 8-1): they mean the next device, which is the switch. That holds for uplinks too:
-/// between two uplinks they would join what must stay apart, and a guest that may neither send nor
-/// see them needs no exception.
+/// Returns whether the address is one of 01:80:C2:00:00:00 to 0F: spanning tree, pause, LACP,
+/// 802.1X, LLDP.
+///
+/// No bridge forwards them (IEEE 802.1Q, table 8-1): they are for the next device, which is the
+/// switch. The same holds between two uplinks, which such frames would join. A guest may neither
+/// send nor see them, so there is no exception.
 #[inline]
 fn is_reserved(address: u64) -> bool {
     address & !0xf == 0x0180_C200_0000

@@ -16,7 +16,7 @@ use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Outgoing, PortFault, recycle};
 use wire::vnet::VnetHeader;
 
-/// Scratch of delivering, kept between turns.
+/// The buffers of delivering, kept between turns.
 pub(crate) struct Deliverer {
     coalescer: Coalescer,
     fitted: Vec<Fitted>,
@@ -232,7 +232,7 @@ fn refuse(
     }
 }
 
-/// Tells the sender of a frame that is too big for `to`, at the port it came from. What that is as
+/// Tells the sender of a frame that is too big for `to`, at the port it came from. Returns the
 /// work.
 fn tell_sender(
     frame: &Frame,
@@ -270,13 +270,13 @@ fn tell_sender(
     work::of_delivering(1, 0, len.into(), from.shared.kernel_ns)
 }
 
-/// The frames of a list of the outbox, in order.
+/// Returns the frames of a list of the outbox, in order.
 #[inline]
 fn runs<'f>(frames: &'f [Frame], list: &[Run]) -> impl Iterator<Item = &'f [Frame]> {
     list.iter().map(move |run| frames.get(run.places()).unwrap_or_default())
 }
 
-/// The frames as they are.
+/// Adds frames as they are.
 #[inline(never)]
 fn extend<'p>(outgoing: &mut Vec<Outgoing<'p>>, frames: &[Frame], parts: &'p Parts<'_>) {
     outgoing.extend(frames.iter().map(|frame| Fitted::unchanged(frame).outgoing(parts)));

@@ -55,7 +55,7 @@ impl<'f> Asked<'f> {
     }
 }
 
-/// What a worker keeps for filtering.
+/// A worker's memory for filtering.
 pub(crate) struct Filtering {
     memory: Memory,
     worker: usize,
@@ -68,7 +68,7 @@ impl Filtering {
         Filtering { memory: Memory::new(), worker, spare: Vec::new() }
     }
 
-    /// Why a frame is dropped, if it is; counts the rule that decides.
+    /// Returns why a frame is dropped, if it is, and counts the rule that decides.
     #[inline(always)]
     fn check(
         &mut self,
@@ -124,7 +124,7 @@ impl Filtering {
         self.count(&mut asked);
     }
 
-    /// Marks what may enter, each frame as the first rule that matches says.
+    /// Marks the frames that may enter, each by the first rule that matches.
     #[inline]
     pub(crate) fn mark(
         &self,
@@ -154,8 +154,8 @@ impl Filtering {
         }
     }
 
-    /// Takes what the port may not receive out of a list. What a mirror shows is not what it
-    /// receives.
+    /// Removes from a list the frames that the port may not receive. A mirror's copies stay: the
+    /// rules are about what the port receives.
     #[inline(never)]
     pub(crate) fn leave(
         &mut self,

@@ -30,14 +30,14 @@ pub(crate) struct Fitted {
 }
 
 impl Fitted {
-    /// A frame without any change.
+    /// Makes a frame without any change.
     #[inline]
     pub(crate) fn unchanged(frame: &Frame) -> Fitted {
         let Frame { vnet, header, rest, len, .. } = *frame;
         Fitted { vnet, header, payload: rest, len }
     }
 
-    /// As an egress queue takes it.
+    /// Returns the frame as an egress queue takes it.
     #[inline]
     pub(crate) fn outgoing<'p>(&self, parts: &'p Parts<'_>) -> Outgoing<'p> {
         Outgoing {
@@ -57,7 +57,11 @@ pub(crate) struct Fitter<'f, 't, 'q> {
 }
 
 impl Fitter<'_, '_, '_> {
-    /// Fits a frame, or says why it is dropped.
+    /// Fits a frame.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the frame is dropped.
     #[inline]
     pub(crate) fn fit(&mut self, frame: &Frame) -> Result<(), DropReason> {
         let Delivery { to, offloads, .. } = *self.delivery;
@@ -70,8 +74,11 @@ impl Fitter<'_, '_, '_> {
         self.change(frame)
     }
 
-    /// Fits the segments that coalescing put into one train; an error is for all of them. `members`
-    /// are in order.
+    /// Fits the segments that coalescing put into one train; `members` are in order.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why all of them are dropped.
     pub(crate) fn fit_train<'m>(
         &mut self,
         train: &Train,
@@ -146,7 +153,8 @@ impl Fitter<'_, '_, '_> {
     }
 }
 
-/// The payload of a train whose segments are next to each other in the turn: so are its slices.
+/// Returns the payload of a train whose segments are next to each other in the turn, so that their
+/// slices are as well.
 fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
     let members = frames.get(train.head.into()..=train.tail.into())?;
     let adjoin =
@@ -154,8 +162,8 @@ fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
     if adjoin { Some(members.first()?.rest.to(members.last()?.rest)) } else { None }
 }
 
-/// Whether a port takes all of these frames as they are. Mostly it is enough to ask what they come
-/// to: no branch a frame.
+/// Returns whether a port takes all of these frames as they are. Mostly their sums and maxima
+/// answer it, without a branch for each frame.
 #[inline(never)]
 pub(crate) fn are_taken(frames: &[Frame], to: &Port, offloads: Offloads) -> bool {
     let (mut longest, mut claims, mut traits) = (0, 0, Traits::empty());
@@ -178,7 +186,7 @@ fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
         && tag_change(frame, to).is_none()
 }
 
-/// Whether a port takes what a frame's virtio header says without help.
+/// Returns whether a port takes a frame with this virtio header without help.
 #[inline]
 fn takes(offloads: Offloads, frame: &Frame) -> bool {
     let vnet = &frame.vnet;
@@ -196,7 +204,7 @@ fn takes_train(offloads: Offloads, vnet: &VnetHeader) -> bool {
     offloads.contains(train) && (!vnet.gso_ecn() || offloads.contains(Offloads::ECN))
 }
 
-/// What has to happen to the tag; `None`: nothing.
+/// Returns the tagging that the frame must get; `None` if it has it.
 #[inline]
 fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
     let wanted = match &to.settings.vlan {
@@ -213,14 +221,14 @@ fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
     (!fits).then_some(wanted)
 }
 
-/// Whether a frame would lose its outer tag and then begin with the inner one: the receiver would
-/// take it for a frame of the inner tag's VLAN, of which the sender may not be a member.
+/// Returns whether a frame would lose its outer tag and then begin with the inner one. The receiver
+/// would take it for a frame of the inner tag's VLAN, of which the sender may not be a member.
 fn bares_inner_tag(frame: &Frame, to: &Port) -> bool {
     tag_change(frame, to) == Some(Tagging::Untagged) && frame.parsed.traits.contains(Traits::QINQ)
 }
 
-/// Inserts or strips the tag of a newest span, moves the checksum's place along, and says by how
-/// much the headers grew.
+/// Inserts or strips the tag of a newest span, and moves the checksum's place along. Returns the
+/// span and by how much the headers grew.
 fn retag(
     span: Span,
     vnet: &mut VnetHeader,

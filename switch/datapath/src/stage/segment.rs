@@ -17,8 +17,8 @@ use wire::vnet::{Flags, VnetHeader};
 use wire::{Header, Kind, Parsed, Traits};
 use zerocopy::big_endian::{U16, U32};
 
-/// The identification `steps` segments later: the low 15 bits count (LSO version 2), the top bit
-/// stays.
+/// Returns the identification `steps` segments later: the low 15 bits count (LSO version 2), the
+/// top bit stays.
 pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
     first & 0x8000 | first.wrapping_add(steps) & 0x7fff
 }
@@ -32,7 +32,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// As parsed, `grown` bytes further back (negative: forward).
+    /// Returns the parsed layout, moved back by `grown` bytes.
     pub(crate) fn of(parsed: &Parsed, grown: i16) -> Layout {
         let moved = |offset: u16| offset.saturating_add_signed(grown);
         Layout { l3: moved(parsed.l3), l4: moved(parsed.l4), payload: moved(parsed.payload) }
@@ -54,8 +54,8 @@ pub(crate) struct Segment<'t> {
 }
 
 impl Segment<'_> {
-    /// Writes its header: a copy of the template with everything that differs. The transport
-    /// checksum is left unfinished.
+    /// Writes the segment's header: a copy of the template with everything that differs. The
+    /// transport checksum is left unfinished.
     pub(crate) fn header(&self, headers: &mut Headers, template: Span) -> (Span, VnetHeader) {
         let Layout { l3, l4, payload } = self.layout;
         let span = headers.copy(template, payload);
@@ -75,9 +75,10 @@ impl Segment<'_> {
         (span, vnet)
     }
 
-    /// Writes the transport header; where the checksum is in it. The sum there is that of the
-    /// train's pseudo-header, with another length (RFC 1624): only the sender knows the final
-    /// destination of a source route, which belongs in it.
+    /// Writes the transport header, and returns where the checksum is in it.
+    ///
+    /// The unfinished checksum is that of the train's pseudo-header with another length (RFC 1624):
+    /// only the sender knows the final destination of a source route, which is part of it.
     #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
     fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
         let parsed = &self.train.parsed;
@@ -124,7 +125,7 @@ pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, trans
     }
 }
 
-/// The segments of a train, with each one's payload where it lies.
+/// Returns the segments of a train.
 #[allow(clippy::cast_possible_truncation, reason = "1365 segments at most, see offload.rs")]
 pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
     let size = u32::from(train.vnet.gso_size.get().max(1));
@@ -164,7 +165,7 @@ impl<'q, S: Iterator<Item = Slice<'q>>> Cutter<'q, S> {
     }
 }
 
-/// Sums bytes where they lie.
+/// Sums bytes where they are.
 pub(crate) fn sum_of<'q>(pieces: impl Iterator<Item = Slice<'q>>) -> Sum {
     let add =
         |(at, sum): (usize, Sum), piece: Slice<'q>| (at + piece.len(), sum.add_at(at, piece.sum()));
@@ -172,8 +173,7 @@ pub(crate) fn sum_of<'q>(pieces: impl Iterator<Item = Slice<'q>>) -> Sum {
 }
 
 /// Finishes a checksum that is only the pseudo-header's: sums from `csum_start` to the end of the
-/// frame and writes the result to its place (virtio 1.2, 5.1.6.2.1). Afterwards nothing is left to
-/// be done about it.
+/// frame and writes the result to its place (virtio 1.2, 5.1.6.2.1). Then clears the virtio header.
 pub(crate) fn finish_checksum(header: &mut [u8], vnet: &mut VnetHeader, rest: &[Slice<'_>]) {
     let (start, offset) = (usize::from(vnet.csum_start.get()), usize::from(vnet.csum_offset.get()));
     let Some(covered) = header.get_mut(start..) else { return };

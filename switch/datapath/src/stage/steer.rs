@@ -17,14 +17,15 @@ use ports::steering::ENTRIES;
 use wire::toeplitz::Toeplitz;
 
 impl Port {
-    /// The flows it sent, where they are followed: not where one queue is in use, of however many.
+    /// Returns the table of the flows that the port sent. `None` if they are not followed, or one
+    /// queue is in use.
     #[inline]
     fn followed(&self) -> Option<&Followed> {
         let follows = self.settings.rss.steer == Steer::Follow && self.shared.queues_in_use() > 1;
         self.shared.steering.followed.get().filter(|_| follows)
     }
 
-    /// The queue that the other side last sent a frame's flow from, as it is noted here.
+    /// Returns the queue that the other side last sent a frame's flow from.
     pub(crate) fn noted(&self, frame: &Frame, header: &[u8], now: Nanos) -> Option<usize> {
         let seed = &self.shared.steering.seed;
         let flow = followed::flow(seed, frame, header, Direction::Egress)?;
@@ -40,7 +41,7 @@ impl Port {
         }
     }
 
-    /// The queue of a frame by hash and table; a frame without a hash goes by entry 0.
+    /// Returns the queue of a frame by hash and table; a frame without a hash goes by entry 0.
     fn queue_by_table(&self, frame: &Frame, header: &[u8], in_use: usize) -> usize {
         let types = self.settings.rss.types;
         let hash = |it: &Toeplitz| it.hash_types(header, &frame.parsed, types);
@@ -63,7 +64,7 @@ impl Steerer {
         Steerer { tick: Tick::of(now), last: None }
     }
 
-    /// Where a frame goes that leaves by this port.
+    /// Returns the egress queue of a frame that leaves by this port.
     #[inline]
     pub(crate) fn target(&mut self, port: &Port, frame: &Frame, header: &[u8]) -> Target {
         match port.shared.egress.len() {
@@ -108,7 +109,7 @@ pub(crate) struct Noter<'t> {
 }
 
 impl<'t> Noter<'t> {
-    /// For a burst of the port's queue of this number; `None`: nothing is to be noted.
+    /// Prepares for a burst of the port's queue of this number; `None` if its flows are not noted.
     pub(crate) fn new(port: &'t Port, queue: usize, now: Nanos) -> Option<Noter<'t>> {
         let followed = port.followed()?;
         let queue = u8::try_from(queue).ok()?;

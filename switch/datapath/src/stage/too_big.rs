@@ -32,8 +32,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// About a frame whose private bytes are `headers`, to a port that takes packets up to `own`
-    /// bytes with this tag. `None`: a router would say nothing.
+    /// Makes the message about a frame with these private bytes, to a port that takes packets up to
+    /// `own` bytes with this tag. `None` if a router would send none.
     pub(crate) fn about(
         frame: &Frame,
         headers: &[u8],
@@ -124,7 +124,7 @@ impl Answer {
     }
 }
 
-/// The start of the packet, as much as the message may be long.
+/// Returns the start of the packet, as much as fits into the message.
 fn quoted(packet: &[u8], own: usize, header: usize) -> Option<&[u8]> {
     let most = QUOTED.min(own.checked_sub(header + 8)?);
     packet.get(..most).or(Some(packet))
@@ -135,8 +135,9 @@ fn length(bytes: usize) -> [u8; 2] {
     (bytes as u16).to_be_bytes()
 }
 
-/// RFC 1812, 4.3.2.7 and RFC 4443, 2.4: no error about an error, nor about what is not understood.
-/// Of a packet's fragments the first is answered.
+/// Returns whether a router would answer: no error about an error, nor about what it does not
+/// understand (RFC 1812, 4.3.2.7 and RFC 4443, 2.4). Among a packet's fragments the first is
+/// answered.
 fn may_be_answered(parsed: &Parsed, headers: &[u8]) -> bool {
     let kind = headers.get(usize::from(parsed.l4)).copied();
     // In units of 8 bytes, above three bits in IPv6 and below three in IPv4.

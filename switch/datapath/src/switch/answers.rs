@@ -1,6 +1,6 @@
 //! Asks the workers without letting one delay the control plane: a worker that has not read its
-//! commands in time *hangs*, which is an event, and is not waited for until it has. It reads them in
-//! order, so it ends up with the same view and queues as the others.
+//! commands in time *hangs*, which is an event, and is not waited for until it has. It reads them
+//! in order, so it ends up with the same view and queues as the others.
 
 use super::Switch;
 use crate::PortId;
@@ -13,7 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
 
 impl Switch {
-    /// Refuses while a worker does not answer.
+    /// Checks that no worker hangs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one does, and names it and the port of its last turn.
     pub fn all_answer(&self) -> Result<(), SwitchError> {
         let hangs = self.workers.iter().position(|handle| handle.hangs);
         hangs.map_or(Ok(()), |worker| {
@@ -46,7 +50,7 @@ impl Switch {
         self.all_answer().map(|()| answers)
     }
 
-    /// The answer of a worker to what it was asked at this time, if it gives one in time.
+    /// Returns a worker's reply to what it was asked at this time; `None` if there is none in time.
     pub(super) fn answer<Answer>(
         &mut self,
         worker: usize,
@@ -57,7 +61,7 @@ impl Switch {
         let (hung, patience) = (handle.hangs, handle.patience(asked));
         let answer = replied.recv_timeout(patience);
         if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
-            // Of the two workers of a move it is the one with unread commands.
+            // Between the two workers of a move it is the one with unread commands.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());
         }
         answer.ok()

@@ -30,10 +30,16 @@ impl Switch {
         self.all_answer()
     }
 
-    /// Moves an ingress queue to a worker, and returns how long no worker polled it; zero where the
-    /// worker has it already. Every flow stays in order: the old worker gives the queue away
-    /// between turns, when what it took has been delivered. Where one of the two does not answer,
-    /// the move is made when it does.
+    /// Moves an ingress queue to a worker. Returns how long no worker polled it; zero if the worker
+    /// has it already.
+    ///
+    /// Every flow stays in order: the old worker gives the queue away between turns, when the
+    /// frames it took have been delivered.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, queue or worker, or if one of the two workers does not
+    /// answer. In the last case the move is made when it does.
     pub fn move_queue(
         &mut self,
         port: PortId,
@@ -67,12 +73,12 @@ impl Switch {
         unpolled.ok_or(SwitchError::WorkerEnded(from))
     }
 
-    /// All ingress queues, by port and number.
+    /// Returns all ingress queues, by port and number.
     pub fn queues(&self) -> Vec<QueueInfo> {
         self.entries().flat_map(|entry| self.infos(entry)).collect()
     }
 
-    /// The ingress queues of a port; none where there is no such port.
+    /// Returns the ingress queues of a port; none if there is no such port.
     pub fn queues_of(&self, port: PortId) -> Vec<QueueInfo> {
         self.entry(port).into_iter().flat_map(|entry| self.infos(entry)).collect()
     }

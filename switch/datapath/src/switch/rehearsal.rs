@@ -28,7 +28,7 @@ const DEPTH: usize = 1 << 20;
 pub struct Snapshot {
     from: PortId,
     frames: Vec<MemoryFrame>,
-    /// The same, as they are read.
+    /// The same frames, parsed.
     read: Vec<Frame>,
     /// By number.
     ports: Vec<Option<PortSnapshot>>,
@@ -78,7 +78,7 @@ impl PortSnapshot {
         }
     }
 
-    /// A memory port of as many queues, and the far side of each.
+    /// Opens a memory port of as many queues. Returns the far side of each.
     fn open(&self) -> (Device, Vec<Peer>) {
         let open = || memory::open_stepped(DEPTH, self.offloads, self.settings.mtu);
         let (mut device, first) = open();
@@ -94,7 +94,8 @@ impl PortSnapshot {
         (device, peers)
     }
 
-    /// One that carries frames carries them in the copy; no other is tried.
+    /// Returns the port's state in the copy: a port that carries frames carries them there, and no
+    /// other is tried.
     fn state(&self) -> PortState {
         match &self.state {
             PortState::Up if self.in_use == 0 => PortState::Down("it is not ready".into()),
@@ -104,7 +105,7 @@ impl PortSnapshot {
 }
 
 impl Switch {
-    /// The workers' time, of a switch that was started.
+    /// Returns the workers' time in a switch that was started.
     pub fn now(&self) -> Nanos {
         time_since(self.start)
     }
@@ -125,7 +126,7 @@ impl Switch {
         Snapshot { from, frames, read, ports, macs, mac_ageing_s, now }
     }
 
-    /// Takes in the copy of a port; its ingress queue, and the far side of its queues.
+    /// Adds the copy of a port. Returns its ingress queue, and the far side of its queues.
     fn copy_port(&mut self, id: PortId, port: &PortSnapshot) -> (Vec<IngressQueue>, Vec<Peer>) {
         let (device, peers) = port.open();
         let (mut shared, ingress) = self.shared_of(id, &port.name, device);
@@ -177,7 +178,7 @@ impl Snapshot {
         Rehearsal { switch, from: self.from, frames, peers, now: self.now }
     }
 
-    /// Has a copy know the addresses, and which of the port's own makes room next.
+    /// Teaches a copy the addresses, and the order in which the port's own make room.
     fn teach_macs(&self, copy: &MacTable, macs: &[MacEntry], learned: &[MacKey]) {
         let (limit, second) = (self.mac_limit(self.from), self.now.as_secs());
         for key in learned {
@@ -195,7 +196,7 @@ impl Snapshot {
         }
     }
 
-    /// Has a copy know by which queues flows were last sent.
+    /// Teaches a copy by which queues flows were last sent.
     fn teach_flows(&self, copy: &Switch) {
         for (entry, port) in copy.entries().zip(self.ports.iter().flatten()) {
             for ((read, frame), noted) in self.read.iter().zip(&self.frames).zip(&port.noted) {
@@ -211,8 +212,8 @@ impl Snapshot {
         port.map_or(0, |port| port.settings.mac_limit)
     }
 
-    /// The learned addresses that decide: those of the frames, and where the port may have so many,
-    /// all of its.
+    /// Returns the learned addresses that decide: those of the frames, and all of a port that has a
+    /// limit.
     fn macs(&self) -> Vec<MacEntry> {
         let pairs = self.frames.iter().filter_map(|frame| frame.bytes.first_chunk::<12>());
         let named: HashSet<&[u8]> = pairs.flat_map(|pair| pair.chunks(6)).collect();
@@ -237,18 +238,18 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// The copy.
+    /// Returns the copy.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
 
-    /// What the copy has learned by now, and what it knew of the frames' addresses.
+    /// Returns what the copy has learned by now, and what it knew of the frames' addresses.
     pub fn macs(&self) -> Vec<MacEntry> {
         self.switch.macs.entries(self.now.as_secs())
     }
 
-    /// Has the next so many frames enter as one burst, or as many as they need; how many there
-    /// were.
+    /// Lets the next `count` frames enter as one burst, or as many as they need. Returns how many
+    /// there were.
     pub fn turn(&mut self, count: usize) -> usize {
         let peers = self.peers.get(usize::from(self.from.0));
         let Some(peer) = peers.and_then(|peers| peers.first()) else { return 0 };
@@ -261,7 +262,7 @@ impl Rehearsal {
         sent
     }
 
-    /// What has left by a port since the last call, each frame with its queue.
+    /// Returns the frames that left by a port since the last call, each with its queue.
     pub fn received(&self, port: PortId) -> Vec<(usize, MemoryFrame)> {
         let peers = self.peers.get(usize::from(port.0)).into_iter().flatten();
         let of = |(queue, peer): (usize, &Peer)| {

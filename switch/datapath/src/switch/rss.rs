@@ -7,9 +7,12 @@ use crate::status::RssInfo;
 use ports::steering::ENTRIES;
 
 impl Switch {
-    /// Has entries of a port's indirection table name other queues: all of them or, after an error,
-    /// none. Frames go by them from then on; what of a flow is in its old queue may be read after
-    /// what is in the new one.
+    /// Makes entries of a port's indirection table name other queues. Frames go by them from then
+    /// on; the receiver may read frames of a flow in its old queue after those in the new one.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and changes no entry, if there is no such port, entry or queue.
     pub fn set_rss_entries(
         &mut self,
         port: PortId,
@@ -31,7 +34,11 @@ impl Switch {
         Ok(())
     }
 
-    /// How frames toward a port are spread now.
+    /// Returns how frames toward a port are spread now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port.
     pub fn rss(&self, port: PortId) -> Result<RssInfo, SwitchError> {
         let port = &self.entry(port)?.port;
         let shared = &port.shared;

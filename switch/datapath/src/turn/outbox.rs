@@ -28,14 +28,14 @@ pub(crate) enum Cause {
 }
 
 impl Run {
-    /// `count` frames from `first` on.
+    /// Makes a run of `count` frames from `first` on.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
     pub(crate) fn new(first: usize, count: usize, cause: Cause) -> Run {
         Run { first: first as u16, end: (first + count) as u16, cause }
     }
 
-    /// Frames.
+    /// Returns the number of frames.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.places().len()
@@ -65,17 +65,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A port's first queue, whatever the frame.
+    /// Returns a port's first queue, whatever the frame.
     pub(crate) fn first(port: &Port) -> Target {
         Target::nth(port, 0)
     }
 
-    /// A port's queue of this number.
+    /// Returns a port's queue of this number.
     pub(crate) fn nth(port: &Port, queue: usize) -> Target {
         Target { slot: port.slot + queue, port: port.shared.id, queue }
     }
 
-    /// The sole queue in use of a port; `None`: there are several.
+    /// Returns the sole queue in use of a port; `None` if there are several.
     pub(crate) fn sole(port: &Port) -> Option<Target> {
         let shared = &port.shared;
         let is_sole = shared.egress.len() < 2 || shared.queues_in_use() < 2;
@@ -100,7 +100,7 @@ impl Outbox {
         append(list, run);
     }
 
-    /// A list that is not empty, taken out; give it back with [`Outbox::put_back`].
+    /// Takes out a list that is not empty; give it back with [`Outbox::put_back`].
     pub(crate) fn take(&mut self) -> Option<(Target, Vec<Run>)> {
         let target = self.touched.pop_front()?;
         let list = self.lists.get_mut(target.slot).map(std::mem::take)?;

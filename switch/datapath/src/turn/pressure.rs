@@ -3,8 +3,8 @@
 //! instead of being dropped here.
 //!
 //! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which
-//! vNICs may share by their [weights](crate::port::weights). The sender may have other receivers, so it
-//! waits for one without weights only in proportion to what that has taken from this sender:
+//! vNICs may share by their [weights](crate::port::weights). The sender may have other receivers,
+//! so it waits for one without weights only in proportion to what that has taken from this sender:
 //! [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are dropped as
 //! without back-pressure, until it has taken some again. Frames that it takes from others do not
 //! count; otherwise a receiver with an accomplice could hold a sender forever.
@@ -32,7 +32,7 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    /// What may be taken now; `None`: nothing yet.
+    /// Returns how much may be taken now; `None` if nothing yet.
     pub(crate) fn allowance(&self, turn: &Turn<'_>) -> Option<BurstLimit> {
         let full = Some(BurstLimit::default());
         let Some((target, port)) = self.receiver(turn) else { return full };
@@ -50,8 +50,8 @@ impl Pressure {
         fitting.or(full).filter(|_| is_admitted)
     }
 
-    /// The queue has sent there, as far as is known, until a burst went elsewhere or was empty
-    /// (`None`).
+    /// Notes where the queue's burst went; `None` for an empty burst or several queues. If that is
+    /// not where it sent before, it no longer waits there for its share.
     pub(crate) fn leave(&self, turn: &Turn<'_>, toward: Option<Target>) {
         if let Some((target, port)) = self.receiver(turn)
             && toward.is_none_or(|toward| toward.slot != target.slot)
@@ -65,8 +65,8 @@ impl Pressure {
         Some((target, turn.view.port(target.port)?))
     }
 
-    /// A burst went to one egress queue only, or to one that is shared by weights, or to several
-    /// (`None`).
+    /// Notes what the egress queue took that a burst went to. `toward` is `None` if it went to
+    /// several that are not shared by weights.
     pub(crate) fn note(&mut self, toward: Option<Target>, delivered: Delivered, now: Nanos) {
         let slot = |target: Option<Target>| target.map(|target| target.slot);
         let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
@@ -76,8 +76,8 @@ impl Pressure {
     }
 }
 
-/// A burst that fits, though every frame leaves a part of its last buffer empty; `None`: not even
-/// one is sure to.
+/// Returns a burst limit that fits into the room even if every frame leaves a part of its last
+/// buffer empty; `None` if not even one frame is sure to fit.
 fn fitting(room: Room) -> Option<BurstLimit> {
     let frames = (room.buffers / 4).min(Burst::FRAMES);
     let bytes = (room.bytes / 4 * 3).saturating_sub(Burst::LARGEST_FRAME).min(Burst::BYTES);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// orders the writers.
 #[derive(Default)]
 pub(crate) struct QueueLoad {
-    /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::turn::work) of these
-    /// turns.
+    /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::turn::work) of
+    /// these turns.
     pub(crate) busy: Counter,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,

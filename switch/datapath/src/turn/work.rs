@@ -57,45 +57,47 @@ pub(crate) const TURN_LIMIT: u64 = 32 * TURN_TARGET;
 /// How far the time of a turn may be from its work, either way.
 const TRUST: u64 = 4;
 
-/// What a turn is charged: the time it took, as far as its work bears that out. Hosts differ in
-/// what a byte costs by more than their guests do; a worker that another process interrupted has
-/// not worked. A turn as long as turns are meant to be is charged whatever its work, since work
-/// leaves out what a guest can make dear: elements behind a frame's end, crumbs in a receiver's
-/// ring, signals.
+/// Returns what a turn is charged: the time it took, as far as its work bears that out.
+///
+/// Hosts differ in what a byte costs by more than their guests do, and a worker that another
+/// process interrupted has not worked. A turn of up to [`TURN_TARGET`] is charged its time whatever
+/// its work, since work leaves out costs that a guest controls: descriptors behind a frame's end,
+/// tiny buffers in a receiver's ring, signals.
 #[inline]
 pub(crate) fn charged(work: u64, took: Nanos) -> u64 {
     took.0.clamp(work / TRUST, work.saturating_mul(TRUST).max(TURN_TARGET))
 }
 
-/// The taking side of a turn.
+/// Returns the work of taking, parsing and deciding.
 pub(crate) fn of_taking(frames: usize, slices: usize, kernel_ns: u32) -> u64 {
     TURN + frames as u64 * (FRAME_IN + u64::from(kernel_ns)) + slices as u64 * SLICE
 }
 
-/// Frames on their way out through one queue, their bytes copied.
+/// Returns the work of delivering frames through one queue, their bytes copied.
 pub(crate) fn of_delivering(frames: usize, slices: usize, bytes: u64, kernel_ns: u32) -> u64 {
     let each = FRAME_OUT + u64::from(kernel_ns);
     LIST + frames as u64 * each + slices as u64 * SLICE + bytes / BYTES
 }
 
-/// One frame to one port, not segmented.
+/// Returns the work of one frame to one port, not segmented.
 pub(crate) fn of_copy(bytes: u32, kernel_ns: u32) -> u64 {
     FRAME_OUT + u64::from(kernel_ns) + u64::from(bytes) / BYTES
 }
 
-/// A look at each of these frames by the coalescer.
+/// Returns the work of the coalescer for these frames.
 pub(crate) fn of_coalescing(frames: usize) -> u64 {
     frames as u64 * COALESCE
 }
 
-/// A frame copied for a capture, and so many bytes of it.
+/// Returns the work of copying a frame for a capture, and this many bytes of it.
 pub(crate) fn of_capturing(bytes: usize) -> u64 {
     CAPTURE + bytes as u64 / BYTES
 }
 
-/// The segments of a train handed to the kernel, which cuts it within our call where its device
-/// cannot. Many devices can, and of segments as long as any path takes the bytes cost more than the
-/// cuts, so that honest bulk pays nothing here.
+/// Returns the work of the kernel for a train that it has to segment within our call.
+///
+/// Many devices can segment it themselves. If the segments are as long as any path takes, their
+/// bytes cost more than the cuts, so honest bulk traffic is charged nothing here.
 pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
     match frame.vnet.gso_size.get() {
         0 | DEFAULT_MSS.. => 0,
@@ -103,7 +105,7 @@ pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
     }
 }
 
-/// A checksum over so many bytes.
+/// Returns the work of a checksum over this many bytes.
 pub(crate) fn of_checksum(bytes: u32) -> u64 {
     u64::from(bytes) / BYTES
 }
@@ -161,7 +163,7 @@ impl Default for CostEstimate {
 impl CostEstimate {
     const PLAIN: u64 = 16;
 
-    /// The burst limit for a turn of about [`TURN_TARGET`]; one frame at least.
+    /// Returns the burst limit for a turn of about [`TURN_TARGET`]; it is one frame at least.
     #[allow(clippy::cast_possible_truncation, reason = "at most 16 times the target")]
     pub(crate) fn limit(self) -> BurstLimit {
         let plain = TURN_TARGET * CostEstimate::PLAIN / self.0;
@@ -171,7 +173,7 @@ impl CostEstimate {
         BurstLimit { frames: full.frames.min(frames), bytes: full.bytes.min(bytes) }
     }
 
-    /// A burst of so many frames and bytes has cost so much.
+    /// Notes a burst and its work.
     pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
         // What frames of one slice cost to pass on to one vNIC.
         let plain = frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES;

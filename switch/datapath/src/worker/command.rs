@@ -38,7 +38,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) sleeps: Counter,
     /// Frames taken.
     pub(crate) frames: Counter,
-    /// Nanoseconds in turns that took frames, see [`QueueLoad::busy`](crate::turn::queue::QueueLoad::busy).
+    /// Nanoseconds in turns that took frames, see
+    /// [`QueueLoad::busy`](crate::turn::queue::QueueLoad::busy).
     pub(crate) busy: Counter,
 }
 

@@ -39,7 +39,7 @@ struct Thread {
 }
 
 impl Handle {
-    /// A worker without a thread, for [`Switch::step`].
+    /// Makes a worker without a thread, for [`crate::Switch::step`].
     pub(crate) fn stepped(index: usize, macs: Arc<MacTable>) -> Handle {
         let counters = WorkerCounters::default();
         let (mailbox, waker) = (Mailbox::new(), OnceLock::new());
@@ -56,6 +56,10 @@ impl Handle {
     }
 
     /// Gives the worker a thread, pinned to `cpu` if that is given.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot be started or pinned.
     pub(crate) fn start(
         mut self,
         cpu: Option<usize>,
@@ -80,7 +84,7 @@ impl Handle {
         Ok(self)
     }
 
-    /// One round of a worker without a thread; the frames taken.
+    /// Runs one round of a worker without a thread. Returns the frames taken.
     pub(crate) fn step(&mut self, now: Nanos) -> usize {
         let Some(worker) = &mut self.stepped else { return 0 };
         let spent = Cell::new(now);
@@ -100,7 +104,7 @@ impl Handle {
         has_ended.then(|| handle.join()).is_some()
     }
 
-    /// How long to wait for an answer to what was asked at this time.
+    /// Returns how long to wait for an answer to what was asked at this time.
     pub(crate) fn patience(&self, asked: Instant) -> Duration {
         if self.hangs { Duration::ZERO } else { PATIENCE.saturating_sub(asked.elapsed()) }
     }
@@ -110,7 +114,8 @@ impl Handle {
         self.shared.mailbox.is_waiting()
     }
 
-    /// Returns whether commands have waited for too long. If none wait, posts one for the next call.
+    /// Returns whether commands have waited for too long. If none wait, posts one for the next
+    /// call.
     pub(crate) fn is_late(&mut self, now: Instant) -> bool {
         if !self.has_unread() {
             self.read = now;

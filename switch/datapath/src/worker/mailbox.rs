@@ -27,7 +27,8 @@ impl<Command> Mailbox<Command> {
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Whether a command is pending. A worker calls this after arming its wake-up, before it sleeps.
+    /// Whether a command is pending. A worker calls this after arming its wake-up, before it
+    /// sleeps.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)

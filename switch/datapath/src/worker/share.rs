@@ -25,7 +25,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// `old`: the accounts until now. A debt outlives a change of the worker's queues.
+    /// Makes an account. Its balance is that of the same account in `old`, so a debt outlives a
+    /// change of the worker's queues.
     pub(crate) fn of(
         port: PortId,
         queue: Option<usize>,
@@ -42,24 +43,24 @@ impl Account {
         Account { port, queue, balance, last: queues.end, queues }
     }
 
-    /// Has at most this balance: one of its queues came with a debt.
+    /// Lowers the balance to at most this: one of the account's queues came with a debt.
     pub(crate) fn owing(self, balance: i64) -> Account {
         Account { balance: self.balance.min(balance), ..self }
     }
 
-    /// Some rounds pass; whether its queues may have turns.
+    /// Lets rounds pass. Returns whether the account's queues may have turns.
     #[inline]
     fn pass(&mut self, rounds: i64) -> bool {
         self.balance = self.balance.saturating_add(QUANTUM * rounds).min(QUANTUM);
         self.balance > 0
     }
 
-    /// Rounds until they may.
+    /// Returns the rounds until they may.
     fn debt(&self) -> i64 {
         (QUANTUM - self.balance) / QUANTUM
     }
 
-    /// The place of the queue whose turn is next.
+    /// Returns the place of the queue that has the next turn.
     #[inline]
     fn next(&mut self) -> usize {
         let next = self.last + 1;
@@ -68,8 +69,9 @@ impl Account {
     }
 }
 
-/// One round, or as many as it takes until a queue has frames: `turn` is called for queues in
-/// credit and returns the frames taken and what they cost. The frames taken of all.
+/// Runs one round, or as many as it takes until a queue has frames. Returns the frames taken.
+///
+/// `turn` is called for queues in credit, and returns the frames taken and what they cost.
 #[inline]
 pub(crate) fn round<Queue>(
     accounts: &mut [Account],

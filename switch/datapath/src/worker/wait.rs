@@ -41,7 +41,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// A round that began at `now` found `frames` frames.
+    /// Notes a round that began at `now` and took `frames` frames.
     fn busy(&mut self, now: Nanos, frames: usize) {
         if self.empty_rounds > EMPTY_ROUNDS {
             let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
@@ -52,7 +52,7 @@ impl Pace {
         self.empty_rounds = 0;
     }
 
-    /// A round that began at `now` found none.
+    /// Notes a round that began at `now` and took none.
     fn empty(&mut self, now: Nanos) {
         if self.empty_rounds == 0 {
             self.idle_since = now;
@@ -60,7 +60,7 @@ impl Pace {
         self.empty_rounds = self.empty_rounds.saturating_add(1);
     }
 
-    /// The next frame may come too soon for a sleep to be worth its wake-up.
+    /// Returns whether the next frame may come too soon for a sleep to be worth its wake-up.
     fn is_quick(&self, now: Nanos) -> bool {
         self.empty_rounds <= EMPTY_ROUNDS
             || self.short_gaps >= EXCHANGE && now.since(self.idle_since) < SHORT
@@ -87,14 +87,19 @@ pub(crate) struct Waiter {
     pace: Pace,
 }
 
-/// The workers' time in a switch that was started then. Starts at a second, so that a stamp of 0 is
-/// always old.
+/// Returns the workers' time in a switch that was started then. It starts at one second, so that a
+/// stamp of 0 is always old.
 pub(crate) fn time_since(start: Instant) -> Nanos {
     Nanos::SECOND + start.elapsed().into()
 }
 
 impl Waiter {
-    /// All workers of a switch share `start`, so that their times compare.
+    /// Makes the waiter of a worker. All workers of a switch share `start`, so that their times
+    /// compare.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel has no descriptor left.
     pub(crate) fn new(mode: Wait, start: Instant) -> io::Result<Waiter> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -106,12 +111,12 @@ impl Waiter {
         self.wake.clone()
     }
 
-    /// The time of a round.
+    /// Returns the time of a round.
     pub(crate) fn now(&self) -> Nanos {
         time_since(self.start)
     }
 
-    /// Frames of this queue wake the worker from now on.
+    /// Makes frames of this queue wake the worker.
     pub(crate) fn watch(&self, queue: &mut OwnedQueue) {
         if !queue.watched
             && let Some(fd) = queue.ingress.ready_fd()
@@ -121,7 +126,7 @@ impl Waiter {
         }
     }
 
-    /// Frames of this queue no longer wake the worker.
+    /// Stops frames of this queue from waking the worker.
     pub(crate) fn forget(&self, queue: &mut OwnedQueue) {
         if std::mem::take(&mut queue.watched)
             && let Some(fd) = queue.ingress.ready_fd()
@@ -130,13 +135,13 @@ impl Waiter {
         }
     }
 
-    /// The round that began at `now` found `frames` frames.
+    /// Notes a round that began at `now` and took `frames` frames.
     #[inline]
     pub(crate) fn busy(&mut self, now: Nanos, frames: usize) {
         self.pace.busy(now, frames);
     }
 
-    /// The round found no frames: polls on or sleeps, as the mode says. `true`: it slept.
+    /// Polls on or sleeps after a round without frames, as the mode says. Returns whether it slept.
     pub(crate) fn idle(
         &mut self,
         queues: &mut [OwnedQueue],

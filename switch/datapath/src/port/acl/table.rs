@@ -67,7 +67,7 @@ impl Tables {
         Tables { kinds: Table::of(rules, kinds), ports, v4, v6, macs, all: set_of(0..rules.len()) }
     }
 
-    /// The lowest rule that all of a frame's fields satisfy.
+    /// Returns the lowest rule that all of a frame's fields satisfy.
     #[inline]
     pub(super) fn first_match(&self, headers: &[u8], parsed: &Parsed) -> Option<u16> {
         let (kind, ports) = match Upper::of(headers, parsed) {
@@ -124,7 +124,7 @@ fn set_of(rules: impl Iterator<Item = usize>) -> Set {
     set
 }
 
-/// Kinds of frames that a rule takes.
+/// Returns the kinds of frames that a rule matches.
 fn kinds(rule: &AclRule) -> Vec<(u32, u32)> {
     let ends = [&rule.from, &rule.to];
     let ported = ends.iter().any(|end| end.ports.is_some());
@@ -151,8 +151,8 @@ fn kinds(rule: &AclRule) -> Vec<(u32, u32)> {
     hidden.into_iter().chain(arp).chain(of_ip).collect()
 }
 
-/// Addresses that a rule takes at one end, of the family that `bits` reads; `most` is the highest
-/// of it.
+/// Returns the addresses that a rule matches at one end, in the family that `bits` reads; `most` is
+/// the family's highest.
 fn addresses<Value: Word>(
     end: &AclEnd,
     most: Value,
@@ -162,7 +162,8 @@ fn addresses<Value: Word>(
     bits(prefix.first).zip(bits(prefix.last)).into_iter().collect()
 }
 
-/// Ports that a rule takes at one end; where it denies, also that the frame shows none.
+/// Returns the ports that a rule matches at one end. A rule that denies also matches a frame that
+/// shows no ports.
 fn port_ranges(rule: &AclRule, end: &AclEnd) -> Vec<(u32, u32)> {
     let Some(ports) = &end.ports else { return vec![(0, u32::MAX)] };
     let none = (rule.action == AclAction::Deny).then_some((NO_PORT, NO_PORT));
@@ -206,7 +207,7 @@ struct Table<Value> {
 const BUCKETS: usize = 512;
 
 impl<Value: Word> Table<Value> {
-    /// `None`: every rule takes all values.
+    /// Makes the table of one field; `None` if every rule takes all values.
     fn of(
         rules: &[(AclRule, Hits)],
         ranges: impl Fn(&AclRule) -> Vec<(Value, Value)>,
@@ -214,7 +215,7 @@ impl<Value: Word> Table<Value> {
         Table::of_ranges(&rules.iter().map(|(rule, _)| ranges(rule)).collect::<Vec<_>>())
     }
 
-    /// `taken`: for each rule the ranges of values it takes, first and last.
+    /// Makes the table from the ranges, first and last value, that each rule takes.
     fn of_ranges(taken: &[Vec<(Value, Value)>]) -> Option<Table<Value>> {
         let behind = |last: Value| last.into().checked_add(1)?.try_into().ok();
         let edges = taken.iter().flatten().flat_map(|range| [Some(range.0), behind(range.1)]);
@@ -247,7 +248,7 @@ impl<Value: Word> Table<Value> {
         Table { ranges, start, shift, buckets }
     }
 
-    /// The rules that a value satisfies.
+    /// Returns the rules that a value satisfies.
     #[inline(always)]
     fn rules_of(&self, value: Value) -> Option<&Set> {
         let mut range = 0;

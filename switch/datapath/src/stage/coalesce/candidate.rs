@@ -36,12 +36,12 @@ impl PartialEq for FlowKey {
 }
 
 impl FlowKey {
-    /// IPv6.
+    /// Returns whether the flow is IPv6.
     pub(crate) fn is_v6(&self) -> bool {
         self.ethertype == wire::ethernet::ethertype::IPV6
     }
 
-    /// A hash under a seed that guests do not know.
+    /// Hashes the flow under a seed that guests do not know.
     pub(crate) fn hash(&self, seed: u64) -> u64 {
         let [a, b, c, d] = self.addresses;
         let mixed = mix(a ^ seed, u64::from(self.ports) ^ seed.rotate_left(32));
@@ -76,7 +76,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Reads the headers of TCP; `None`: they are not all there.
+    /// Reads the headers of TCP; `None` if they are incomplete.
     #[inline]
     fn read(frame: &Frame, header: &[u8]) -> Option<Candidate> {
         let parsed = &frame.parsed;
@@ -117,13 +117,13 @@ impl Candidate {
         Some(segment)
     }
 
-    /// The bits of `class` that are the ECN field: the lowest two of the traffic class.
+    /// Returns the bits of `class` that are the ECN field: the lowest two of the traffic class.
     pub(crate) fn ecn_mask(&self) -> u32 {
         if self.key.is_v6() { 0b11 << 20 } else { 0b11 }
     }
 }
 
-/// What a frame is to the coalescer.
+/// The coalescer's classes of frames.
 pub(crate) enum Class {
     /// Not TCP: passes, and no flow is touched.
     Stranger,
@@ -134,9 +134,11 @@ pub(crate) enum Class {
     Segment(Candidate),
 }
 
-/// Looks at a frame. `payload_sum` sums its payload, called only where neither the guest nor the
-/// device vouches for the checksum. `any_options`: IP and TCP options and IPv6 extension headers
-/// are no exceptions, as the GRO rules have it.
+/// Classifies a frame for the coalescer.
+///
+/// `payload_sum` sums its payload, and is called only if neither the guest nor the device vouches
+/// for the checksum. With `any_options`, as the GRO rules have it, IP and TCP options and IPv6
+/// extension headers are no exceptions.
 pub(crate) fn classify(
     frame: &Frame,
     header: &[u8],
@@ -164,7 +166,7 @@ pub(crate) fn classify(
     Class::Segment(segment)
 }
 
-/// The four or eight bytes between the addresses and the EtherType; 0 without a tag.
+/// Returns the four or eight bytes between the addresses and the EtherType; 0 without a tag.
 #[inline]
 fn tags(header: &[u8], l3: u16) -> u64 {
     let mut tags = [0; 8];
@@ -174,7 +176,7 @@ fn tags(header: &[u8], l3: u16) -> u64 {
     u64::from_ne_bytes(tags)
 }
 
-/// Exception conditions 3 to 5 of NDIS: flags, TCP options, IP options.
+/// Returns which of the exception conditions 3 to 5 of NDIS holds: flags, TCP options, IP options.
 #[inline]
 fn exception(
     frame: &Frame,
@@ -221,7 +223,7 @@ fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Su
     pseudo.is_some_and(|pseudo| (pseudo + Sum::of(tcp) + payload_sum()).is_valid())
 }
 
-/// Value and echo of the timestamp option.
+/// Returns value and echo of the timestamp option.
 #[inline]
 pub(super) fn timestamps(frame: &Frame, header: &[u8]) -> Option<(u32, u32)> {
     let TcpOptions::Timestamp(at) = frame.parsed.tcp_options else { return None };

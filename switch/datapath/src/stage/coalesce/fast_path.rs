@@ -17,8 +17,8 @@ use wire::vnet::Flags;
 use wire::{Header, Kind, Packet};
 use zerocopy::transmute_ref;
 
-/// Appends the frame to the train if the fast path applies. `limit`: most payload bytes of the
-/// train.
+/// Appends the frame to the train if the fast path applies, and returns whether it does. `limit` is
+/// the most payload bytes of the train.
 #[inline]
 pub(super) fn append(train: &mut Train, frame: &Frame, header: &[u8], limit: u32) -> bool {
     let Some(segment) = Packet::<Ipv4Header>::at(header, 0) else { return false };
@@ -42,7 +42,8 @@ pub(super) fn append(train: &mut Train, frame: &Frame, header: &[u8], limit: u32
     applies
 }
 
-/// A TCP segment whose checksum the guest has not finished yet or the device has checked.
+/// Returns whether this is a TCP segment with a checksum that the guest has not finished yet, or
+/// that the device has checked.
 #[inline]
 fn is_vouched_for(frame: &Frame) -> bool {
     frame.parsed.kind == Kind::Tcp
@@ -50,8 +51,8 @@ fn is_vouched_for(frame: &Frame) -> bool {
         && frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
 }
 
-/// Untagged IPv4 without options, of the same flow, with everything alike that no train may mix,
-/// and no flag but ACK and PSH.
+/// Returns whether the segment is untagged IPv4 without options, of the train's flow, equal in all
+/// fields that no train may mix, and without flags but ACK and PSH.
 #[inline]
 fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader) -> bool {
     let (parsed, last) = (&frame.parsed, &train.last);
@@ -65,7 +66,7 @@ fn has_same_headers(train: &Train, frame: &Frame, header: &[u8], tcp: &TcpHeader
         && train.fingerprint == Fingerprint::of(header)
 }
 
-/// Both with timestamps, the first not earlier than the second, or both without.
+/// Returns whether both have timestamps and the next one's is not earlier, or neither has any.
 #[inline]
 fn is_not_earlier(next: Option<(u32, u32)>, last: Option<(u32, u32)>) -> bool {
     match (next, last) {

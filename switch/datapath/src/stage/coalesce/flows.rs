@@ -36,8 +36,12 @@ impl Flows {
         }
     }
 
-    /// The train of a flow, to be read or replaced. A flow that is not there is added with train
-    /// `new`, unless `limit` flows are: then `Err`. `Ok((train, true))`: it was added.
+    /// Returns the train of a flow, to be read or replaced, and whether it was added. An unknown
+    /// flow is added with train `new`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the flow is unknown and there are `limit` flows.
     pub(crate) fn find_or_add(
         &mut self,
         key: &FlowKey,
@@ -56,13 +60,13 @@ impl Flows {
         Ok((&mut place.train, added))
     }
 
-    /// The train of a flow, if it is known.
+    /// Returns the train of a flow, if it is known.
     pub(crate) fn find(&self, key: &FlowKey) -> Option<u16> {
         let place = self.search(key).and_then(|at| self.places.get(at))?;
         (place.round == self.round).then_some(place.train)
     }
 
-    /// Where a flow is, or else the first free place where it would be.
+    /// Returns the place of a flow, or else the first free place where it would be.
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn search(&self, key: &FlowKey) -> Option<usize> {
         let start = (key.hash(self.seed) >> 48) as usize;

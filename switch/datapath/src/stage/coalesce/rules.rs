@@ -14,7 +14,7 @@ use std::ops::Range;
 use wire::tcp::TcpFlags;
 use wire::{Parsed, Traits};
 
-/// The answer.
+/// The decision of the rules about a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Join {
     /// It joins.
@@ -25,7 +25,8 @@ pub(crate) enum Join {
     Start(RscException),
 }
 
-/// Everything that is the same for both: limits and the headers that no train may mix.
+/// Returns the reason why both sets of rules keep a segment out: a limit, or headers that no train
+/// may mix.
 fn barred(train: &Train, next: &Candidate, limit: u32) -> Option<RscException> {
     let (last, ecn_flags) = (&train.last, TcpFlags::ECE | TcpFlags::CWR);
     if last.class != next.class {
@@ -44,7 +45,8 @@ fn barred(train: &Train, next: &Candidate, limit: u32) -> Option<RscException> {
     (train.payload + next.payload > limit).then_some(RscException::Length)
 }
 
-/// NDIS rules. `limit`: most payload bytes of a train. `ack_limit`: see [`crate::Rsc::ack_limit`].
+/// Applies the NDIS rules. `limit` is the most payload bytes of a train; for `ack_limit` see
+/// [`crate::Rsc::ack_limit`].
 pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) -> Join {
     if let Some(reason) = barred(train, next, limit) {
         return Join::Start(reason);
@@ -76,7 +78,8 @@ pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) 
     }
 }
 
-/// Linux GRO rules. `same_headers`: see [`are_same`], of the train's first segment and this one.
+/// Applies the Linux GRO rules. `same_headers` is what [`are_same`] says about the train's first
+/// segment and this one.
 pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: bool) -> Join {
     if train.payload == 0 || next.payload == 0 {
         return Join::Start(RscException::PureAck);

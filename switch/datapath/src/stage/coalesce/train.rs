@@ -12,7 +12,7 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Header, TcpOptions, Traits};
 use zerocopy::big_endian::{U16, U32};
 
-/// What is being put together.
+/// A train under construction.
 #[derive(Clone, Copy)]
 pub(crate) struct Train {
     /// Place of the first and the last segment among the turn's frames.
@@ -50,15 +50,15 @@ impl Train {
         }
     }
 
-    /// Takes a segment that the rules let in.
+    /// Adds a segment that the rules let in.
     pub(crate) fn append(&mut self, place: u16, segment: &Candidate) {
         let Candidate { flags, hops, .. } = self.last;
         self.last = Candidate { flags, hops, ..*segment };
         self.grow(place, segment.payload, segment.flags, segment.hops);
     }
 
-    /// Counts a segment whose numbers are in `last` already; its flags and hops are added to those
-    /// of all.
+    /// Counts a segment whose numbers are in `last` already, and adds its flags and hops to the
+    /// train's.
     #[inline(always)]
     pub(crate) fn grow(&mut self, place: u16, payload: u32, flags: TcpFlags, hops: u8) {
         self.tail = place;
@@ -71,9 +71,11 @@ impl Train {
         self.last.hops = self.last.hops.min(hops);
     }
 
-    /// Writes the header of the whole train into a copy of its first frame's, and says what travels
-    /// beside it. NDIS, "Updating the IP Headers for Coalesced Segments": lengths and IPv4 sum
-    /// anew, fewest hops, the rest the first's.
+    /// Writes the header of the whole train into a copy of its first frame's. Returns the copy and
+    /// the virtio-net header that goes with it.
+    ///
+    /// The rules are those of NDIS, "Updating the IP Headers for Coalesced Segments": lengths and
+    /// IPv4 checksum are new, the hops are the fewest, and the rest is the first segment's.
     #[allow(clippy::cast_possible_truncation, reason = "a train is one IP packet at most")]
     pub(crate) fn header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
         let parsed = &first.parsed;
@@ -91,8 +93,8 @@ impl Train {
         (span, self.vnet(first))
     }
 
-    /// The last segment's acknowledgement, window and timestamps; the checksum is left for the
-    /// receiver, as of a frame that never was on a wire.
+    /// Writes the last segment's acknowledgement, window and timestamps. The checksum is left to
+    /// the receiver, as for a frame that was never on a wire.
     fn tcp_header(&self, first: &Frame, bytes: &mut [u8], transport_len: u32) {
         let parsed = &first.parsed;
         let pseudo = wire::checksum::pseudo(bytes, parsed, transport_len).unwrap_or_default();

@@ -33,6 +33,8 @@ impl<const WORDS: usize> Slots<WORDS> {
         self.0.fill(([0; WORDS], Ruling::PASS));
     }
 
+    /// Returns the ruling about the flow; `decide` makes it if there is none yet. Only TCP and UDP
+    /// are remembered.
     #[inline(always)]
     fn recall(&mut self, key: Key<WORDS>, decide: impl FnOnce() -> Ruling) -> Ruling {
         let slot = &mut self.0[usize::from(hash(&key))];
@@ -93,15 +95,15 @@ impl Memory {
     }
 }
 
-/// A multiplicative hash of addresses and ports. Who sends which flows decides which share a slot;
-/// that costs a lookup, which is what the first frame of a flow costs anyway.
+/// Hashes addresses and ports by multiplication. A guest can make its flows share a slot; that
+/// costs a lookup, as the first frame of a flow does anyway.
 #[inline(always)]
 fn hash(key: &[u64]) -> u8 {
     let ip = key.iter().skip(2).fold(0, |mixed: u64, word| mixed ^ word);
     (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Eight of the bytes; there are as many.
+/// Returns eight of the bytes, from `at` on; the caller knows that there are as many.
 #[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word))
