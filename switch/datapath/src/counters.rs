@@ -32,7 +32,7 @@ reasons! {
         Runt = "runt",
         /// A group address as source.
         BadSource = "bad_source",
-        /// A claim in the virtio-net header that does not fit the frame: see offload.rs.
+        /// A claim in the virtio-net header that does not fit the frame, see frame/offload.rs.
         BadOffload = "bad_offload",
         /// Tagged (but for a priority) on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",
@@ -49,15 +49,15 @@ reasons! {
         AddressTaken = "address_taken",
         /// Sent to 01:80:C2:00:00:00 to 0F, which no bridge forwards (IEEE 802.1Q, 8.6.3).
         ReservedAddress = "reserved_address",
-        /// The destination lives behind the port the frame came from.
+        /// The destination is behind the port the frame came from.
         SamePort = "same_port",
         /// From one isolated port to another, with nowhere else to go.
         Isolated = "isolated",
-        /// Nobody else is in the frame's VLAN.
+        /// No other port is in the frame's VLAN.
         NoPort = "no_port",
-        /// The turn had cost as much as one may: a flood or a train to be segmented, many times
-        /// dearer than the port's last frames. A train that would be segmented is counted at the
-        /// port it was to leave by.
+        /// The turn had reached its work limit, and the frame was to be flooded or the train to be
+        /// segmented. Such frames cost many times what the port's last frames did. A train is
+        /// counted at the port it was to leave by.
         WorkLimit = "work_limit",
         /// Above the port's rate.
         RateLimited = "rate_limited",
@@ -67,13 +67,13 @@ reasons! {
         Storm = "storm",
         /// Longer than the egress port's MTU allows.
         TooBig = "too_big",
-        /// A second tag would be laid bare where the outer one is taken off.
+        /// The frame would lose its outer tag and then begin with the inner one.
         InnerTag = "inner_tag",
         /// The other side has no room.
         EgressFull = "egress_full",
         /// The egress port is down or broken.
         EgressDown = "egress_down",
-        /// The one member of a team that the frame may leave by is down, or went down with the
+        /// The only member of a team that the frame may leave by was down, or went down with the
         /// frame.
         PathDown = "path_down",
         /// The device refused the frame.
@@ -136,18 +136,18 @@ impl Counter {
     }
 }
 
-/// What is counted at a port; `Count` is a worker's [`Counter`] or a sum.
+/// The counters of a port; `Count` is a worker's [`Counter`] or a sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts<Count> {
     /// Frames taken from the port (a train is one).
     pub ingress_frames: Count,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub ingress_bytes: Count,
-    /// Of these, frames whose transport checksum the sender left to others.
+    /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     pub unfinished_checksums: Count,
     /// Frames delivered to the port (a train is one).
     pub egress_frames: Count,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub egress_bytes: Count,
     /// Copies delivered to the port by flooding or multicast.
     pub flooded_frames: Count,
@@ -155,33 +155,32 @@ pub struct Counts<Count> {
     pub mirrored_frames: Count,
     /// Trains segmented for the port.
     pub segmented_trains: Count,
-    /// Segments made of them.
+    /// Segments made of those trains.
     pub segments: Count,
     /// Transport checksums completed for the port.
     pub checksums: Count,
-    /// Messages to the port that a packet it sent was too big for its way; they are egress frames
-    /// as well.
+    /// Messages to the port that a packet it sent was too big; they are egress frames as well.
     pub path_mtu_messages: Count,
     /// Frames the device itself lost before the switch saw them. Set in sums only: the device
     /// counts them.
     pub device_lost: Count,
     /// Addresses learned at the port that had to make room for another of its own.
     pub evicted_addresses: Count,
-    /// By [`DropReason::ALL`].
+    /// Dropped frames, by [`DropReason::ALL`].
     pub drops: [Count; DropReason::ALL.len()],
     /// NDIS CoalescedPkts: segments that joined a train that was already open.
     pub coalesced_packets: Count,
-    /// NDIS CoalescedOctets: their TCP payload.
+    /// NDIS CoalescedOctets: TCP payload of those segments.
     pub coalesced_bytes: Count,
     /// NDIS CoalesceEvents: trains of more than one segment.
     pub coalescing_events: Count,
-    /// By [`RscException::ALL`].
+    /// Exceptions, by [`RscException::ALL`].
     pub rsc_exceptions: [Count; RscException::ALL.len()],
     /// Trains by number of segments: 1, 2, 3–4, 5–8, 9–16, 17–32, 33–64, more.
     pub train_depth: [Count; 8],
 }
 
-/// What one worker counted at one port.
+/// The counters of one worker at one port.
 pub type PortCell = Counts<Counter>;
 
 /// Counts frames dropped for a reason.
@@ -191,7 +190,7 @@ pub(crate) fn count_drop(cell: &PortCell, reason: DropReason, frames: usize) {
     }
 }
 
-/// A sum over workers at one moment.
+/// The counters of a port, summed over workers at one moment.
 pub type PortCounters = Counts<u64>;
 
 impl PortCounters {

@@ -18,19 +18,19 @@ use wire::{Kind, Malformed, Parsed};
 /// One frame of the burst.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Frame {
-    /// What was found in the header bytes.
+    /// The result of parsing the header bytes.
     pub(crate) parsed: Parsed,
     /// The source's claims that hold, see [`validate_offload`].
     pub(crate) vnet: VnetHeader,
     /// The private bytes: all headers, or the whole of a short frame.
     pub(crate) header: Span,
-    /// What is behind the private bytes, in the source's buffers.
+    /// The bytes behind the private ones, in the source's buffers.
     pub(crate) rest: Lent,
-    /// Bytes of the frame, the tag in place.
+    /// Bytes of the frame, with its tag in place.
     pub(crate) len: u32,
     /// VLAN inside the switch; set when the frame is admitted.
     pub(crate) vlan: u16,
-    /// Its place in the burst and in the turn, the same in every turn.
+    /// The place in the burst, which is the same in the turn.
     pub(crate) place: u16,
     /// Bytes that stand in `header` and not in the source's buffers: a tag put back.
     restored: u16,

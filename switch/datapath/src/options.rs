@@ -15,19 +15,19 @@ pub enum Wait {
     Never,
 }
 
-/// One worker.
+/// The options of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WorkerOptions {
-    /// The core it is pinned to; `None`: wherever the kernel likes.
+    /// The core it is pinned to; `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
 }
 
-/// The switch as a whole.
+/// The options of the whole switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SwitchOptions {
-    /// At least one.
+    /// The workers, at least one.
     pub workers: Vec<WorkerOptions>,
-    /// Polling.
+    /// What workers do when there is nothing to take.
     pub wait: Wait,
     /// Most learned addresses.
     pub mac_entries: usize,
@@ -46,7 +46,7 @@ impl Default for SwitchOptions {
     }
 }
 
-/// What the switch refuses.
+/// The errors of a change to the switch.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
     /// The name is taken.

@@ -14,11 +14,11 @@ use wire::toeplitz::{HashTypes, Key};
 
 pub use crate::settings::vlan::{Vlan, VlanSet};
 
-/// A port's place in the switch's tables. Reused after a port has gone.
+/// A port's number in the switch's tables, used again after the port was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PortId(pub u16);
 
-/// Which way a port faces.
+/// The side of the switch that a port is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PortRole {
     /// A guest, container or namespace behind one vNIC.
@@ -33,7 +33,7 @@ pub enum PortRole {
 pub struct RateLimit {
     /// Long-run rate, in bits per second.
     pub bits_per_second: u64,
-    /// What may pass at once after a pause, in bytes.
+    /// Bytes that may pass at once after a pause.
     pub burst_bytes: u64,
 }
 
@@ -54,10 +54,10 @@ pub enum RscPolicy {
     /// Not at all.
     #[default]
     Off,
-    /// NDIS rules: for a port whose frames end there.
+    /// NDIS rules: for a port where the frames end.
     Ndis,
-    /// Linux GRO rules: what comes out can be segmented again byte for byte; for uplinks and guests
-    /// that forward.
+    /// Linux GRO rules: a train can be segmented again byte for byte; for uplinks and guests that
+    /// forward.
     Gro,
 }
 
@@ -93,13 +93,13 @@ impl Default for Rsc {
     }
 }
 
-/// Which of a port's queues a frame toward it goes to.
+/// How the queue of a frame toward a port is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Steer {
-    /// That of the flow's entry of the indirection table.
+    /// By the flow's entry of the indirection table.
     #[default]
     Rss,
-    /// For TCP and UDP, the one of the pair that the other side last sent the flow from; else as
+    /// For TCP and UDP, the pair's queue that the other side last sent the flow from; otherwise as
     /// `Rss`.
     Follow,
 }
@@ -108,16 +108,16 @@ pub enum Steer {
 /// [`crate::Switch::set_rss_entries`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rss {
-    /// What decides.
+    /// How the queue is chosen.
     pub steer: Steer,
     /// The key of the hash; `None`: one drawn at random when the port was added.
     pub key: Option<Key>,
-    /// What is hashed.
+    /// The header fields that are hashed.
     pub types: HashTypes,
 }
 
-/// Whether what a port sends is answered, as a router would, where it is too big for the port it is
-/// to leave by.
+/// Whether the switch answers a packet that is too big for its egress port, as a router does, to
+/// the port that sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PathMtu {
     /// Toward ports of another MTU.
@@ -125,31 +125,31 @@ pub enum PathMtu {
     WhereMtusDiffer,
     /// Toward all ports.
     On,
-    /// It is dropped silently.
+    /// Never: such packets are dropped silently.
     Off,
 }
 
-/// Everything about a port that can change while it runs.
+/// The settings of a port that can change while it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
-    /// Which way it faces.
+    /// The side of the switch that the port is on.
     pub role: PortRole,
     /// Largest IP packet that leaves through this port, in bytes.
     pub mtu: u16,
-    /// Whether it is told of smaller MTUs.
+    /// Whether the port is told that its packets are too big for another.
     pub path_mtu: PathMtu,
     /// VLAN mode.
     pub vlan: Vlan,
-    /// The port's own address. It belongs to this port alone in the port's VLANs: it is known there
-    /// without being learned, and no other port may send from it, an uplink while this port is up.
+    /// The port's own address. It belongs to this port alone in the port's VLANs and is known there
+    /// without being learned. No other vNIC may send from it, and no uplink while this port is up.
     pub mac: Option<Mac>,
-    /// MAC-spoofing guard: the port may send from one address only, [`PortSettings::mac`], or
-    /// without that the first it sends from, which it then holds until it goes down or is removed.
-    /// No other vNIC may send from it meanwhile.
+    /// MAC-spoofing guard: the port may send from one address only. That is [`PortSettings::mac`],
+    /// or without it the first address it sends from, which it holds until it goes down or is
+    /// removed. No other vNIC may send from a held address.
     pub mac_guard: bool,
-    /// Most addresses learned at the port, each counted in each VLAN that it sends in; one more
-    /// takes the place of the one learned first. The port's own address, configured or held, is not
-    /// learned. 0: no limit.
+    /// The most addresses learned at the port, each counted in each VLAN that it sends in; 0: no
+    /// limit. One more takes the place of the one learned first. The port's own address, configured
+    /// or held, is not learned.
     pub mac_limit: u16,
     /// Limit on what the port floods.
     pub storm: Option<StormLimit>,
@@ -163,17 +163,16 @@ pub struct PortSettings {
     pub weight: Option<u8>,
     /// Coalescing on the way out of this port.
     pub rsc: Rsc,
-    /// How frames toward it are spread over its queues.
+    /// How frames toward the port are spread over its queues.
     pub rss: Rss,
-    /// Where the other side has no room, what the port sends waits in its own queue instead of
-    /// being dropped.
+    /// If a receiver has no room, the port's frames wait in its own queue instead of being dropped.
     pub back_pressure: bool,
-    /// A port that gets a copy of all this port sends and receives.
+    /// A port that gets a copy of all frames that this port sends and receives.
     pub mirror_to: Option<PortId>,
-    /// What the port may not send.
+    /// The frames that the port may not send, whatever its rules say.
     pub guards: Guards,
-    /// Rules about what it sends and receives; the first that matches decides, and what none
-    /// matches passes.
+    /// Rules about the frames that the port sends and receives. The first that matches decides; a
+    /// frame without a match passes.
     pub acl: Vec<AclRule>,
 }
 

@@ -9,40 +9,40 @@ use wire::toeplitz::Key;
 /// Whether a port carries frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PortState {
-    /// It does.
+    /// It carries frames.
     #[default]
     Up,
-    /// Not now; it comes back by itself when the reason goes away.
+    /// It carries none now, and comes back by itself when the reason goes away.
     Down(String),
-    /// Not until it is opened again.
+    /// It carries none until it is opened again.
     Broken(String),
 }
 
 /// A port as it is now.
 #[derive(Clone, Debug)]
 pub struct PortInfo {
-    /// Its place.
+    /// The port's number.
     pub id: PortId,
     /// Its name.
     pub name: String,
-    /// What is in force.
+    /// The settings in force.
     pub settings: PortSettings,
     /// Up, down or broken.
     pub state: PortState,
-    /// What its egress takes without help at the moment.
+    /// The offloads that its egress side accepts at the moment.
     pub offloads: Offloads,
     /// The device's own address.
     pub mac: Option<Mac>,
-    /// The address that the MAC-spoofing guard holds the port to, having no configured one.
+    /// The address that the MAC-spoofing guard holds the port to, if none is configured.
     pub held_mac: Option<Mac>,
-    /// The worker (its place in [`crate::SwitchOptions::workers`]) of each queue.
+    /// The worker of each queue, as its place in [`crate::SwitchOptions::workers`].
     pub queue_workers: Vec<usize>,
 }
 
 reasons! {
     /// Why coalescing does not happen, in the words of `Get-NetAdapterRsc`.
     RscFailureReason {
-        /// It does happen.
+        /// It does take place.
         NoFailure = "NoFailure",
         /// Off on this port.
         NicPropertyDisabled = "NicPropertyDisabled",
@@ -54,11 +54,11 @@ reasons! {
 /// Coalescing of one address family on one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RscStatus {
-    /// Asked for.
+    /// Whether it is configured.
     pub enabled: bool,
-    /// Done.
+    /// Whether it takes place.
     pub operational: bool,
-    /// Why not.
+    /// Why it does not take place.
     pub failure_reason: RscFailureReason,
 }
 
@@ -111,10 +111,10 @@ pub struct WorkerInfo {
     pub sleeps: u64,
     /// Frames it took.
     pub frames: u64,
-    /// It does not answer.
+    /// Whether it does not answer.
     pub hangs: bool,
-    /// Time in turns that took frames: the busy time of the queues it owned meanwhile,
-    /// [`QueueInfo::busy`].
+    /// Time in turns that took frames. It is the sum of [`QueueInfo::busy`] over the queues that
+    /// the worker owned meanwhile.
     pub busy: Nanos,
 }
 
@@ -127,9 +127,9 @@ pub struct QueueInfo {
     pub queue: usize,
     /// The worker that owns it: its place in [`crate::SwitchOptions::workers`].
     pub worker: usize,
-    /// Time of its turns that took frames, by the worker's clock: what other threads took of the
-    /// core meanwhile is in it. In a stepped switch, where no time passes during a turn, the turns'
-    /// work, in about a nanosecond.
+    /// Time of the queue's turns that took frames, by the worker's clock; it includes the time that
+    /// other threads took of the core. In a stepped switch, where no time passes during a turn, it
+    /// is the turns' work, in units of about a nanosecond.
     pub busy: Nanos,
     /// Frames it took; a train is one.
     pub frames: u64,
@@ -148,7 +148,7 @@ pub struct RssInfo {
     pub key: Key,
     /// Egress queues.
     pub queues: usize,
-    /// Those that the other side uses, the first ones.
+    /// Egress queues that the other side uses, the first ones.
     pub in_use: usize,
     /// The queue each entry of the indirection table names.
     pub configured: [u8; 128],
@@ -157,7 +157,7 @@ pub struct RssInfo {
     pub in_force: [u8; 128],
 }
 
-/// Something a person should know. Kept as a state, not repeated per frame.
+/// An event that an operator should know about. A state is reported once, not with every frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HealthEvent {
     /// Frames from one port are too big for another.

@@ -37,7 +37,7 @@ pub struct Switch {
     macs: Arc<MacTable>,
     events: Arc<Events>,
     start: Instant,
-    /// By number; the view in force is made from these.
+    /// The ports by number, of which the view in force is made.
     ports: Vec<Option<Entry>>,
     /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon
     /// as its port is added.
@@ -49,12 +49,12 @@ struct Entry {
     port: Arc<Port>,
     /// The worker of each queue.
     queue_workers: Vec<usize>,
-    /// What each queue's turns took.
+    /// The load of each queue.
     loads: Vec<Arc<CachePadded<QueueLoad>>>,
 }
 
 impl Switch {
-    /// Most ports.
+    /// The most ports.
     pub const PORTS: usize = 1024;
 
     /// Starts the workers.

@@ -5,7 +5,7 @@ use ports::{Slice, VlanTag};
 
 /// Bytes copied at first: enough for TCP with all its options over IPv6 with two tags.
 pub(crate) const SHORT_HEADERS: usize = 128;
-/// Bytes copied when the headers go on: what long extension header chains get.
+/// Bytes copied if the headers go on, as long extension header chains do.
 pub(crate) const LONG_HEADERS: usize = 256;
 /// Bytes of an 802.1Q tag.
 pub(crate) const TAG: u16 = 4;
@@ -24,13 +24,14 @@ impl Span {
     }
 }
 
-/// A buffer that is filled from its start, turn after turn. It only grows: a guest whose turn needs
-/// much can have such turns again, and each would pay for the pages anew, which no work is counted
-/// for. The work limit bounds it at 8 MiB.
+/// The private header bytes, a buffer that is filled from its start in each turn.
+///
+/// It only grows. If it shrank, a guest could make it grow again in every turn, and each turn would
+/// pay for new pages, which no work is counted for. The work limit bounds it at 8 MiB.
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,
-    /// What is behind is free: where the next span starts. May be set back to where it was.
+    /// Where the next span starts: the bytes behind are free. May be set back to where it was.
     pub(crate) used: usize,
 }
 

@@ -40,8 +40,8 @@ use wire::{Kind, Parsed, Traits};
 /// (`TCP_MIN_SND_MSS`).
 pub(crate) const SMALLEST: u16 = 48;
 
-/// Segments that a train of smaller ones may have, TCP with a tiny MSS. With so many in each frame
-/// of a burst it makes as many segments as a burst full of bytes makes of size [`SMALLEST`].
+/// Segments that a TCP train of smaller ones may have. A burst full of such trains makes as many
+/// segments as a burst full of bytes makes of size [`SMALLEST`].
 const FEW: usize = Burst::BYTES / Burst::FRAMES / SMALLEST as usize;
 
 /// Datagrams that Linux sends in one call, however short (`UDP_MAX_SEGMENTS`).

@@ -30,15 +30,15 @@ impl Lent {
     }
 }
 
-/// Filled when the burst is read; the way out through each port adds its own and takes it away
-/// again.
+/// The private header bytes and lent payload of a turn. They are filled when the burst is read; the
+/// delivery to each egress queue adds its own and removes them again.
 #[derive(Default)]
 pub(crate) struct Parts<'q> {
     pub(crate) headers: Headers,
     pub(crate) pieces: Vec<Slice<'q>>,
 }
 
-/// How far a turn's parts were filled.
+/// A fill level of a turn's parts, to go back to.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     headers: usize,

@@ -26,7 +26,7 @@ pub(crate) struct Ruling {
 }
 
 impl Ruling {
-    /// Above every rule's number.
+    /// A number above every rule's.
     pub(crate) const NO_RULE: u16 = u16::MAX;
     /// The frame passes, by no rule.
     pub(crate) const PASS: Ruling = Ruling { drop: None, rule: Ruling::NO_RULE };

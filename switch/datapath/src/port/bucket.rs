@@ -13,7 +13,7 @@ use ports::Nanos;
 pub(crate) struct Bucket {
     per_second: u64,
     size: i128,
-    /// Below zero: a debt.
+    /// Below zero while there is a debt.
     tokens: i128,
     /// The latest time seen. Workers read the clock at different moments, so a refill may come with
     /// an earlier one.
@@ -62,7 +62,8 @@ impl Bucket {
     }
 }
 
-/// Most bytes that may be flooded at once: it bounds what one burst has copied to every port.
+/// The most bytes that may be flooded at once. It bounds the bytes of one burst that are copied to
+/// every port.
 const STORM_BURST: u64 = 64 * 1024;
 
 /// Storm control of one port: what it floods is limited in frames and in bytes.

@@ -8,15 +8,16 @@ use crate::settings::guard::Guards;
 use ports::capture::Direction;
 use std::sync::Arc;
 
-/// Compiled from a port's settings. `None` where there is nothing to ask.
+/// The guards and rules of a port, compiled from its settings. A part is `None` if it has nothing
+/// to check.
 #[derive(Clone, Default)]
 pub(crate) struct Filter {
     pub(crate) guards: Option<Arc<Guards>>,
     pub(crate) ingress: Option<Arc<Acl>>,
     pub(crate) egress: Option<Arc<Acl>>,
-    /// The rules that mark what enters.
+    /// The rules that mark ingress frames.
     pub(crate) marks: Option<Arc<Acl>>,
-    /// Whether something is asked about what enters.
+    /// Whether a guard or rule is about ingress frames.
     pub(crate) asks_ingress: bool,
 }
 

@@ -10,10 +10,10 @@ use ports::Nanos;
 use ports::capture::Direction;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sets of four places: 4096 flows, 32 KiB.
+/// The number of sets. With four places each they hold 4096 flows in 32 KiB.
 const SETS: usize = 1024;
 
-/// Two sets a cache line.
+/// The places of the flows that share a set; two sets fill a cache line.
 #[derive(Default)]
 #[repr(align(32))]
 struct Set([AtomicU64; 4]);
@@ -22,21 +22,22 @@ struct Set([AtomicU64; 4]);
 /// whole.
 pub(crate) struct Followed(Box<[Set]>);
 
-/// Time in steps of 2^22 ns, 4.2 ms. A guest's scheduler moves a thread hardly more often (a tick
-/// is 1 to 10 ms), so what is lost by following a step later is nothing, and a guest that sends
-/// each frame of a flow from another queue can make the flow change its queue 239 times a second
-/// and no more.
+/// Time in steps of 2^22 ns, 4.2 ms.
+///
+/// A guest's scheduler hardly moves a thread more often (its tick is 1 to 10 ms), so following a
+/// step later costs nothing. A guest that sends each frame of a flow from another queue can change
+/// the flow's queue 239 times a second and no more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick(u32);
 
 impl Tick {
-    /// After 30 s of silence a flow goes by the table: nothing of it is under way that could be
+    /// The age after which a flow goes by the table: after 30 s of silence no frame of it can be
     /// overtaken.
     const MOST_AGE: u32 = 7152;
-    /// A flow that was sent within the last second keeps its place: with more flows at once than
-    /// there are places, new ones go by the table, and none changes its queue with each frame.
+    /// The age up to which a flow keeps its place, one second. With more flows at once than places,
+    /// new ones go by the table, and none changes its queue with each frame.
     const KEPT: u32 = 256;
-    /// Workers read their clocks for themselves: one may be so far behind what another noted.
+    /// How far another worker's clock may be ahead of this one's.
     const LEAD: u32 = 256;
 
     #[allow(clippy::cast_possible_truncation, reason = "ticks wrap after 208 days")]
@@ -111,7 +112,7 @@ impl Followed {
     }
 }
 
-/// Drawn at random for each port.
+/// A secret drawn at random for each port.
 pub(crate) type Seed = [u64; 3];
 
 /// Returns the flow of a whole TCP or UDP packet at a port, which is the same number for both

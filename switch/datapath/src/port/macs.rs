@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::Mac;
 
 /// Slots that an address may be in: two cache lines. Each address has its own first choice among
-/// them, so that few share one and a search mostly ends at its first step.
+/// them, so few share one and a search mostly ends at its first step.
 const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
@@ -78,7 +78,7 @@ impl Slot {
 type Learned = Vec<Places>;
 type Places = VecDeque<(usize, MacKey)>;
 
-/// What became of an address that is new, or new at its port.
+/// The outcome of learning an address that is new, or new at its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insertion {
     Done,
@@ -88,7 +88,7 @@ pub(crate) enum Insertion {
     Full,
 }
 
-/// The table. Shared by all workers and the control plane.
+/// The table of learned addresses, shared by all workers and the control plane.
 pub(crate) struct MacTable {
     slots: Box<[Slot]>,
     /// Keyed at random: guests choose the addresses.

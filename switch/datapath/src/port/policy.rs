@@ -6,7 +6,7 @@ use crate::settings::{PortSettings, Rsc, RscPolicy};
 use ports::Offloads;
 use wire::Traits;
 
-/// Largest IP packet: the total length of IPv4 and, for simplicity the same, of IPv6 with its
+/// The largest IP packet: the total length of IPv4. For simplicity it is the same for IPv6 with its
 /// header.
 const LARGEST_PACKET: u32 = 65535;
 
@@ -16,7 +16,7 @@ pub(crate) struct Policy {
     pub(crate) rsc: Rsc,
     /// Largest payload of a train, from the port's MTU and its length limit.
     pub(crate) length_limit: u32,
-    /// The other side takes trains with ECE or CWR.
+    /// Whether the other side takes trains with ECE or CWR.
     pub(crate) ecn: bool,
 }
 

@@ -8,12 +8,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use wire::Mac;
 
-/// The address that a guarded port without a configured one is held to: the first it sent from.
+/// The address that the MAC-spoofing guard holds a port to that has no configured one: the first it
+/// sent from.
 #[derive(Default)]
 pub(crate) struct HeldMac(AtomicU64);
 
 impl HeldMac {
-    /// Set beside the 48 bits of an address, so that 0 is none.
+    /// A bit beside the 48 of an address, so that 0 means none.
     const HELD: u64 = 1 << 48;
 
     /// Returns the held address. If there is none, `mac` (see [`Mac::to_u64`]) is held from now on.
@@ -34,11 +35,11 @@ impl HeldMac {
     }
 }
 
-/// A port's state: changed by workers (a device failed) and the control plane (a link went down),
-/// read by all.
+/// A port's state. Workers change it when a device fails, the control plane when a link goes down;
+/// all read it.
 #[derive(Default)]
 pub(crate) struct StateCell {
-    /// The kind of `state`, for those that ask once a burst: [`StateCell::UP`] and so on.
+    /// The kind of `state`, such as [`StateCell::UP`], for readers that ask once a burst.
     kind: AtomicU8,
     state: Mutex<PortState>,
 }

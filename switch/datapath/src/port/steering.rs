@@ -14,7 +14,7 @@ use wire::toeplitz::Key;
 pub(crate) struct Steering {
     /// The queue of each entry.
     table: [AtomicU8; ENTRIES],
-    /// The Toeplitz key where none is configured.
+    /// The Toeplitz key for settings without one.
     pub(crate) key: Key,
     pub(crate) seed: Seed,
     /// Made when the port first follows.

@@ -24,7 +24,7 @@ use wire::toeplitz::Toeplitz;
 #[derive(Default)]
 pub(crate) struct View {
     pub(crate) ports: Vec<Option<Arc<Port>>>,
-    /// Egress queues of all ports together: the length of an outbox.
+    /// The number of egress queues of all ports: the length of an outbox.
     pub(crate) slots: usize,
 }
 
@@ -41,7 +41,7 @@ impl View {
 }
 
 /// The ports' own addresses, sorted, each with its port. Every worker has its copy, since a port
-/// holds an address without a new view.
+/// may come to hold an address without a new view.
 #[derive(Default)]
 pub(crate) struct Owners(Vec<(u64, PortId)>);
 
@@ -73,28 +73,30 @@ impl Owners {
 pub(crate) struct PortShared {
     pub(crate) id: PortId,
     pub(crate) name: String,
-    /// What it takes and on how many queues; changes at any time, so it is read once a list.
+    /// The device's offloads and number of queues. They change at any time, so they are read once a
+    /// list.
     pub(crate) live: Arc<Capabilities>,
     pub(crate) mac: Option<Mac>,
     pub(crate) held_mac: HeldMac,
     /// Shared by all workers.
     pub(crate) egress: Box<[EgressQueue]>,
     pub(crate) steering: Steering,
-    /// One cell a worker.
+    /// The counters of each worker.
     pub(crate) cells: Box<[CachePadded<PortCell>]>,
-    /// Frames lost by the device, as each queue last said.
+    /// Frames lost by the device, as each queue last reported.
     pub(crate) lost: Box<[AtomicU64]>,
-    /// See [`EgressQueue::kernel_ns`].
+    /// The cost of a frame in the kernel, see [`EgressQueue::kernel_ns`].
     pub(crate) kernel_ns: u32,
-    /// Until when (nanoseconds) each egress queue is left alone, after its device was down.
+    /// The time (nanoseconds) until which each egress queue is left alone, after its device was
+    /// down.
     pub(crate) resting_until: Box<[AtomicU64]>,
-    /// By egress queue; used at uplinks, while a port has a weight.
+    /// The senders to each egress queue; used at uplinks, while a port has a weight.
     pub(crate) weights: Box<[Mutex<Weights>]>,
     pub(crate) state: StateCell,
     /// The second of the last report that a frame was too big for the port.
     pub(crate) too_big_at: AtomicU64,
-    /// When (nanoseconds) the port will have had all messages about packets too big, at their
-    /// steady rate.
+    /// The time (nanoseconds) at which the port will have had all messages about packets too big,
+    /// at their steady rate.
     pub(crate) answered_until: AtomicU64,
     pub(crate) events: Arc<Events>,
 }
@@ -104,7 +106,7 @@ pub(crate) struct PortShared {
 pub(crate) struct Port {
     pub(crate) shared: Arc<PortShared>,
     pub(crate) settings: PortSettings,
-    /// Coalescing, where it is on; whether the other side can take it is asked once a list.
+    /// Coalescing, if it is on. Whether the other side can take trains is asked once a list.
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
     pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
@@ -112,13 +114,13 @@ pub(crate) struct Port {
     pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,
     pub(crate) filter: Filter,
-    /// By the key in force; `None`: the port has one egress queue.
+    /// The tables of the key in force; `None` if the port has one egress queue.
     pub(crate) toeplitz: Option<Arc<Toeplitz>>,
     /// The place of its first egress queue in an outbox.
     pub(crate) slot: usize,
-    /// It is an uplink, and shared by weights since a port has one.
+    /// Whether the port is an uplink that is shared by weights, because some port has a weight.
     pub(crate) is_weighted: bool,
-    /// What it sends may wait for the room of a receiver.
+    /// Whether the port's frames may wait for room at a receiver.
     pub(crate) waits: bool,
 }
 
@@ -161,8 +163,8 @@ impl Port {
 }
 
 impl PortShared {
-    /// How long an egress queue whose device is down is left alone: what was not tried costs one
-    /// branch a burst.
+    /// How long an egress queue is left alone after its device was down. A frame that is not tried
+    /// costs one branch a burst.
     const REST: Nanos = Nanos(10_000_000);
 
     /// Returns the number of egress queues that the other side serves, the first ones; 0 if it is

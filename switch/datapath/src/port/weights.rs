@@ -12,37 +12,37 @@
 use crate::settings::PortId;
 use ports::{Nanos, Room};
 
-/// A port that has not asked for so long is gone. It is long, for a worker may have to wait for its
-/// processor: what the port leaves is more than half of the room before.
+/// The time after which a port that has not asked counts as gone. It is long, since a worker may
+/// have to wait for its processor; before that, the room that the port leaves exceeds half of all.
 const WAITING: Nanos = Nanos(100_000_000);
-/// A queue that has had no room and sent nothing for so long has stopped, as far as is known: then
+/// The time without room and without a frame sent after which a queue counts as stopped. Then
 /// frames for it are dropped, as without weights.
 const STOPPED: Nanos = Nanos(10_000_000);
 
-/// How far ahead a tag may be: some bursts of weight 1. A guest that goes round the rule owes no
-/// more, nor does the next one at its port.
+/// How far ahead a tag may be: some bursts of weight 1. It bounds the debt of a guest that evades
+/// the rule, and of the next guest at its port.
 const AHEAD: u64 = 1 << 28;
 
 /// The vNICs that send to one egress queue.
 #[derive(Default)]
 pub(crate) struct Weights {
-    /// By number of the port.
+    /// The senders, by number of the port.
     senders: Vec<Sender>,
     /// The tag of the port that was let through last.
     tag: u64,
-    /// The most bytes of room there have been.
+    /// The most bytes of room seen so far.
     most: usize,
-    /// Less than half of that was left when it was last looked at.
+    /// Whether less than half of that was left when it was last read.
     pub(crate) is_short: bool,
-    /// Since when it has had no room and sent nothing, as far as was seen, and what was seen last.
+    /// The time since when the queue has had no room and sent nothing, and the room last seen.
     full: Option<(Nanos, Room)>,
 }
 
 #[derive(Clone, Default)]
 struct Sender {
     tag: u64,
-    /// Its queues that had frames when they were last looked at, or were held; a bit each, by their
-    /// number modulo 64.
+    /// The port's queues that had frames, or had to wait, when they were last asked about. Each has
+    /// the bit of its number modulo 64.
     backlogged: u64,
     asked_at: Nanos,
 }

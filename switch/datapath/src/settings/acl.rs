@@ -6,22 +6,22 @@ use ports::capture::Direction;
 use std::ops::RangeInclusive;
 use wire::Mac;
 
-/// What happens to the frames of a rule.
+/// The action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclAction {
     /// They pass.
     Allow,
     /// They are dropped as `acl_denied`.
     Deny,
-    /// They are marked: the first such rule that matches says how, and whether they pass is decided
-    /// by the others. From the port into the switch only.
+    /// They are marked by the first such rule that matches; the other rules decide whether they
+    /// pass. Only from the port into the switch.
     Mark(AclMark),
 }
 
-/// What a rule asks of the frame's kind.
+/// The kind of frame that a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclProtocol {
-    /// Nothing.
+    /// Any kind.
     Any,
     /// ARP.
     Arp,
@@ -33,7 +33,7 @@ pub enum AclProtocol {
     Ip(u8),
 }
 
-/// What a rule asks of a frame's source, or of its destination.
+/// The source, or the destination, that a rule matches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AclEnd {
     /// The Ethernet address.
@@ -44,7 +44,7 @@ pub struct AclEnd {
     pub ports: Option<RangeInclusive<u16>>,
 }
 
-/// One rule: everything it asks for must hold.
+/// One rule: a frame must match all of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AclRule {
     /// What happens.

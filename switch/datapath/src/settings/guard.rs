@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::upper::{ICMP, ICMPV6, Upper, ports};
 use wire::{Parsed, Traits, udp};
 
-/// A range of addresses of one family.
+/// A range of IP addresses of one family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     /// The lowest.
@@ -48,11 +48,12 @@ impl Prefix {
 /// What a port is kept from sending.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guards {
-    /// DHCP and DHCPv6 as a server or relay: from the servers' ports or to the clients'.
+    /// Drops DHCP and DHCPv6 messages of a server or relay: from the servers' ports or to the
+    /// clients'.
     pub dhcp: bool,
-    /// ICMP and ICMPv6 router advertisements and redirects.
+    /// Drops ICMP and ICMPv6 router advertisements and redirects.
     pub router: bool,
-    /// Other source addresses than these, in IP, ARP and neighbour discovery.
+    /// Drops source addresses other than these, in IP, ARP and neighbour discovery.
     pub addresses: Option<Vec<Prefix>>,
 }
 

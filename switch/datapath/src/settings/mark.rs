@@ -12,8 +12,7 @@ use wire::{Kind, Parsed, Traits};
 pub struct AclMark {
     /// Differentiated services code point, 0 to 63.
     pub dscp: Option<u8>,
-    /// Priority of the tag, 0 to 7: of the one that the frame has, or of the one that it leaves
-    /// with.
+    /// Priority of the tag, 0 to 7: of the frame's tag, or of the one that it leaves with.
     pub pcp: Option<u8>,
 }
 

@@ -12,16 +12,16 @@ use ports::Nanos;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::{Header, Kind};
 
-/// Frames of a burst that is looked at.
+/// The most frames of a burst that is checked.
 pub(crate) const SPARSE: usize = 4;
 /// IP packets up to this size pass everywhere (RFC 8200, 5).
 const SMALL: u32 = 1280;
-/// How often a segment is sent again until it is told.
+/// The number of retransmissions of a segment that is reported.
 const RESENT: u8 = 2;
-/// What is sent again sooner is no timer's doing.
+/// The shortest time to a retransmission by timer; earlier ones have another cause.
 const SOON: Nanos = Nanos(10_000_000);
-/// Segments that are under way at first (RFC 6928 has 10): a flow that comes further has had large
-/// ones acknowledged.
+/// Segments under way at first (RFC 6928 has 10). A flow that comes further has had large ones
+/// acknowledged.
 const FLIGHT: u32 = 16;
 /// Flows of a worker; one more takes the place of another.
 const FLOWS: usize = 256;
@@ -30,14 +30,15 @@ const FLOWS: usize = 256;
 #[derive(Clone, Copy, Default)]
 struct Flow {
     hash: u64,
-    /// Behind the last small segment.
+    /// The sequence number behind the last small segment.
     small_end: u32,
-    /// The first large segment behind it, and the size of its packet.
+    /// The first large segment behind it.
     large: Option<u32>,
+    /// The size of the flow's largest packet.
     size: u32,
     sent_at: Nanos,
     resent: u8,
-    /// Large segments pass, or it was told that they do not.
+    /// Whether large segments pass, or it was reported that they do not.
     is_settled: bool,
 }
 

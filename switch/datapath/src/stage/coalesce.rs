@@ -37,16 +37,16 @@ enum Item {
     Train(u16),
 }
 
-/// The coalescer of a worker. Used for one egress queue after the other.
+/// The coalescer of a worker, used for one egress queue after the other.
 pub(crate) struct Coalescer {
     flows: Flows,
     trains: Vec<Train>,
     /// The frame that follows a frame in its train.
     next: Box<[u16; Burst::FRAMES]>,
     items: Vec<Item>,
-    /// The train that the frame before belonged to: most segments continue it.
+    /// The train that the frame before belonged to, which most segments continue.
     latest: usize,
-    /// Bytes of the frames whose checksum was looked at.
+    /// Bytes of the frames that had their checksum verified.
     pub(crate) summed: u32,
 }
 

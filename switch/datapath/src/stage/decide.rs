@@ -15,10 +15,10 @@ use crate::turn::work::{self, Meter};
 use ports::lock;
 use std::sync::{Arc, MutexGuard};
 
-/// `Err`: why the frame is dropped.
+/// The error is the reason why the frame is dropped.
 type Verdict = Result<(), DropReason>;
 
-/// What deciding needs beside the frame; made once a burst.
+/// The context of deciding, made once a burst.
 pub(crate) struct Decider<'t> {
     turn: &'t Turn<'t>,
     second: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Decider<'t> {
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
     steerer: Steerer,
-    /// Whether the frame before it went to the same port, as far as is known: else the next one
-    /// hardly will either.
+    /// Whether the frame before it went to the same port, as far as is known. If not, the next one
+    /// hardly will.
     keeps_port: bool,
 }
 
@@ -47,12 +47,13 @@ pub(crate) struct Decider<'t> {
 /// same addresses and tag.
 struct Decision<'t> {
     addresses: Addresses,
-    /// See [`wire::Parsed::tags`]: a frame with another number of tags is not decided alike.
+    /// The tags, see [`wire::Parsed::tags`]. The decision does not hold for a frame with another
+    /// number of tags.
     tags: u32,
     vlan: u16,
     to: &'t Port,
-    /// The fast path: the one egress queue of all such frames, where no frame is asked about by
-    /// itself (no rate limit, no mirror, no choice of queues).
+    /// The fast path: the one egress queue of all such frames. `None` if frames have to be decided
+    /// one by one, by a rate limit, a mirror or a choice of queues.
     sole_queue: Option<Target>,
 }
 

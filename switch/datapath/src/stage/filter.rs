@@ -22,8 +22,8 @@ use ports::capture::Direction;
 use std::sync::Arc;
 use wire::Parsed;
 
-/// What a burst or list is held against, and the frames in a row that one rule decided about, not
-/// counted yet.
+/// The guards and rules of a burst or list, and the frames in a row that one rule decided about,
+/// not counted yet.
 struct Asked<'f> {
     guards: &'f Option<Arc<Guards>>,
     acl: &'f Option<Arc<Acl>>,

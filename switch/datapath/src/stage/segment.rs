@@ -45,7 +45,7 @@ pub(crate) struct Segment<'t> {
     pub(crate) train: &'t Frame,
     /// Where its headers are in the template.
     pub(crate) layout: Layout,
-    /// Which one, from 0.
+    /// The number of the segment, from 0.
     pub(crate) number: u16,
     /// Whether it is the last.
     pub(crate) last: bool,
@@ -137,7 +137,7 @@ pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<It
     })
 }
 
-/// The payload of a train, cut from its start on: each slice is visited once, and not once for each
+/// Cuts the payload of a train from its start on. Each slice is visited once, not once for each
 /// segment, since a guest chooses how many there are of both.
 pub(crate) struct Cutter<'q, S> {
     slices: S,

@@ -53,9 +53,9 @@ impl Port {
 /// Steers the frames of one burst.
 pub(crate) struct Steerer {
     tick: Tick,
-    /// The flow of the last frame, which at another port is another, and where it went: most frames
-    /// are of the same. So a flow's hash is found once a run of it, and it keeps its queue during
-    /// one.
+    /// The flow of the last frame and its queue. Most frames are of the same flow, so the queue is
+    /// looked up once for a run of them, and stays during it. A flow has another number at another
+    /// port.
     last: Option<(u64, Target)>,
 }
 

@@ -17,15 +17,15 @@ use wire::{Header, Kind, Parsed, Traits};
 use zerocopy::big_endian::U16;
 
 /// Bytes of the packet that are quoted: all headers of TCP over IPv6 with options, and more than
-/// the 8 bytes behind the IP header that are needed.
+/// the 8 bytes behind the IP header that are required.
 const QUOTED: usize = 128;
-/// Ethernet with a tag, IPv6, ICMP, quote.
+/// The largest message: Ethernet with a tag, IPv6, ICMP, quote.
 const ROOM: usize = 18 + 40 + 8 + QUOTED;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const TTL: u8 = 64;
 
-/// The message, a frame.
+/// A message about a packet too big, as a frame.
 pub(crate) struct Answer {
     room: [u8; ROOM],
     len: usize,

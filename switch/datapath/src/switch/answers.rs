@@ -58,8 +58,8 @@ impl Switch {
         asked: Instant,
     ) -> Option<Answer> {
         let handle = self.workers.get(worker)?;
-        let (hung, patience) = (handle.hangs, handle.patience(asked));
-        let answer = replied.recv_timeout(patience);
+        let (hung, time_left) = (handle.hangs, handle.time_left(asked));
+        let answer = replied.recv_timeout(time_left);
         if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
             // Between the two workers of a move it is the one with unread commands.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());

@@ -24,7 +24,7 @@ use wire::{Mac, parse};
 /// Frames that a memory port holds: more than the segments of any burst.
 const DEPTH: usize = 1 << 20;
 
-/// What decides about frames that enter by a port, at one moment.
+/// The state that decides about frames entering by a port, at one moment.
 pub struct Snapshot {
     from: PortId,
     frames: Vec<MemoryFrame>,
@@ -230,7 +230,7 @@ impl Snapshot {
 pub struct Rehearsal {
     switch: Switch,
     from: PortId,
-    /// Those that have not entered yet.
+    /// The frames that have not entered yet.
     frames: std::vec::IntoIter<MemoryFrame>,
     /// By number of the port, and of its queue.
     peers: Vec<Vec<Peer>>,

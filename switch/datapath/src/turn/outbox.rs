@@ -5,21 +5,20 @@ use crate::settings::PortId;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Frames that stand next to each other in the turn and go to one egress queue: usually all of
-/// them.
+/// Frames next to each other in the turn that go to one egress queue: usually all of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
     /// Places among the turn's frames: the first, and one past the last.
     first: u16,
     end: u16,
-    /// Why they are here.
+    /// Why they go there.
     pub(crate) cause: Cause,
 }
 
 /// Why a frame goes to a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its destination lives there.
+    /// Its destination is behind the port.
     Addressed,
     /// Its destination is a group, or unknown.
     Flooded,
@@ -47,9 +46,9 @@ impl Run {
     }
 }
 
-/// One list per egress queue of the view, and which of them are not empty. What was touched first
-/// is taken first, so that a flow that changes its queue during a turn is mostly delivered to the
-/// old one first.
+/// One list for each egress queue of the view, and which of them are not empty. The list that was
+/// touched first is taken first: if a flow changes its queue during a turn, the old queue mostly
+/// gets its frames first.
 #[derive(Default)]
 pub(crate) struct Outbox {
     lists: Vec<Vec<Run>>,

@@ -5,8 +5,8 @@
 //! Only egress queues that know their room hold a sender back: a guest's, and an uplink's, which
 //! vNICs may share by their [weights](crate::port::weights). The sender may have other receivers,
 //! so it waits for one without weights only in proportion to what that has taken from this sender:
-//! [`PER_FRAME`] and [`PER_BYTE`], at most [`PATIENCE`]. After that, frames for it are dropped as
-//! without back-pressure, until it has taken some again. Frames that it takes from others do not
+//! [`PER_FRAME`] and [`PER_BYTE`], at most [`ROOM_TIMEOUT`]. After that, frames for it are dropped
+//! as without back-pressure, until it has taken some again. Frames that it takes from others do not
 //! count; otherwise a receiver with an accomplice could hold a sender forever.
 
 use crate::port::view::Port;
@@ -15,20 +15,20 @@ use crate::turn::{Delivered, Turn};
 use ports::{Burst, BurstLimit, Nanos, Room};
 
 /// The longest a queue waits for another.
-const PATIENCE: u64 = 10_000_000;
+const ROOM_TIMEOUT: u64 = 10_000_000;
 /// Nanoseconds that a receiver may take for a frame, and for a byte of it: 50,000 frames or 1 Gbit
-/// a second. A slower one loses frames, or it could hold a sender to any rate.
+/// a second. A slower receiver loses frames; otherwise it could hold a sender to any rate.
 const PER_FRAME: u64 = 20_000;
 const PER_BYTE: u64 = 8;
 /// How long a queue rests before its receiver's room is read again.
 pub(crate) const PAUSE: Nanos = Nanos(20_000);
 
-/// Where an ingress queue sends, and how long it waits for that.
+/// The egress queue that an ingress queue sends to, and how long it waits for room there.
 #[derive(Default)]
 pub(crate) struct Pressure {
     /// The only egress queue its last burst went to, or one of them that is shared by weights.
     toward: Option<Target>,
-    patient_until: Nanos,
+    waits_until: Nanos,
 }
 
 impl Pressure {
@@ -45,7 +45,7 @@ impl Pressure {
         let fitting = fitting(room);
         let is_admitted = match weights {
             Some(mut weights) => weights.admit(turn.place(), (room, fitting.is_some()), turn.now),
-            None => fitting.is_some() || turn.now >= self.patient_until,
+            None => fitting.is_some() || turn.now >= self.waits_until,
         };
         fitting.or(full).filter(|_| is_admitted)
     }
@@ -70,9 +70,9 @@ impl Pressure {
     pub(crate) fn note(&mut self, toward: Option<Target>, delivered: Delivered, now: Nanos) {
         let slot = |target: Option<Target>| target.map(|target| target.slot);
         let is_same = slot(toward) == slot(std::mem::replace(&mut self.toward, toward));
-        let from = if is_same { self.patient_until.max(now) } else { now };
+        let from = if is_same { self.waits_until.max(now) } else { now };
         let earned = delivered.frames as u64 * PER_FRAME + delivered.bytes * PER_BYTE;
-        self.patient_until = Nanos((from.0 + earned).min(now.0 + PATIENCE));
+        self.waits_until = Nanos((from.0 + earned).min(now.0 + ROOM_TIMEOUT));
     }
 }
 
@@ -98,10 +98,14 @@ mod tests {
         let mut pressure = Pressure::default();
         let mut until = |ms: u64, frames, bytes| {
             pressure.note(toward, Delivered { frames, bytes }, Nanos(ms * 1_000_000));
-            pressure.patient_until.0
+            pressure.waits_until.0
         };
         assert_eq!(until(1, 1, 60), 1_000_000 + PER_FRAME + 60 * PER_BYTE);
-        assert_eq!(until(1, 256, 256 * 65_549), 1_000_000 + PATIENCE, "and no longer than that");
+        assert_eq!(
+            until(1, 256, 256 * 65_549),
+            1_000_000 + ROOM_TIMEOUT,
+            "and no longer than that"
+        );
         let later = until(90, 1, 60);
         assert!(later < 90_000_000 + 2 * PER_FRAME, "what was not needed is not kept: {later}");
     }
@@ -112,7 +116,7 @@ mod tests {
         let mut pressure = Pressure::default();
         pressure.note(toward(0), Delivered { frames: 256, bytes: 1 << 20 }, Nanos(5));
         pressure.note(toward(1), Delivered::default(), Nanos(6));
-        assert_eq!(pressure.patient_until, Nanos(6));
+        assert_eq!(pressure.waits_until, Nanos(6));
     }
 
     proptest! {

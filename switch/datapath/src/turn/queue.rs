@@ -9,8 +9,8 @@ use crossbeam_utils::CachePadded;
 use ports::{IngressQueue, Nanos};
 use std::sync::Arc;
 
-/// What an ingress queue's turns took. Written by the worker that owns the queue; giving it away
-/// orders the writers.
+/// What an ingress queue's turns took. The worker that owns the queue writes it; giving the queue
+/// away orders the writers.
 #[derive(Default)]
 pub(crate) struct QueueLoad {
     /// Nanoseconds of turns that took frames. In a stepped switch the [work](crate::turn::work) of
@@ -28,16 +28,16 @@ pub(crate) struct OwnedQueue {
     pub(crate) ingress: IngressQueue,
     /// Read by the control plane.
     pub(crate) load: Arc<CachePadded<QueueLoad>>,
-    /// Rests until then: its device failed, or its receiver has no room.
+    /// The end of the queue's rest. It rests if its device failed, or its receiver has no room.
     pub(crate) resting_until: Option<Nanos>,
-    /// When to read the device's count of lost frames next: reading it may be a system call.
+    /// When to read the device's count of lost frames next; reading it may be a system call.
     pub(crate) next_count: Nanos,
     pub(crate) pressure: Pressure,
     /// Limits its bursts.
     pub(crate) cost: CostEstimate,
-    /// Its descriptor wakes the worker.
+    /// Whether its descriptor wakes the worker.
     pub(crate) watched: bool,
-    /// On its way to another worker: the balance of the account it had. Else one quantum.
+    /// The balance of its account while it is on its way to another worker, else one quantum.
     pub(crate) balance: i64,
     /// When a worker last gave it away.
     pub(crate) given_at: Option<Nanos>,

@@ -7,54 +7,55 @@ use ports::{BurstLimit, Nanos, Outgoing};
 /// The work that a port's queues at one worker get together each round.
 pub(crate) const QUANTUM: i64 = 8192;
 
-/// A turn: clock, loan of the ring, publish.
+/// Work of a turn: clock, loan of the ring, publish.
 const TURN: u64 = 100;
-/// A look at a queue that has nothing: its lock, its index.
+/// Work of a look at an empty queue: its lock, its index.
 pub(crate) const OF_LOOK: u64 = 50;
-/// A list for one egress queue: its lock, its publish.
+/// Work of a list for one egress queue: its lock, its publish.
 const LIST: u64 = 100;
-/// A frame taken, parsed and decided on.
+/// Work of taking, parsing and deciding on a frame.
 const FRAME_IN: u64 = 40;
-/// A frame handed to an egress queue.
+/// Work of handing a frame to an egress queue.
 const FRAME_OUT: u64 = 30;
-/// A frame looked at by the coalescer.
+/// Work of the coalescer for a frame.
 const COALESCE: u64 = 30;
-/// A slice of payload, taken or handed on: a guest chooses how many a frame has.
+/// Work of taking or handing on a slice of payload; a guest chooses how many a frame has.
 const SLICE: u64 = 4;
-/// Bytes copied, or summed for a checksum, in one unit.
+/// Bytes that are copied, or summed for a checksum, in one unit of work.
 const BYTES: u64 = 16;
-/// A frame that guards and rules decide about, by its flow; and how much more it is for a flow that
-/// the burst has not had.
+/// Work of guards and rules for a frame of a known flow, and the additional work for a flow that is
+/// new in the burst.
 pub(crate) const OF_FILTERING: u64 = 12;
 pub(crate) const OF_FILTERING_ANEW: u64 = 50;
-/// An address that is learned, or not: the table's lock and two of its cache lines.
+/// Work of learning an address, or failing to: the table's lock and two of its cache lines.
 pub(crate) const OF_LEARNING: u64 = 150;
-/// A frame for a port that is left alone because it is down.
+/// Work of a frame for a port that is left alone because it is down.
 pub(crate) const OF_REST: u64 = 20;
-/// A flooded frame's queue at a port of several: its flow's hash by tables that no other port has.
+/// Work of choosing a flooded frame's queue at a port with several: the flow's hash by that port's
+/// tables.
 pub(crate) const OF_STEERING: u64 = 60;
-/// A port that is asked whether a flooded frame is for it.
+/// Work of asking a port whether a flooded frame is for it.
 pub(crate) const OF_ASKING: u64 = 2;
-/// A segment made of a train: its header, and the checksum's fixed part.
+/// Work of a segment made of a train: its header, and the checksum's fixed part.
 pub(crate) const OF_SEGMENT: u64 = 40;
 
-/// A frame offered to a capture: an allocation and a place in a queue.
+/// Work of offering a frame to a capture: an allocation and a place in a queue.
 const CAPTURE: u64 = 100;
-/// A segment that the kernel makes of a train.
+/// Work of a segment that the kernel makes of a train.
 const CUT: u64 = 300;
 /// The segment size that every host takes without being asked: the default send MSS over IPv4 (RFC
 /// 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
-/// What a burst is sized for: about 65 µs. A full burst to one vNIC costs less.
+/// The work that bursts are sized for: about 65 µs. A full burst to one vNIC costs less.
 pub(crate) const TURN_TARGET: u64 = 1 << 16;
-/// A turn that has cost this much, about 2 ms, floods no further frame and segments no further
-/// train: those are dropped and counted as `work_limit`. So no turn costs more than this and its
-/// most expensive frame. Only frames that cost many times what the queue's last bursts did reach
-/// it.
+/// The work limit of a turn, about 2 ms. A turn that has reached it floods no further frame and
+/// segments no further train: those are dropped and counted as `work_limit`. So no turn costs more
+/// than this and its most expensive frame. Only frames that cost many times what the queue's last
+/// bursts did reach it.
 pub(crate) const TURN_LIMIT: u64 = 32 * TURN_TARGET;
 
-/// How far the time of a turn may be from its work, either way.
+/// The factor by which the time of a turn may differ from its work, either way.
 const TRUST: u64 = 4;
 
 /// Returns what a turn is charged: the time it took, as far as its work bears that out.

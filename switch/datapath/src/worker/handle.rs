@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How long a worker's answer may take. A turn takes milliseconds; a host that has no core for a
 /// worker in all this time does not serve its ports either.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A worker, on a thread of its own or stepped.
 pub(crate) struct Handle {
@@ -28,7 +28,7 @@ pub(crate) struct Handle {
     thread: Option<Thread>,
     /// Whether it has not read its commands in time.
     pub(crate) hangs: bool,
-    /// When it had read all, as far as known.
+    /// When it had read all commands, as far as is known.
     read: Instant,
 }
 
@@ -99,14 +99,14 @@ impl Handle {
     /// ended. A thread that hangs is left to the end of the process; it may still use its queues.
     pub(crate) fn join(&mut self) -> bool {
         let Some(Thread { handle, ended }) = self.thread.take() else { return true };
-        let ended = ended.recv_timeout(self.patience(Instant::now())).err();
+        let ended = ended.recv_timeout(self.time_left(Instant::now())).err();
         let has_ended = ended != Some(RecvTimeoutError::Timeout);
         has_ended.then(|| handle.join()).is_some()
     }
 
     /// Returns how long to wait for an answer to what was asked at this time.
-    pub(crate) fn patience(&self, asked: Instant) -> Duration {
-        if self.hangs { Duration::ZERO } else { PATIENCE.saturating_sub(asked.elapsed()) }
+    pub(crate) fn time_left(&self, asked: Instant) -> Duration {
+        if self.hangs { Duration::ZERO } else { ANSWER_TIMEOUT.saturating_sub(asked.elapsed()) }
     }
 
     /// Returns whether commands wait for the worker.
@@ -121,7 +121,7 @@ impl Handle {
             self.read = now;
             self.post(Command::Answer);
         }
-        now.duration_since(self.read) >= PATIENCE
+        now.duration_since(self.read) >= ANSWER_TIMEOUT
     }
 
     /// Posts a command and wakes the worker; a worker without a thread carries it out at once.

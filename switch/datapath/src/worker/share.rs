@@ -11,10 +11,10 @@ use crate::settings::PortId;
 use crate::turn::work::QUANTUM;
 use std::ops::Range;
 
-/// The account of queues that share a quantum.
+/// The account of the queues that share a quantum.
 pub(crate) struct Account {
     port: PortId,
-    /// The number of its only queue at an uplink; `None`: all queues of a vNIC.
+    /// The number of its only queue at an uplink; `None` for all queues of a vNIC.
     queue: Option<usize>,
     /// Never above one quantum: a port that was idle has saved nothing.
     pub(crate) balance: i64,

@@ -13,18 +13,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Empty rounds before an adaptive worker sleeps. Short, because what arrives in a cluster is still
-/// caught, and because on small machines the guest needs the core that polling would take.
+/// Empty rounds before an adaptive worker sleeps. It is short: frames that arrive in a cluster are
+/// still caught, and on small machines the guest needs the core that polling would take.
 const EMPTY_ROUNDS: u32 = 16;
 
-/// This many short gaps in a row, each after few frames, make an exchange: one side waits for the
+/// Short gaps in a row, each after few frames, that make an exchange: one side waits for the
 /// other's answer, and each sleep of the worker delays an answer by a wake-up.
 const EXCHANGE: u32 = 8;
-/// Most frames between two gaps of an exchange. More are a stream, which is not slower if the
+/// The most frames between two gaps of an exchange. More are a stream, which is not slower if the
 /// worker sleeps in between.
 const FEW: usize = 8;
-/// A gap is short if it is below this, which is also how long an adaptive worker polls in an
-/// exchange: twice the time that sleeping and waking up take.
+/// The longest gap that is short, and the time that an adaptive worker polls in an exchange: twice
+/// the time of sleeping and waking up.
 const SHORT: Nanos = Nanos(100_000);
 
 /// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty
@@ -67,7 +67,7 @@ impl Pace {
     }
 }
 
-/// The waking side, held by the control plane.
+/// The waking side, which the control plane and other workers have.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
 

@@ -18,22 +18,22 @@ pub(super) type Hits = Arc<[CachePadded<Counter>]>;
 /// Rules as bits, the first rule lowest.
 pub(super) type Set = [u64; 4];
 
-/// Most rules.
+/// The most rules.
 pub(super) const RULES: usize = 64 * size_of::<Set>() / 8;
 
-/// What a frame is as one number, so that what rules ask for are ranges of it: family (0: IPv4, 1:
-/// IPv6) and protocol.
+/// A frame's kind is one number, family (0: IPv4, 1: IPv6) times this plus the protocol, so that a
+/// rule asks for ranges of it.
 const FAMILY: u32 = 1 << 8;
-/// The numbers of what is not IP.
+/// The kinds of frames that are not IP.
 const OTHER: u32 = 2 * FAMILY;
 const ARP: u32 = OTHER + 1;
-/// What cannot be read.
+/// The kind of frames that cannot be read.
 const HIDDEN: u32 = OTHER + 2;
 
 /// Stands for the ports of a frame that shows none.
 const NO_PORT: u32 = 1 << 16;
 
-/// The rules by each field. `None`: no rule asks about it.
+/// The rules by each field; `None` for a field that no rule asks about.
 pub(super) struct Tables {
     kinds: Option<Table<u32>>,
     ports: [Option<Table<u32>>; 2],
@@ -170,7 +170,7 @@ fn port_ranges(rule: &AclRule, end: &AclEnd) -> Vec<(u32, u32)> {
     [(u32::from(*ports.start()), u32::from(*ports.end()))].into_iter().chain(none).collect()
 }
 
-/// A number that fields are.
+/// An unsigned number that a field is read as.
 trait Word:
     Copy
     + Default
@@ -203,7 +203,7 @@ struct Table<Value> {
     buckets: Box<[[u16; 2]; BUCKETS]>,
 }
 
-/// As many as IP has kinds of frames, so that each of them has a bucket of its own.
+/// The number of buckets. IP has as many kinds of frames, so each kind has a bucket of its own.
 const BUCKETS: usize = 512;
 
 impl<Value: Word> Table<Value> {

@@ -12,7 +12,7 @@ use wire::vnet::Flags;
 use wire::{Header, Kind, TcpOptions, Traits};
 use zerocopy::transmute;
 
-/// Everything that two segments of one connection have in common, the Ethernet header among it.
+/// The header fields that all segments of one connection share, with those of Ethernet.
 #[derive(Clone, Copy, Eq, Default)]
 pub(crate) struct FlowKey {
     /// Destination and source MAC.
@@ -125,10 +125,10 @@ impl Candidate {
 
 /// The coalescer's classes of frames.
 pub(crate) enum Class {
-    /// Not TCP: passes, and no flow is touched.
+    /// Not TCP: it passes, and no flow is touched.
     Stranger,
-    /// TCP that goes alone and ends what is open of its flow. With the exception it is counted by,
-    /// if it is one.
+    /// TCP that goes alone and closes the open train of its flow. If that is an exception, it is
+    /// counted.
     Alone(Option<FlowKey>, Option<RscException>),
     /// May start or join a train.
     Segment(Candidate),

@@ -12,7 +12,7 @@ struct Words {
     /// MAC addresses, EtherType, version and header length, type of service.
     front: [U64; 2],
     length_and_identification: U32,
-    /// Don't Fragment, and no fragment.
+    /// Don't Fragment, fragment offset and more-fragments flag.
     fragment: U16,
     hops_protocol_checksum: U32,
     addresses: U64,

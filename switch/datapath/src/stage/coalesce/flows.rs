@@ -13,7 +13,7 @@ struct Place {
     key: FlowKey,
 }
 
-/// Fixed, open addressing, emptied by counting rounds.
+/// A hash table of fixed size with open addressing, emptied by counting rounds.
 pub(crate) struct Flows {
     places: Box<[Place; PLACES]>,
     round: u32,

@@ -21,7 +21,7 @@ pub(crate) enum Join {
     Append,
     /// It joins, and the train ends with it.
     AppendLast,
-    /// The train ends; the segment starts the next one. Counted under the reason.
+    /// The train ends, and the segment starts the next one. Counted under the reason.
     Start(RscException),
 }
 

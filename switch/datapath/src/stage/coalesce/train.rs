@@ -18,19 +18,19 @@ pub(crate) struct Train {
     /// Place of the first and the last segment among the turn's frames.
     pub(crate) head: u16,
     pub(crate) tail: u16,
-    /// How many.
+    /// The number of segments.
     pub(crate) segments: u16,
-    /// Nothing may join any more.
+    /// Whether no segment may join any more.
     pub(crate) closed: bool,
-    /// Payload bytes of all, of the first and the largest.
+    /// Payload bytes of all segments, of the first and of the largest.
     pub(crate) payload: u32,
     pub(crate) first_payload: u32,
     pub(crate) largest_payload: u32,
     /// The sequence number that continues it.
     pub(crate) next_sequence: u32,
-    /// What the fast path compares.
+    /// The header words that the fast path compares.
     pub(super) fingerprint: Fingerprint,
-    /// The newest segment; its flags are those of all together, its hops the fewest.
+    /// The newest segment. Its flags are those of all segments together, its hops the fewest.
     pub(crate) last: Candidate,
 }
 

@@ -7,12 +7,12 @@ use crate::frame::addresses::Addresses;
 use crate::port::acl::Ruling;
 use wire::{Parsed, Traits};
 
-/// What was decided about flows of this burst or list, IPv4 and IPv6 apart: their keys differ in
-/// length.
+/// The rulings about flows of this burst or list. IPv4 and IPv6 have tables of their own, since
+/// their keys differ in length.
 pub(crate) struct Memory {
     v4: Slots<4>,
     v6: Slots<7>,
-    /// Number of the burst or list, in the keys: what was decided before holds no more.
+    /// The number of the burst or list, which is part of the keys: earlier rulings do not hold.
     scope: u64,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 /// then IP addresses.
 type Key<const WORDS: usize> = [u64; WORDS];
 
-/// By some bits of a flow's hash; the key says which flow it was.
+/// Rulings by some bits of a flow's hash; the key says which flow it was.
 struct Slots<const WORDS: usize>(Box<[(Key<WORDS>, Ruling); 256]>);
 
 impl<const WORDS: usize> Slots<WORDS> {
@@ -49,7 +49,7 @@ impl<const WORDS: usize> Slots<WORDS> {
 }
 
 impl Memory {
-    /// A scope of 1: above ports and protocol.
+    /// The step of the scope, above the bits of ports and protocol.
     const SCOPE: u64 = 1 << 40;
 
     pub(crate) fn new() -> Memory {
