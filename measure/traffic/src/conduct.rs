@@ -1,12 +1,12 @@
 //! The conductor: warm-up, measured interval, cool-down, and what may cut them short.
 
-use crate::bell::wait_readable;
-use crate::lane::Stage;
+use crate::event_fd::wait_readable;
 use crate::plan::{Length, Plan, Role};
+use crate::progress::Progress;
 use crate::report::Ending;
-use crate::run::Progress;
+use crate::shared::Shared;
 use crate::snapshot::{Interval, Probes};
-use crate::sync::Desk;
+use crate::sync::SyncServer;
 use rustix::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ pub(crate) enum Cut {
     User,
     /// The peer said that it is over.
     Peer,
-    /// No lane has anything left to do.
-    Lanes,
+    /// No thread has anything left to do.
+    Threads,
     /// No connection has taken anything for [`SILENCE`].
     Silence,
 }
@@ -62,9 +62,9 @@ impl Silence {
 /// Walks a run from its first byte to its last.
 pub(crate) struct Conductor<'c> {
     pub(crate) plan: &'c Plan,
-    pub(crate) stage: &'c Stage,
+    pub(crate) shared: &'c Shared,
     /// Where a receiver hears its senders; a sender hears nothing during a run.
-    pub(crate) desk: Option<&'c mut Desk>,
+    pub(crate) server: Option<&'c mut SyncServer>,
     pub(crate) progress: &'c mut dyn FnMut(Progress),
 }
 
@@ -73,23 +73,23 @@ impl Conductor<'_> {
     /// first counters are read before that, so that no byte is missed.
     pub(crate) fn measure(&mut self, probes: &Probes<'_>, total_s: u32) -> (Interval, Ending) {
         let warm_up = Duration::from_secs(self.plan.warm_up_s.into());
-        let at_once = warm_up.is_zero().then(|| probes.begin(self.stage));
-        if let Some(desk) = &mut self.desk {
-            desk.begin();
+        let at_once = warm_up.is_zero().then(|| probes.begin(self.shared));
+        if let Some(server) = &mut self.server {
+            server.begin();
         }
-        self.stage.begin.ring();
+        self.shared.begin.signal();
         let start = Instant::now();
         if !warm_up.is_zero() {
             (self.progress)(Progress::WarmUp);
         }
         let early = self.wait(Some(start + warm_up), false);
-        let first = at_once.unwrap_or_else(|| probes.begin(self.stage));
-        self.stage.measuring.store(true, Ordering::Relaxed);
+        let first = at_once.unwrap_or_else(|| probes.begin(self.shared));
+        self.shared.measuring.store(true, Ordering::Relaxed);
         (self.progress)(Progress::Measuring);
         let planned = self.planned(total_s);
         let cut = early.or_else(|| self.wait(planned.map(|length| Instant::now() + length), true));
-        self.stage.measuring.store(false, Ordering::Relaxed);
-        let last = probes.end(self.stage);
+        self.shared.measuring.store(false, Ordering::Relaxed);
+        let last = probes.end(self.shared);
         let interval = first.until(&last);
         let ending = self.ending(cut, &interval, planned);
         if cut.is_none() {
@@ -120,10 +120,10 @@ impl Conductor<'_> {
 
     /// Waits until `deadline`, or for ever, unless something cuts it short.
     pub(crate) fn wait(&mut self, deadline: Option<Instant>, tell: bool) -> Option<Cut> {
-        let mut told = (Instant::now(), self.stage.bytes());
+        let mut told = (Instant::now(), self.shared.bytes());
         let mut silence = Silence::new(told.1, told.0);
         loop {
-            self.stage.bell.clear();
+            self.shared.wake.clear();
             if let Some(cut) = self.cut() {
                 return Some(cut);
             }
@@ -132,8 +132,8 @@ impl Conductor<'_> {
             if left.is_zero() {
                 return None;
             }
-            if self.should_move() && silence.is_enough(self.stage.bytes(), now) {
-                self.stage.remark(format!(
+            if self.should_move() && silence.is_enough(self.shared.bytes(), now) {
+                self.shared.remark(format!(
                     "no connection accepted data for {} s: the receiver's host or the path to it is down",
                     SILENCE.as_secs()
                 ));
@@ -142,8 +142,8 @@ impl Conductor<'_> {
             if tell && now.duration_since(told.0) >= TELL {
                 told = self.tell(told, now);
             }
-            let mut fds = vec![self.stage.bell.as_fd()];
-            fds.extend(self.desk.as_ref().map(|desk| desk.as_fd()));
+            let mut fds = vec![self.shared.wake.as_fd()];
+            fds.extend(self.server.as_ref().map(|server| server.as_fd()));
             wait_readable(&fds, left.min(GLANCE));
         }
     }
@@ -158,22 +158,22 @@ impl Conductor<'_> {
 
     /// Whether the peer has said that the test is over.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        self.desk.as_mut().is_some_and(|desk| desk.peer_has_ended())
+        self.server.as_mut().is_some_and(|server| server.peer_has_ended())
     }
 
     fn cut(&mut self) -> Option<Cut> {
         if self.plan.stop.load(Ordering::Relaxed) {
             return Some(Cut::User);
         }
-        let (opened, closed) = (self.stage.opened(), self.stage.closed());
-        if self.stage.all_done() || (opened > 0 && closed >= opened) {
-            return Some(Cut::Lanes);
+        let (opened, closed) = (self.shared.opened(), self.shared.closed());
+        if self.shared.all_done() || (opened > 0 && closed >= opened) {
+            return Some(Cut::Threads);
         }
         self.peer_has_ended().then_some(Cut::Peer)
     }
 
     fn tell(&mut self, (then, bytes_then): (Instant, u64), now: Instant) -> (Instant, u64) {
-        let bytes = self.stage.bytes();
+        let bytes = self.shared.bytes();
         let seconds = now.duration_since(then).as_secs_f64();
         let bytes_per_s = bytes.saturating_sub(bytes_then) as f64 / seconds;
         (self.progress)(Progress::Rate { bytes_per_s });
@@ -189,9 +189,9 @@ impl Conductor<'_> {
             (Some(_), Some(_)) if in_time => Ending::Complete,
             (Some(Cut::Peer), None) => Ending::Complete,
             (Some(Cut::Peer), Some(_)) => Ending::StoppedByPeer,
-            (Some(Cut::Lanes), None) if self.stage.broken() == 0 => Ending::Complete,
-            (Some(Cut::Lanes), _) if self.stage.broken() == 0 => Ending::StoppedByPeer,
-            (Some(Cut::Lanes | Cut::Silence), _) => Ending::PeerLost,
+            (Some(Cut::Threads), None) if self.shared.broken() == 0 => Ending::Complete,
+            (Some(Cut::Threads), _) if self.shared.broken() == 0 => Ending::StoppedByPeer,
+            (Some(Cut::Threads | Cut::Silence), _) => Ending::PeerLost,
         }
     }
 }

@@ -3,7 +3,6 @@
 use crate::TrafficError;
 use crate::plan::{Family, Plan, Transport};
 use crate::socket::{bind_error, data_socket, sync_socket};
-use crate::sync::token;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -76,7 +75,7 @@ fn windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Reached>, TrafficErro
             (self::data(&once, data, plan.source_port.unwrap_or(0)), data)
         }
         Transport::Udp => {
-            let Some(first) = token::ports(plan, sync.ip()).first().copied() else {
+            let Some(first) = plan.token_ports(sync.ip()).first().copied() else {
                 return Ok(None);
             };
             let socket = sync_socket_of(plan, first)?;

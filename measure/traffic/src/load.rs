@@ -1,4 +1,4 @@
-//! A load without an end: the lanes of a run, for whoever cuts intervals out of connections that
+//! A load without an end: the threads of a run, for whoever cuts intervals out of connections that
 //! keep running.
 //!
 //! An NTttcp run begins, measures and ends by its own clock, and [`run`](crate::run) does that. An
@@ -6,10 +6,11 @@
 //! [`Load`] at each end, reads what has passed so far as often as it likes, and drops it. There is
 //! no synchronisation and no report.
 
-use crate::lane::{Lane, Stage, Thread, join, lock, start};
-use crate::latency::times;
 use crate::plan::{Plan, Role};
 use crate::sender::{await_connections, targets};
+use crate::shared::{Handle, Shared, join, start};
+use crate::stopwatch::times;
+use crate::thread::{ThreadState, lock};
 use crate::{TrafficError, host, receive, receiver, send};
 use hdrhistogram::Histogram;
 use rustix::net::sockopt::set_socket_linger;
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Load {
     plan: Arc<Plan>,
-    stage: Arc<Stage>,
-    lanes: Vec<Thread>,
+    shared: Arc<Shared>,
+    threads: Vec<Handle>,
 }
 
 impl Load {
@@ -42,23 +43,23 @@ impl Load {
     /// From now on a sender sends at most so many bits a second on all its connections together.
     /// `None`: as fast as it can.
     pub fn limit(&self, bits_per_s: Option<u64>) {
-        self.stage.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
+        self.shared.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Bytes that this end's application has sent or received since the start.
     pub fn bytes(&self) -> u64 {
-        self.stage.bytes()
+        self.shared.bytes()
     }
 
     /// Connections open now.
     pub fn connections(&self) -> usize {
-        self.stage.opened().saturating_sub(self.stage.closed())
+        self.shared.opened().saturating_sub(self.shared.closed())
     }
 
     /// Nothing more is sent or received by this end. A sender's connections stay until they have
     /// delivered what they were given, or until this load is dropped.
     pub fn stop(&mut self) {
-        // How a lane ended does not change what it has counted.
+        // How a thread ended does not change what it has counted.
         let _ = self.join();
     }
 
@@ -69,35 +70,36 @@ impl Load {
     /// All its connections broke before.
     pub fn round_trips(mut self, time: Duration) -> Result<Histogram<u64>, TrafficError> {
         let end = Instant::now() + time;
-        self.stage.measuring.store(true, Ordering::Relaxed);
+        self.shared.measuring.store(true, Ordering::Relaxed);
         loop {
-            self.stage.bell.clear();
+            self.shared.wake.clear();
             let left = end.saturating_duration_since(Instant::now());
-            if self.stage.all_done() {
-                let remarks = self.stage.lanes.iter().flat_map(|lane| lock(&lane.remarks).clone());
+            if self.shared.all_done() {
+                let remarks =
+                    self.shared.threads.iter().flat_map(|thread| lock(&thread.remarks).clone());
                 return Err(TrafficError::Plan(remarks.collect::<Vec<_>>().join("; ")));
             }
             if left.is_zero() {
                 break;
             }
-            self.stage.bell.wait(left);
+            self.shared.wake.wait(left);
         }
         self.stop();
-        times(&self.stage)
+        times(&self.shared)
     }
 
     /// Bytes that a sender's connections were given and have not delivered, by TCP's own books.
     /// After [`Load::stop`].
     pub fn undelivered(&self) -> u64 {
-        self.stage.undelivered().0
+        self.shared.undelivered().0
     }
 
     /// Ends it and throws away what is not delivered, so that nothing of it disturbs what comes
     /// next.
     pub fn abort(mut self) {
         self.stop();
-        for lane in &self.stage.lanes {
-            for socket in lock(&lane.sockets).iter() {
+        for thread in &self.shared.threads {
+            for socket in lock(&thread.sockets).iter() {
                 // Refused only where there is no connection any more.
                 let _ = set_socket_linger(socket, Some(Duration::ZERO));
             }
@@ -114,36 +116,36 @@ impl Load {
         host::allow_files(plan.connections())?;
         let targets = targets(&plan);
         let mut load = Load::new(plan, targets, send::run)?;
-        if let Err(error) = await_connections(&load.plan, &load.stage) {
-            // A lane's own words say more than "not all connected".
+        if let Err(error) = await_connections(&load.plan, &load.shared) {
+            // A thread's own words say more than "not all connected".
             return Err(load.join().err().unwrap_or(error));
         }
-        load.stage.begin.ring();
+        load.shared.begin.signal();
         Ok(load)
     }
 
     fn new<P: Send + 'static>(
         plan: Plan,
         parts: Vec<P>,
-        life: fn(&Plan, &Stage, &Lane, P) -> Result<(), TrafficError>,
+        life: fn(&Plan, &Shared, &ThreadState, P) -> Result<(), TrafficError>,
     ) -> Result<Load, TrafficError> {
-        let stage = Arc::new(Stage::new(&plan, parts.len())?);
+        let shared = Arc::new(Shared::new(&plan, parts.len())?);
         let plan = Arc::new(plan);
-        let lanes = start(&plan, &stage, parts, life);
-        Ok(Load { plan, stage, lanes })
+        let threads = start(&plan, &shared, parts, life);
+        Ok(Load { plan, shared, threads })
     }
 
-    /// Ends all lanes; the first error of any.
+    /// Ends all threads; the first error of any.
     fn join(&mut self) -> Result<(), TrafficError> {
         self.plan.stop.store(true, Ordering::Relaxed);
-        self.stage.stop.ring();
-        join(self.lanes.drain(..))
+        self.shared.stop.signal();
+        join(self.threads.drain(..))
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Nobody is left to be told how a lane ended.
+        // Nobody is left to be told how a thread ended.
         let _ = self.join();
     }
 }
@@ -196,7 +198,7 @@ mod tests {
         let waiting = || unread.iter().map(|one| rustix::io::ioctl_fionread(one).unwrap()).sum();
         let mut before: u64 = 0;
         // Until the buffers of both ends of each connection are full.
-        while sender.stage.undelivered().1 < unread.len() || before < waiting() {
+        while sender.shared.undelivered().1 < unread.len() || before < waiting() {
             before = waiting();
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -159,6 +159,9 @@ pub struct Plan {
 /// Connections of one sender, all threads together: beyond it one source address runs out of ports.
 pub(crate) const CONNECTIONS_MAX: u64 = 65_536;
 
+/// Distance from a data port to the port of its Windows NTttcp token.
+const TOKEN_PORT_OFFSET: u16 = 1000;
+
 impl Plan {
     /// One connection over TCP for `seconds`, all options at their defaults: where to start from in
     /// code.
@@ -220,6 +223,15 @@ impl Plan {
             }
         }
         ports
+    }
+
+    /// Ports at which the tokens of a host's data ports are exchanged. None if the numbers exceed
+    /// 65535.
+    pub(crate) fn token_ports(&self, host: IpAddr) -> Vec<SocketAddr> {
+        let first = u32::from(self.base_port) + u32::from(TOKEN_PORT_OFFSET);
+        let ports = (first..first + self.ports_at(host)).map(u16::try_from);
+        let ports: Result<Vec<u16>, _> = ports.collect();
+        ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
     }
 
     /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer

@@ -1,11 +1,11 @@
-//! A receiving lane: one port, all connections that come to it, one large buffer.
+//! A receiving thread: one port, all connections that come to it, one large buffer.
 
-use crate::bell::{wait, watch};
-use crate::lane::{Lane, Stage};
-use crate::latency::Stopwatch;
+use crate::event_fd::{wait, watch};
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
-use crate::receiver::Port;
+use crate::shared::Shared;
+use crate::stopwatch::Stopwatch;
+use crate::thread::ThreadState;
 use crate::{TrafficError, host};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -23,26 +23,30 @@ const EVENTS: usize = 512;
 /// Datagrams taken before the next look at the signals.
 const DATAGRAMS: u32 = 64;
 
+/// A thread's listener or UDP socket, and the processor it is pinned to.
+pub(crate) type Port = (OwnedFd, Option<usize>);
+
 /// The thread's life; `port` is the listener, or the UDP socket.
 pub(crate) fn run(
     plan: &Plan,
-    stage: &Stage,
-    lane: &Lane,
+    shared: &Shared,
+    thread: &ThreadState,
     (port, processor): Port,
 ) -> Result<(), TrafficError> {
-    let result = host::pin(processor).and_then(|()| Reader::new(plan, stage, lane, port)?.turns());
+    let result =
+        host::pin(processor).and_then(|()| Reader::new(plan, shared, thread, port)?.turns());
     if result.is_err() {
-        lane.failed.store(true, Ordering::Release);
+        thread.failed.store(true, Ordering::Release);
     }
-    lane.done.store(true, Ordering::Release);
-    stage.bell.ring();
+    thread.done.store(true, Ordering::Release);
+    shared.wake.signal();
     result
 }
 
 struct Reader<'r> {
     plan: &'r Plan,
-    stage: &'r Stage,
-    lane: &'r Lane,
+    shared: &'r Shared,
+    thread: &'r ThreadState,
     port: Arc<OwnedFd>,
     epoll: OwnedFd,
     streams: Vec<Option<Stream>>,
@@ -63,17 +67,17 @@ struct Stream {
 impl<'r> Reader<'r> {
     fn new(
         plan: &'r Plan,
-        stage: &'r Stage,
-        lane: &'r Lane,
+        shared: &'r Shared,
+        thread: &'r ThreadState,
         port: OwnedFd,
     ) -> Result<Self, TrafficError> {
-        let own = [(stage.stop.as_fd(), STOP), (port.as_fd(), PORT)];
+        let own = [(shared.stop.as_fd(), STOP), (port.as_fd(), PORT)];
         let epoll = watch(own.map(|(fd, number)| (fd, number, EventFlags::IN)))?;
         let room = if plan.transport == Transport::Udp { 65_536 } else { plan.buffer_bytes };
         Ok(Reader {
             plan,
-            stage,
-            lane,
+            shared,
+            thread,
             port: Arc::new(port),
             epoll,
             streams: Vec::new(),
@@ -86,7 +90,7 @@ impl<'r> Reader<'r> {
 
     fn turns(&mut self) -> Result<(), TrafficError> {
         let mut events = Vec::with_capacity(EVENTS);
-        while !self.stage.stop.has_rung() {
+        while !self.shared.stop.is_signalled() {
             wait(&self.epoll, &mut events, None)?;
             for event in &events {
                 match event.data.u64() {
@@ -98,22 +102,22 @@ impl<'r> Reader<'r> {
             }
         }
         if let Some(watch) = self.watch.take() {
-            watch.hand_over(self.lane);
+            watch.hand_over(self.thread);
         }
         Ok(())
     }
 
     fn accept(&mut self) {
-        // Whoever comes without pause must not keep the lane from its stop.
-        while !self.stage.stop.has_rung() {
+        // Whoever comes without pause must not keep the thread from its stop.
+        while !self.shared.stop.is_signalled() {
             match accept_with(&self.port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.admit(socket),
                 Err(Errno::AGAIN) => return,
                 // The peer has already gone again.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
-                    self.lane.counters.add_error();
-                    self.lane.remark(format!(
+                    self.thread.counters.add_error();
+                    self.thread.remark(format!(
                         "no more connections were accepted: {error}; raise `ulimit -Hn`"
                     ));
                     // Going on would turn for ever over a listener that stays ready.
@@ -130,14 +134,14 @@ impl<'r> Reader<'r> {
             let _ = sockopt::set_tcp_nodelay(&socket, true);
         }
         let place = EventData::new_u64(self.streams.len() as u64);
-        let socket = self.lane.open(socket);
+        let socket = self.thread.open(socket);
         match epoll::add(&self.epoll, &socket, place, EventFlags::IN) {
             Ok(()) => {
                 self.streams.push(Some(Stream { socket, checker: Checker::default(), since: None }))
             }
-            Err(error) => self.lane.close(Some(&error.to_string())),
+            Err(error) => self.thread.close(Some(&error.to_string())),
         }
-        self.stage.bell.ring();
+        self.shared.wake.signal();
     }
 
     /// Up to `-a` buffers from one ready connection.
@@ -148,16 +152,16 @@ impl<'r> Reader<'r> {
             match recv(&stream.socket, &mut self.buffer[..], RecvFlags::empty()) {
                 Ok((0, _)) => end = Some(None),
                 Ok((count, _)) => {
-                    self.lane.counters.add(count);
+                    self.thread.counters.add(count);
                     let bytes = self.buffer.get(..count).unwrap_or_default();
-                    check(self.lane, self.pattern.as_ref(), &mut stream.checker, bytes);
+                    check(self.thread, self.pattern.as_ref(), &mut stream.checker, bytes);
                     if let Some(watch) = &mut self.watch {
-                        watch.lap(self.stage, &mut stream.since);
+                        watch.lap(self.shared, &mut stream.since);
                     }
                     if self.plan.latency
                         && send(&stream.socket, bytes, SendFlags::NOSIGNAL) != Ok(count)
                     {
-                        self.lane.counters.add_error();
+                        self.thread.counters.add_error();
                     }
                     if count < self.buffer.len() {
                         break;
@@ -175,8 +179,8 @@ impl<'r> Reader<'r> {
             if let Some(slot) = self.streams.get_mut(place) {
                 *slot = None;
             }
-            self.lane.close(error.as_deref());
-            self.stage.bell.ring();
+            self.thread.close(error.as_deref());
+            self.shared.wake.signal();
         }
     }
 
@@ -187,35 +191,35 @@ impl<'r> Reader<'r> {
                 Ok((count, _, from)) => (count, from),
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(_) => {
-                    self.lane.counters.add_error();
+                    self.thread.counters.add_error();
                     return;
                 }
             };
-            if self.lane.opened.load(Ordering::Relaxed) == 0 {
-                self.lane.opened.store(1, Ordering::Release);
-                self.stage.bell.ring();
+            if self.thread.opened.load(Ordering::Relaxed) == 0 {
+                self.thread.opened.store(1, Ordering::Release);
+                self.shared.wake.signal();
             }
-            self.lane.counters.add(count);
+            self.thread.counters.add(count);
             let bytes = self.buffer.get(..count).unwrap_or_default();
-            check(self.lane, self.pattern.as_ref(), &mut Checker::default(), bytes);
+            check(self.thread, self.pattern.as_ref(), &mut Checker::default(), bytes);
             if let Some(watch) = &mut self.watch {
-                watch.lap(self.stage, &mut self.since);
+                watch.lap(self.shared, &mut self.since);
             }
             let Some(from) = from.filter(|_| self.plan.latency) else { continue };
             if sendto(&self.port, bytes, SendFlags::NOSIGNAL, &from) != Ok(count) {
-                self.lane.counters.add_error();
+                self.thread.counters.add_error();
             }
         }
     }
 }
 
-fn check(lane: &Lane, pattern: Option<&Pattern>, checker: &mut Checker, bytes: &[u8]) {
+fn check(thread: &ThreadState, pattern: Option<&Pattern>, checker: &mut Checker, bytes: &[u8]) {
     let Some(pattern) = pattern else { return };
     match checker.check(pattern, bytes) {
-        Ok(()) => lane.counters.add_verified(bytes.len()),
+        Ok(()) => thread.counters.add_verified(bytes.len()),
         Err(Mismatch { offset, sent, received }) => {
-            lane.counters.add_error();
-            lane.remark(format!(
+            thread.counters.add_error();
+            thread.remark(format!(
                 "byte {offset} of a connection is {received:#04x}, {sent:#04x} was sent"
             ));
         }

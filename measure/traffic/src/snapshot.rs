@@ -5,12 +5,13 @@
 //! end, so that reading costs no throughput.
 
 use crate::host;
-use crate::lane::{Lane, Stage, lock};
 use crate::measure::{
     CpuSample, CpuUsage, CycleCounter, CycleSample, Cycles, Figure, KernelCounters, KernelDelta,
     ProcessSample, ProcessUsage, Stress, TcpInfo, TcpTotals, counters,
 };
 use crate::plan::{Plan, Transport};
+use crate::shared::Shared;
+use crate::thread::{ThreadState, lock};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ pub(crate) struct Probes<'p> {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     at: Instant,
-    lanes: Vec<Count>,
+    threads: Vec<Count>,
     cycles: CycleSample,
     cpu: Result<CpuSample, String>,
     process: Result<ProcessSample, String>,
@@ -43,7 +44,7 @@ struct Slow {
 }
 
 counters! {
-    /// A lane's counters.
+    /// A thread's counters.
     pub(crate) struct Count {
         bytes,
         calls,
@@ -55,7 +56,7 @@ counters! {
 #[derive(Debug)]
 pub(crate) struct Interval {
     pub(crate) seconds: f64,
-    pub(crate) lanes: Vec<Count>,
+    pub(crate) threads: Vec<Count>,
     pub(crate) cpu: Figure<CpuUsage>,
     pub(crate) process: Figure<ProcessUsage>,
     pub(crate) cycles: Cycles,
@@ -73,56 +74,56 @@ impl<'p> Probes<'p> {
         Probes { plan, cycles: CycleCounter::open(), stress: Stress::read() }
     }
 
-    pub(crate) fn begin(&self, stage: &Stage) -> Snapshot {
-        let slow = Slow { stress: self.stress, ..self.slow(stage) };
+    pub(crate) fn begin(&self, shared: &Shared) -> Snapshot {
+        let slow = Slow { stress: self.stress, ..self.slow(shared) };
         let process = text(ProcessSample::read_own());
         let cpu = text(CpuSample::read());
         let cycles = self.cycles.sample();
-        let lanes = counts(stage);
+        let threads = counts(shared);
         let at = Instant::now();
-        Snapshot { at, lanes, cycles, cpu, process, slow }
+        Snapshot { at, threads, cycles, cpu, process, slow }
     }
 
-    pub(crate) fn end(&self, stage: &Stage) -> Snapshot {
+    pub(crate) fn end(&self, shared: &Shared) -> Snapshot {
         let at = Instant::now();
-        let lanes = counts(stage);
+        let threads = counts(shared);
         let cycles = self.cycles.sample();
         let cpu = text(CpuSample::read());
         let process = text(ProcessSample::read_own());
-        Snapshot { at, lanes, cycles, cpu, process, slow: self.slow(stage) }
+        Snapshot { at, threads, cycles, cpu, process, slow: self.slow(shared) }
     }
 
-    fn slow(&self, stage: &Stage) -> Slow {
+    fn slow(&self, shared: &Shared) -> Slow {
         Slow {
             kernel: KernelCounters::read(
                 self.plan.interface.as_deref(),
                 self.plan.interrupts.as_deref(),
             ),
-            tcp: self.tcp(stage),
+            tcp: self.tcp(shared),
             frequency_mhz: host::frequency_mhz(),
             stress: Stress::read(),
         }
     }
 
-    fn tcp(&self, stage: &Stage) -> Vec<Vec<Option<TcpInfo>>> {
+    fn tcp(&self, shared: &Shared) -> Vec<Vec<Option<TcpInfo>>> {
         if self.plan.transport == Transport::Udp {
             return Vec::new();
         }
-        let of_lane = |lane: &Lane| {
-            let sockets = lock(&lane.sockets).clone();
+        let of_thread = |thread: &ThreadState| {
+            let sockets = lock(&thread.sockets).clone();
             sockets.iter().map(|socket| TcpInfo::read(socket).ok()).collect()
         };
-        stage.lanes.iter().map(of_lane).collect()
+        shared.threads.iter().map(of_thread).collect()
     }
 }
 
 impl Snapshot {
     /// What happened from `self` to `end`.
     pub(crate) fn until(&self, end: &Snapshot) -> Interval {
-        let lanes = end.lanes.iter().zip(&self.lanes).map(|(now, then)| now.since(then));
+        let threads = end.threads.iter().zip(&self.threads).map(|(now, then)| now.since(then));
         Interval {
             seconds: end.at.duration_since(self.at).as_secs_f64(),
-            lanes: lanes.collect(),
+            threads: threads.collect(),
             cpu: difference(&end.cpu, &self.cpu, "/proc/stat, all processors", CpuSample::since),
             process: difference(&end.process, &self.process, "/proc/self/stat", |now, then| {
                 now.since(then)
@@ -148,13 +149,13 @@ impl Snapshot {
     }
 }
 
-fn counts(stage: &Stage) -> Vec<Count> {
-    let read = |lane: &Lane| Count {
-        bytes: lane.counters.bytes.load(Ordering::Relaxed),
-        calls: lane.counters.calls.load(Ordering::Relaxed),
-        errors: lane.counters.errors.load(Ordering::Relaxed),
+fn counts(shared: &Shared) -> Vec<Count> {
+    let read = |thread: &ThreadState| Count {
+        bytes: thread.counters.bytes.load(Ordering::Relaxed),
+        calls: thread.counters.calls.load(Ordering::Relaxed),
+        errors: thread.counters.errors.load(Ordering::Relaxed),
     };
-    stage.lanes.iter().map(read).collect()
+    shared.threads.iter().map(read).collect()
 }
 
 fn text<T>(result: std::io::Result<T>) -> Result<T, String> {

@@ -8,12 +8,13 @@ mod condition;
 mod layout;
 mod side;
 
-use crate::lane::{Stage, lock};
-use crate::latency::times;
 use crate::plan::{Family, Length, Plan, Role, Transport};
 use crate::schema;
+use crate::shared::Shared;
 use crate::snapshot::{Count, Interval};
+use crate::stopwatch::times;
 pub use crate::sync::PeerKind;
+use crate::thread::lock;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -153,32 +154,32 @@ pub struct Times {
 impl Report {
     pub(crate) fn new(
         plan: &Plan,
-        stage: &Stage,
+        shared: &Shared,
         interval: &Interval,
         ending: Ending,
         connections: u64,
     ) -> Report {
-        let times = Times::of_all(stage);
+        let times = Times::of_all(shared);
         Report {
             tool: concat!("Millrace ", env!("CARGO_PKG_VERSION")).into(),
             ending,
             peer_kind: PeerKind::Unsynchronised,
             settings: Settings::of(plan),
-            own: Side::new(plan, stage, interval, connections),
+            own: Side::new(plan, shared, interval, connections),
             peer: None,
             peer_ids: Vec::new(),
             decimal_megabytes: plan.decimal_megabytes,
             threads: interval
-                .lanes
+                .threads
                 .iter()
-                .map(|lane| ThreadFigures::of(*lane, interval.seconds))
+                .map(|thread| ThreadFigures::of(*thread, interval.seconds))
                 .collect(),
             round_trips: times.filter(|_| plan.latency && plan.role == Role::Sender),
             request_times: times.filter(|_| plan.request_times),
             datagrams_lost: None,
             bytes_missing: None,
             bytes_undelivered: None,
-            notes: notes(plan, stage),
+            notes: notes(plan, shared),
             conditions: condition::of(plan, interval),
         }
     }
@@ -248,13 +249,13 @@ impl Settings {
 }
 
 impl ThreadFigures {
-    fn of(lane: Count, seconds: f64) -> ThreadFigures {
+    fn of(thread: Count, seconds: f64) -> ThreadFigures {
         ThreadFigures {
-            bytes: lane.bytes,
-            calls: lane.calls,
-            errors: lane.errors,
-            throughput: Throughput::of(lane.bytes, seconds),
-            bytes_per_call: (lane.calls > 0).then(|| lane.bytes as f64 / lane.calls as f64),
+            bytes: thread.bytes,
+            calls: thread.calls,
+            errors: thread.errors,
+            throughput: Throughput::of(thread.bytes, seconds),
+            bytes_per_call: (thread.calls > 0).then(|| thread.bytes as f64 / thread.calls as f64),
         }
     }
 }
@@ -273,16 +274,16 @@ impl Times {
         })
     }
 
-    /// Of all lanes together.
-    pub(crate) fn of_all(stage: &Stage) -> Option<Times> {
-        Times::of(&times(stage).ok()?)
+    /// Of all threads together.
+    pub(crate) fn of_all(shared: &Shared) -> Option<Times> {
+        Times::of(&times(shared).ok()?)
     }
 }
 
-fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
+fn notes(plan: &Plan, shared: &Shared) -> Vec<String> {
     let mut notes = plan.notes.clone();
-    for lane in &stage.lanes {
-        for remark in lock(&lane.remarks).iter() {
+    for thread in &shared.threads {
+        for remark in lock(&thread.remarks).iter() {
             if !notes.contains(remark) {
                 notes.push(remark.clone());
             }

@@ -1,9 +1,9 @@
 //! One end's figures: what it moved, what its TCP and its host counted, what it cost.
 
 use crate::host;
-use crate::lane::Stage;
 use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage, TcpTotals};
 use crate::plan::{Plan, Role, Transport};
+use crate::shared::Shared;
 use crate::snapshot::Interval;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,14 +99,21 @@ pub struct Side {
 }
 
 impl Side {
-    pub(crate) fn new(plan: &Plan, stage: &Stage, interval: &Interval, connections: u64) -> Side {
-        let sum =
-            |part: fn(&crate::snapshot::Count) -> u64| interval.lanes.iter().map(part).sum::<u64>();
-        let (bytes, calls) = (sum(|lane| lane.bytes), sum(|lane| lane.calls));
+    pub(crate) fn new(plan: &Plan, shared: &Shared, interval: &Interval, connections: u64) -> Side {
+        let sum = |part: fn(&crate::snapshot::Count) -> u64| {
+            interval.threads.iter().map(part).sum::<u64>()
+        };
+        let (bytes, calls) = (sum(|thread| thread.bytes), sum(|thread| thread.calls));
         let seconds = interval.seconds;
-        let verified =
-            || stage.lanes.iter().map(|lane| lane.counters.verified.load(Ordering::Relaxed)).sum();
-        let whole = stage.lanes.iter().map(|lane| lane.counters.calls.load(Ordering::Relaxed));
+        let verified = || {
+            shared
+                .threads
+                .iter()
+                .map(|thread| thread.counters.verified.load(Ordering::Relaxed))
+                .sum()
+        };
+        let whole =
+            shared.threads.iter().map(|thread| thread.counters.calls.load(Ordering::Relaxed));
         let cycles_per_byte = match &interval.cpu.value {
             Some(usage) => interval.cycles.per_byte_by_formula(usage, seconds, bytes),
             None => Figure::absent_as(&interval.cpu),
@@ -121,8 +128,8 @@ impl Side {
             throughput: Throughput::of(bytes, seconds),
             calls,
             buffers: bytes as f64 / plan.buffer_bytes as f64,
-            errors: sum(|lane| lane.errors),
-            whole_run_bytes: stage.bytes(),
+            errors: sum(|thread| thread.errors),
+            whole_run_bytes: shared.bytes(),
             whole_run_calls: whole.sum(),
             verified_bytes: (plan.verify && plan.role == Role::Receiver).then(verified),
             segments: Segments::of(plan, interval, bytes, calls),

@@ -23,22 +23,22 @@
 //!
 //! **Windows NTttcp's** has nothing in common with this: see `token`.
 //!
-//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `Desk` and `Session`
+//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `SyncServer` and `Session`
 //! have the sockets.
 
-mod desk;
 mod inbox;
 mod offer;
 mod receiver;
 mod sender;
+mod server;
 mod session;
 pub(crate) mod token;
 
-pub(crate) use desk::Desk;
 pub use inbox::{BODY_MAX, Garbled, Inbox};
 pub use offer::Offer;
 pub use receiver::{Action, ClientId, ReceiverSync, Senders};
 pub use sender::{Refusal, SenderSync, Step};
+pub(crate) use server::SyncServer;
 pub use session::PeerKind;
 pub(crate) use session::{Opened, Session};
 

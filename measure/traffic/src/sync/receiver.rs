@@ -205,19 +205,19 @@ mod tests {
 
     #[test]
     fn a_plain_sender_is_served() {
-        let mut desk = machine(10, Senders::Count(1));
-        let idle = say(&mut desk, 1, word::QUERY);
+        let mut receiver = machine(10, Senders::Count(1));
+        let idle = say(&mut receiver, 1, word::QUERY);
         assert!(
             matches!(idle[..], [Action::Reply(1, Message::Word(state))] if state != word::RUNNING)
         );
-        assert_eq!(say(&mut desk, 1, 20), [reply(1, 20)]);
+        assert_eq!(say(&mut receiver, 1, 20), [reply(1, 20)]);
         assert_eq!(
-            say(&mut desk, 1, word::RUN),
+            say(&mut receiver, 1, word::RUN),
             [Action::Start { total_s: 20 }, reply(1, word::RUN)]
         );
-        assert_eq!(say(&mut desk, 2, word::QUERY), [reply(2, word::RUNNING)]);
-        assert_eq!(say(&mut desk, 2, word::RUN), [reply(2, word::EXIT)]);
-        assert_eq!(say(&mut desk, 1, word::EXIT), [reply(1, word::FINISHED), Action::Stop]);
+        assert_eq!(say(&mut receiver, 2, word::QUERY), [reply(2, word::RUNNING)]);
+        assert_eq!(say(&mut receiver, 2, word::RUN), [reply(2, word::EXIT)]);
+        assert_eq!(say(&mut receiver, 1, word::EXIT), [reply(1, word::FINISHED), Action::Stop]);
     }
 
     #[test]
@@ -225,32 +225,32 @@ mod tests {
         for (own, theirs, agreed) in
             [(10, 5, 10), (5, 10, 10), (0, 10, 0), (10, 0, 0), (10, -1, 10)]
         {
-            let mut desk = machine(own, Senders::Count(1));
-            assert_eq!(say(&mut desk, 1, theirs), [reply(1, agreed)], "{own} {theirs}");
+            let mut receiver = machine(own, Senders::Count(1));
+            assert_eq!(say(&mut receiver, 1, theirs), [reply(1, agreed)], "{own} {theirs}");
         }
         assert_eq!(say(&mut machine(7, Senders::UntilLast), 1, 90), [reply(1, 7)]);
     }
 
     #[test]
     fn several_senders_wait_for_the_last() {
-        let mut desk = machine(7, Senders::UntilLast);
+        let mut receiver = machine(7, Senders::UntilLast);
         for client in 1..=7 {
-            assert_eq!(say(&mut desk, client, word::RUN), [reply(client, word::WAIT)]);
+            assert_eq!(say(&mut receiver, client, word::RUN), [reply(client, word::WAIT)]);
         }
-        assert_eq!(say(&mut desk, 8, word::RUN), [reply(8, word::EXIT)]);
-        let actions = say(&mut desk, 9, word::RUN_LAST);
+        assert_eq!(say(&mut receiver, 8, word::RUN), [reply(8, word::EXIT)]);
+        let actions = say(&mut receiver, 9, word::RUN_LAST);
         assert_eq!(actions.len(), 9);
         assert_eq!(actions.first(), Some(&Action::Start { total_s: 7 }));
     }
 
     #[test]
     fn a_strangers_proposal_or_exit_changes_nothing_for_the_sender() {
-        let mut desk = machine(5, Senders::Count(1));
-        say(&mut desk, 1, 6);
-        say(&mut desk, 2, 1_195_725_856); // "GET "
-        assert_eq!(say(&mut desk, 2, word::EXIT), [reply(2, word::IDLE)]);
-        assert_eq!(say(&mut desk, 1, word::RUN).first(), Some(&Action::Start { total_s: 6 }));
-        assert_eq!(say(&mut desk, 2, word::EXIT), [reply(2, word::RUNNING)]);
+        let mut receiver = machine(5, Senders::Count(1));
+        say(&mut receiver, 1, 6);
+        say(&mut receiver, 2, 1_195_725_856); // "GET "
+        assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::IDLE)]);
+        assert_eq!(say(&mut receiver, 1, word::RUN).first(), Some(&Action::Start { total_s: 6 }));
+        assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::RUNNING)]);
     }
 
     proptest! {
@@ -263,10 +263,10 @@ mod tests {
             until_last in any::<bool>(),
         ) {
             let senders = if until_last { Senders::UntilLast } else { Senders::Count(1) };
-            let mut desk = machine(3, senders);
+            let mut receiver = machine(3, senders);
             let mut starts = 0;
             for (client, number) in talk {
-                let actions = say(&mut desk, client, number);
+                let actions = say(&mut receiver, client, number);
                 let started = actions.iter().filter(|a| matches!(a, Action::Start { .. })).count();
                 prop_assert!(started == 0 || number == word::RUN || number == word::RUN_LAST);
                 starts += started;

@@ -3,8 +3,8 @@
 use super::{
     Code, Garbled, Inbox, Message, Offer, Refusal, SenderSync, Step, clear_of_commands, word,
 };
-use crate::bell::wait_readable;
 use crate::connect::Reached;
+use crate::event_fd::wait_readable;
 use crate::plan::Plan;
 use crate::report::Side;
 use crate::{TrafficError, connect};

@@ -1,11 +1,11 @@
 //! Windows NTttcp's synchronisation, of its public source (microsoft/ntttcp, `SendReceiveToken`).
 //!
-//! For each data port there is a TCP connection to the port [`AHEAD`] above it, on which each end
+//! For each data port there is a TCP connection to the port 1000 above it, on which each end
 //! sends [`TOKEN`] and reads one byte. An end comes to it when all its data connections are open
 //! (with UDP: its sockets bound), and begins when it has a token for each port. Nobody says how
 //! long the test takes: each end goes by its own times.
 //!
-//! This is the sender's part; `Desk` has the receiver's.
+//! This is the sender's part; `SyncServer` has the receiver's.
 
 use super::session::{ANSWER, lost, receive};
 use crate::plan::Plan;
@@ -17,16 +17,6 @@ use std::time::Instant;
 
 /// The only byte that is ever said.
 pub(crate) const TOKEN: &[u8] = b"X";
-/// A token's port, less its data port's.
-const AHEAD: u16 = 1000;
-
-/// Where the tokens of a host's data ports are exchanged; none where the numbers end before.
-pub(crate) fn ports(plan: &Plan, host: IpAddr) -> Vec<SocketAddr> {
-    let first = u32::from(plan.base_port) + u32::from(AHEAD);
-    let ports = (first..first + plan.ports_at(host)).map(u16::try_from);
-    let ports: Result<Vec<u16>, _> = ports.collect();
-    ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
-}
 
 /// Gives and takes all tokens of a receiver whose data connections are open. `kept` is a connection
 /// that is there already.
@@ -37,7 +27,7 @@ pub(crate) fn exchange(
 ) -> Result<(), TrafficError> {
     let lost = |address| move |source| lost(address, "exchanging tokens", source);
     let mut sockets = Vec::new();
-    for address in ports(plan, host) {
+    for address in plan.token_ports(host) {
         let socket = match kept(address) {
             Some(socket) => socket,
             None => connect::token(plan, address).map_err(|error| match error {

@@ -12,34 +12,34 @@ use std::time::Duration;
 /// Rung by some threads, heard by others: its descriptor is readable from a ring until it is
 /// cleared.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    rung: AtomicBool,
+pub(crate) struct EventFd {
+    signalled: AtomicBool,
     fd: OwnedFd,
 }
 
-impl Bell {
-    pub(crate) fn new() -> Result<Bell, TrafficError> {
+impl EventFd {
+    pub(crate) fn new() -> Result<EventFd, TrafficError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(TrafficError::system("make an event descriptor"))?;
-        Ok(Bell { rung: AtomicBool::new(false), fd })
+        Ok(EventFd { signalled: AtomicBool::new(false), fd })
     }
 
-    pub(crate) fn ring(&self) {
-        self.rung.store(true, Ordering::Release);
+    pub(crate) fn signal(&self) {
+        self.signalled.store(true, Ordering::Release);
         // A full counter (2^64 - 2) is the only way to fail, and it is readable then.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Whether it was ever rung. Pairs with the store in [`Bell::ring`]: what was written before is
+    /// Whether it was ever rung. Pairs with the store in [`EventFd::ring`]: what was written before is
     /// seen after.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Acquire)
     }
 
     /// Makes the descriptor wait for the next ring.
     pub(crate) fn clear(&self) {
         let mut count = [0; 8];
-        // Nothing rung since the last time is the only way to fail.
+        // Nothing signalled since the last time is the only way to fail.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
@@ -49,7 +49,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,8 +1,8 @@
-//! The receiver's synchronisation desk: the listeners below the data ports, those of Windows'
+//! The receiver's synchronisation server: the listeners below the data ports, those of Windows'
 //! tokens, and every sender that has come to them.
 
 use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders, token};
-use crate::bell::{wait, watch};
+use crate::event_fd::{wait, watch};
 use crate::plan::Plan;
 use crate::report::Side;
 use crate::sender::TOKENS;
@@ -15,13 +15,13 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Senders and strangers at the desk at once.
+/// Senders and strangers at the server at once.
 const CLIENTS_MAX: usize = 64;
 /// Client numbers begin here; below are the listeners.
 const FIRST_CLIENT: ClientId = 1 << 32;
 
 /// See the module.
-pub(crate) struct Desk {
+pub(crate) struct SyncServer {
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
     clients: BTreeMap<ClientId, Client>,
@@ -29,7 +29,7 @@ pub(crate) struct Desk {
     machine: ReceiverSync,
     /// What the receiver has to act on: no replies.
     events: VecDeque<Action>,
-    /// Answers that let the traffic flow, kept back until [`Desk::begin`].
+    /// Answers that let the traffic flow, kept back until [`SyncServer::begin`].
     held: Option<Vec<(ClientId, Vec<u8>)>>,
     ended: bool,
     own_total_s: u32,
@@ -47,9 +47,9 @@ struct Client {
     token: Option<usize>,
 }
 
-impl Desk {
+impl SyncServer {
     /// Listens below the data ports of each of the plan's hosts.
-    pub(crate) fn open(plan: &Plan) -> Result<Desk, TrafficError> {
+    pub(crate) fn open(plan: &Plan) -> Result<SyncServer, TrafficError> {
         let hosts = plan.hosts();
         let port = plan.base_port.saturating_sub(1);
         let open = |host: &IpAddr| socket::sync_listener(SocketAddr::new(*host, port));
@@ -57,7 +57,7 @@ impl Desk {
         let (mut tokens, mut notes) = (Vec::new(), Vec::new());
         if plan.tokens {
             let ports: Vec<SocketAddr> =
-                hosts.iter().flat_map(|host| token::ports(plan, *host)).collect();
+                hosts.iter().flat_map(|host| plan.token_ports(*host)).collect();
             match ports.into_iter().map(socket::sync_listener).collect::<Result<Vec<_>, _>>() {
                 Ok(more) => {
                     tokens = vec![None; more.len()];
@@ -75,7 +75,7 @@ impl Desk {
             if plan.multi_client { Senders::UntilLast } else { Senders::Count(hosts.len()) };
         let machine = ReceiverSync::new(plan.total_s(), Offer::of(plan, ports), senders);
         let (clients, events) = (BTreeMap::new(), VecDeque::new());
-        Ok(Desk {
+        Ok(SyncServer {
             epoll,
             listeners,
             clients,
@@ -143,7 +143,7 @@ impl Desk {
     }
 
     /// Whether a sender has ended the test. Figures that come before our own end stay for
-    /// [`Desk::turn`] after it.
+    /// [`SyncServer::turn`] after it.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
         match self.turn() {
             None | Some(Action::Start { .. } | Action::Reply(..)) => {}
@@ -245,7 +245,7 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for SyncServer {
     /// Readable when there is something to hear.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
