@@ -1,5 +1,5 @@
-//! Times: the latency test's sender (one byte there and back, one connection after the other, each
-//! round trip timed), and the stopwatch of `-lm`, which times each request of the bulk data.
+//! The sender of the latency test: one byte there and back, one connection after the other, each
+//! round trip timed.
 
 use crate::TrafficError;
 use crate::plan::{Length, Plan};
@@ -12,12 +12,12 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::time::{Duration, Instant};
 
-/// How often a wait looks at the stop signal; a datagram that has not come back by then is sent
-/// again.
-const GLANCE: Duration = Duration::from_millis(200);
+/// Interval at which a waiting sender checks the stop signal. A datagram that has not come back by
+/// then is sent again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Round trips until the stop, or as many as `-n` says. One clock reading each: the end of one is
-/// the start of the next.
+/// Makes round trips until the stop, or as many as `-n` says. Each takes one clock reading: the end
+/// of one is the start of the next.
 pub(crate) fn ping(
     plan: &Plan,
     shared: &Shared,
@@ -27,7 +27,7 @@ pub(crate) fn ping(
     let mut trips = Stopwatch::new()?;
     for stream in streams.iter() {
         rustix::io::ioctl_fionbio(&stream.socket, false)
-            .and_then(|()| set_socket_timeout(&stream.socket, Timeout::Recv, Some(GLANCE)))
+            .and_then(|()| set_socket_timeout(&stream.socket, Timeout::Recv, Some(POLL_INTERVAL)))
             .map_err(TrafficError::system("make a socket wait"))?;
     }
     let mut left = match plan.length {
@@ -52,11 +52,11 @@ pub(crate) fn ping(
             }
         }
     }
-    trips.hand_over(thread);
+    trips.store(thread);
     Ok(())
 }
 
-/// Whether the byte came back before the run's end.
+/// Sends a byte and returns whether it came back before the run's end.
 fn round_trip(shared: &Shared, thread: &ThreadState, stream: &Stream) -> Result<bool, Errno> {
     let mut byte = [0; 1];
     send(&stream.socket, b"P", SendFlags::NOSIGNAL)?;
@@ -78,7 +78,7 @@ fn round_trip(shared: &Shared, thread: &ThreadState, stream: &Stream) -> Result<
     }
 }
 
-/// A datagram may be lost; a stream's byte is only late.
+/// Whether a byte that is late is lost: a datagram may be, a stream's byte is only late.
 fn lost_for_good(stream: &Stream) -> bool {
     rustix::net::sockopt::socket_type(&stream.socket) == Ok(rustix::net::SocketType::DGRAM)
 }

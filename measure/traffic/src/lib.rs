@@ -24,8 +24,8 @@
 //! ```
 //!
 //! What is surprising: throughput counts the bytes that *this end's application* moved between the
-//! two reads. A sender says "sent", never "received". If both ends are Millrace's they exchange their
-//! figures after the run, and each report has both.
+//! two reads. A sender says "sent", never "received". If both ends are Millrace's they exchange
+//! their figures after the run, and each report has both.
 
 pub mod arguments;
 mod conduct;

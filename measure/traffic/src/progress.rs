@@ -2,30 +2,30 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What happens while a run is under way, for whoever shows it. Rates come twice a second.
+/// A progress event. [`Progress::Rate`] comes twice a second.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
     /// The receiver listens; this is its first data port.
     Listening(SocketAddr),
-    /// So many connections are open (sender) or the first one is (receiver).
+    /// The number of open connections at a sender; at a receiver, the first one is open.
     Connected(usize),
-    /// Data came to the receiver before any synchronisation: a sender that has none, or Windows
-    /// NTttcp, whose comes next.
+    /// Data reached the receiver before any synchronisation. The sender has none, or is Windows
+    /// NTttcp, which synchronises later.
     Unsynchronised,
-    /// The receiver takes data and not ntttcp-for-linux's synchronisation: Windows NTttcp's is
+    /// The receiver takes data but not ntttcp-for-linux's synchronisation: Windows NTttcp's is
     /// tried.
     Tokens(IpAddr),
     /// The receiver waits for more senders.
     AwaitingOthers,
-    /// Traffic flows and does not count yet.
+    /// Traffic flows and is not yet measured.
     WarmUp,
-    /// Traffic flows and counts.
+    /// Traffic flows and is measured.
     Measuring,
-    /// What the application moved since the last time.
+    /// Throughput of the application since the last event.
     Rate {
         /// Bytes per second.
         bytes_per_s: f64,
     },
-    /// Traffic flows and counts no more.
+    /// Traffic flows and is no longer measured.
     CoolDown,
 }

@@ -1,6 +1,6 @@
 //! A receiving thread: one port, all connections that come to it, one large buffer.
 
-use crate::event_fd::{wait, watch};
+use crate::event_fd::{epoll_set, wait_for_events};
 use crate::payload::{Checker, Mismatch, Pattern};
 use crate::plan::{Plan, Transport};
 use crate::shared::Shared;
@@ -20,21 +20,21 @@ use std::time::Instant;
 const STOP: u64 = u64::MAX;
 const PORT: u64 = u64::MAX - 1;
 const EVENTS: usize = 512;
-/// Datagrams taken before the next look at the signals.
+/// Most datagrams taken before the next check of the stop signal.
 const DATAGRAMS: u32 = 64;
 
 /// A thread's listener or UDP socket, and the processor it is pinned to.
 pub(crate) type Port = (OwnedFd, Option<usize>);
 
-/// The thread's life; `port` is the listener, or the UDP socket.
+/// Runs a receiving thread. `port` is the listener, or the UDP socket.
 pub(crate) fn run(
     plan: &Plan,
     shared: &Shared,
     thread: &ThreadState,
     (port, processor): Port,
 ) -> Result<(), TrafficError> {
-    let result =
-        host::pin(processor).and_then(|()| Reader::new(plan, shared, thread, port)?.turns());
+    let result = host::pin(processor)
+        .and_then(|()| Reader::new(plan, shared, thread, port)?.read_until_stopped());
     if result.is_err() {
         thread.failed.store(true, Ordering::Release);
     }
@@ -52,15 +52,15 @@ struct Reader<'r> {
     streams: Vec<Option<Stream>>,
     buffer: Vec<u8>,
     pattern: Option<Pattern>,
-    watch: Option<Stopwatch>,
-    /// As a stream's, of a port of datagrams.
+    stopwatch: Option<Stopwatch>,
+    /// When the datagram being awaited was asked for, where reads are timed.
     since: Option<Instant>,
 }
 
 struct Stream {
     socket: Arc<OwnedFd>,
     checker: Checker,
-    /// When the read under way was asked for, where reads are timed.
+    /// When the current read began, where reads are timed.
     since: Option<Instant>,
 }
 
@@ -72,7 +72,7 @@ impl<'r> Reader<'r> {
         port: OwnedFd,
     ) -> Result<Self, TrafficError> {
         let own = [(shared.stop.as_fd(), STOP), (port.as_fd(), PORT)];
-        let epoll = watch(own.map(|(fd, number)| (fd, number, EventFlags::IN)))?;
+        let epoll = epoll_set(own.map(|(fd, number)| (fd, number, EventFlags::IN)))?;
         let room = if plan.transport == Transport::Udp { 65_536 } else { plan.buffer_bytes };
         Ok(Reader {
             plan,
@@ -83,15 +83,15 @@ impl<'r> Reader<'r> {
             streams: Vec::new(),
             buffer: vec![0; room],
             pattern: plan.verify.then(|| Pattern::new(room)),
-            watch: Stopwatch::of(plan)?,
+            stopwatch: Stopwatch::of(plan)?,
             since: None,
         })
     }
 
-    fn turns(&mut self) -> Result<(), TrafficError> {
+    fn read_until_stopped(&mut self) -> Result<(), TrafficError> {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.shared.stop.is_signalled() {
-            wait(&self.epoll, &mut events, None)?;
+            wait_for_events(&self.epoll, &mut events, None)?;
             for event in &events {
                 match event.data.u64() {
                     STOP => {}
@@ -101,26 +101,26 @@ impl<'r> Reader<'r> {
                 }
             }
         }
-        if let Some(watch) = self.watch.take() {
-            watch.hand_over(self.thread);
+        if let Some(stopwatch) = self.stopwatch.take() {
+            stopwatch.store(self.thread);
         }
         Ok(())
     }
 
     fn accept(&mut self) {
-        // Whoever comes without pause must not keep the thread from its stop.
+        // A flood of new connections must not keep the thread from its stop.
         while !self.shared.stop.is_signalled() {
             match accept_with(&self.port, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.admit(socket),
                 Err(Errno::AGAIN) => return,
-                // The peer has already gone again.
+                // The peer has already closed the connection.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
                     self.thread.counters.add_error();
                     self.thread.remark(format!(
                         "no more connections were accepted: {error}; raise `ulimit -Hn`"
                     ));
-                    // Going on would turn for ever over a listener that stays ready.
+                    // Going on would spin over a listener that stays ready.
                     let _ = epoll::delete(&self.epoll, &self.port);
                     return;
                 }
@@ -130,7 +130,7 @@ impl<'r> Reader<'r> {
 
     fn admit(&mut self, socket: OwnedFd) {
         if self.plan.latency {
-            // Refused only on a socket that is gone already, which the next read finds.
+            // Fails only on a closed socket, which the next read finds.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
         }
         let place = EventData::new_u64(self.streams.len() as u64);
@@ -144,7 +144,7 @@ impl<'r> Reader<'r> {
         self.shared.wake.signal();
     }
 
-    /// Up to `-a` buffers from one ready connection.
+    /// Reads up to `-a` buffers from one ready connection.
     fn read(&mut self, place: usize) {
         let Some(Some(stream)) = self.streams.get_mut(place) else { return };
         let mut end = None;
@@ -155,8 +155,8 @@ impl<'r> Reader<'r> {
                     self.thread.counters.add(count);
                     let bytes = self.buffer.get(..count).unwrap_or_default();
                     check(self.thread, self.pattern.as_ref(), &mut stream.checker, bytes);
-                    if let Some(watch) = &mut self.watch {
-                        watch.lap(self.shared, &mut stream.since);
+                    if let Some(stopwatch) = &mut self.stopwatch {
+                        stopwatch.lap(self.shared, &mut stream.since);
                     }
                     if self.plan.latency
                         && send(&stream.socket, bytes, SendFlags::NOSIGNAL) != Ok(count)
@@ -202,8 +202,8 @@ impl<'r> Reader<'r> {
             self.thread.counters.add(count);
             let bytes = self.buffer.get(..count).unwrap_or_default();
             check(self.thread, self.pattern.as_ref(), &mut Checker::default(), bytes);
-            if let Some(watch) = &mut self.watch {
-                watch.lap(self.shared, &mut self.since);
+            if let Some(stopwatch) = &mut self.stopwatch {
+                stopwatch.lap(self.shared, &mut self.since);
             }
             let Some(from) = from.filter(|_| self.plan.latency) else { continue };
             if sendto(&self.port, bytes, SendFlags::NOSIGNAL, &from) != Ok(count) {

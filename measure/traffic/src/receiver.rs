@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long bytes that are still under way after the test are waited for.
-const DRAIN: Duration = Duration::from_secs(10);
-const GLANCE: Duration = Duration::from_millis(100);
+/// Time to wait for bytes that are in flight after the test.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_all_files();
@@ -41,7 +41,10 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     Ok(report)
 }
 
-/// The listeners of the plan's mappings.
+/// Opens the listeners of the plan's mappings.
+///
+/// # Errors
+/// Fails if an address is taken or the kernel refuses an option of the plan.
 pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
     let listen = |(address, processor)| Ok((socket::data_listener(plan, address)?, processor));
     plan.data_ports().into_iter().map(listen).collect()
@@ -68,7 +71,7 @@ fn conduct(
     Ok((interval, ending))
 }
 
-/// Serves the server until a sender may begin.
+/// Serves synchronisation until a sender may begin.
 fn await_start(
     plan: &Plan,
     shared: &Shared,
@@ -78,52 +81,55 @@ fn await_start(
     let start = Instant::now();
     let mut told = false;
     loop {
-        match server.turn() {
+        match server.poll() {
             Some(Action::Start { total_s }) => return Ok(total_s),
             Some(_) => {}
             None => {
-                wait_a_moment(plan, shared, start)?;
+                check_wait(plan, shared, start)?;
                 // A sender that synchronises does so before it opens its data connections.
-                if !told && shared.opened() > 0 && !server.was_visited() {
+                if !told && shared.opened() > 0 && !server.has_had_clients() {
                     told = true;
                     progress(Progress::Unsynchronised);
                 }
-                wait_readable(&[server.as_fd()], GLANCE);
+                wait_readable(&[server.as_fd()], POLL_INTERVAL);
             }
         }
     }
 }
 
-/// Without synchronisation the first connection (or datagram) is the begin.
+/// Waits for the first connection (or datagram), which begins a run without synchronisation.
 fn await_traffic(plan: &Plan, shared: &Shared) -> Result<(), TrafficError> {
     let start = Instant::now();
     while shared.opened() == 0 {
         shared.wake.clear();
-        wait_a_moment(plan, shared, start)?;
+        check_wait(plan, shared, start)?;
         if shared.opened() == 0 {
-            shared.wake.wait(GLANCE);
+            shared.wake.wait(POLL_INTERVAL);
         }
     }
     Ok(())
 }
 
-/// Whether to go on waiting for a sender.
-fn wait_a_moment(plan: &Plan, shared: &Shared, start: Instant) -> Result<(), TrafficError> {
+/// Checks that the wait for a sender may go on.
+///
+/// # Errors
+/// Fails if the run was stopped, a thread failed, or no sender came within the plan's limit.
+fn check_wait(plan: &Plan, shared: &Shared, start: Instant) -> Result<(), TrafficError> {
     if plan.stop.load(Ordering::Relaxed) || shared.any_failed() {
         return Err(TrafficError::StoppedEarly);
     }
     if plan.wait_s > 0 && start.elapsed() >= Duration::from_secs(plan.wait_s) {
-        return Err(TrafficError::NobodyCame { seconds: plan.wait_s });
+        return Err(TrafficError::NoSender { seconds: plan.wait_s });
     }
     Ok(())
 }
 
 /// Reads on until every sender has ended, so that the whole run's bytes can be compared.
 fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
-    let deadline = Instant::now() + DRAIN;
-    // A token is sent by each port's sender, after its connection was made: ours may still have to
-    // accept that one.
-    let is_told = conductor.server.as_ref().is_some_and(|server| server.tells_end());
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    // Each port's sender sends its token after connecting, so ours may still have to accept the
+    // connection.
+    let is_told = conductor.server.as_ref().is_some_and(|server| server.announces_end());
     let by_tokens = plan.tokens && !is_told;
     let least = if by_tokens { plan.data_ports().len() } else { 1 };
     let mut seen = None;
@@ -131,12 +137,14 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
         conductor.shared.wake.clear();
         let bytes = conductor.shared.bytes();
         let ended = match plan.transport {
-            // A receiver that had no processor during the test has its connections still to accept.
+            // A receiver that got no processor time during the test may still have connections to
+            // accept.
             Transport::Tcp => {
                 let opened = conductor.shared.opened();
                 opened >= least && conductor.shared.closed() >= opened
             }
-            // Datagrams have no end: the peer's word is one, and then silence for a glance.
+            // Datagrams have no end: the peer's message is one, or silence for an interval after
+            // it.
             Transport::Udp => {
                 !is_told || (conductor.peer_has_ended() && seen.replace(bytes) == Some(bytes))
             }
@@ -144,7 +152,7 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
         if ended {
             return;
         }
-        conductor.shared.wake.wait(GLANCE);
+        conductor.shared.wake.wait(POLL_INTERVAL);
     }
     let (opened, closed) = (conductor.shared.opened(), conductor.shared.closed());
     let waited = !plan.stop.load(Ordering::Relaxed);
@@ -152,7 +160,7 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
         conductor.shared.remark(format!(
             "{} of {opened} connections had not ended {} s after the test: their last bytes are missing in what the whole run counted",
             opened - closed,
-            DRAIN.as_secs()
+            DRAIN_TIMEOUT.as_secs()
         ));
     }
 }
@@ -162,11 +170,11 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
 fn exchange(server: &mut SyncServer, report: &mut Report) {
     server.finish();
     report.peer_kind = PeerKind::Ntttcp;
-    let deadline = Instant::now() + DRAIN;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     let senders = server.senders();
     let mut answered = 0;
     while report.ending != Ending::StoppedByUser && Instant::now() < deadline {
-        match server.turn() {
+        match server.poll() {
             Some(Action::Figures(client, body)) => {
                 server.answer(client, &report.own);
                 answered += usize::from(take_figures(report, &body));
@@ -174,7 +182,7 @@ fn exchange(server: &mut SyncServer, report: &mut Report) {
             Some(_) => {}
             None if !server.has_senders() => break,
             None => {
-                wait_readable(&[server.as_fd()], GLANCE);
+                wait_readable(&[server.as_fd()], POLL_INTERVAL);
             }
         }
     }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a run with a Windows peer has in its report.
-pub(crate) const TOKENS: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
+/// Note in the report of a run whose peer synchronises by tokens.
+pub(crate) const TOKENS_NOTE: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
 
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_files(plan.connections())?;
@@ -28,7 +28,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
             Opened::Session(session) => sessions.push(session),
             Opened::Windows(address, socket) => {
                 one_connection_a_port(plan)?;
-                lock(&shared.kept).push((address, socket));
+                lock(&shared.early_connections).push((address, socket));
                 windows.push(host);
                 progress(Progress::Tokens(host));
             }
@@ -42,7 +42,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     let mut report = Report::new(plan, &shared, &interval, ending, plan.connections());
     note_time(plan, &sessions, &mut report);
     if !windows.is_empty() {
-        report.notes.push(TOKENS.into());
+        report.notes.push(TOKENS_NOTE.into());
     }
     report.peer_kind = sessions
         .iter()
@@ -57,7 +57,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     Ok(report)
 }
 
-/// Of each port, Windows NTttcp accepts the first connection and no other.
+/// Fails if more than one connection a port is asked for: Windows NTttcp accepts only the first.
 fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
     let each = u64::from(plan.threads_per_port) * u64::from(plan.connections_per_thread);
     if each == 1 {
@@ -68,7 +68,7 @@ fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
     )))
 }
 
-/// Where each thread connects, port by port and thread by thread.
+/// Returns where each thread connects, port by port and thread by thread.
 pub(crate) fn targets(plan: &Plan) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut number: u64 = 0;
@@ -97,7 +97,7 @@ fn conduct(
         session.request_begin()?;
     }
     for host in windows {
-        token::exchange(plan, *host, |address| shared.take_kept(address))?;
+        token::exchange(plan, *host, |address| shared.take_early_connection(address))?;
     }
     for session in sessions.iter_mut() {
         session.await_begin(&mut || progress(Progress::AwaitingOthers))?;
@@ -108,6 +108,9 @@ fn conduct(
 }
 
 /// Waits until all connections of the plan are open.
+///
+/// # Errors
+/// [`TrafficError::StoppedEarly`] if the plan's stop flag is set or a thread failed.
 pub(crate) fn await_connections(plan: &Plan, shared: &Shared) -> Result<(), TrafficError> {
     loop {
         shared.wake.clear();

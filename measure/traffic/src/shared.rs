@@ -1,4 +1,5 @@
-//! What a thread and the conductor share: counters, sockets, and the three signals of a run.
+//! State that the payload threads and the conductor share: the threads' states and the events of a
+//! run.
 
 use crate::TrafficError;
 use crate::event_fd::EventFd;
@@ -11,53 +12,56 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
 
-/// All threads of a run and what everybody waits for.
+/// State shared by all threads of a run.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) threads: Vec<ThreadState>,
-    /// Most that all senders together send, in bits a second; 0 is no limit. It may change while
-    /// they send.
+    /// Most bits a second that all sending threads together may send; 0 is no limit. It may change
+    /// while they send.
     pub(crate) bandwidth: AtomicU64,
-    /// Senders start when it is raised.
+    /// Signalled when senders may start.
     pub(crate) begin: EventFd,
-    /// Everybody ends when it is raised.
+    /// Signalled when all threads are to end.
     pub(crate) stop: EventFd,
-    /// A thread has news for the conductor.
+    /// Wakes the conductor when a thread's state has changed.
     pub(crate) wake: EventFd,
-    /// Connections that were opened before the threads, by their peers.
-    pub(crate) kept: Mutex<Vec<(SocketAddr, OwnedFd)>>,
-    /// The measured interval: round trips count only now.
+    /// Connections that were opened before the threads started, by peer.
+    pub(crate) early_connections: Mutex<Vec<(SocketAddr, OwnedFd)>>,
+    /// Whether the measured interval is on: only then round trips count.
     pub(crate) measuring: AtomicBool,
 }
 
-/// A thread's thread.
+/// The join handle of a payload thread.
 pub(crate) type Handle = JoinHandle<Result<(), TrafficError>>;
 
-/// Starts a thread of the shared for each of the parts: a target to send to, or a port to receive
-/// from.
+/// Starts a thread for each of the parts: a target to send to, or a port to receive from.
 pub(crate) fn start<P: Send + 'static>(
     plan: &Arc<Plan>,
     shared: &Arc<Shared>,
     parts: Vec<P>,
-    life: fn(&Plan, &Shared, &ThreadState, P) -> Result<(), TrafficError>,
+    body: fn(&Plan, &Shared, &ThreadState, P) -> Result<(), TrafficError>,
 ) -> Vec<Handle> {
     let start = |(place, part)| {
         let (plan, shared) = (plan.clone(), shared.clone());
         spawn(move || match shared.threads.get(place) {
-            Some(thread) => life(&plan, &shared, thread, part),
+            Some(thread) => body(&plan, &shared, thread, part),
             None => Ok(()),
         })
     };
     parts.into_iter().enumerate().map(start).collect()
 }
 
-/// Waits for threads to end; the first error of any.
+/// Waits for threads to end.
+///
+/// # Errors
+/// The first error of any thread, or the first other than [`TrafficError::StoppedEarly`] if there
+/// is one.
 pub(crate) fn join(threads: impl IntoIterator<Item = Handle>) -> Result<(), TrafficError> {
     let mut result = Ok(());
     for thread in threads {
         let panicked = |_| Err(TrafficError::Plan("a thread panicked: this is a bug".into()));
         let ended = thread.join().unwrap_or_else(panicked);
-        // That one was stopped says nothing where another one failed.
+        // Being stopped says little if another thread failed.
         if matches!(result, Ok(()) | Err(TrafficError::StoppedEarly)) && ended.is_err() {
             result = ended;
         }
@@ -73,16 +77,16 @@ impl Shared {
             begin: EventFd::new()?,
             stop: EventFd::new()?,
             wake: EventFd::new()?,
-            kept: Mutex::default(),
+            early_connections: Mutex::default(),
             measuring: AtomicBool::new(false),
         })
     }
 
-    /// A connection to `peer` that is there already.
-    pub(crate) fn take_kept(&self, peer: SocketAddr) -> Option<OwnedFd> {
-        let mut kept = lock(&self.kept);
-        let place = kept.iter().position(|(address, _)| *address == peer)?;
-        Some(kept.swap_remove(place).1)
+    /// Takes the connection to `peer` that was opened before the threads, if there is one.
+    pub(crate) fn take_early_connection(&self, peer: SocketAddr) -> Option<OwnedFd> {
+        let mut connections = lock(&self.early_connections);
+        let place = connections.iter().position(|(address, _)| *address == peer)?;
+        Some(connections.swap_remove(place).1)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -105,20 +109,20 @@ impl Shared {
         self.threads.iter().all(|thread| thread.done.load(Ordering::Acquire))
     }
 
-    /// Something a person should know that is no single thread's.
+    /// Adds a remark that belongs to no single thread.
     pub(crate) fn remark(&self, text: String) {
         if let Some(thread) = self.threads.first() {
             thread.remark(text);
         }
     }
 
-    /// Bytes that connections which were shut down have not delivered, and how many connections
-    /// these are.
+    /// Returns the bytes that closed connections have not delivered, and the number of these
+    /// connections.
     pub(crate) fn undelivered(&self) -> (u64, usize) {
         let mut sum = (0, 0);
         for thread in &self.threads {
             for socket in lock(&thread.sockets).iter() {
-                // A socket that is no TCP socket has nothing to deliver.
+                // A socket other than TCP has nothing to deliver.
                 let bytes = TcpInfo::undelivered(socket).unwrap_or(0);
                 sum = (sum.0 + bytes, sum.1 + usize::from(bytes > 0));
             }

@@ -1,7 +1,7 @@
 //! All counters at the two ends of the measured interval.
 //!
-//! Slow readings (TCP's books of every connection, /proc) are taken before the interval begins and
-//! after it ends; the payload counters and the clock are read last at the begin and first at the
+//! Slow readings (TCP_INFO of every connection, /proc) are taken before the interval begins and
+//! after it ends. The payload counters and the clock are read last at the begin and first at the
 //! end, so that reading costs no throughput.
 
 use crate::host;
@@ -15,7 +15,7 @@ use crate::thread::{ThreadState, lock};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What reads them.
+/// The sources of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Probes<'p> {
     plan: &'p Plan,
@@ -23,7 +23,7 @@ pub(crate) struct Probes<'p> {
     stress: Stress,
 }
 
-/// See the module.
+/// All counters at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     at: Instant,
@@ -34,7 +34,7 @@ pub(crate) struct Snapshot {
     slow: Slow,
 }
 
-/// What takes its time to read.
+/// Counters that are slow to read.
 #[derive(Debug)]
 struct Slow {
     kernel: KernelCounters,
@@ -62,14 +62,14 @@ pub(crate) struct Interval {
     pub(crate) cycles: Cycles,
     pub(crate) kernel: KernelDelta,
     pub(crate) tcp: TcpTotals,
-    /// Lowest and highest at the begin, and at the end.
+    /// Lowest and highest frequency, at the begin and at the end.
     pub(crate) frequency_mhz: [Option<(f64, f64)>; 2],
-    /// From the run's begin: connections that were refused came before the interval.
+    /// Counted from the run's begin, because connections are refused before the interval.
     pub(crate) stress: Stress,
 }
 
 impl<'p> Probes<'p> {
-    /// To be made before the first connection.
+    /// Opens the sources. Call this before the first connection.
     pub(crate) fn new(plan: &'p Plan) -> Probes<'p> {
         Probes { plan, cycles: CycleCounter::open(), stress: Stress::read() }
     }
@@ -118,7 +118,7 @@ impl<'p> Probes<'p> {
 }
 
 impl Snapshot {
-    /// What happened from `self` to `end`.
+    /// Returns the difference between `self` and a later snapshot.
     pub(crate) fn until(&self, end: &Snapshot) -> Interval {
         let threads = end.threads.iter().zip(&self.threads).map(|(now, then)| now.since(then));
         Interval {
@@ -136,7 +136,7 @@ impl Snapshot {
         }
     }
 
-    /// A connection that opened after the begin counts from its own begin.
+    /// Sums TCP_INFO over connections. One that opened after the begin counts from its own begin.
     fn tcp_until(&self, end: &Snapshot) -> TcpTotals {
         let mut totals = TcpTotals::default();
         for (now, then) in end.slow.tcp.iter().zip(&self.slow.tcp) {

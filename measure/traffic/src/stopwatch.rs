@@ -11,25 +11,30 @@ use std::time::Instant;
 /// The longest time that is told apart: one minute, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// What a thread has timed.
+/// The times that one thread has recorded.
 pub(crate) struct Stopwatch {
     times: Histogram<u64>,
 }
 
 impl Stopwatch {
+    /// Makes a stopwatch without times.
+    ///
     /// # Errors
-    /// No memory for a histogram.
+    /// Fails if there is no memory for a histogram.
     pub(crate) fn new() -> Result<Stopwatch, TrafficError> {
         Ok(Stopwatch { times: histogram()? })
     }
 
-    /// The stopwatch of a thread whose requests are timed.
+    /// Makes a stopwatch if the plan times requests.
+    ///
+    /// # Errors
+    /// Fails if there is no memory for a histogram.
     pub(crate) fn of(plan: &Plan) -> Result<Option<Stopwatch>, TrafficError> {
         plan.request_times.then(Stopwatch::new).transpose()
     }
 
-    /// A request is done that was made at `since`; the connection's next one is made at once.
-    /// Counts in the measured interval only, and not a connection's first request, which waited for
+    /// Records the request that began at `since`, and begins the connection's next one. It counts
+    /// only in the measured interval. A connection's first request is never counted: it waited for
     /// the begin.
     pub(crate) fn lap(&mut self, shared: &Shared, since: &mut Option<Instant>) {
         let now = Instant::now();
@@ -40,23 +45,26 @@ impl Stopwatch {
         }
     }
 
-    /// Gives the thread its times, at the end.
-    pub(crate) fn hand_over(self, thread: &ThreadState) {
+    /// Stores the times in the thread's state, at its end.
+    pub(crate) fn store(self, thread: &ThreadState) {
         *lock(&thread.times) = Some(self.times);
     }
 }
 
-/// What all threads have timed, in nanoseconds.
+/// Returns the times of all threads, in nanoseconds.
+///
+/// # Errors
+/// Fails if there is no memory for a histogram.
 pub(crate) fn times(shared: &Shared) -> Result<Histogram<u64>, TrafficError> {
     let mut all = histogram()?;
     for thread in &shared.threads {
-        // All have the same bounds.
+        // Adding cannot fail: all histograms have the same bounds.
         let _ = lock(&thread.times).as_ref().map(|times| all.add(times));
     }
     Ok(all)
 }
 
-/// An empty histogram of nanoseconds, three digits exact.
+/// Makes an empty histogram of nanoseconds, exact to three digits.
 fn histogram() -> Result<Histogram<u64>, TrafficError> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3)
         .map_err(|error| TrafficError::Plan(format!("cannot make a histogram: {error}")))

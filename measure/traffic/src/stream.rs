@@ -7,12 +7,12 @@ use std::time::Instant;
 /// One connection of a sending thread.
 pub(crate) struct Stream {
     pub(crate) socket: Arc<OwnedFd>,
-    /// The number in the whole run, which the payload carries where it is verified.
+    /// Number of the connection in the whole run; verified payload carries it.
     pub(crate) number: u64,
     /// Bytes sent so far.
     pub(crate) sent: u64,
-    /// When the request under way was made, where requests are timed.
+    /// When the current request began, where requests are timed.
     pub(crate) since: Option<Instant>,
-    /// False once the connection broke.
+    /// Whether the connection is intact.
     pub(crate) alive: bool,
 }

@@ -1,4 +1,4 @@
-//! What a payload thread shares with the conductor: its counters, sockets and remarks.
+//! State that a payload thread shares with the conductor: counters, sockets and remarks.
 
 use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
@@ -6,30 +6,31 @@ use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One thread's part. Only that thread writes its counters, so a plain load and store is enough.
+/// State of one payload thread. Only that thread writes its counters, so a plain load and store is
+/// enough.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadState {
     pub(crate) counters: CachePadded<Counters>,
-    /// Every connection of the thread; they stay here after their end, so that TCP's books of them
-    /// can still be read.
+    /// All connections of the thread. They stay here after their end, so that TCP_INFO can still be
+    /// read.
     pub(crate) sockets: Mutex<Vec<Arc<OwnedFd>>>,
-    /// Connections there ever were; for UDP receivers 1 from the first datagram on.
+    /// Connections opened so far; for UDP receivers 1 from the first datagram on.
     pub(crate) opened: AtomicUsize,
     /// Connections that ended, in order or not.
     pub(crate) closed: AtomicUsize,
-    /// Of those, the ones that broke.
+    /// Connections that broke; [`ThreadState::closed`] counts them too.
     pub(crate) broken: AtomicUsize,
-    /// A sender that has sent all it should, or has no connection left.
+    /// Whether a sender has sent its share, or has no connection left.
     pub(crate) done: AtomicBool,
-    /// A thread that gave up before the start.
+    /// Whether the thread gave up before the start.
     pub(crate) failed: AtomicBool,
-    /// What a person should know: the first byte that was wrong, why a connection broke.
+    /// Remarks for the report: the first wrong byte, why a connection broke.
     pub(crate) remarks: Mutex<Vec<String>>,
-    /// Of round trips, or of requests.
+    /// Times of round trips or requests; `None` until the thread ends.
     pub(crate) times: Mutex<Option<Histogram<u64>>>,
 }
 
-/// What a thread counts, from its start on.
+/// Payload counters of a thread, since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes: AtomicU64,
@@ -39,11 +40,11 @@ pub(crate) struct Counters {
     pub(crate) verified: AtomicU64,
 }
 
-/// A thread's remarks are for people: the first few say it all.
+/// Remarks kept for each thread; the first few are enough for a person.
 const REMARKS_MAX: usize = 4;
 
 impl ThreadState {
-    /// Takes a connection into the books.
+    /// Registers a new connection.
     pub(crate) fn open(&self, socket: OwnedFd) -> Arc<OwnedFd> {
         let socket = Arc::new(socket);
         lock(&self.sockets).push(socket.clone());
@@ -69,7 +70,7 @@ impl ThreadState {
 }
 
 impl Counters {
-    /// One call moved so many bytes.
+    /// Counts one call that moved `bytes`.
     pub(crate) fn add(&self, bytes: usize) {
         bump(&self.bytes, bytes as u64);
         bump(&self.calls, 1);
