@@ -1,43 +1,43 @@
-//! The conductor: warm-up, measured interval, cool-down, and what may cut them short.
+//! The conductor: warm-up, measured interval, cool-down, and the events that cut them short.
 
-use crate::bell::wait_readable;
-use crate::lane::Stage;
+use crate::event_fd::wait_readable;
 use crate::plan::{Length, Plan, Role};
+use crate::progress::Progress;
 use crate::report::Ending;
-use crate::run::Progress;
+use crate::shared::Shared;
 use crate::snapshot::{Interval, Probes};
-use crate::sync::Desk;
+use crate::sync::SyncServer;
 use rustix::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What cut a wait short.
+/// Why a wait ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// The plan's stop flag.
+pub(crate) enum Interruption {
+    /// The plan's stop flag was set.
     User,
-    /// The peer said that it is over.
+    /// The peer ended the test.
     Peer,
-    /// No lane has anything left to do.
-    Lanes,
-    /// No connection has taken anything for [`SILENCE`].
+    /// All threads are done.
+    Threads,
+    /// No connection has accepted data for [`SILENCE_TIMEOUT`].
     Silence,
 }
 
-/// A run that ends so little before its time has ended in time: the two ends' clocks start a moment
+/// Time by which a run may end early and still be complete: the two ends' clocks start a moment
 /// apart.
-const SLACK: Duration = Duration::from_millis(500);
-/// How often the stop flag is looked at.
-const GLANCE: Duration = Duration::from_millis(100);
-/// How often progress is told.
-const TELL: Duration = Duration::from_millis(500);
+const END_TOLERANCE: Duration = Duration::from_millis(500);
+/// Interval at which the stop flag is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between two progress events.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A sender of which no connection takes anything for so long has lost its receiver. A single
+/// Time without progress on any connection after which a sender gives its receiver up. A single
 /// connection proves nothing: among thousands that lose frames, some wait longer than this for
 /// their turn.
-const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long nothing has moved.
+/// Measures how long no byte has moved.
 struct Silence {
     bytes: u64,
     seen: Instant,
@@ -49,47 +49,47 @@ impl Silence {
         Silence { bytes, seen: now, lasted: Duration::ZERO }
     }
 
-    /// Whether it is enough. One look adds two glances at most, so that a process that was itself
-    /// stopped for a while does not take that for the receiver's silence.
-    fn is_enough(&mut self, bytes: u64, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.seen).min(2 * GLANCE);
+    /// Whether the silence has lasted for [`SILENCE_TIMEOUT`]. One call adds at most two intervals, so that
+    /// a process that was itself stopped does not take that time for the receiver's silence.
+    fn exceeds_timeout(&mut self, bytes: u64, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.seen).min(2 * POLL_INTERVAL);
         self.lasted = if bytes == self.bytes { self.lasted + since } else { Duration::ZERO };
         (self.bytes, self.seen) = (bytes, now);
-        self.lasted >= SILENCE
+        self.lasted >= SILENCE_TIMEOUT
     }
 }
 
-/// Walks a run from its first byte to its last.
+/// Takes a run from its first byte to its last.
 pub(crate) struct Conductor<'c> {
     pub(crate) plan: &'c Plan,
-    pub(crate) stage: &'c Stage,
-    /// Where a receiver hears its senders; a sender hears nothing during a run.
-    pub(crate) desk: Option<&'c mut Desk>,
+    pub(crate) shared: &'c Shared,
+    /// A receiver's synchronisation server; a sender has none during a run.
+    pub(crate) server: Option<&'c mut SyncServer>,
     pub(crate) progress: &'c mut dyn FnMut(Progress),
 }
 
 impl Conductor<'_> {
-    /// Measures. `total_s` is what both ends agreed on, 0 for an open end. Without warm-up the
-    /// first counters are read before that, so that no byte is missed.
+    /// Measures. `total_s` is the time both ends agreed on; 0 means until stopped. Without warm-up
+    /// the first counters are read before the begin, so that no byte is missed.
     pub(crate) fn measure(&mut self, probes: &Probes<'_>, total_s: u32) -> (Interval, Ending) {
         let warm_up = Duration::from_secs(self.plan.warm_up_s.into());
-        let at_once = warm_up.is_zero().then(|| probes.begin(self.stage));
-        if let Some(desk) = &mut self.desk {
-            desk.begin();
+        let at_once = warm_up.is_zero().then(|| probes.begin(self.shared));
+        if let Some(server) = &mut self.server {
+            server.begin();
         }
-        self.stage.begin.ring();
+        self.shared.begin.signal();
         let start = Instant::now();
         if !warm_up.is_zero() {
             (self.progress)(Progress::WarmUp);
         }
         let early = self.wait(Some(start + warm_up), false);
-        let first = at_once.unwrap_or_else(|| probes.begin(self.stage));
-        self.stage.measuring.store(true, Ordering::Relaxed);
+        let first = at_once.unwrap_or_else(|| probes.begin(self.shared));
+        self.shared.measuring.store(true, Ordering::Relaxed);
         (self.progress)(Progress::Measuring);
         let planned = self.planned(total_s);
         let cut = early.or_else(|| self.wait(planned.map(|length| Instant::now() + length), true));
-        self.stage.measuring.store(false, Ordering::Relaxed);
-        let last = probes.end(self.stage);
+        self.shared.measuring.store(false, Ordering::Relaxed);
+        let last = probes.end(self.shared);
         let interval = first.until(&last);
         let ending = self.ending(cut, &interval, planned);
         if cut.is_none() {
@@ -98,7 +98,7 @@ impl Conductor<'_> {
         (interval, ending)
     }
 
-    /// Traffic goes on for as long as either end wants it.
+    /// Keeps traffic going for as long as either end wants it.
     fn cool_down(&mut self, start: Instant, total_s: u32, so_far: Duration) {
         let own = so_far + Duration::from_secs(self.plan.cool_down_s.into());
         let end = start + own.max(Duration::from_secs(total_s.into()));
@@ -108,8 +108,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// The measured interval's length, where it has one: a receiver goes by an open end that the
-    /// sender asked for.
+    /// Returns the length of the measured interval, if it has one. If the sender asked for an open
+    /// end, a receiver's own length does not count.
     fn planned(&self, total_s: u32) -> Option<Duration> {
         match (self.plan.length, self.plan.role) {
             (Length::Seconds(_), Role::Receiver) if total_s == 0 => None,
@@ -118,80 +118,92 @@ impl Conductor<'_> {
         }
     }
 
-    /// Waits until `deadline`, or for ever, unless something cuts it short.
-    pub(crate) fn wait(&mut self, deadline: Option<Instant>, tell: bool) -> Option<Cut> {
-        let mut told = (Instant::now(), self.stage.bytes());
-        let mut silence = Silence::new(told.1, told.0);
+    /// Waits until `deadline` (without one, for ever). Returns early, with the reason, on an
+    /// interruption.
+    pub(crate) fn wait(
+        &mut self,
+        deadline: Option<Instant>,
+        report_rate: bool,
+    ) -> Option<Interruption> {
+        let mut reported = (Instant::now(), self.shared.bytes());
+        let mut silence = Silence::new(reported.1, reported.0);
         loop {
-            self.stage.bell.clear();
+            self.shared.wake.clear();
             if let Some(cut) = self.cut() {
                 return Some(cut);
             }
             let now = Instant::now();
-            let left = deadline.map_or(GLANCE, |deadline| deadline.saturating_duration_since(now));
+            let left =
+                deadline.map_or(POLL_INTERVAL, |deadline| deadline.saturating_duration_since(now));
             if left.is_zero() {
                 return None;
             }
-            if self.should_move() && silence.is_enough(self.stage.bytes(), now) {
-                self.stage.remark(format!(
+            if self.should_move() && silence.exceeds_timeout(self.shared.bytes(), now) {
+                self.shared.remark(format!(
                     "no connection accepted data for {} s: the receiver's host or the path to it is down",
-                    SILENCE.as_secs()
+                    SILENCE_TIMEOUT.as_secs()
                 ));
-                return Some(Cut::Silence);
+                return Some(Interruption::Silence);
             }
-            if tell && now.duration_since(told.0) >= TELL {
-                told = self.tell(told, now);
+            if report_rate && now.duration_since(reported.0) >= PROGRESS_INTERVAL {
+                reported = self.report_rate(reported, now);
             }
-            let mut fds = vec![self.stage.bell.as_fd()];
-            fds.extend(self.desk.as_ref().map(|desk| desk.as_fd()));
-            wait_readable(&fds, left.min(GLANCE));
+            let mut fds = vec![self.shared.wake.as_fd()];
+            fds.extend(self.server.as_ref().map(|server| server.as_fd()));
+            wait_readable(&fds, left.min(POLL_INTERVAL));
         }
     }
 
-    /// Whether this end's bytes grow as long as the other end lives. Not a receiver's, which waits
-    /// for others' bytes, and not where a limit may ask for less than a buffer in so long a time.
+    /// Whether this end's byte count must grow while the other end is alive. A receiver waits for
+    /// others' bytes, and a limit may ask for less than a buffer in [`SILENCE_TIMEOUT`].
     fn should_move(&self) -> bool {
         self.plan.role == Role::Sender
             && self.plan.bandwidth_bits_per_s.is_none()
             && self.plan.pacing_bytes_per_s.is_none()
     }
 
-    /// Whether the peer has said that the test is over.
+    /// Whether the peer has ended the test.
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        self.desk.as_mut().is_some_and(|desk| desk.peer_has_ended())
+        self.server.as_mut().is_some_and(|server| server.peer_has_ended())
     }
 
-    fn cut(&mut self) -> Option<Cut> {
+    fn cut(&mut self) -> Option<Interruption> {
         if self.plan.stop.load(Ordering::Relaxed) {
-            return Some(Cut::User);
+            return Some(Interruption::User);
         }
-        let (opened, closed) = (self.stage.opened(), self.stage.closed());
-        if self.stage.all_done() || (opened > 0 && closed >= opened) {
-            return Some(Cut::Lanes);
+        let (opened, closed) = (self.shared.opened(), self.shared.closed());
+        if self.shared.all_done() || (opened > 0 && closed >= opened) {
+            return Some(Interruption::Threads);
         }
-        self.peer_has_ended().then_some(Cut::Peer)
+        self.peer_has_ended().then_some(Interruption::Peer)
     }
 
-    fn tell(&mut self, (then, bytes_then): (Instant, u64), now: Instant) -> (Instant, u64) {
-        let bytes = self.stage.bytes();
+    fn report_rate(&mut self, (then, bytes_then): (Instant, u64), now: Instant) -> (Instant, u64) {
+        let bytes = self.shared.bytes();
         let seconds = now.duration_since(then).as_secs_f64();
         let bytes_per_s = bytes.saturating_sub(bytes_then) as f64 / seconds;
         (self.progress)(Progress::Rate { bytes_per_s });
         (now, bytes)
     }
 
-    fn ending(&self, cut: Option<Cut>, interval: &Interval, planned: Option<Duration>) -> Ending {
-        let in_time = planned
-            .is_some_and(|planned| interval.seconds + SLACK.as_secs_f64() >= planned.as_secs_f64());
+    fn ending(
+        &self,
+        cut: Option<Interruption>,
+        interval: &Interval,
+        planned: Option<Duration>,
+    ) -> Ending {
+        let in_time = planned.is_some_and(|planned| {
+            interval.seconds + END_TOLERANCE.as_secs_f64() >= planned.as_secs_f64()
+        });
         match (cut, planned) {
             (None, _) => Ending::Complete,
-            (Some(Cut::User), _) => Ending::StoppedByUser,
+            (Some(Interruption::User), _) => Ending::StoppedByUser,
             (Some(_), Some(_)) if in_time => Ending::Complete,
-            (Some(Cut::Peer), None) => Ending::Complete,
-            (Some(Cut::Peer), Some(_)) => Ending::StoppedByPeer,
-            (Some(Cut::Lanes), None) if self.stage.broken() == 0 => Ending::Complete,
-            (Some(Cut::Lanes), _) if self.stage.broken() == 0 => Ending::StoppedByPeer,
-            (Some(Cut::Lanes | Cut::Silence), _) => Ending::PeerLost,
+            (Some(Interruption::Peer), None) => Ending::Complete,
+            (Some(Interruption::Peer), Some(_)) => Ending::StoppedByPeer,
+            (Some(Interruption::Threads), None) if self.shared.broken() == 0 => Ending::Complete,
+            (Some(Interruption::Threads), _) if self.shared.broken() == 0 => Ending::StoppedByPeer,
+            (Some(Interruption::Threads | Interruption::Silence), _) => Ending::PeerLost,
         }
     }
 }
@@ -202,20 +214,20 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Looks are 100 ms apart, as the conductor's are, unless the process is stopped.
+        /// The steps are 100 ms, as the conductor's are, except while the process is stopped.
         #[test]
         fn only_silence_of_all_connections_ends_a_run(quiet in 0u32..400, stopped_s in 0u64..600) {
             let mut now = Instant::now();
             let mut silence = Silence::new(1, now);
             now += Duration::from_secs(stopped_s);
-            let mut enough = silence.is_enough(1, now);
+            let mut enough = silence.exceeds_timeout(1, now);
             for _ in 0..quiet {
-                now += GLANCE;
-                enough |= silence.is_enough(1, now);
+                now += POLL_INTERVAL;
+                enough |= silence.exceeds_timeout(1, now);
             }
             prop_assert_eq!(enough, quiet >= 198 + u32::from(stopped_s == 0) * 2);
-            prop_assert!(!silence.is_enough(2, now + GLANCE));
-            prop_assert!(!silence.is_enough(2, now + 2 * GLANCE));
+            prop_assert!(!silence.exceeds_timeout(2, now + POLL_INTERVAL));
+            prop_assert!(!silence.exceeds_timeout(2, now + 2 * POLL_INTERVAL));
         }
     }
 }

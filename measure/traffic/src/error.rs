@@ -1,22 +1,22 @@
-//! Why a run could not be carried out. A run that began and was cut short is no error: it has a
-//! report that says so.
+//! Errors of a run that measured nothing. A run that began and was cut short is no error: its
+//! report says so.
 
 use rustix::io::Errno;
 use std::net::SocketAddr;
 
-/// See the module. Each message names the thing, the value seen and what to do.
+/// Why a run could not be carried out. Each message names the thing, the value seen and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// Nobody accepted a connection within the attempts of the plan.
+    /// No connection was accepted within the plan's attempts.
     #[error(
         "no receiver at {address} after {attempts} attempts ({source}): start the receiver first, and check its address, port and firewall"
     )]
     Unreachable {
-        /// Where the receiver should be.
+        /// The receiver's expected address.
         address: SocketAddr,
-        /// How often it was tried.
+        /// Number of attempts made.
         attempts: u32,
-        /// What the last attempt met.
+        /// Error of the last attempt.
         source: Errno,
     },
     /// A socket could not be bound.
@@ -24,17 +24,17 @@ pub enum TrafficError {
     Bind {
         /// The address of the plan.
         address: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Errno,
-        /// What to do about it.
+        /// Advice for the user.
         remedy: &'static str,
     },
-    /// The data port is open, and neither kind of synchronisation is to be had.
+    /// The data port is open, but the receiver offers neither kind of synchronisation.
     #[error(
         "the receiver at {address} accepts data but synchronises neither as ntttcp-for-linux nor as Windows NTttcp: run both ends with `-ns` (on Linux `-N`)"
     )]
     Unsynchronised {
-        /// Its first data port.
+        /// The receiver's first data port.
         address: SocketAddr,
     },
     /// The receiver serves another sender.
@@ -42,15 +42,15 @@ pub enum TrafficError {
         "the receiver at {address} is busy with another test: wait until it ends, or use another -p"
     )]
     Busy {
-        /// Its synchronisation address.
+        /// The receiver's synchronisation address.
         address: SocketAddr,
     },
-    /// The receiver will not run this test.
+    /// The receiver refused this test.
     #[error("the receiver at {address} refused the test: {reason}")]
     Refused {
-        /// Its synchronisation address.
+        /// The receiver's synchronisation address.
         address: SocketAddr,
-        /// In its own words, or ours where it gave none.
+        /// The receiver's own text, or ours if it gave none.
         reason: String,
     },
     /// The synchronisation connection broke before the test began.
@@ -58,11 +58,11 @@ pub enum TrafficError {
         "lost the receiver at {address} while {during} ({source}): is it an NTttcp receiver? `-ns` or `-N` on both ends runs without synchronisation"
     )]
     SyncLost {
-        /// Its synchronisation address.
+        /// The receiver's synchronisation address.
         address: SocketAddr,
-        /// What was being done.
+        /// The step during which it broke.
         during: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Errno,
     },
     /// The peer answered something that is not part of the protocol.
@@ -70,21 +70,21 @@ pub enum TrafficError {
         "the peer at {address} does not speak NTttcp's synchronisation: {detail}. Check -p, or run both ends with `-ns` or `-N`"
     )]
     Garbled {
-        /// Its synchronisation address.
+        /// The peer's synchronisation address.
         address: SocketAddr,
-        /// What was wrong.
+        /// Description of the message.
         detail: String,
     },
-    /// No sender within the limit of `--wait`.
+    /// No sender connected within the limit of `--wait`.
     #[error("no sender connected within {seconds} s: start one, or raise --wait (0 waits forever)")]
-    NobodyCame {
-        /// The limit.
+    NoSender {
+        /// The limit, in seconds.
         seconds: u64,
     },
     /// The run was stopped before anything was measured.
     #[error("stopped before the measurement began")]
     StoppedEarly,
-    /// More connections than this process may have files.
+    /// The plan needs more connections than this process may have files.
     #[error(
         "{wanted} open files are needed and the limit is {limit}: raise it (`ulimit -Hn`, LimitNOFILE) or use fewer connections"
     )]
@@ -101,26 +101,27 @@ pub enum TrafficError {
         what: &'static str,
         /// The value asked for.
         value: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Errno,
-        /// What to do about it.
+        /// Advice for the user.
         remedy: &'static str,
     },
     /// A plan that cannot be carried out.
     #[error("{0}")]
     Plan(String),
-    /// Anything else the system refused.
+    /// The system refused an operation that has no variant of its own.
     #[error("cannot {doing}")]
     System {
-        /// What was being done.
+        /// The refused operation.
         doing: &'static str,
-        /// What went wrong below.
+        /// Error of the system.
         source: std::io::Error,
     },
 }
 
 impl TrafficError {
-    /// For `map_err`: the system refused something that has no case of its own.
+    /// Makes a closure for `map_err`: the system refused an operation that has no variant of its
+    /// own.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |source| TrafficError::System { doing, source: source.into() }
     }

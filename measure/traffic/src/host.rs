@@ -5,10 +5,13 @@ use procfs::{CpuInfo, Current};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Files beside the connections: listeners, event descriptors, /proc, the output.
+/// Open files besides the connections: listeners, event descriptors, /proc, the output.
 const FILES_BESIDE: u64 = 64;
 
-/// Raises the soft limit of open files so that so many sockets fit.
+/// Raises the soft limit of open files so that `sockets` fit.
+///
+/// # Errors
+/// [`TrafficError::TooManyFiles`] if the hard limit is lower.
 pub(crate) fn allow_files(sockets: u64) -> Result<(), TrafficError> {
     let wanted = sockets + FILES_BESIDE;
     let mut limit = getrlimit(Resource::Nofile);
@@ -23,16 +26,19 @@ pub(crate) fn allow_files(sockets: u64) -> Result<(), TrafficError> {
         .map_err(TrafficError::system("raise the limit of open files"))
 }
 
-/// Raises the soft limit of open files as far as it goes: a receiver does not know how many will
-/// come.
+/// Raises the soft limit of open files to the hard limit: a receiver does not know how many
+/// connections will come.
 pub(crate) fn allow_all_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused at worst, and then the old limit holds and a shortage is reported when it is met.
+    // If it is refused the old limit holds, and a shortage is reported when it occurs.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Pins the calling thread to a processor.
+///
+/// # Errors
+/// Fails if this process may not use the processor.
 pub(crate) fn pin(processor: Option<usize>) -> Result<(), TrafficError> {
     let Some(processor) = processor else { return Ok(()) };
     let online = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,13 +53,13 @@ pub(crate) fn pin(processor: Option<usize>) -> Result<(), TrafficError> {
     })
 }
 
-/// The host's name, for the report.
+/// Returns the host's name, for the report.
 pub(crate) fn name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".into(), |name| name.trim().to_string())
 }
 
-/// The slowest and the fastest processor's frequency in MHz by /proc/cpuinfo, where it says so.
+/// Returns the lowest and the highest processor frequency in MHz, if /proc/cpuinfo has them.
 pub(crate) fn frequency_mhz() -> Option<(f64, f64)> {
     let info = CpuInfo::current().ok()?;
     let speed = |number| info.get_field(number, "cpu MHz")?.parse::<f64>().ok();

@@ -2,15 +2,15 @@
 //!
 //! [`arguments::parse`] takes a command line as NTttcp users type it, in the Windows or the Linux
 //! dialect, and returns a [`Plan`]; [`run`] carries it out and returns a [`Report`], which turns
-//! into text, JSON or XML. The [`measure`] part (processor time, cycles, kernel counters) stands
-//! alone, for whoever wants to measure something else.
+//! into text, JSON or XML. The [`measure`] module (processor time, cycles, kernel counters) can be
+//! used without a run.
 //!
-//! A run has three kinds of threads:
-//! - one **lane** per NTttcp thread: a loop over its connections, by epoll, which counts into its
-//!   own cache line and never reads a clock;
+//! A run has two kinds of threads:
+//! - one **payload thread** per NTttcp thread: an epoll loop over its connections, which counts
+//!   into a cache line of its own and never reads a clock;
 //! - the **conductor** (the caller's thread): it walks through warm-up, the measured interval and
-//!   cool-down, and reads all counters at the two ends of the measured interval;
-//! - no others: the synchronisation with the peer (module [`sync`]) is served by the conductor too.
+//!   cool-down, and reads all counters at the two ends of the measured interval. It also serves the
+//!   synchronisation with the peer (module [`sync`]).
 //!
 //! ```no_run
 //! use traffic::arguments::{Invocation, parse};
@@ -23,22 +23,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is surprising: throughput is what *this end's application* moved between the two reads. A
-//! sender says "sent", never "received"; when both ends are Millrace's they exchange their figures
-//! after the run, and each report has both.
+//! What is surprising: throughput counts the bytes that *this end's application* moved between the
+//! two reads. A sender says "sent", never "received". If both ends are Millrace's they exchange
+//! their figures after the run, and each report has both.
 
 pub mod arguments;
-mod bell;
 mod conduct;
 mod connect;
 mod error;
+mod event_fd;
 mod host;
-mod lane;
 mod latency;
 mod load;
 pub mod measure;
 mod payload;
 mod plan;
+mod progress;
 mod receive;
 mod receiver;
 pub mod report;
@@ -46,12 +46,17 @@ mod run;
 pub mod schema;
 mod send;
 mod sender;
+mod shared;
 mod snapshot;
 mod socket;
+mod stopwatch;
+mod stream;
 pub mod sync;
+mod thread;
 
 pub use error::TrafficError;
 pub use load::Load;
 pub use plan::{Family, Length, Mapping, Plan, Role, Transport};
+pub use progress::Progress;
 pub use report::Report;
-pub use run::{Progress, run};
+pub use run::run;

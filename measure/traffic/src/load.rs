@@ -1,15 +1,16 @@
-//! A load without an end: the lanes of a run, for whoever cuts intervals out of connections that
-//! keep running.
+//! A load without an end: the threads of a run, for measurements over connections that keep
+//! running.
 //!
-//! An NTttcp run begins, measures and ends by its own clock, and [`run`](crate::run) does that. An
-//! experiment that switches something under running connections has a clock of its own: it starts a
-//! [`Load`] at each end, reads what has passed so far as often as it likes, and drops it. There is
-//! no synchronisation and no report.
+//! An NTttcp run begins, measures and ends by its own clock; [`run`](crate::run) does that. An
+//! experiment that switches something under running connections has a clock of its own. It starts a
+//! [`Load`] at each end, reads the byte count as often as it likes, and drops it. There is no
+//! synchronisation and no report.
 
-use crate::lane::{Lane, Stage, Thread, join, lock, start};
-use crate::latency::times;
 use crate::plan::{Plan, Role};
 use crate::sender::{await_connections, targets};
+use crate::shared::{Handle, Shared, join, start};
+use crate::stopwatch::times;
+use crate::thread::{ThreadState, lock};
 use crate::{TrafficError, host, receive, receiver, send};
 use hdrhistogram::Histogram;
 use rustix::net::sockopt::set_socket_linger;
@@ -17,20 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// One end of a load. It ends when it is dropped.
+/// One end of a load. Dropping it ends the load.
 #[derive(Debug)]
 pub struct Load {
     plan: Arc<Plan>,
-    stage: Arc<Stage>,
-    lanes: Vec<Thread>,
+    shared: Arc<Shared>,
+    threads: Vec<Handle>,
 }
 
 impl Load {
-    /// Starts a plan's end. A receiver listens when this returns; a sender has all its connections
-    /// and sends. Of the plan, times and synchronisation do not matter.
+    /// Starts one end of a plan. When this returns, a receiver listens; a sender has all its
+    /// connections and sends. The plan's times and synchronisation are ignored.
     ///
     /// # Errors
-    /// A port is taken, a receiver cannot be reached, or the kernel refuses the sockets.
+    /// Fails if a port is taken, a receiver cannot be reached, or the kernel refuses the sockets.
     pub fn start(plan: Plan) -> Result<Load, TrafficError> {
         plan.check()?;
         match plan.role {
@@ -39,66 +40,66 @@ impl Load {
         }
     }
 
-    /// From now on a sender sends at most so many bits a second on all its connections together.
-    /// `None`: as fast as it can.
+    /// Limits what a sender sends from now on, in bits a second on all its connections together.
+    /// `None` removes the limit.
     pub fn limit(&self, bits_per_s: Option<u64>) {
-        self.stage.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
+        self.shared.bandwidth.store(bits_per_s.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Bytes that this end's application has sent or received since the start.
+    /// Returns the bytes that this end's application has sent or received since the start.
     pub fn bytes(&self) -> u64 {
-        self.stage.bytes()
+        self.shared.bytes()
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
-        self.stage.opened().saturating_sub(self.stage.closed())
+        self.shared.opened().saturating_sub(self.shared.closed())
     }
 
-    /// Nothing more is sent or received by this end. A sender's connections stay until they have
-    /// delivered what they were given, or until this load is dropped.
+    /// Stops sending or receiving. A sender's connections stay open until they have delivered what
+    /// they were given, or until this load is dropped.
     pub fn stop(&mut self) {
-        // How a lane ended does not change what it has counted.
+        // An error of a thread does not change what it has counted.
         let _ = self.join();
     }
 
-    /// Lets a sender whose plan says [`Plan::latency`] make round trips for a time, and ends it.
-    /// Their times in nanoseconds.
+    /// Makes round trips for a time, at a sender with [`Plan::latency`], and ends the load. Returns
+    /// their times in nanoseconds.
     ///
     /// # Errors
-    /// All its connections broke before.
+    /// Fails if all connections broke before the end.
     pub fn round_trips(mut self, time: Duration) -> Result<Histogram<u64>, TrafficError> {
         let end = Instant::now() + time;
-        self.stage.measuring.store(true, Ordering::Relaxed);
+        self.shared.measuring.store(true, Ordering::Relaxed);
         loop {
-            self.stage.bell.clear();
+            self.shared.wake.clear();
             let left = end.saturating_duration_since(Instant::now());
-            if self.stage.all_done() {
-                let remarks = self.stage.lanes.iter().flat_map(|lane| lock(&lane.remarks).clone());
+            if self.shared.all_done() {
+                let remarks =
+                    self.shared.threads.iter().flat_map(|thread| lock(&thread.remarks).clone());
                 return Err(TrafficError::Plan(remarks.collect::<Vec<_>>().join("; ")));
             }
             if left.is_zero() {
                 break;
             }
-            self.stage.bell.wait(left);
+            self.shared.wake.wait(left);
         }
         self.stop();
-        times(&self.stage)
+        times(&self.shared)
     }
 
-    /// Bytes that a sender's connections were given and have not delivered, by TCP's own books.
-    /// After [`Load::stop`].
+    /// Returns the bytes that a sender's connections have not delivered, by the kernel's count.
+    /// Call this after [`Load::stop`].
     pub fn undelivered(&self) -> u64 {
-        self.stage.undelivered().0
+        self.shared.undelivered().0
     }
 
-    /// Ends it and throws away what is not delivered, so that nothing of it disturbs what comes
-    /// next.
+    /// Stops, and discards undelivered bytes so that the next run starts clean.
     pub fn abort(mut self) {
         self.stop();
-        for lane in &self.stage.lanes {
-            for socket in lock(&lane.sockets).iter() {
-                // Refused only where there is no connection any more.
+        for thread in &self.shared.threads {
+            for socket in lock(&thread.sockets).iter() {
+                // Fails only if the connection is gone already.
                 let _ = set_socket_linger(socket, Some(Duration::ZERO));
             }
         }
@@ -114,36 +115,36 @@ impl Load {
         host::allow_files(plan.connections())?;
         let targets = targets(&plan);
         let mut load = Load::new(plan, targets, send::run)?;
-        if let Err(error) = await_connections(&load.plan, &load.stage) {
-            // A lane's own words say more than "not all connected".
+        if let Err(error) = await_connections(&load.plan, &load.shared) {
+            // A thread's own error says more than "not all connected".
             return Err(load.join().err().unwrap_or(error));
         }
-        load.stage.begin.ring();
+        load.shared.begin.signal();
         Ok(load)
     }
 
     fn new<P: Send + 'static>(
         plan: Plan,
         parts: Vec<P>,
-        life: fn(&Plan, &Stage, &Lane, P) -> Result<(), TrafficError>,
+        body: fn(&Plan, &Shared, &ThreadState, P) -> Result<(), TrafficError>,
     ) -> Result<Load, TrafficError> {
-        let stage = Arc::new(Stage::new(&plan, parts.len())?);
+        let shared = Arc::new(Shared::new(&plan, parts.len())?);
         let plan = Arc::new(plan);
-        let lanes = start(&plan, &stage, parts, life);
-        Ok(Load { plan, stage, lanes })
+        let threads = start(&plan, &shared, parts, body);
+        Ok(Load { plan, shared, threads })
     }
 
-    /// Ends all lanes; the first error of any.
+    /// Ends all threads, and returns the first error of any.
     fn join(&mut self) -> Result<(), TrafficError> {
         self.plan.stop.store(true, Ordering::Relaxed);
-        self.stage.stop.ring();
-        join(self.lanes.drain(..))
+        self.shared.stop.signal();
+        join(self.threads.drain(..))
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Nobody is left to be told how a lane ended.
+        // A drop has no way to report a thread's error.
         let _ = self.join();
     }
 }
@@ -159,7 +160,7 @@ mod tests {
         Plan { connections_per_thread: connections, ..Plan::new(role, HERE, port, 0) }
     }
 
-    /// A receiver on any port that is free.
+    /// Makes a receiver on any free port.
     fn receiver(latency: bool) -> (Load, u16) {
         loop {
             let port = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
@@ -195,13 +196,13 @@ mod tests {
         let unread: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
         let waiting = || unread.iter().map(|one| rustix::io::ioctl_fionread(one).unwrap()).sum();
         let mut before: u64 = 0;
-        // Until the buffers of both ends of each connection are full.
-        while sender.stage.undelivered().1 < unread.len() || before < waiting() {
+        // Waits until the buffers at both ends of each connection are full.
+        while sender.shared.undelivered().1 < unread.len() || before < waiting() {
             before = waiting();
             std::thread::sleep(Duration::from_millis(20));
         }
         sender.stop();
-        // What has arrived and is not yet confirmed is in both.
+        // Bytes that have arrived and are not yet confirmed are counted by both.
         let (undelivered, sent) = (sender.undelivered(), sender.bytes());
         assert!((sent - waiting()..sent).contains(&undelivered), "{undelivered} of {sent}");
         sender.abort();
@@ -215,7 +216,7 @@ mod tests {
     fn round_trips_are_timed_until_the_end_and_a_receiver_that_goes_is_told() {
         let (receiver, port) = receiver(true);
         let ask = || Load::start(Plan { latency: true, ..plan(Role::Sender, port, 1) });
-        // A busy machine may let none be made in so short a time.
+        // A busy machine may make none in so short a time.
         let some = || ask().unwrap().round_trips(Duration::from_millis(20)).unwrap();
         let times = std::iter::repeat_with(some).find(|times| !times.is_empty()).unwrap();
         assert!(times.min() > 0 && times.max() < 60_000_000_000);

@@ -1,14 +1,14 @@
-//! What is sent, and how a receiver knows that every byte arrived as it left.
+//! The payload, and the check that every byte arrived as it left.
 //!
 //! Without `--verify` a buffer is full of one letter and nothing is checked. With it, each
-//! connection (or datagram) begins with a number of 8 bytes, and then comes a pattern: a fixed
-//! block of pseudo-random bytes repeated for ever, entered at a place that the number gives. The
-//! block's length is a prime, so no buffer or segment size divides it: a byte that is lost,
-//! doubled, swapped with another connection's or changed does not fit.
+//! connection (or datagram) begins with a number of 8 bytes. A pattern follows: a fixed block of
+//! pseudo-random bytes, repeated for ever and entered at a place that the number gives. The block's
+//! length is a prime, so no buffer or segment size divides it: a byte that is lost, doubled,
+//! swapped with another connection's or changed does not fit.
 
-/// Bytes of the block.
+/// Length of the block in bytes.
 const PERIOD: usize = 65_521;
-/// Bytes of the number in front.
+/// Length of the number in front, in bytes.
 pub(crate) const HEADER: usize = 8;
 const SEED: u64 = 0x4d69_6c6c_7261_6365;
 
@@ -19,7 +19,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern to cut buffers of up to `longest` bytes from.
+    /// Makes a pattern from which buffers of up to `longest` bytes can be cut.
     pub(crate) fn new(longest: usize) -> Pattern {
         let mut state = SEED;
         let mut bytes: Vec<u8> = (0..PERIOD).map(|_| next(&mut state)).collect();
@@ -31,7 +31,7 @@ impl Pattern {
         Pattern { bytes }
     }
 
-    /// Up to `length` bytes of the stream `number` at `offset` behind its header.
+    /// Returns up to `length` bytes of the stream `number` at `offset` behind its header.
     pub(crate) fn at(&self, number: u64, offset: u64, length: usize) -> &[u8] {
         let start = place(number, offset);
         let end = (start + length).min(self.bytes.len());
@@ -39,14 +39,14 @@ impl Pattern {
     }
 }
 
-/// Where in the block a byte of a stream stands.
+/// Returns the place in the block of a byte of a stream.
 #[allow(clippy::cast_possible_truncation, reason = "a remainder of PERIOD fits")]
 fn place(number: u64, offset: u64) -> usize {
     let period = PERIOD as u64;
     (((number % period) * 7919 + offset % period) % period) as usize
 }
 
-/// xorshift64*, a byte at a time.
+/// Returns the next byte of a xorshift64* generator.
 fn next(state: &mut u64) -> u8 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
@@ -55,17 +55,17 @@ fn next(state: &mut u64) -> u8 {
     high
 }
 
-/// Checks one connection's bytes as they come, in whatever pieces.
+/// Checks one connection's bytes, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     header: [u8; HEADER],
     seen: u64,
 }
 
-/// The first byte that was not what was sent.
+/// The first byte that differs from what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Its place in the connection's stream, or in its datagram, the header counted.
+    /// Offset in the connection's stream, or in its datagram, header included.
     pub(crate) offset: u64,
     pub(crate) sent: u8,
     pub(crate) received: u8,
@@ -73,6 +73,9 @@ pub(crate) struct Mismatch {
 
 impl Checker {
     /// Checks the next bytes.
+    ///
+    /// # Errors
+    /// [`Mismatch`] at the first byte that differs from the pattern.
     pub(crate) fn check(&mut self, pattern: &Pattern, bytes: &[u8]) -> Result<(), Mismatch> {
         let mut rest = bytes;
         while let Some((first, more)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! What a run shall do, whichever dialect it was typed in.
+//! A run's options, independent of the dialect they were typed in.
 
 use crate::TrafficError;
 use schemars::JsonSchema;
@@ -30,7 +30,7 @@ pub enum Transport {
     Udp,
 }
 
-/// The address family where no address says it.
+/// The address family, for sockets without a given address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
@@ -41,12 +41,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// That of an address.
+    /// Returns the family of an address.
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The address that means all of this host's.
+    /// Returns the address that stands for all addresses of this host.
     pub fn unspecified(self) -> IpAddr {
         match self {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -64,7 +64,7 @@ pub enum Length {
     /// When each sending thread has sent so many buffers (Windows `-n`); a receiver measures until
     /// its peers are done.
     Buffers(u64),
-    /// When someone stops it (`-t 0`).
+    /// When the run is stopped (`-t 0`).
     #[default]
     UntilStopped,
 }
@@ -84,7 +84,7 @@ pub struct Mapping {
     pub host: IpAddr,
 }
 
-/// What a run shall do. The default asks for no connection, which [`Plan::check`] refuses; see
+/// Options of a run. The default asks for no connection, which [`Plan::check`] refuses; start from
 /// [`Plan::new`].
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -118,7 +118,7 @@ pub struct Plan {
     pub length: Length,
     /// Seconds of traffic after the measured interval.
     pub cool_down_s: u32,
-    /// Agree with the peer on begin and end (off with `-ns` and `-N`).
+    /// Whether begin and end are agreed with the peer (off with `-ns` and `-N`).
     pub sync: bool,
     /// Receiver: take Windows NTttcp's synchronisation too.
     pub tokens: bool,
@@ -134,11 +134,11 @@ pub struct Plan {
     pub source: Option<IpAddr>,
     /// Sender: the first source port (Linux `-f`).
     pub source_port: Option<u16>,
-    /// The sender sends a known pattern and the receiver checks every byte.
+    /// Whether the sender sends a known pattern and the receiver checks every byte.
     pub verify: bool,
-    /// One byte to and fro instead of bulk: round-trip times.
+    /// Whether round trips of one byte are timed instead of sending bulk data.
     pub latency: bool,
-    /// Each request of the bulk data is timed (Windows `-lm`).
+    /// Whether each request of the bulk data is timed (Windows `-lm`).
     pub request_times: bool,
     /// Receiver: seconds to wait for a sender; 0 waits for ever.
     pub wait_s: u64,
@@ -148,20 +148,26 @@ pub struct Plan {
     pub interface: Option<String>,
     /// What a line of /proc/interrupts must contain to be counted; `None` counts all interrupts.
     pub interrupts: Option<String>,
-    /// MB of the XML are 10^6 bytes, as ntttcp-for-linux has it, and not 2^20, as Windows NTttcp.
+    /// Whether MB in the XML are 10^6 bytes, as in ntttcp-for-linux; otherwise 2^20, as in Windows
+    /// NTttcp.
     pub decimal_megabytes: bool,
     /// Sentences for the report's notes: how an option of the command line was understood.
     pub notes: Vec<String>,
-    /// Set by anyone (a signal handler, say) to end the run; what was measured so far is reported.
+    /// Stop flag: setting it (from a signal handler, for example) ends the run. The figures so far
+    /// are reported.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Connections of one sender, all threads together: beyond it one source address runs out of ports.
+/// Most connections of one sender, all threads together: beyond it one source address runs out of
+/// ports.
 pub(crate) const CONNECTIONS_MAX: u64 = 65_536;
 
+/// Distance from a data port to the port of its Windows NTttcp token.
+const TOKEN_PORT_OFFSET: u16 = 1000;
+
 impl Plan {
-    /// One connection over TCP for `seconds`, all options at their defaults: where to start from in
-    /// code.
+    /// Makes a plan of one TCP connection for `seconds` (0: until stopped), all options at their
+    /// defaults.
     pub fn new(role: Role, host: IpAddr, base_port: u16, seconds: u32) -> Plan {
         Plan {
             role,
@@ -178,7 +184,7 @@ impl Plan {
         }
     }
 
-    /// Threads that move payload.
+    /// Returns the number of threads that move payload.
     pub fn threads(&self) -> u64 {
         let ports: u64 = self.mappings.iter().map(|mapping| u64::from(mapping.ports)).sum();
         match self.role {
@@ -187,12 +193,13 @@ impl Plan {
         }
     }
 
-    /// Connections a sender opens; for a receiver, unknown until they come.
+    /// Returns the number of connections a sender opens; for a receiver it is unknown until they
+    /// come.
     pub fn connections(&self) -> u64 {
         self.threads() * u64::from(self.connections_per_thread)
     }
 
-    /// The receivers' addresses, each once, in the order of the mappings.
+    /// Returns the receivers' addresses, each once, in the order of the mappings.
     pub fn hosts(&self) -> Vec<IpAddr> {
         let mut hosts = Vec::new();
         for mapping in &self.mappings {
@@ -203,12 +210,12 @@ impl Plan {
         hosts
     }
 
-    /// Ports that are used at one host.
+    /// Returns the number of ports used at one host.
     pub fn ports_at(&self, host: IpAddr) -> u32 {
         self.mappings.iter().filter(|m| m.host == host).map(|m| u32::from(m.ports)).sum()
     }
 
-    /// Each data port and the processor of its threads, in the order of the mappings.
+    /// Returns each data port and the processor of its threads, in the order of the mappings.
     pub(crate) fn data_ports(&self) -> Vec<(SocketAddr, Option<usize>)> {
         let mut next = BTreeMap::new();
         let mut ports = Vec::new();
@@ -222,8 +229,17 @@ impl Plan {
         ports
     }
 
-    /// Warm-up, measured interval and cool-down together; 0 where only a stop or the last buffer
-    /// ends the run.
+    /// Returns the ports at which the tokens of a host's data ports are exchanged; none if the
+    /// numbers exceed 65535.
+    pub(crate) fn token_ports(&self, host: IpAddr) -> Vec<SocketAddr> {
+        let first = u32::from(self.base_port) + u32::from(TOKEN_PORT_OFFSET);
+        let ports = (first..first + self.ports_at(host)).map(u16::try_from);
+        let ports: Result<Vec<u16>, _> = ports.collect();
+        ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
+    }
+
+    /// Returns warm-up, measured interval and cool-down together, in seconds; 0 if only a stop or
+    /// the last buffer ends the run.
     pub fn total_s(&self) -> u32 {
         match self.length {
             Length::Seconds(seconds) => self.warm_up_s + seconds + self.cool_down_s,
@@ -231,7 +247,7 @@ impl Plan {
         }
     }
 
-    /// Refuses what cannot be carried out.
+    /// Checks that the plan can be carried out.
     ///
     /// # Errors
     /// [`TrafficError::Plan`] with the value seen and the value wanted.

@@ -1,49 +1,50 @@
 //! The receiver's part of a run: listen, wait for senders, measure, drain, exchange figures.
 
-use crate::bell::wait_readable;
 use crate::conduct::Conductor;
-use crate::lane::{self, Stage};
+use crate::event_fd::wait_readable;
 use crate::plan::{Plan, Transport};
+use crate::progress::Progress;
+use crate::receive::{self, Port};
 use crate::report::{Ending, Side};
-use crate::run::Progress;
+use crate::shared::{self, Shared};
 use crate::snapshot::{Interval, Probes};
-use crate::sync::{Action, Desk, PeerKind};
-use crate::{Report, TrafficError, host, receive, socket};
-use rustix::fd::{AsFd, OwnedFd};
+use crate::sync::{Action, PeerKind, SyncServer};
+use crate::{Report, TrafficError, host, socket};
+use rustix::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A lane's listener and processor.
-pub(crate) type Port = (OwnedFd, Option<usize>);
-
-/// How long bytes that are still under way after the test are waited for.
-const DRAIN: Duration = Duration::from_secs(10);
-const GLANCE: Duration = Duration::from_millis(100);
+/// Time to wait for bytes that are in flight after the test.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_all_files();
     let ports = listen(plan)?;
     let notes = ports.first().map(|(port, _)| socket::buffer_notes(plan, port)).unwrap_or_default();
-    let mut desk = plan.sync.then(|| Desk::open(plan)).transpose()?;
+    let mut server = plan.sync.then(|| SyncServer::open(plan)).transpose()?;
     if let Some((first, _)) = plan.data_ports().first() {
         progress(Progress::Listening(*first));
     }
-    let stage = Arc::new(Stage::new(plan, ports.len())?);
-    let lanes = lane::start(&Arc::new(plan.clone()), &stage, ports, receive::run);
-    let measured = conduct(plan, &stage, desk.as_mut(), progress);
-    stage.stop.ring();
-    let (interval, ending) = lane::join(lanes).and(measured)?;
-    let mut report = Report::new(plan, &stage, &interval, ending, stage.opened() as u64);
+    let shared = Arc::new(Shared::new(plan, ports.len())?);
+    let threads = shared::start(&Arc::new(plan.clone()), &shared, ports, receive::run);
+    let measured = conduct(plan, &shared, server.as_mut(), progress);
+    shared.stop.signal();
+    let (interval, ending) = shared::join(threads).and(measured)?;
+    let mut report = Report::new(plan, &shared, &interval, ending, shared.opened() as u64);
     report.notes.extend(notes);
-    if let Some(mut desk) = desk {
-        report.notes.append(&mut desk.notes);
-        exchange(&mut desk, &mut report);
+    if let Some(mut server) = server {
+        report.notes.append(&mut server.notes);
+        exchange(&mut server, &mut report);
     }
     Ok(report)
 }
 
-/// The listeners of the plan's mappings.
+/// Opens the listeners of the plan's mappings.
+///
+/// # Errors
+/// Fails if an address is taken or the kernel refuses an option of the plan.
 pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
     let listen = |(address, processor)| Ok((socket::data_listener(plan, address)?, processor));
     plan.data_ports().into_iter().map(listen).collect()
@@ -51,94 +52,99 @@ pub(crate) fn listen(plan: &Plan) -> Result<Vec<Port>, TrafficError> {
 
 fn conduct(
     plan: &Plan,
-    stage: &Stage,
-    mut desk: Option<&mut Desk>,
+    shared: &Shared,
+    mut server: Option<&mut SyncServer>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
     let probes = Probes::new(plan);
-    let total_s = match &mut desk {
-        Some(desk) => await_start(plan, stage, desk, progress)?,
+    let total_s = match &mut server {
+        Some(server) => await_start(plan, shared, server, progress)?,
         None => {
-            await_traffic(plan, stage)?;
+            await_traffic(plan, shared)?;
             plan.total_s()
         }
     };
-    progress(Progress::Connected(stage.opened()));
-    let mut conductor = Conductor { plan, stage, desk, progress };
+    progress(Progress::Connected(shared.opened()));
+    let mut conductor = Conductor { plan, shared, server, progress };
     let (interval, ending) = conductor.measure(&probes, total_s);
     drain(plan, &mut conductor);
     Ok((interval, ending))
 }
 
-/// Serves the desk until a sender may begin.
+/// Serves synchronisation until a sender may begin.
 fn await_start(
     plan: &Plan,
-    stage: &Stage,
-    desk: &mut Desk,
+    shared: &Shared,
+    server: &mut SyncServer,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u32, TrafficError> {
     let start = Instant::now();
     let mut told = false;
     loop {
-        match desk.turn() {
+        match server.poll() {
             Some(Action::Start { total_s }) => return Ok(total_s),
             Some(_) => {}
             None => {
-                wait_a_moment(plan, stage, start)?;
+                check_wait(plan, shared, start)?;
                 // A sender that synchronises does so before it opens its data connections.
-                if !told && stage.opened() > 0 && !desk.was_visited() {
+                if !told && shared.opened() > 0 && !server.has_had_clients() {
                     told = true;
                     progress(Progress::Unsynchronised);
                 }
-                wait_readable(&[desk.as_fd()], GLANCE);
+                wait_readable(&[server.as_fd()], POLL_INTERVAL);
             }
         }
     }
 }
 
-/// Without synchronisation the first connection (or datagram) is the begin.
-fn await_traffic(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
+/// Waits for the first connection (or datagram), which begins a run without synchronisation.
+fn await_traffic(plan: &Plan, shared: &Shared) -> Result<(), TrafficError> {
     let start = Instant::now();
-    while stage.opened() == 0 {
-        stage.bell.clear();
-        wait_a_moment(plan, stage, start)?;
-        if stage.opened() == 0 {
-            stage.bell.wait(GLANCE);
+    while shared.opened() == 0 {
+        shared.wake.clear();
+        check_wait(plan, shared, start)?;
+        if shared.opened() == 0 {
+            shared.wake.wait(POLL_INTERVAL);
         }
     }
     Ok(())
 }
 
-/// Whether to go on waiting for a sender.
-fn wait_a_moment(plan: &Plan, stage: &Stage, start: Instant) -> Result<(), TrafficError> {
-    if plan.stop.load(Ordering::Relaxed) || stage.any_failed() {
+/// Checks that the wait for a sender may go on.
+///
+/// # Errors
+/// Fails if the run was stopped, a thread failed, or no sender came within the plan's limit.
+fn check_wait(plan: &Plan, shared: &Shared, start: Instant) -> Result<(), TrafficError> {
+    if plan.stop.load(Ordering::Relaxed) || shared.any_failed() {
         return Err(TrafficError::StoppedEarly);
     }
     if plan.wait_s > 0 && start.elapsed() >= Duration::from_secs(plan.wait_s) {
-        return Err(TrafficError::NobodyCame { seconds: plan.wait_s });
+        return Err(TrafficError::NoSender { seconds: plan.wait_s });
     }
     Ok(())
 }
 
 /// Reads on until every sender has ended, so that the whole run's bytes can be compared.
 fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
-    let deadline = Instant::now() + DRAIN;
-    // A token is sent by each port's sender, after its connection was made: ours may still have to
-    // accept that one.
-    let is_told = conductor.desk.as_ref().is_some_and(|desk| desk.tells_end());
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    // Each port's sender sends its token after connecting, so ours may still have to accept the
+    // connection.
+    let is_told = conductor.server.as_ref().is_some_and(|server| server.announces_end());
     let by_tokens = plan.tokens && !is_told;
     let least = if by_tokens { plan.data_ports().len() } else { 1 };
     let mut seen = None;
     while Instant::now() < deadline && !plan.stop.load(Ordering::Relaxed) {
-        conductor.stage.bell.clear();
-        let bytes = conductor.stage.bytes();
+        conductor.shared.wake.clear();
+        let bytes = conductor.shared.bytes();
         let ended = match plan.transport {
-            // A receiver that had no processor during the test has its connections still to accept.
+            // A receiver that got no processor time during the test may still have connections to
+            // accept.
             Transport::Tcp => {
-                let opened = conductor.stage.opened();
-                opened >= least && conductor.stage.closed() >= opened
+                let opened = conductor.shared.opened();
+                opened >= least && conductor.shared.closed() >= opened
             }
-            // Datagrams have no end: the peer's word is one, and then silence for a glance.
+            // Datagrams have no end: the peer's message is one, or silence for an interval after
+            // it.
             Transport::Udp => {
                 !is_told || (conductor.peer_has_ended() && seen.replace(bytes) == Some(bytes))
             }
@@ -146,37 +152,37 @@ fn drain(plan: &Plan, conductor: &mut Conductor<'_>) {
         if ended {
             return;
         }
-        conductor.stage.bell.wait(GLANCE);
+        conductor.shared.wake.wait(POLL_INTERVAL);
     }
-    let (opened, closed) = (conductor.stage.opened(), conductor.stage.closed());
+    let (opened, closed) = (conductor.shared.opened(), conductor.shared.closed());
     let waited = !plan.stop.load(Ordering::Relaxed);
     if waited && plan.transport == Transport::Tcp && closed < opened {
-        conductor.stage.remark(format!(
+        conductor.shared.remark(format!(
             "{} of {opened} connections had not ended {} s after the test: their last bytes are missing in what the whole run counted",
             opened - closed,
-            DRAIN.as_secs()
+            DRAIN_TIMEOUT.as_secs()
         ));
     }
 }
 
 /// Answers figures until the senders of the test have gone. A plain NTttcp only closes its
 /// connection.
-fn exchange(desk: &mut Desk, report: &mut Report) {
-    desk.finish();
+fn exchange(server: &mut SyncServer, report: &mut Report) {
+    server.finish();
     report.peer_kind = PeerKind::Ntttcp;
-    let deadline = Instant::now() + DRAIN;
-    let senders = desk.senders();
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    let senders = server.senders();
     let mut answered = 0;
     while report.ending != Ending::StoppedByUser && Instant::now() < deadline {
-        match desk.turn() {
+        match server.poll() {
             Some(Action::Figures(client, body)) => {
-                desk.answer(client, &report.own);
+                server.answer(client, &report.own);
                 answered += usize::from(take_figures(report, &body));
             }
             Some(_) => {}
-            None if !desk.has_senders() => break,
+            None if !server.has_senders() => break,
             None => {
-                wait_readable(&[desk.as_fd()], GLANCE);
+                wait_readable(&[server.as_fd()], POLL_INTERVAL);
             }
         }
     }

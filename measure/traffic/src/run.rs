@@ -1,44 +1,16 @@
-//! The one verb of the crate: carry out a plan.
+//! Carries out a plan: the crate's main function.
 
 use crate::plan::{Plan, Role};
+use crate::progress::Progress;
 use crate::{Report, TrafficError, receiver, sender};
-use std::net::{IpAddr, SocketAddr};
 
-/// What happens while a run is under way, for whoever shows it. Rates come twice a second.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Progress {
-    /// The receiver listens; this is its first data port.
-    Listening(SocketAddr),
-    /// So many connections are open (sender) or the first one is (receiver).
-    Connected(usize),
-    /// Data came to the receiver before any synchronisation: a sender that has none, or Windows
-    /// NTttcp, whose comes next.
-    Unsynchronised,
-    /// The receiver takes data and not ntttcp-for-linux's synchronisation: Windows NTttcp's is
-    /// tried.
-    Tokens(IpAddr),
-    /// The receiver waits for more senders.
-    AwaitingOthers,
-    /// Traffic flows and does not count yet.
-    WarmUp,
-    /// Traffic flows and counts.
-    Measuring,
-    /// What the application moved since the last time.
-    Rate {
-        /// Bytes per second.
-        bytes_per_s: f64,
-    },
-    /// Traffic flows and counts no more.
-    CoolDown,
-}
-
-/// Carries out a plan on the calling thread and one thread more for each of the plan's threads.
+/// Carries out a plan on the calling thread, plus one thread for each of the plan's threads.
 ///
 /// A run that was cut short (`plan.stop`, a peer that went away) returns a report of what was
 /// measured until then; see [`Report::ending`].
 ///
 /// # Errors
-/// [`TrafficError`]: nothing was measured.
+/// [`TrafficError`] if nothing was measured.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     plan.check()?;
     match plan.role {

@@ -1,12 +1,12 @@
-//! JSON schemas (draft 2020-12), made from the types that are printed, so that they cannot drift
-//! from these.
+//! JSON schemas (draft 2020-12), derived from the printed types, so that the two cannot drift
+//! apart.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-/// The schema of a document as it is printed, of this name and version. An object has the keys it
+/// Returns the schema of a printed document with this name and version. An object has the keys it
 /// names and no others.
 pub fn of<T: JsonSchema>(name: &str, version: u32) -> Value {
     let mut schema =

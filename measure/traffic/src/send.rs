@@ -1,76 +1,67 @@
-//! A sending lane: connects, waits for the begin, and writes buffers until it is told to stop or
+//! A sending thread: connects, waits for the begin, and writes buffers until it is told to stop or
 //! has written its share.
 
-use crate::bell::{wait, watch};
-use crate::lane::{Lane, Stage};
-use crate::latency::Stopwatch;
+use crate::event_fd::{epoll_set, wait_for_events};
 use crate::payload::{HEADER, Pattern};
 use crate::plan::{Length, Plan, Transport};
+use crate::shared::Shared;
+use crate::stopwatch::Stopwatch;
+use crate::stream::Stream;
+use crate::thread::ThreadState;
 use crate::{TrafficError, connect, host, latency};
 use rustix::event::epoll::{self, EventFlags};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Where a lane's connections go.
+/// A thread's destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) peer: SocketAddr,
     pub(crate) processor: Option<usize>,
-    /// 0 lets the kernel choose.
+    /// The first source port; 0 lets the kernel choose.
     pub(crate) source_port: u16,
     /// The first connection's number in the whole run.
     pub(crate) number: u64,
 }
 
-/// One connection of the lane.
-pub(crate) struct Stream {
-    pub(crate) socket: Arc<OwnedFd>,
-    number: u64,
-    sent: u64,
-    /// When the request under way was made, where requests are timed.
-    since: Option<Instant>,
-    pub(crate) alive: bool,
-}
-
 const STOP: u64 = u64::MAX;
 const EVENTS: usize = 512;
 
-/// The thread's life.
+/// Runs a sending thread.
 pub(crate) fn run(
     plan: &Plan,
-    stage: &Stage,
-    lane: &Lane,
+    shared: &Shared,
+    thread: &ThreadState,
     target: Target,
 ) -> Result<(), TrafficError> {
-    let opened = host::pin(target.processor).and_then(|()| open(plan, stage, lane, target));
+    let opened = host::pin(target.processor).and_then(|()| open(plan, shared, thread, target));
     if opened.is_err() {
-        lane.failed.store(true, Ordering::Release);
+        thread.failed.store(true, Ordering::Release);
     }
-    stage.bell.ring();
+    shared.wake.signal();
     let mut streams = opened?;
-    while !stage.begin.has_rung() && !stage.stop.has_rung() {
-        stage.begin.wait(Duration::from_millis(100));
+    while !shared.begin.is_signalled() && !shared.stop.is_signalled() {
+        shared.begin.wait(Duration::from_millis(100));
     }
     let go = if plan.latency { latency::ping } else { pump };
-    let result = go(plan, stage, lane, &mut streams);
+    let result = go(plan, shared, thread, &mut streams);
     for stream in streams.iter().filter(|stream| stream.alive) {
-        // A peer that has just gone is the only way to fail, and all bytes are counted by now.
+        // Fails only if the peer has just gone, and all bytes are counted by now.
         let _ = shutdown(&stream.socket, Shutdown::Write);
     }
-    lane.done.store(true, Ordering::Release);
-    stage.bell.ring();
+    thread.done.store(true, Ordering::Release);
+    shared.wake.signal();
     result
 }
 
 fn open(
     plan: &Plan,
-    stage: &Stage,
-    lane: &Lane,
+    shared: &Shared,
+    thread: &ThreadState,
     target: Target,
 ) -> Result<Vec<Stream>, TrafficError> {
     let mut streams = Vec::new();
@@ -78,11 +69,11 @@ fn open(
         let ahead = u16::try_from(place).unwrap_or(u16::MAX);
         let port =
             if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
-        let socket = match stage.take_kept(target.peer) {
+        let socket = match shared.take_early_connection(target.peer) {
             Some(socket) => socket,
             None => connect::data(plan, target.peer, port)?,
         };
-        let socket = lane.open(socket);
+        let socket = thread.open(socket);
         streams.push(Stream {
             socket,
             number: target.number + u64::from(place),
@@ -96,58 +87,58 @@ fn open(
 
 fn pump(
     plan: &Plan,
-    stage: &Stage,
-    lane: &Lane,
+    shared: &Shared,
+    thread: &ThreadState,
     streams: &mut [Stream],
 ) -> Result<(), TrafficError> {
     let sockets = streams.iter().zip(0..);
     let sockets = sockets.map(|(stream, place)| (stream.socket.as_fd(), place, EventFlags::OUT));
-    let epoll = watch(sockets.chain([(stage.stop.as_fd(), STOP, EventFlags::IN)]))?;
+    let epoll = epoll_set(sockets.chain([(shared.stop.as_fd(), STOP, EventFlags::IN)]))?;
     let mut writer = Writer::new(plan)?;
     let mut pace = Pace { bandwidth: 0, since: Instant::now(), bytes: 0 };
     let mut events = Vec::with_capacity(EVENTS);
-    while !stage.stop.has_rung()
+    while !shared.stop.is_signalled()
         && writer.left != Some(0)
         && streams.iter().any(|stream| stream.alive)
     {
-        wait(&epoll, &mut events, None)?;
+        wait_for_events(&epoll, &mut events, None)?;
         for event in &events {
             let place = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
             let Some(stream) = streams.get_mut(place) else { continue };
-            if let Err(error) = writer.serve(stage, lane, stream) {
+            if let Err(error) = writer.serve(shared, thread, stream) {
                 stream.alive = false;
                 let _ = epoll::delete(&epoll, &stream.socket);
-                lane.close(Some(&error.to_string()));
-                stage.bell.ring();
+                thread.close(Some(&error.to_string()));
+                shared.wake.signal();
             }
         }
         let look = || {
-            let all = stage.bandwidth.load(Ordering::Relaxed);
-            let own = all.div_ceil(stage.lanes.len() as u64);
-            (!stage.stop.has_rung()).then(|| (own, Instant::now()))
+            let all = shared.bandwidth.load(Ordering::Relaxed);
+            let own = all.div_ceil(shared.threads.len() as u64);
+            (!shared.stop.is_signalled()).then(|| (own, Instant::now()))
         };
-        let bytes = lane.counters.bytes.load(Ordering::Relaxed);
-        if pace.hold(bytes, look, |nap| stage.stop.wait(nap)) {
-            // The limit's time is no request's.
+        let bytes = thread.counters.bytes.load(Ordering::Relaxed);
+        if pace.hold(bytes, look, |nap| shared.stop.wait(nap)) {
+            // Time spent waiting for the limit does not count as a request's time.
             streams
                 .iter_mut()
                 .for_each(|stream| stream.since = stream.since.map(|_| Instant::now()));
         }
     }
-    if let Some(watch) = writer.watch {
-        watch.hand_over(lane);
+    if let Some(stopwatch) = writer.stopwatch {
+        stopwatch.store(thread);
     }
     Ok(())
 }
 
-/// Writes what the plan says: plain or checked bytes, as a stream or as datagrams.
+/// Writes the plan's payload: plain or checked bytes, as a stream or as datagrams.
 struct Writer<'p> {
     plan: &'p Plan,
     plain: Vec<u8>,
     pattern: Option<Pattern>,
     datagrams: u64,
     left: Option<u64>,
-    watch: Option<Stopwatch>,
+    stopwatch: Option<Stopwatch>,
 }
 
 impl Writer<'_> {
@@ -163,12 +154,17 @@ impl Writer<'_> {
             pattern: plan.verify.then(|| Pattern::new(plan.buffer_bytes)),
             datagrams: 0,
             left,
-            watch: Stopwatch::of(plan)?,
+            stopwatch: Stopwatch::of(plan)?,
         })
     }
 
-    /// Up to `-a` buffers for one ready connection.
-    fn serve(&mut self, stage: &Stage, lane: &Lane, stream: &mut Stream) -> Result<(), Errno> {
+    /// Writes up to `-a` buffers to one ready connection.
+    fn serve(
+        &mut self,
+        shared: &Shared,
+        thread: &ThreadState,
+        stream: &mut Stream,
+    ) -> Result<(), Errno> {
         for _ in 0..self.plan.outstanding.max(1) {
             let result = match self.plan.transport {
                 Transport::Tcp => self.write_stream(stream),
@@ -177,18 +173,20 @@ impl Writer<'_> {
             match result {
                 Ok(0) | Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(sent) => {
-                    lane.counters.add(sent);
+                    thread.counters.add(sent);
                     let buffers = |stream: &Stream| stream.sent / self.plan.buffer_bytes as u64;
                     let before = buffers(stream);
                     stream.sent += sent as u64;
-                    if let Some(watch) = self.watch.as_mut().filter(|_| buffers(stream) > before) {
-                        watch.lap(stage, &mut stream.since);
+                    if let Some(stopwatch) =
+                        self.stopwatch.as_mut().filter(|_| buffers(stream) > before)
+                    {
+                        stopwatch.lap(shared, &mut stream.since);
                     }
                     self.left = self.left.map(|left| left.saturating_sub(sent as u64));
                 }
-                // What an earlier datagram met at the peer, or a full device queue: the next one
-                // may fare better.
-                Err(_) if self.plan.transport == Transport::Udp => lane.counters.add_error(),
+                // Report of an earlier datagram's failure, or a full device queue: the next
+                // datagram may pass.
+                Err(_) if self.plan.transport == Transport::Udp => thread.counters.add_error(),
                 Err(error) => return Err(error),
             }
         }
@@ -223,20 +221,21 @@ impl Writer<'_> {
         Ok(sent)
     }
 
-    /// Bytes of the next call: a buffer, or what is left of the lane's share.
+    /// Returns the bytes of the next call: a buffer, or what is left of the thread's share.
     fn room(&self) -> usize {
         let left = self.left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
         self.plan.buffer_bytes.min(left)
     }
 }
 
-/// Longest sleep of a lane that is ahead: by then it sees that its bandwidth was changed.
-const NAP: Duration = Duration::from_millis(50);
-/// Seconds that a lane may be ahead: a shorter sleep costs more than it holds back.
-const AHEAD: f64 = 0.000_2;
+/// Longest sleep of a paced thread; after it the thread sees a changed bandwidth.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+/// Lead, in seconds, below which a thread does not sleep: a shorter sleep costs more than it holds
+/// back.
+const LEAD_MIN_S: f64 = 0.000_2;
 
-/// Holds a lane to its part of the bandwidth, from the moment that was set: what it is late with it
-/// sends at once. It sleeps where it is ahead, and burns nothing.
+/// Holds a thread to its share of the bandwidth since the bandwidth was set. A late thread catches
+/// up at once; an early one sleeps rather than spins.
 struct Pace {
     bandwidth: u64,
     since: Instant,
@@ -244,8 +243,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Sleeps while a lane that has sent so many bytes is ahead; whether it has. `look` says the
-    /// lane's bandwidth and the time; `None`: the lane is to stop.
+    /// Sleeps while a thread that has sent `bytes` is ahead. Returns whether it slept. `look`
+    /// returns the thread's bandwidth and the time, or `None` if the thread is to stop.
     fn hold(
         &mut self,
         bytes: u64,
@@ -255,17 +254,17 @@ impl Pace {
         let mut slept = false;
         while let Some((bandwidth, now)) = look() {
             let ahead = self.ahead(bandwidth, bytes, now);
-            if ahead <= AHEAD {
+            if ahead <= LEAD_MIN_S {
                 break;
             }
-            sleep(Duration::from_secs_f64(ahead).min(NAP));
+            sleep(Duration::from_secs_f64(ahead).min(SLEEP_MAX));
             slept = true;
         }
         slept
     }
 
-    /// By how many seconds a lane that has sent so many bytes is ahead of its bandwidth; 0 is no
-    /// limit.
+    /// Returns the seconds by which a thread that has sent `bytes` is ahead of its bandwidth; 0 if
+    /// there is no limit.
     fn ahead(&mut self, bandwidth: u64, bytes: u64, now: Instant) -> f64 {
         if bandwidth != self.bandwidth {
             *self = Pace { bandwidth, since: now, bytes };
@@ -284,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::Cell;
 
-    /// A lane's loop on virtual time: what it is told, and how it sleeps.
+    /// A thread's loop on virtual time, with its sleeps.
     struct Paced {
         pace: Pace,
         begin: Instant,
@@ -300,8 +299,8 @@ mod tests {
             Paced { begin: pace.since, pace, now, naps, longest }
         }
 
-        /// Holds a lane that has sent so many bytes, with the bandwidth of each moment. Whether it
-        /// slept.
+        /// Paces a thread that has sent `bytes`, with the bandwidth of each moment. Returns whether
+        /// it slept.
         fn hold(&mut self, bytes: u64, told: impl Fn(Duration) -> Option<u64>) -> bool {
             let Paced { pace, begin, now, naps, longest } = self;
             let look = || Some((told(now.get())?, *begin + now.get()));
@@ -317,37 +316,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lane_sends_no_more_than_its_bandwidth_and_wastes_none(
+        fn a_thread_sends_no_more_than_its_bandwidth_and_wastes_none(
             bandwidth in 1_000_000..10_000_000_000u64,
-            // What it writes in one go, and how long that takes.
+            // The bytes of one write, and how long it takes.
             writes in proptest::collection::vec((1..1_000_000u64, 0..2000u64), 1..60),
         ) {
-            let (mut lane, mut bytes) = (Paced::new(), 0);
-            lane.hold(0, |_| Some(bandwidth));
+            let (mut thread, mut bytes) = (Paced::new(), 0);
+            thread.hold(0, |_| Some(bandwidth));
             for (written, micros) in writes {
                 bytes += written;
-                let before = lane.now.get() + Duration::from_micros(micros);
-                lane.now.set(before);
-                let slept = lane.hold(bytes, |_| Some(bandwidth));
-                let (due, now) = (bytes as f64 * 8.0 / bandwidth as f64, lane.now.get());
-                prop_assert!(now.as_secs_f64() + AHEAD + 1e-6 >= due, "{now:?} of {due} s: ahead");
+                let before = thread.now.get() + Duration::from_micros(micros);
+                thread.now.set(before);
+                let slept = thread.hold(bytes, |_| Some(bandwidth));
+                let (due, now) = (bytes as f64 * 8.0 / bandwidth as f64, thread.now.get());
+                prop_assert!(now.as_secs_f64() + LEAD_MIN_S + 1e-6 >= due, "{now:?} of {due} s: ahead");
                 let is_on_time = if slept { now.as_secs_f64() <= due + 1e-6 } else { now == before };
                 prop_assert!(is_on_time, "{before:?} to {now:?} of {due} s");
             }
-            prop_assert!(lane.longest.get() <= NAP);
+            prop_assert!(thread.longest.get() <= SLEEP_MAX);
         }
     }
 
     #[test]
-    fn a_lane_that_sleeps_sees_a_new_bandwidth_and_the_stop_within_a_nap() {
+    fn a_thread_that_sleeps_sees_a_new_bandwidth_and_the_stop_within_a_nap() {
         let second = Duration::from_secs(1);
         let told = |changed: Option<u64>| move |now| if now < second { Some(8) } else { changed };
         for changed in [Some(0), Some(8_000_000_000), None] {
-            let mut lane = Paced::new();
-            lane.hold(0, told(changed));
-            assert!(lane.hold(1000, told(changed)), "it has a thousand seconds to wait");
-            assert!((second..second + NAP).contains(&lane.now.get()), "{changed:?}");
-            assert_eq!(lane.longest.get(), NAP);
+            let mut thread = Paced::new();
+            thread.hold(0, told(changed));
+            assert!(thread.hold(1000, told(changed)), "it has a thousand seconds to wait");
+            assert!((second..second + SLEEP_MAX).contains(&thread.now.get()), "{changed:?}");
+            assert_eq!(thread.longest.get(), SLEEP_MAX);
         }
         let mut stopped = Paced::new();
         assert!(!stopped.hold(1000, |_| None) && stopped.naps.get() == 0);
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_keeps_its_bandwidth_from_the_moment_it_was_set() {
+    fn a_thread_keeps_its_bandwidth_from_the_moment_it_was_set() {
         let begin = Instant::now();
         let mut pace = Pace { bandwidth: 0, since: begin, bytes: 0 };
         let mut ahead = |bandwidth: u64, bytes: u64, second: u64| {

@@ -1,47 +1,48 @@
 //! The sender's part of a run: agree, connect, begin, measure, end, exchange figures.
 
 use crate::conduct::Conductor;
-use crate::lane::{self, Stage, lock};
 use crate::plan::{Plan, Transport};
+use crate::progress::Progress;
 use crate::report::{Ending, Side};
-use crate::run::Progress;
 use crate::send::{self, Target};
+use crate::shared::{self, Shared};
 use crate::snapshot::{Interval, Probes};
 use crate::sync::{Opened, PeerKind, Session, clear_of_commands, token};
+use crate::thread::lock;
 use crate::{Report, TrafficError, host};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a run with a Windows peer has in its report.
-pub(crate) const TOKENS: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
+/// Note in the report of a run whose peer synchronises by tokens.
+pub(crate) const TOKENS_NOTE: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
 
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {
     host::allow_files(plan.connections())?;
     let targets = targets(plan);
-    let (shared, stage) = (Arc::new(plan.clone()), Arc::new(Stage::new(plan, targets.len())?));
+    let shared = Arc::new(Shared::new(plan, targets.len())?);
     let (mut sessions, mut windows) = (Vec::new(), Vec::new());
     for host in plan.hosts().into_iter().filter(|_| plan.sync) {
         match Session::open(plan, host)? {
             Opened::Session(session) => sessions.push(session),
             Opened::Windows(address, socket) => {
                 one_connection_a_port(plan)?;
-                lock(&stage.kept).push((address, socket));
+                lock(&shared.early_connections).push((address, socket));
                 windows.push(host);
                 progress(Progress::Tokens(host));
             }
         }
     }
-    let lanes = lane::start(&shared, &stage, targets, send::run);
-    let measured = conduct(plan, &stage, &mut sessions, &windows, progress);
-    stage.stop.ring();
-    // A lane's own failure says more than "not all connected".
-    let (interval, ending) = lane::join(lanes).and(measured)?;
-    let mut report = Report::new(plan, &stage, &interval, ending, plan.connections());
+    let threads = shared::start(&Arc::new(plan.clone()), &shared, targets, send::run);
+    let measured = conduct(plan, &shared, &mut sessions, &windows, progress);
+    shared.stop.signal();
+    // A thread's own failure says more than "not all connected".
+    let (interval, ending) = shared::join(threads).and(measured)?;
+    let mut report = Report::new(plan, &shared, &interval, ending, plan.connections());
     note_time(plan, &sessions, &mut report);
     if !windows.is_empty() {
-        report.notes.push(TOKENS.into());
+        report.notes.push(TOKENS_NOTE.into());
     }
     report.peer_kind = sessions
         .iter()
@@ -51,12 +52,12 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
         .unwrap_or(PeerKind::Unsynchronised);
     finish(sessions, &mut report);
     if plan.transport == Transport::Tcp {
-        report.add_undelivered(stage.undelivered());
+        report.add_undelivered(shared.undelivered());
     }
     Ok(report)
 }
 
-/// Of each port, Windows NTttcp accepts the first connection and no other.
+/// Fails if more than one connection a port is asked for: Windows NTttcp accepts only the first.
 fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
     let each = u64::from(plan.threads_per_port) * u64::from(plan.connections_per_thread);
     if each == 1 {
@@ -67,7 +68,7 @@ fn one_connection_a_port(plan: &Plan) -> Result<(), TrafficError> {
     )))
 }
 
-/// Where each lane connects, port by port and thread by thread.
+/// Returns where each thread connects, port by port and thread by thread.
 pub(crate) fn targets(plan: &Plan) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut number: u64 = 0;
@@ -84,39 +85,42 @@ pub(crate) fn targets(plan: &Plan) -> Vec<Target> {
 
 fn conduct(
     plan: &Plan,
-    stage: &Stage,
+    shared: &Shared,
     sessions: &mut [Session<'_>],
     windows: &[IpAddr],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
     let probes = Probes::new(plan);
-    await_connections(plan, stage)?;
-    progress(Progress::Connected(stage.opened()));
+    await_connections(plan, shared)?;
+    progress(Progress::Connected(shared.opened()));
     for session in sessions.iter_mut() {
         session.request_begin()?;
     }
     for host in windows {
-        token::exchange(plan, *host, |address| stage.take_kept(address))?;
+        token::exchange(plan, *host, |address| shared.take_early_connection(address))?;
     }
     for session in sessions.iter_mut() {
         session.await_begin(&mut || progress(Progress::AwaitingOthers))?;
     }
     let total_s = sessions.iter().map(|session| session.total_s).max().unwrap_or(plan.total_s());
-    let mut conductor = Conductor { plan, stage, desk: None, progress };
+    let mut conductor = Conductor { plan, shared, server: None, progress };
     Ok(conductor.measure(&probes, total_s))
 }
 
 /// Waits until all connections of the plan are open.
-pub(crate) fn await_connections(plan: &Plan, stage: &Stage) -> Result<(), TrafficError> {
+///
+/// # Errors
+/// [`TrafficError::StoppedEarly`] if the plan's stop flag is set or a thread failed.
+pub(crate) fn await_connections(plan: &Plan, shared: &Shared) -> Result<(), TrafficError> {
     loop {
-        stage.bell.clear();
-        if plan.stop.load(Ordering::Relaxed) || stage.any_failed() {
+        shared.wake.clear();
+        if plan.stop.load(Ordering::Relaxed) || shared.any_failed() {
             return Err(TrafficError::StoppedEarly);
         }
-        if stage.opened() as u64 >= plan.connections() {
+        if shared.opened() as u64 >= plan.connections() {
             return Ok(());
         }
-        stage.bell.wait(Duration::from_millis(100));
+        shared.wake.wait(Duration::from_millis(100));
     }
 }
 

@@ -1,20 +1,21 @@
 //! All counters at the two ends of the measured interval.
 //!
-//! Slow readings (TCP's books of every connection, /proc) are taken before the interval begins and
-//! after it ends; the payload counters and the clock are read last at the begin and first at the
+//! Slow readings (TCP_INFO of every connection, /proc) are taken before the interval begins and
+//! after it ends. The payload counters and the clock are read last at the begin and first at the
 //! end, so that reading costs no throughput.
 
 use crate::host;
-use crate::lane::{Lane, Stage, lock};
 use crate::measure::{
     CpuSample, CpuUsage, CycleCounter, CycleSample, Cycles, Figure, KernelCounters, KernelDelta,
     ProcessSample, ProcessUsage, Stress, TcpInfo, TcpTotals, counters,
 };
 use crate::plan::{Plan, Transport};
+use crate::shared::Shared;
+use crate::thread::{ThreadState, lock};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What reads them.
+/// The sources of a snapshot.
 #[derive(Debug)]
 pub(crate) struct Probes<'p> {
     plan: &'p Plan,
@@ -22,18 +23,18 @@ pub(crate) struct Probes<'p> {
     stress: Stress,
 }
 
-/// See the module.
+/// All counters at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     at: Instant,
-    lanes: Vec<Count>,
+    threads: Vec<Count>,
     cycles: CycleSample,
     cpu: Result<CpuSample, String>,
     process: Result<ProcessSample, String>,
     slow: Slow,
 }
 
-/// What takes its time to read.
+/// Counters that are slow to read.
 #[derive(Debug)]
 struct Slow {
     kernel: KernelCounters,
@@ -43,7 +44,7 @@ struct Slow {
 }
 
 counters! {
-    /// A lane's counters.
+    /// A thread's counters.
     pub(crate) struct Count {
         bytes,
         calls,
@@ -55,74 +56,74 @@ counters! {
 #[derive(Debug)]
 pub(crate) struct Interval {
     pub(crate) seconds: f64,
-    pub(crate) lanes: Vec<Count>,
+    pub(crate) threads: Vec<Count>,
     pub(crate) cpu: Figure<CpuUsage>,
     pub(crate) process: Figure<ProcessUsage>,
     pub(crate) cycles: Cycles,
     pub(crate) kernel: KernelDelta,
     pub(crate) tcp: TcpTotals,
-    /// Lowest and highest at the begin, and at the end.
+    /// Lowest and highest frequency, at the begin and at the end.
     pub(crate) frequency_mhz: [Option<(f64, f64)>; 2],
-    /// From the run's begin: connections that were refused came before the interval.
+    /// Counted from the run's begin, because connections are refused before the interval.
     pub(crate) stress: Stress,
 }
 
 impl<'p> Probes<'p> {
-    /// To be made before the first connection.
+    /// Opens the sources. Call this before the first connection.
     pub(crate) fn new(plan: &'p Plan) -> Probes<'p> {
         Probes { plan, cycles: CycleCounter::open(), stress: Stress::read() }
     }
 
-    pub(crate) fn begin(&self, stage: &Stage) -> Snapshot {
-        let slow = Slow { stress: self.stress, ..self.slow(stage) };
+    pub(crate) fn begin(&self, shared: &Shared) -> Snapshot {
+        let slow = Slow { stress: self.stress, ..self.slow(shared) };
         let process = text(ProcessSample::read_own());
         let cpu = text(CpuSample::read());
         let cycles = self.cycles.sample();
-        let lanes = counts(stage);
+        let threads = counts(shared);
         let at = Instant::now();
-        Snapshot { at, lanes, cycles, cpu, process, slow }
+        Snapshot { at, threads, cycles, cpu, process, slow }
     }
 
-    pub(crate) fn end(&self, stage: &Stage) -> Snapshot {
+    pub(crate) fn end(&self, shared: &Shared) -> Snapshot {
         let at = Instant::now();
-        let lanes = counts(stage);
+        let threads = counts(shared);
         let cycles = self.cycles.sample();
         let cpu = text(CpuSample::read());
         let process = text(ProcessSample::read_own());
-        Snapshot { at, lanes, cycles, cpu, process, slow: self.slow(stage) }
+        Snapshot { at, threads, cycles, cpu, process, slow: self.slow(shared) }
     }
 
-    fn slow(&self, stage: &Stage) -> Slow {
+    fn slow(&self, shared: &Shared) -> Slow {
         Slow {
             kernel: KernelCounters::read(
                 self.plan.interface.as_deref(),
                 self.plan.interrupts.as_deref(),
             ),
-            tcp: self.tcp(stage),
+            tcp: self.tcp(shared),
             frequency_mhz: host::frequency_mhz(),
             stress: Stress::read(),
         }
     }
 
-    fn tcp(&self, stage: &Stage) -> Vec<Vec<Option<TcpInfo>>> {
+    fn tcp(&self, shared: &Shared) -> Vec<Vec<Option<TcpInfo>>> {
         if self.plan.transport == Transport::Udp {
             return Vec::new();
         }
-        let of_lane = |lane: &Lane| {
-            let sockets = lock(&lane.sockets).clone();
+        let of_thread = |thread: &ThreadState| {
+            let sockets = lock(&thread.sockets).clone();
             sockets.iter().map(|socket| TcpInfo::read(socket).ok()).collect()
         };
-        stage.lanes.iter().map(of_lane).collect()
+        shared.threads.iter().map(of_thread).collect()
     }
 }
 
 impl Snapshot {
-    /// What happened from `self` to `end`.
+    /// Returns the difference between `self` and a later snapshot.
     pub(crate) fn until(&self, end: &Snapshot) -> Interval {
-        let lanes = end.lanes.iter().zip(&self.lanes).map(|(now, then)| now.since(then));
+        let threads = end.threads.iter().zip(&self.threads).map(|(now, then)| now.since(then));
         Interval {
             seconds: end.at.duration_since(self.at).as_secs_f64(),
-            lanes: lanes.collect(),
+            threads: threads.collect(),
             cpu: difference(&end.cpu, &self.cpu, "/proc/stat, all processors", CpuSample::since),
             process: difference(&end.process, &self.process, "/proc/self/stat", |now, then| {
                 now.since(then)
@@ -135,7 +136,7 @@ impl Snapshot {
         }
     }
 
-    /// A connection that opened after the begin counts from its own begin.
+    /// Sums TCP_INFO over connections. One that opened after the begin counts from its own begin.
     fn tcp_until(&self, end: &Snapshot) -> TcpTotals {
         let mut totals = TcpTotals::default();
         for (now, then) in end.slow.tcp.iter().zip(&self.slow.tcp) {
@@ -148,13 +149,13 @@ impl Snapshot {
     }
 }
 
-fn counts(stage: &Stage) -> Vec<Count> {
-    let read = |lane: &Lane| Count {
-        bytes: lane.counters.bytes.load(Ordering::Relaxed),
-        calls: lane.counters.calls.load(Ordering::Relaxed),
-        errors: lane.counters.errors.load(Ordering::Relaxed),
+fn counts(shared: &Shared) -> Vec<Count> {
+    let read = |thread: &ThreadState| Count {
+        bytes: thread.counters.bytes.load(Ordering::Relaxed),
+        calls: thread.counters.calls.load(Ordering::Relaxed),
+        errors: thread.counters.errors.load(Ordering::Relaxed),
     };
-    stage.lanes.iter().map(read).collect()
+    shared.threads.iter().map(read).collect()
 }
 
 fn text<T>(result: std::io::Result<T>) -> Result<T, String> {

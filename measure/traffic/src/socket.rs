@@ -1,4 +1,4 @@
-//! Sockets as a plan wants them: made, bound, with their options set and the refusals explained.
+//! Sockets with a plan's options, bound and listening where needed; errors name the refused option.
 
 use crate::TrafficError;
 use crate::measure::set_pacing_rate;
@@ -10,28 +10,31 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_w
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Connections that may wait to be accepted; the kernel lowers it to net.core.somaxconn.
+/// Length of the accept queue; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 8192;
-/// When a peer that has fallen silent is asked whether it is still there.
+/// Keep-alive settings: when a silent peer is probed, and when it is given up.
 struct KeepAlive {
-    /// Silence before the first question.
+    /// Silence before the first probe.
     idle: Duration,
-    /// Between two questions.
+    /// Time between two probes.
     interval: Duration,
-    /// Unanswered questions after which the connection is given up.
+    /// Unanswered probes after which the connection is given up.
     questions: u32,
 }
 
-/// Payload connections may starve for long where frames get lost: only a host that is gone answers
-/// none of so many.
+/// Keep-alive of payload connections. They may starve for long where frames get lost, but a live
+/// host answers one of so many probes.
 const PAYLOAD: KeepAlive =
     KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), questions: 8 };
-/// Whoever waits for the other end's word learns within a minute that nobody will speak.
+/// Keep-alive of synchronisation connections: a peer that is gone is noticed within a minute.
 const SYNC: KeepAlive =
     KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), questions: 8 };
 
-/// A socket of the plan's transport for `peer_or_own`'s family, not blocking, with the options that
-/// come before a connection.
+/// Opens a non-blocking socket of the plan's transport for the family of `address`, with the
+/// options that must be set before connecting.
+///
+/// # Errors
+/// Fails if the kernel refuses the socket or an option of the plan.
 pub(crate) fn data_socket(plan: &Plan, address: IpAddr) -> Result<OwnedFd, TrafficError> {
     let kind = match plan.transport {
         Transport::Tcp => SocketType::STREAM,
@@ -39,7 +42,7 @@ pub(crate) fn data_socket(plan: &Plan, address: IpAddr) -> Result<OwnedFd, Traff
     };
     let socket = socket(address, kind)?;
     if let Some(bytes) = plan.receive_socket_bytes {
-        // The forced variant, for those who may, is not capped by net.core.rmem_max.
+        // With CAP_NET_ADMIN the forced variant is not capped by net.core.rmem_max.
         sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes))
             .map_err(setting("SO_RCVBUF", bytes.to_string(), "use a smaller -rb"))?;
@@ -77,9 +80,9 @@ fn stream_options(plan: &Plan, socket: &OwnedFd) -> Result<(), TrafficError> {
             "net.ipv4.tcp_available_congestion_control lists what this kernel has; load the module tcp_NAME for another",
         ))?;
     }
-    // No TCP_USER_TIMEOUT: of thousands of connections that share a way too narrow for them, most
-    // make no progress for long and live all the same. Whether the receiver is gone is seen from
-    // all of them together, by the conductor.
+    // No TCP_USER_TIMEOUT: of thousands of connections over a path too narrow for them, most make
+    // no progress for long and are still alive. The conductor watches all of them together to see
+    // whether the receiver is gone.
     keep_alive(socket, &PAYLOAD)
 }
 
@@ -93,7 +96,10 @@ fn keep_alive(socket: &OwnedFd, how: &KeepAlive) -> Result<(), TrafficError> {
     set().map_err(setting("SO_KEEPALIVE", "on".into(), "a newer kernel is needed"))
 }
 
-/// A listening TCP socket, or a bound UDP socket, for payload.
+/// Opens a listening TCP socket, or a bound UDP socket, for payload.
+///
+/// # Errors
+/// Fails if the address is taken or the kernel refuses an option of the plan.
 pub(crate) fn data_listener(plan: &Plan, address: SocketAddr) -> Result<OwnedFd, TrafficError> {
     let socket = data_socket(plan, address.ip())?;
     bind_listener(&socket, address)?;
@@ -103,16 +109,22 @@ pub(crate) fn data_listener(plan: &Plan, address: SocketAddr) -> Result<OwnedFd,
     Ok(socket)
 }
 
-/// A listening TCP socket for synchronisation.
+/// Opens a listening TCP socket for synchronisation.
+///
+/// # Errors
+/// Fails if the address is taken.
 pub(crate) fn sync_listener(address: SocketAddr) -> Result<OwnedFd, TrafficError> {
-    // What it accepts takes its options over.
+    // Accepted sockets inherit these options.
     let socket = sync_socket(address.ip())?;
     bind_listener(&socket, address)?;
     listen(&socket, 64).map_err(|source| bind_error(address, source))?;
     Ok(socket)
 }
 
-/// A TCP socket for synchronisation, not yet connected.
+/// Opens a TCP socket for synchronisation, not yet connected.
+///
+/// # Errors
+/// Fails if the kernel refuses the socket.
 pub(crate) fn sync_socket(address: IpAddr) -> Result<OwnedFd, TrafficError> {
     let socket = socket(address, SocketType::STREAM)?;
     keep_alive(&socket, &SYNC)?;
@@ -154,8 +166,8 @@ fn setting(
     move |source| TrafficError::Setting { what, value, source, remedy }
 }
 
-/// Sentences about socket buffers that are smaller than asked for; the kernel caps them without an
-/// error.
+/// Returns a sentence for each socket buffer that is smaller than asked for; the kernel caps them
+/// without an error.
 pub(crate) fn buffer_notes(plan: &Plan, socket: impl AsFd) -> Vec<String> {
     let asked = [
         (
@@ -169,7 +181,7 @@ pub(crate) fn buffer_notes(plan: &Plan, socket: impl AsFd) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, limit, wanted, effective) in asked {
         let (Some(wanted), Ok(effective)) = (wanted, effective) else { continue };
-        // The kernel doubles the number for its own books (socket(7)).
+        // The kernel doubles the number for its own overhead (socket(7)).
         if effective / 2 < wanted {
             notes.push(format!(
                 "the {name} socket buffer is {} bytes, {wanted} were asked for: raise net.core.{limit}",

@@ -282,7 +282,7 @@ fn a_sender_without_a_receiver_says_what_to_do() {
 fn a_receiver_waits_only_as_long_as_it_was_told() {
     let mut plan = Plan::new(Role::Receiver, V4, base_port(V4, 1), 1);
     plan.wait_s = 1;
-    assert!(matches!(run(&plan, &mut |_| {}), Err(TrafficError::NobodyCame { seconds: 1 })));
+    assert!(matches!(run(&plan, &mut |_| {}), Err(TrafficError::NoSender { seconds: 1 })));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Which dialect a line is in: the rules of the module above, as code.
+//! Detection of a line's dialect: the rules of the parent module, as code.
 
 use super::value::is_size;
 use super::{ArgumentError, Dialect, Draft};
 
-/// Options of more than one letter, and single ones, that only Windows has; typed in any case.
+/// Windows-only options: those of several letters, and single ones. They may be typed in any case.
 const WINDOWS: &str = "rb sb ns ndl wu cd wa xml na sp to hpt rt nic ps lm jm cfi es icp uso uro uc hv nsb thr brn sam qos d w nsc io";
 
 /// What a word says about the dialect.
@@ -11,7 +11,7 @@ enum Evidence {
     Nothing,
     Windows,
     Linux,
-    /// Its meanings on Windows and on Linux.
+    /// An option of both dialects: its meanings on Windows and on Linux.
     Either(&'static str, &'static str),
 }
 
@@ -73,7 +73,7 @@ fn evidence(word: &str, next: Option<&str>) -> Evidence {
         "P" if number.is_some_and(|ports| ports > 512) => Evidence::Windows,
         "N" | "L" if follows.is_some_and(is_size) => Evidence::Windows,
         "W" if number.is_none() => Evidence::Windows,
-        // In lower case they would be Windows's.
+        // Lower-case spellings belong to Windows.
         "W" | "D" => Evidence::Linux,
         "x" if number.is_some() => Evidence::Windows,
         "l" if unit || number.is_some_and(|bytes| bytes > 1000) => Evidence::Windows,

@@ -1,4 +1,4 @@
-//! What has been read of a line so far, and the plan it makes.
+//! The options read so far, and the plan they make.
 
 use super::{ArgumentError, Dialect, Output, Request};
 use crate::plan::{CONNECTIONS_MAX, DATAGRAM_MAX, Family, Length, Mapping, Plan, Role, Transport};
@@ -10,10 +10,10 @@ const BUFFERS_DEFAULT: u64 = 20 * 1024;
 const SECONDS_DEFAULT: u32 = 60;
 const BASE_PORT: u16 = 5001;
 
-/// Only what was typed; [`Draft::finish`] has the defaults.
+/// Options as typed; [`Draft::finish`] adds the defaults.
 #[derive(Default)]
 pub(super) struct Draft {
-    /// Options whose default is the same in both dialects are typed right into it.
+    /// The plan so far. Options with one default in both dialects are written straight into it.
     pub(super) plan: Plan,
     pub(super) help: bool,
     pub(super) verbose: bool,
@@ -28,7 +28,7 @@ pub(super) struct Draft {
     pub(super) buffers: Option<u64>,
     pub(super) outstanding: Option<u32>,
     pub(super) seconds: Option<u32>,
-    /// Of each thread.
+    /// Limit of each thread, in KiB per second.
     pub(super) kibibytes_per_s: Option<u32>,
     pub(super) output: Output,
 }
@@ -80,7 +80,7 @@ impl Draft {
             }
             (true, false) => Ok(Role::Sender),
             (false, true) => Ok(Role::Receiver),
-            // As ntttcp-for-linux has it.
+            // ntttcp-for-linux's default.
             (false, false) if dialect == Dialect::Linux => Ok(Role::Receiver),
             (false, false) => {
                 Err(ArgumentError::Plan("add -s for a sender or -r for a receiver".into()))
@@ -114,7 +114,7 @@ impl Draft {
         Ok(mappings)
     }
 
-    /// ntttcp-for-linux has four, unless a mapping says how many ports there are.
+    /// Returns ntttcp-for-linux's four, unless a mapping says how many ports there are.
     fn threads_per_port(&self, dialect: Dialect) -> u32 {
         let default =
             if dialect == Dialect::Linux && self.plan.mappings.is_empty() { 4 } else { 1 };
@@ -124,7 +124,7 @@ impl Draft {
     }
 }
 
-/// What `-v` and `-V` add to the notes: what each mapping has come to.
+/// Returns what `-v` and `-V` add to the notes: the ports and connections of each mapping.
 fn details(plan: &Plan) -> Vec<String> {
     let of = |mapping: &Mapping| {
         let each = match plan.role {

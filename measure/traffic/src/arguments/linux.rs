@@ -6,7 +6,7 @@ use super::words::Words;
 use super::{ArgumentError, Destination, value};
 use crate::plan::Transport;
 
-/// All its letters.
+/// All option letters of ntttcp-for-linux.
 pub(super) const LETTERS: &str = "rsDMLeHmPanl6upfbBWtCNOxjQ";
 
 const SOURCE_PORT: u16 = 25_001;
@@ -47,7 +47,7 @@ fn flag(letter: char, draft: &mut Draft) -> bool {
     true
 }
 
-/// A letter with a value, which is the rest of its word or the next word.
+/// Reads a letter that takes a value: the rest of its word, or the next word.
 fn read_value(
     letter: char,
     typed: &str,

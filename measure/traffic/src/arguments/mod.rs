@@ -27,7 +27,7 @@ pub use own::HELP;
 use std::path::PathBuf;
 use words::Words;
 
-/// Whose options a line uses.
+/// The NTttcp program that a line is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// microsoft/ntttcp.
@@ -95,7 +95,7 @@ pub enum ArgumentError {
         /// What else it may be.
         hint: &'static str,
     },
-    /// An option at the end that wants a value.
+    /// An option at the end of the line that needs a value.
     #[error("{option} needs a value: {wanted}")]
     Missing {
         /// The option.
@@ -103,7 +103,7 @@ pub enum ArgumentError {
         /// What it takes.
         wanted: &'static str,
     },
-    /// A value that is none.
+    /// A value that the option does not take.
     #[error("{option} {value:?}: {wanted} is wanted")]
     Value {
         /// The option.
@@ -113,7 +113,7 @@ pub enum ArgumentError {
         /// What it takes.
         wanted: &'static str,
     },
-    /// Options of both dialects.
+    /// Options of both dialects in one line.
     #[error(
         "{windows} is Windows NTttcp's and {linux} is ntttcp-for-linux's: use the options of one, or say which is meant with --dialect windows or --dialect linux"
     )]
@@ -123,7 +123,7 @@ pub enum ArgumentError {
         /// An option that only ntttcp-for-linux has.
         linux: String,
     },
-    /// A letter with two meanings and nothing to decide by.
+    /// A letter with two meanings, where no other option decides between them.
     #[error(
         "{word} is {windows} for Windows NTttcp and {linux} for ntttcp-for-linux: add --dialect windows or --dialect linux"
     )]
@@ -135,7 +135,7 @@ pub enum ArgumentError {
         /// What it would mean on Linux.
         linux: &'static str,
     },
-    /// An option that is known and not served here.
+    /// A known option that Millrace does not support.
     #[error("{option} is not supported: {reason}")]
     NotServed {
         /// The option.
@@ -143,16 +143,17 @@ pub enum ArgumentError {
         /// Why, and what to use instead.
         reason: &'static str,
     },
-    /// The parts do not make a run.
+    /// Options that together do not make a run.
     #[error("{0}")]
     Plan(String),
 }
 
-/// Reads a command line, without the program's own name (a first word such as `ntttcp.exe` is
-/// skipped, so that lines can be pasted).
+/// Reads a command line without the program's own name. A first word such as `ntttcp.exe` is
+/// skipped, so that lines can be pasted.
 ///
 /// # Errors
-/// [`ArgumentError`], for people.
+/// [`ArgumentError`], worded for people, if an option is unknown, unsupported, ambiguous or has a
+/// wrong value.
 pub fn parse(args: impl Iterator<Item = String>) -> Result<Invocation, ArgumentError> {
     let mut words = Words::new(args);
     words.skip_program();

@@ -4,10 +4,10 @@ use super::draft::Draft;
 use super::words::Words;
 use super::{ArgumentError, Destination, Dialect, value};
 
-/// What `--help` prints.
+/// The text that `--help` prints.
 pub const HELP: &str = include_str!("help.txt");
 
-/// Takes the long options out of a line; what is left is in a dialect.
+/// Takes the long options out of a line, and returns the words that are left for a dialect.
 pub(super) fn take(words: &mut Words, draft: &mut Draft) -> Result<Vec<String>, ArgumentError> {
     let mut rest = Vec::new();
     while let Some(word) = words.next() {
@@ -41,7 +41,8 @@ fn read_one(name: &str, words: &mut Words, draft: &mut Draft) -> Result<(), Argu
         "--latency" => plan.latency = true,
         "--verify" => plan.verify = true,
         "--no-delay" => plan.no_delay = true,
-        // Retransmissions are always in the report, per connection and host-wide.
+        // Accepted without effect: retransmissions are always in the report, per connection and
+        // host-wide.
         "--show-tcp-retrans" => {}
         "--dialect" => draft.dialect = Some(words.take(dialect)?),
         "--cc" => plan.congestion = Some(words.value()?),

@@ -14,22 +14,22 @@ pub(super) fn is_size(word: &str) -> bool {
     scaled(word, 1024).is_some()
 }
 
-/// Bytes or buffers: k, m and g are powers of 1024.
+/// Parses bytes or buffers: k, m and g are powers of 1024.
 pub(super) fn size(option: &str, word: &str) -> Result<u64, ArgumentError> {
     scaled(word, 1024).ok_or_else(|| bad(option, word, SIZE))
 }
 
-/// Bits per second: k, m and g are powers of 1000.
+/// Parses bits per second: k, m and g are powers of 1000.
 pub(super) fn rate(option: &str, word: &str) -> Result<u64, ArgumentError> {
     scaled(word, 1000).filter(|rate| *rate > 0).ok_or_else(|| bad(option, word, RATE))
 }
 
-/// A size that a buffer in memory can have.
+/// Parses a size that a buffer in memory can have.
 pub(super) fn bytes(option: &str, word: &str) -> Result<usize, ArgumentError> {
     usize::try_from(size(option, word)?).map_err(|_| bad(option, word, SIZE))
 }
 
-/// A socket buffer: -1 and 0 leave the host's default.
+/// Parses a socket buffer's size: -1 and 0 leave the host's default.
 pub(super) fn socket_bytes(option: &str, word: &str) -> Result<Option<usize>, ArgumentError> {
     if word == "-1" {
         return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn socket_bytes(option: &str, word: &str) -> Result<Option<usize>, Ar
     Ok((bytes > 0).then_some(bytes))
 }
 
-/// A plain number of its type's range.
+/// Parses a plain number within the range of its type.
 pub(super) fn number<T: FromStr>(
     option: &str,
     word: &str,
@@ -50,7 +50,7 @@ pub(super) fn number<T: FromStr>(
     word.parse().map_err(|_| bad(option, word, wanted))
 }
 
-/// Seconds, up to a year: longer ones would only overflow sums.
+/// Parses seconds, up to a year: longer ones would only overflow sums.
 pub(super) fn seconds(option: &str, word: &str) -> Result<u32, ArgumentError> {
     const YEAR: u32 = 366 * 24 * 3600;
     const WANTED: &str = "seconds, up to 31622400,";
@@ -58,19 +58,19 @@ pub(super) fn seconds(option: &str, word: &str) -> Result<u32, ArgumentError> {
         .and_then(|s: u32| if s <= YEAR { Ok(s) } else { Err(bad(option, word, WANTED)) })
 }
 
-/// A port that leaves one below it for synchronisation.
+/// Parses a port that leaves one below it for synchronisation.
 pub(super) fn port(option: &str, word: &str) -> Result<u16, ArgumentError> {
     const WANTED: &str = "a port from 2 to 65535";
     number(option, word, WANTED)
         .and_then(|port: u16| if port >= 2 { Ok(port) } else { Err(bad(option, word, WANTED)) })
 }
 
-/// An address in numbers.
+/// Parses a numeric address.
 pub(super) fn address(option: &str, word: &str) -> Result<IpAddr, ArgumentError> {
     number(option, word, "an IPv4 or IPv6 address in numbers (`getent hosts NAME` finds a name's)")
 }
 
-/// `-m`'s triple.
+/// Parses `-m`'s triple.
 pub(super) fn mapping(option: &str, word: &str) -> Result<Mapping, ArgumentError> {
     let wrong = || bad(option, word, MAPPING);
     let mut parts = word.splitn(3, ',');

@@ -5,8 +5,7 @@ use super::words::Words;
 use super::{ArgumentError, Destination, value};
 use crate::plan::Transport;
 
-/// Options that have no counterpart here and no effect, with the value they take and why; the
-/// report says so.
+/// Options without an effect here, with the value they take and the reason; the report lists them.
 const WITHOUT_EFFECT: [(&str, Option<&str>, &str); 7] = [
     ("-w -wa -hpt -nsb -cfi -sp -es", None, "it chooses how Windows does its work"),
     ("-na -icp", Some("a number"), "it chooses how Windows does its work"),

@@ -1,4 +1,4 @@
-//! A line's words, taken one by one, and the values of the option that is being read.
+//! The words of a command line, taken one by one, with the values of the current option.
 
 use super::{ArgumentError, value};
 use std::collections::VecDeque;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 #[derive(Default)]
 pub(super) struct Words {
     words: VecDeque<String>,
-    /// The option that is being read, as messages name it.
+    /// The current option, as messages name it.
     option: String,
-    /// The value in the option's own word, as in `-P64` and `--xml=FILE`.
+    /// A value in the option's own word, as in `-P64` and `--xml=FILE`.
     pub(super) attached: Option<String>,
 }
 
@@ -22,19 +22,19 @@ impl Words {
         self.words.pop_front()
     }
 
-    /// Begins an option; the values that are taken from here on are its own.
+    /// Begins an option; the values taken from here on belong to it.
     pub(super) fn begin(&mut self, option: &str, attached: Option<String>) {
         (self.option, self.attached) = (option.to_owned(), attached);
     }
 
-    /// The value an option must have; it may begin with a minus, as in `-rb -1`.
+    /// Takes the value that the option must have. It may begin with a minus, as in `-rb -1`.
     pub(super) fn value(&mut self) -> Result<String, ArgumentError> {
         let wanted = if self.option == "-m" { "THREADS,PROCESSOR,ADDRESS" } else { "see --help" };
         let word = self.attached.take().or_else(|| self.next());
         word.ok_or_else(|| ArgumentError::Missing { option: self.option.clone(), wanted })
     }
 
-    /// The value an option must have, read by one of [`value`]'s functions.
+    /// Takes the value that the option must have, parsed by a function of [`value`].
     pub(super) fn take<T>(
         &mut self,
         read: impl FnOnce(&str, &str) -> Result<T, ArgumentError>,
@@ -47,7 +47,7 @@ impl Words {
         self.take(|option, word| value::number(option, word, wanted))
     }
 
-    /// The value an option may have: the next word, where it fits and is no option.
+    /// Takes the option's optional value: the next word, if `fits` accepts it and it is no option.
     pub(super) fn optional(&mut self, fits: impl FnOnce(&str) -> bool) -> Option<String> {
         if self.attached.is_some() {
             return self.attached.take();
@@ -59,7 +59,7 @@ impl Words {
         self.next()
     }
 
-    /// Drops a pasted `ntttcp`, `ntttcp.exe` or `.\NTttcp.exe`.
+    /// Skips a pasted `ntttcp`, `ntttcp.exe` or `.\NTttcp.exe`.
     pub(super) fn skip_program(&mut self) {
         let is_program = self.words.front().is_some_and(|word| {
             let word = word.to_ascii_lowercase();

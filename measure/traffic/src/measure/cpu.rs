@@ -1,7 +1,7 @@
 //! Processor time of the whole host, from /proc/stat (proc(5)), in ticks of 10 ms.
 //!
 //! `busy` is user, nice, system, irq and softirq. Idle and iowait are both idle: the processor had
-//! nothing to do. Steal is neither: the hypervisor gave the time to someone else. It stays in the
+//! nothing to do. Steal is neither: the hypervisor gave the time to another guest. It stays in the
 //! denominator and is shown by itself. Guest time is already inside user and nice.
 
 use procfs::{CpuTime, CurrentSI, KernelStats};
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Instant;
 
-/// User, nice, system, idle, iowait, irq, softirq and steal of one processor, or of all together,
-/// since the host started.
+/// User, nice, system, idle, iowait, irq, softirq and steal ticks of one processor, or of all
+/// together, since the host started.
 type Ticks = [u64; 8];
 
 /// The host's processor time at one moment.
 #[derive(Clone, Debug)]
 pub struct CpuSample {
-    /// When it was taken.
+    /// The moment of the sample.
     pub at: Instant,
     all: Ticks,
     each: Vec<Ticks>,
@@ -27,7 +27,7 @@ impl CpuSample {
     /// Takes a sample.
     ///
     /// # Errors
-    /// /proc is not mounted, or has no processor line.
+    /// Fails if /proc is not mounted, or has no processor line.
     pub fn read() -> io::Result<CpuSample> {
         let stats = KernelStats::current().map_err(io::Error::other)?;
         Ok(CpuSample::new(ticks(&stats.total), stats.cpu_time.iter().map(ticks).collect()))
@@ -37,17 +37,17 @@ impl CpuSample {
         CpuSample { at: Instant::now(), all, each }
     }
 
-    /// Ticks in which any of the processors did something.
+    /// Returns the ticks in which any of the processors was busy.
     pub fn busy(&self) -> u64 {
         busy(&self.all)
     }
 
-    /// Processors online.
+    /// Returns the number of processors online.
     pub fn processors(&self) -> usize {
         self.each.len().max(1)
     }
 
-    /// What was used since an earlier sample.
+    /// Returns the time used since an earlier sample.
     pub fn since(&self, earlier: &CpuSample) -> CpuUsage {
         let spent = since(&self.all, &earlier.all);
         let of_all = |ticks| percent(ticks, &spent);
@@ -67,7 +67,7 @@ impl CpuSample {
         }
     }
 
-    /// The processor that did most since an earlier sample; `None` where none did anything.
+    /// Returns the busiest processor since an earlier sample; `None` if none was busy.
     pub fn busiest_since(&self, earlier: &CpuSample) -> Option<Busiest> {
         let each = self.each.iter().zip(&earlier.each).map(|(now, then)| since(now, then));
         let busiest = each.enumerate().max_by_key(|(_, spent)| busy(spent));
@@ -78,24 +78,24 @@ impl CpuSample {
     }
 }
 
-/// The processor that did most.
+/// The busiest processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Busiest {
-    /// Its place among [those online](online).
+    /// Index among [those online](online).
     pub place: usize,
-    /// Of its own time.
+    /// Busy share of its own time.
     pub busy_percent: f64,
-    /// Soft interrupts, of its busy time.
+    /// Share of soft interrupts in its busy time.
     pub softirq_percent: f64,
 }
 
-/// The numbers of the processors online, in order; empty where the kernel does not tell.
+/// Returns the numbers of the processors online, in order; empty if the kernel does not tell.
 pub fn online() -> Vec<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     numbers(list.trim())
 }
 
-/// The numbers of a list such as `0-3,6`.
+/// Parses a list such as `0-3,6`.
 fn numbers(list: &str) -> Vec<usize> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -111,7 +111,7 @@ fn ticks(time: &CpuTime) -> Ticks {
     [user, nice, system, idle, iowait, irq, softirq, steal]
 }
 
-/// The kernel's iowait may run backwards.
+/// Returns the difference of two readings; the kernel's iowait may run backwards.
 fn since(now: &Ticks, then: &Ticks) -> Ticks {
     let mut spent = *now;
     spent.iter_mut().zip(then).for_each(|(spent, then)| *spent = spent.saturating_sub(*then));
@@ -131,19 +131,19 @@ pub struct CpuUsage {
     pub busy_percent: f64,
     /// User mode, nice and guests included.
     pub user_percent: f64,
-    /// Kernel.
+    /// System mode.
     pub system_percent: f64,
     /// Hardware interrupts.
     pub irq_percent: f64,
     /// Soft interrupts.
     pub softirq_percent: f64,
-    /// Nothing to do.
+    /// Idle time.
     pub idle_percent: f64,
-    /// Nothing to do while a task waited for a disk.
+    /// Idle time while a task waited for a disk.
     pub iowait_percent: f64,
-    /// Given away by the hypervisor.
+    /// Time that the hypervisor gave to other guests.
     pub steal_percent: f64,
-    /// Busy share of each processor's own time, in their order.
+    /// Busy share of each processor's own time, in the order of [`online`].
     pub busy_percent_of_each: Vec<f64>,
 }
 

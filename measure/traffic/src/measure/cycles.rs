@@ -1,10 +1,12 @@
 //! Processor cycles between two moments.
 //!
-//! Best is the hardware's own counter of unhalted cycles on every processor that the caller may use
-//! (perf_event_open(2)): a cpuset need not begin at 0, nor have no gaps. It needs
-//! `kernel.perf_event_paranoid` of 0 or CAP_PERFMON, and virtual machines often have none. Without
-//! it there is NTttcp's formula: the busy share of all processors times their frequency. The
-//! frequency is that of the time stamp counter, measured against CLOCK_MONOTONIC over the very
+//! The best source is the hardware's own counter of unhalted cycles on every processor that the
+//! caller may use (perf_event_open(2)). The processors of a cpuset need not begin at 0 and may have
+//! gaps. The counter needs `kernel.perf_event_paranoid` of 0 or CAP_PERFMON, and virtual machines
+//! often have none.
+//!
+//! The other source is NTttcp's formula: the busy share of all processors times their frequency.
+//! The frequency is that of the time stamp counter, measured against CLOCK_MONOTONIC over the same
 //! interval, not a number from a registry or of one processor afterwards.
 // UNSAFETY: perf_event_open and the time stamp counter have no safe wrapper in the crates this
 // project uses.
@@ -17,13 +19,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// The hardware's counters, one per processor, where the host lets us have them.
+/// The hardware's counters, one per processor, if the host allows them.
 #[derive(Debug)]
 pub struct CycleCounter {
     counters: Result<Vec<OwnedFd>, String>,
 }
 
-/// Both sources at one moment.
+/// Readings of both sources at one moment.
 #[derive(Clone, Debug)]
 pub struct CycleSample {
     at: Instant,
@@ -31,7 +33,7 @@ pub struct CycleSample {
     time_stamp: Option<u64>,
 }
 
-/// Cycles spent between two samples, whoever spent them.
+/// Cycles of all processes and the kernel between two samples.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Cycles {
     /// Unhalted cycles of the processors that the caller may use, counted by hardware.
@@ -41,8 +43,8 @@ pub struct Cycles {
 }
 
 impl CycleCounter {
-    /// Opens a counter on each processor that the calling thread may use; where that is not
-    /// allowed, samples say why.
+    /// Opens a counter on each processor that the calling thread may use. If that is refused,
+    /// samples have the reason.
     pub fn open() -> CycleCounter {
         let open = |processor| {
             open_on(processor)
@@ -51,7 +53,7 @@ impl CycleCounter {
         CycleCounter { counters: usable().into_iter().map(open).collect() }
     }
 
-    /// Reads both sources now.
+    /// Reads both sources.
     pub fn sample(&self) -> CycleSample {
         let hardware = match &self.counters {
             Ok(counters) => counters.iter().map(read_counter).sum(),
@@ -62,7 +64,7 @@ impl CycleCounter {
 }
 
 impl CycleSample {
-    /// What was spent since an earlier sample.
+    /// Returns the cycles spent since an earlier sample.
     pub fn since(&self, earlier: &CycleSample) -> Cycles {
         let hardware = match (&self.hardware, &earlier.hardware) {
             (Ok(now), Ok(then)) => Figure::measured(
@@ -84,7 +86,7 @@ impl CycleSample {
 }
 
 impl Cycles {
-    /// NTttcp's cycles per byte: busy share x processors x frequency x seconds / bytes.
+    /// Returns NTttcp's cycles per byte: busy share x processors x frequency x seconds / bytes.
     pub fn per_byte_by_formula(&self, usage: &CpuUsage, seconds: f64, bytes: u64) -> Figure<f64> {
         self.time_stamp_hz.then(|hz| {
             let cycles = usage.busy_percent / 100.0 * usage.processors as f64 * hz * seconds;
@@ -92,14 +94,14 @@ impl Cycles {
         })
     }
 
-    /// Cycles per byte by the hardware's count.
+    /// Returns cycles per byte by the hardware's count.
     pub fn per_byte_by_hardware(&self, bytes: u64) -> Figure<f64> {
         self.hardware.then(|cycles| (bytes > 0).then(|| *cycles as f64 / bytes as f64))
     }
 }
 
-/// `struct perf_event_attr` of linux/perf_event.h as far as its first version went; the kernel
-/// takes the rest as zero.
+/// `struct perf_event_attr` of linux/perf_event.h in its first version; the kernel takes the rest
+/// as zero.
 #[repr(C)]
 #[derive(Default)]
 struct PerfEventAttr {
@@ -113,10 +115,9 @@ const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// The processors that the calling thread may use.
+/// Returns the processors that the calling thread may use.
 fn usable() -> Vec<usize> {
-    // Refused only where there are more processors than a set holds: then none is counted but the
-    // first.
+    // Fails only if there are more processors than a set holds; then only the first is counted.
     let Ok(set) = sched_getaffinity(None) else { return vec![0] };
     (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
 }
@@ -142,7 +143,7 @@ fn open_on(processor: usize) -> std::io::Result<OwnedFd> {
     };
     let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0);
     let fd = fd.ok_or_else(std::io::Error::last_os_error)?;
-    // SAFETY: the call above has just made this descriptor and nobody else has it.
+    // SAFETY: the call above has just made this descriptor, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

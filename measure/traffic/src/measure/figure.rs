@@ -1,39 +1,39 @@
-//! A number that may be missing, with where it came from or why it is missing.
+//! A number that may be missing, with its source or the reason why it is missing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// A number with its source, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Figure<T> {
-    /// The number, `None` where it could not be measured.
+    /// The number; `None` if it could not be measured.
     pub value: Option<T>,
-    /// Where it was read.
+    /// The file, call or counter it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Why there is none.
+    /// Why there is no number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl<T> Figure<T> {
-    /// A measured number and where it was read.
+    /// Makes a figure of a measured number and its source.
     pub fn measured(value: T, source: &str) -> Figure<T> {
         Figure { value: Some(value), source: Some(source.to_string()), reason: None }
     }
 
-    /// No number, and why.
+    /// Makes a figure without a number, with the reason.
     pub fn absent(reason: impl Into<String>) -> Figure<T> {
         Figure { value: None, source: None, reason: Some(reason.into()) }
     }
 
-    /// No number, for the same reason as another figure has none.
+    /// Makes a figure without a number, with the reason of another figure.
     pub fn absent_as<U>(other: &Figure<U>) -> Figure<T> {
         Figure { value: None, source: None, reason: other.reason.clone() }
     }
 
-    /// The number made into another one, as `f` says; `None` of `f` means that nothing was counted
-    /// to divide by.
+    /// Derives a figure from this one by `f`, which returns `None` if there was nothing to divide
+    /// by.
     pub fn then<U>(&self, f: impl FnOnce(&T) -> Option<U>) -> Figure<U> {
         let value = self.value.as_ref().map(f);
         match value {

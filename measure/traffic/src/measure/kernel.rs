@@ -1,7 +1,8 @@
-//! Counters the kernel keeps for a whole host or network namespace: retransmissions, datagrams,
-//! interrupts, packets.
+//! Counters that the kernel keeps for a whole host or network namespace: retransmissions,
+//! datagrams, interrupts, packets.
 //!
-//! They count everybody's traffic, so the report says "host" wherever one of them is shown.
+//! They include the traffic of other programs, so the report says "host" wherever one of them is
+//! shown.
 
 use super::Figure;
 use schemars::JsonSchema;
@@ -9,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
 counters! {
-    /// /proc/net/snmp and /proc/net/netstat: segments sent again, and why.
+    /// Retransmitted segments and their reasons, from /proc/net/snmp and /proc/net/netstat.
     pub struct TcpRetransmits {
-        /// All.
+        /// All retransmitted segments.
         segments,
-        /// Lost again after a retransmission.
+        /// Segments lost again after a retransmission.
         lost,
-        /// Of the opening segment.
+        /// Opening segments (SYN).
         syn,
-        /// By fast retransmit.
+        /// Segments sent again by fast retransmit.
         fast,
-        /// In slow start.
+        /// Segments sent again in slow start.
         slow_start,
-        /// That could not be sent.
+        /// Retransmissions that could not be sent.
         failed,
     }
 }
 
 counters! {
-    /// /proc/net/snmp: datagrams of the network namespace.
+    /// Datagrams of the network namespace, from /proc/net/snmp.
     pub struct Udp {
         /// Delivered to applications.
         received,
@@ -35,13 +36,13 @@ counters! {
         sent,
         /// Received and not delivered, for whatever reason.
         receive_errors,
-        /// Of those, because a socket's buffer was full.
+        /// Datagrams not delivered because a socket's buffer was full.
         receive_buffer_full,
     }
 }
 
 counters! {
-    /// Packets of one interface, /sys/class/net/NAME/statistics.
+    /// Packets of one interface, from /sys/class/net/NAME/statistics.
     pub struct InterfaceCounters {
         /// Sent.
         sent_packets,
@@ -50,7 +51,7 @@ counters! {
     }
 }
 
-/// All of them at one moment; what is not there is `None`.
+/// All counters at one moment; missing ones are `None`.
 #[derive(Clone, Debug, Default)]
 pub struct KernelCounters {
     tcp: Option<TcpRetransmits>,
@@ -76,7 +77,8 @@ pub struct KernelDelta {
 }
 
 impl KernelCounters {
-    /// Reads all counters now; `interface` and `interrupts` name what to look for.
+    /// Reads all counters. `interface` names the interface, `interrupts` a part of the lines to
+    /// count.
     pub fn read(interface: Option<&str>, interrupts: Option<&str>) -> KernelCounters {
         let text = |path: &str| read_to_string(path).ok();
         let snmp = text("/proc/net/snmp");
@@ -94,7 +96,7 @@ impl KernelCounters {
         }
     }
 
-    /// What was added since an earlier reading.
+    /// Returns what was added since an earlier reading.
     pub fn since(&self, earlier: &KernelCounters) -> KernelDelta {
         let KernelCounters { tcp, udp, net_rx_softirqs, interrupts, interface } = self;
         let count = |now: &u64, then: &u64| now.saturating_sub(*then);
@@ -125,8 +127,8 @@ fn delta<T>(
     }
 }
 
-/// A number of /proc/net/snmp or netstat, which have a line of names and a line of values for each
-/// protocol.
+/// Returns a number of /proc/net/snmp or netstat, which have a line of names and a line of values
+/// for each protocol.
 pub fn named(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let place = lines.next()?.split_ascii_whitespace().position(|word| word == name)?;
@@ -155,8 +157,8 @@ fn udp(snmp: &str) -> Option<Udp> {
     })
 }
 
-/// The processors' columns of all rows that contain `label`, added up; `None` where there is no
-/// such row.
+/// Returns the sum over processors of all rows that contain `label`; `None` if there is no such
+/// row.
 fn row_sum(text: &str, label: &str) -> Option<u64> {
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(label)).collect();
     let sum = |row: &str| -> u64 {

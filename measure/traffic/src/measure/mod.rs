@@ -1,10 +1,11 @@
-//! What a stretch of time cost this host: processor time, cycles, kernel counters, TCP's own books.
+//! The cost of an interval to this host: processor time, cycles, kernel and TCP counters.
 //!
-//! Everything here is a sample taken at a moment (`read`) and a difference of two samples. Nothing
-//! runs in between. What cannot be measured on this host is a [`Figure`] without a value and with
-//! the reason, never a zero.
+//! Everything here is a sample taken at a moment (`read`) and a difference of two samples; nothing
+//! runs in between. A number that cannot be measured on this host is a [`Figure`] without a value
+//! and with the reason, never a zero.
 
-/// Defines a struct of counters with `since`, what was added to each since an earlier reading.
+/// Defines a struct of counters with `since`, which returns what was added to each since an earlier
+/// reading.
 macro_rules! counters {
     ($(#[$about:meta])* $visible:vis struct $name:ident { $($(#[$what:meta])* $counter:ident,)+ }) => {
         $(#[$about])*
@@ -15,7 +16,7 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// What was added since an earlier reading. Counters of the kernel may run backwards,
+            /// Returns what was added since an earlier reading. Kernel counters may run backwards,
             /// and are 0 then.
             $visible fn since(&self, earlier: &$name) -> $name {
                 $name { $($counter: self.$counter.saturating_sub(earlier.$counter),)+ }

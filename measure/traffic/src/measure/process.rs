@@ -1,8 +1,8 @@
 //! Processor time of one process with all its threads, or of all processes, from /proc/PID/stat
 //! (proc(5)), in ticks of 10 ms.
 //!
-//! Whether it has the soft interrupts that ran while the process did depends on the kernel: without
-//! CONFIG_IRQ_TIME_ACCOUNTING it has.
+//! Soft interrupts that ran while the process did are included unless the kernel has
+//! CONFIG_IRQ_TIME_ACCOUNTING.
 
 use procfs::FromRead;
 use procfs::process::{Stat, StatFlags};
@@ -19,23 +19,23 @@ pub struct ProcessSample {
     system_ticks: u64,
 }
 
-/// Ticks per second that /proc speaks in: fixed at 100 by the kernel's user interface (USER_HZ) on
-/// every architecture this project runs on.
+/// Ticks per second in /proc: the kernel's user interface fixes it at 100 (USER_HZ) on every
+/// architecture this project runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl ProcessSample {
-    /// This process.
+    /// Samples this process.
     ///
     /// # Errors
-    /// /proc is not mounted.
+    /// Fails if /proc is not mounted.
     pub fn read_own() -> io::Result<ProcessSample> {
         ProcessSample::read_path("/proc/self/stat")
     }
 
-    /// The process with this id.
+    /// Samples the process with this id.
     ///
     /// # Errors
-    /// There is none, or it belongs to someone else on a host that hides those.
+    /// Fails if there is none, or if it belongs to another user on a host that hides those.
     pub fn read(process: u32) -> io::Result<ProcessSample> {
         ProcessSample::read_path(&format!("/proc/{process}/stat"))
     }
@@ -45,12 +45,12 @@ impl ProcessSample {
         Ok(ProcessSample { at: Instant::now(), user_ticks: stat.utime, system_ticks: stat.stime })
     }
 
-    /// Processor time so far, of the kernel for it too, in seconds.
+    /// Returns the processor time so far, kernel time included, in seconds.
     pub fn used_s(&self) -> f64 {
         (self.user_ticks + self.system_ticks) as f64 / TICKS_PER_SECOND
     }
 
-    /// What was used since an earlier sample of the same process.
+    /// Returns the time used since an earlier sample of one process.
     pub fn since(&self, earlier: &ProcessSample) -> ProcessUsage {
         let user_s = self.user_ticks.saturating_sub(earlier.user_ticks) as f64 / TICKS_PER_SECOND;
         let system_s =
@@ -61,7 +61,7 @@ impl ProcessSample {
     }
 }
 
-/// Time of all processes that /proc shows. Of a child that has ended, its parent has the time.
+/// Time of all processes that /proc shows. The time of an ended child is its parent's.
 #[derive(Clone, Copy, Debug)]
 pub struct AllProcesses {
     at: Instant,
@@ -73,14 +73,14 @@ impl AllProcesses {
     /// Takes a sample: one small file for each process.
     ///
     /// # Errors
-    /// /proc is not mounted.
+    /// Fails if /proc is not mounted.
     pub fn read() -> io::Result<AllProcesses> {
         let mut all =
             AllProcesses { at: Instant::now(), programs_ticks: 0, kernel_threads_ticks: 0 };
         for entry in std::fs::read_dir("/proc")? {
-            // What is no process has no such file, and a process may end meanwhile.
+            // Entries that are no processes have no such file, and a process may end meanwhile.
             let Ok(stat) = Stat::from_file(entry?.path().join("stat")) else { continue };
-            // Of children that have ended and were waited for.
+            // Time of ended children that were waited for.
             let children = u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
             let kernel = stat.flags & StatFlags::PF_KTHREAD.bits() != 0;
             *if kernel { &mut all.kernel_threads_ticks } else { &mut all.programs_ticks } +=
@@ -89,7 +89,7 @@ impl AllProcesses {
         Ok(all)
     }
 
-    /// Processors that programs, and that kernel threads, used since an earlier sample.
+    /// Returns the processors that programs, and that kernel threads, used since an earlier sample.
     pub fn since(&self, earlier: &AllProcesses) -> [f64; 2] {
         let wall_s = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
         let used = |now: u64, then| now.saturating_sub(then) as f64 / TICKS_PER_SECOND / wall_s;
@@ -107,7 +107,7 @@ pub struct ProcessUsage {
     pub user_s: f64,
     /// Seconds in the kernel on its behalf, of all threads.
     pub system_s: f64,
-    /// Of one processor's time; above 100 with several busy threads.
+    /// Percent of one processor's time; above 100 with several busy threads.
     pub percent_of_one_processor: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What the kernel refused TCP for want of memory or of room: TcpExt in /proc/net/netstat, of the
-//! network namespace.
+//! Shortages at which the kernel refused TCP memory or queue space: TcpExt in /proc/net/netstat, of
+//! the network namespace.
 
 use super::named;
 
@@ -8,17 +8,17 @@ counters! {
     pub struct Stress {
         /// How often TCP's memory came under pressure (`net.ipv4.tcp_mem`).
         memory_pressures,
-        /// Milliseconds of that; counted when it ends.
+        /// Milliseconds under pressure; counted when the pressure ends.
         memory_pressure_ms,
         /// Connections aborted because TCP had no memory at all.
         memory_aborts,
-        /// Connection requests that found the queue of those to be accepted full.
+        /// Connection requests that found the accept queue full.
         listen_overflows,
     }
 }
 
 impl Stress {
-    /// Reads them now; all zero where the kernel does not tell.
+    /// Reads the counters; all are zero if the kernel does not have them.
     pub fn read() -> Stress {
         Stress::parse(&std::fs::read_to_string("/proc/net/netstat").unwrap_or_default())
     }
@@ -33,7 +33,7 @@ impl Stress {
         }
     }
 
-    /// A sentence where memory was short.
+    /// Returns a sentence if memory was short.
     pub(crate) fn memory(&self) -> Option<String> {
         let Stress { memory_pressures, memory_pressure_ms, memory_aborts, .. } = *self;
         (memory_pressures + memory_pressure_ms + memory_aborts > 0).then(|| {
@@ -43,7 +43,7 @@ impl Stress {
         })
     }
 
-    /// A sentence where connections had to wait to be accepted.
+    /// Returns a sentence if connections had to wait to be accepted.
     pub(crate) fn listening(&self) -> Option<String> {
         (self.listen_overflows > 0).then(|| {
             format!(

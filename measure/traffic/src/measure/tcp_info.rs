@@ -1,26 +1,26 @@
-//! TCP's own books of one connection: TCP_INFO (tcp(7), linux/tcp.h).
+//! The kernel's counters of one TCP connection: TCP_INFO (tcp(7), linux/tcp.h).
 //!
 //! Segments are those of the wire, counted before the host merges them (GRO) and after it splits
 //! them (TSO), so bytes over segments is the payload of an average frame. The kernel's fields of 32
-//! bits wrap; differences are taken to wrap with them.
+//! bits wrap, and so do differences of them.
 // UNSAFETY: rustix has neither TCP_INFO nor SIOCOUTQ nor SO_MAX_PACING_RATE.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 
-/// One connection's books. A field the kernel is too old for is zero.
+/// TCP_INFO of one connection. Fields that an old kernel lacks are zero.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpInfo(libc::tcp_info);
 
-/// States in which our FIN is on its way and not confirmed: FIN-WAIT-1, LAST-ACK, CLOSING.
+/// States in which our FIN is sent and not confirmed: FIN-WAIT-1, LAST-ACK, CLOSING.
 const FIN_ON_ITS_WAY: [u8; 3] = [4, 9, 11];
 
 impl TcpInfo {
-    /// Reads the books of a TCP socket.
+    /// Reads TCP_INFO of a socket.
     ///
     /// # Errors
-    /// Not a TCP socket.
+    /// Fails if it is not a TCP socket.
     pub fn read(socket: impl AsFd) -> Result<TcpInfo, Errno> {
         let mut info = TcpInfo::default();
         let mut length = libc::socklen_t::try_from(size_of::<TcpInfo>()).unwrap_or(0);
@@ -38,11 +38,11 @@ impl TcpInfo {
         if result == 0 { Ok(info) } else { Err(last_error()) }
     }
 
-    /// Bytes that were given to a TCP socket and that its peer has not confirmed (SIOCOUTQ,
-    /// tcp(7)), the FIN not counted.
+    /// Returns the bytes given to a TCP socket that its peer has not confirmed (SIOCOUTQ, tcp(7)),
+    /// the FIN not counted.
     ///
     /// # Errors
-    /// Not a TCP socket.
+    /// Fails if it is not a TCP socket.
     pub fn undelivered(socket: impl AsFd) -> Result<u64, Errno> {
         let info = TcpInfo::read(&socket)?;
         let mut bytes: libc::c_int = 0;
@@ -56,7 +56,7 @@ impl TcpInfo {
         Ok(u64::try_from(bytes).unwrap_or(0).saturating_sub(fin))
     }
 
-    /// What was added since an earlier reading of the same connection.
+    /// Returns what was added since an earlier reading of one connection.
     pub fn since(&self, earlier: &TcpInfo) -> TcpTotals {
         let (now, then) = (&self.0, &earlier.0);
         let more = |of: fn(&libc::tcp_info) -> u32| u64::from(of(now).wrapping_sub(of(then)));
@@ -84,11 +84,11 @@ impl Default for TcpInfo {
 counters! {
     /// Sums over connections between two readings.
     pub struct TcpTotals {
-        /// Connections that were added up.
+        /// Connections in the sums.
         connections,
-        /// Of those, the ones on which nothing arrived at either end.
+        /// Connections on which nothing arrived at either end.
         starved,
-        /// Their round-trip times at the end, added up, in microseconds.
+        /// Sum of the round-trip times at the end, in microseconds.
         rtt_us_sum,
         /// Segments sent again.
         retransmits,
@@ -107,7 +107,7 @@ counters! {
 /// discipline or TCP itself paces).
 ///
 /// # Errors
-/// What the kernel says.
+/// Fails if the kernel refuses the option.
 pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u64) -> Result<(), Errno> {
     // SAFETY: the kernel reads the 8 bytes of `bytes_per_s`, and the descriptor is open while
     // borrowed.
@@ -162,7 +162,7 @@ mod tests {
             sent += count as u64;
         }
         sender.shutdown(std::net::Shutdown::Write).unwrap();
-        // Of these moments the second may have more on its way than the first, never less.
+        // The second reading may have more in flight than the first, never less.
         let waiting = || rustix::io::ioctl_fionread(&receiver).unwrap();
         let undelivered = TcpInfo::undelivered(&sender).unwrap();
         assert!(undelivered > 0 && undelivered + waiting() >= sent && waiting() < sent);

@@ -1,17 +1,17 @@
-//! What moved on this host during a run: a figure measured meanwhile is to be taken with care.
+//! Conditions on this host that may have changed the figures of a run.
 
 use crate::plan::{Length, Plan};
 use crate::snapshot::Interval;
 
-/// Shares from which a reader should know.
+/// Stolen processor time from which the report mentions it.
 const STEAL_PERCENT: f64 = 1.0;
 const FREQUENCY_PERCENT: f64 = 2.0;
-/// Of one processor.
+/// Load of other processes from which the report mentions it, in percent of one processor.
 const OTHER_LOAD_PERCENT: f64 = 20.0;
 const BUSY_PERCENT: f64 = 98.0;
 const RETRANSMITS_PERCENT: f64 = 5.0;
 
-/// One sentence for each thing that moved, or that limited what was measured.
+/// Returns one sentence for each condition that may have changed or limited the figures.
 pub(crate) fn of(plan: &Plan, interval: &Interval) -> Vec<String> {
     let all = [
         steal(interval),
@@ -43,8 +43,8 @@ fn retransmits(interval: &Interval) -> Option<String> {
     })
 }
 
-/// Where a count of buffers ends the interval, all of them may be in send queues before anything
-/// has arrived.
+/// Reports an interval that a count of buffers ended: all of them may be in send queues before
+/// anything has arrived.
 fn starved(plan: &Plan, interval: &Interval) -> Option<String> {
     let (starved, all) = (interval.tcp.starved, interval.tcp.connections);
     (starved > 0 && !matches!(plan.length, Length::Buffers(_))).then(|| {
@@ -70,7 +70,7 @@ fn frequency(interval: &Interval) -> Option<String> {
         .then(|| format!("processors ran between {low:.0} and {high:.0} MHz: cycles per byte by the formula are as inexact"))
 }
 
-/// What was neither this process nor the network stack's interrupts.
+/// Returns the busy time that was neither this process nor the network stack's interrupts.
 fn other_load(interval: &Interval) -> Option<String> {
     let usage = interval.cpu.value.as_ref()?;
     let own = interval.process.value?.percent_of_one_processor;

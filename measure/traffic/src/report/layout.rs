@@ -1,10 +1,10 @@
-//! The report as NTttcp lays it out: tables for people, NTttcp's XML, and ntttcp-for-linux's JSON.
-//! What stands where is in the templates beside this file; here is what they are given.
+//! The report in NTttcp's layouts: tables for people, NTttcp's XML, and ntttcp-for-linux's JSON.
+//! The templates beside this file hold the layouts; this file prepares their values.
 //!
 //! A figure that could not be measured is a dash in a table, with its reason below; an XML element
 //! without text that says why in an attribute; and `NA` in JSON. In text MB are 2^20 bytes. In XML
-//! they are what the dialect's own program means: 10^6 bytes on Linux, 2^20 on Windows; the other
-//! is in an element of ours, `throughput_decimal` or `throughput_binary`. In JSON they are 10^6
+//! they are those of the dialect's own program: 10^6 bytes on Linux, 2^20 on Windows. Our own
+//! element `throughput_decimal` or `throughput_binary` has the other one. In JSON they are 10^6
 //! bytes, and `cpu` is of this process alone.
 
 use super::{Ending, PeerKind, Report, Side};
@@ -18,10 +18,10 @@ use serde::Serialize;
 use std::io;
 
 impl Report {
-    /// NTttcp's familiar tables.
+    /// Returns NTttcp's familiar tables.
     ///
     /// # Errors
-    /// No memory for it.
+    /// Fails if the template cannot be rendered, for want of memory.
     pub fn to_text(&self) -> Result<String, TrafficError> {
         let interrupted = match self.ending {
             Ending::Complete => None,
@@ -32,20 +32,20 @@ impl Report {
         self.laid_out(include_str!("ntttcp.txt.jinja"), context! { interrupted })
     }
 
-    /// NTttcp's XML: root `ntttcps` or `ntttcpr`, NTttcp's element names.
+    /// Returns NTttcp's XML: root `ntttcps` or `ntttcpr`, NTttcp's element names.
     ///
     /// # Errors
-    /// No memory for it.
+    /// Fails if the template cannot be rendered, for want of memory.
     pub fn to_xml(&self) -> Result<String, TrafficError> {
         let decimal = self.decimal_megabytes;
         let (kilo, mega) = if decimal { (1e3, 1e6) } else { (1024.0, 1_048_576.0) };
         self.laid_out(include_str!("ntttcp.xml.jinja"), context! { decimal, kilo, mega })
     }
 
-    /// ntttcp-for-linux's JSON (`-j`): its keys, every value a string.
+    /// Returns ntttcp-for-linux's JSON (`-j`): its keys, every value a string.
     ///
     /// # Errors
-    /// No memory for it.
+    /// Fails if the template cannot be rendered, for want of memory.
     pub fn to_linux_json(&self) -> Result<serde_json::Value, TrafficError> {
         let os = std::fs::read_to_string("/proc/version");
         let os = os.map_or_else(|_| "NA".to_owned(), |text| text.trim().to_owned());
@@ -80,7 +80,7 @@ impl Report {
         environment.render_str(template, given)
     }
 
-    /// One line: who received how much.
+    /// Returns one line that says how much the receiver took.
     pub fn summary(&self) -> String {
         let throughput = self.own.throughput;
         let verb = if self.own.role == Role::Sender { "sent" } else { "received" };
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-/// One end's figures, with those that are reckoned from them.
+/// One end's figures, with those derived from them.
 #[derive(Serialize)]
 struct Shown<'r> {
     #[serde(flatten)]
@@ -122,7 +122,7 @@ impl Shown<'_> {
     }
 }
 
-/// Heads, a rule and one row, each column as wide as its wider part.
+/// Lays out heads, a rule and one row, each column as wide as its widest cell.
 fn table(columns: Vec<Vec<String>>) -> String {
     let width = |column: &Vec<String>| column.iter().map(String::len).max().unwrap_or(0);
     let row = |cell: &dyn Fn(&Vec<String>) -> String| {
@@ -133,12 +133,13 @@ fn table(columns: Vec<Vec<String>>) -> String {
     part(0) + &row(&|column| "=".repeat(width(column))) + &part(1)
 }
 
-/// At most so many characters of a peer's text, fit for a terminal.
+/// Returns up to `most` characters of a peer's text, without control characters.
 fn plain(text: String, most: usize) -> String {
     text.chars().filter(|character| !character.is_control()).take(most).collect()
 }
 
-/// Text for an element or an attribute; characters that XML 1.0 has no place for are left out.
+/// Escapes text for an element or an attribute. Characters that XML 1.0 does not allow are left
+/// out.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

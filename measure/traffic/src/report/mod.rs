@@ -1,26 +1,27 @@
-//! What a run has measured, as numbers with units in their names.
+//! The results of a run, as numbers with units in their names.
 //!
-//! [`Report`] is what `--json` prints: numbers are JSON numbers, what could not be measured is a
-//! [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's familiar
-//! table, [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
+//! [`Report`] is what `--json` prints: numbers are JSON numbers, and a figure that could not be
+//! measured is a [`Figure`](crate::measure::Figure) with a reason. [`Report::to_text`] is NTttcp's
+//! familiar table, [`Report::to_xml`] its XML, [`Report::to_linux_json`] ntttcp-for-linux's JSON.
 
 mod condition;
 mod layout;
 mod side;
 
-use crate::lane::{Stage, lock};
-use crate::latency::times;
 use crate::plan::{Family, Length, Plan, Role, Transport};
 use crate::schema;
+use crate::shared::Shared;
 use crate::snapshot::{Count, Interval};
+use crate::stopwatch::times;
 pub use crate::sync::PeerKind;
+use crate::thread::lock;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 pub use side::{Segments, Side, Throughput};
 
-/// The JSON schema of a [`Report`].
+/// Returns the JSON schema of a [`Report`].
 pub fn json_schema() -> Value {
     schema::of::<Report>("ntttcp", 1)
 }
@@ -29,11 +30,11 @@ pub fn json_schema() -> Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// As planned.
+    /// The run went as planned.
     Complete,
-    /// This end's user stopped it; the figures are those until then.
+    /// This end's user stopped the run; the figures are those until then.
     StoppedByUser,
-    /// The other end stopped it before its time.
+    /// The other end stopped the run before its time.
     StoppedByPeer,
     /// All connections broke.
     PeerLost,
@@ -46,44 +47,45 @@ pub struct Report {
     pub tool: String,
     /// How the run ended. Anything but `complete` is a partial result.
     pub ending: Ending,
-    /// Who the other end was.
+    /// The program at the other end.
     pub peer_kind: PeerKind,
-    /// What was asked for.
+    /// The options of the run.
     pub settings: Settings,
     /// This end's figures.
     pub own: Side,
-    /// The other end's figures, where it is Millrace too.
+    /// The other end's figures, if it is Millrace too.
     pub peer: Option<Side>,
-    /// The ends whose figures are in `peer`: several receivers, or several senders.
+    /// End numbers that are already in `peer`: several receivers, or several senders.
     #[serde(skip)]
     pub(crate) peer_ids: Vec<u32>,
-    /// MB of the XML are 10^6 bytes.
+    /// Whether MB in the XML are 10^6 bytes.
     #[serde(skip)]
     pub(crate) decimal_megabytes: bool,
     /// This end's threads, in the order of the mappings.
     pub threads: Vec<ThreadFigures>,
     /// Round trips of a latency test.
     pub round_trips: Option<Times>,
-    /// Requests of the bulk data, with `-lm`: from the end of a connection's last one to the end of
-    /// this one.
+    /// Times of bulk data requests, with `-lm`: from the end of a connection's last request to the
+    /// end of this one.
     #[serde(default)]
     pub request_times: Option<Times>,
-    /// UDP, both ends Millrace: datagrams that were sent and did not arrive, over the whole run.
+    /// UDP datagrams that were sent and did not arrive, over the whole run; known if both ends are
+    /// Millrace.
     pub datagrams_lost: Option<u64>,
-    /// Both ends Millrace: bytes that the sender's application says it has sent and the receiver's
-    /// never got, over the whole run. What counts is what the receiver got.
+    /// Bytes that the sender's application sent and the receiver's never got, over the whole run;
+    /// known if both ends are Millrace. The receiver's count is the valid one.
     pub bytes_missing: Option<u64>,
-    /// A TCP sender: bytes that were still in its send queues when the run ended, over all
-    /// connections. The figures of the receiver lack them.
+    /// Bytes still in a TCP sender's queues when the run ended, over all connections. The
+    /// receiver's figures lack them.
     #[serde(default)]
     pub bytes_undelivered: Option<u64>,
-    /// What a reader must know to read the figures right.
+    /// Notes that a reader needs to interpret the figures.
     pub notes: Vec<String>,
-    /// What moved on this host during the run and may have moved the figures.
+    /// Changes on this host during the run that may have changed the figures.
     pub conditions: Vec<String>,
 }
 
-/// What was asked for, whichever dialect it was typed in.
+/// The options of a run, independent of the dialect they were typed in.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Settings {
     /// TCP or UDP.
@@ -92,7 +94,7 @@ pub struct Settings {
     pub family: Family,
     /// The first data port.
     pub base_port: u16,
-    /// Begin and end agreed with the peer.
+    /// Whether begin and end were agreed with the peer.
     pub sync: bool,
     /// Bytes of one send or receive call.
     pub buffer_bytes: usize,
@@ -110,22 +112,22 @@ pub struct Settings {
     pub warm_up_s: u32,
     /// The measured interval.
     pub length: Length,
-    /// Seconds after it.
+    /// Seconds after the measured interval.
     pub cool_down_s: u32,
-    /// Every byte was checked.
+    /// Whether every byte was checked.
     pub verify: bool,
 }
 
 /// One thread's figures over the measured interval.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ThreadFigures {
-    /// Bytes its application moved.
+    /// Bytes that the thread's application moved.
     pub bytes: u64,
     /// Send or receive calls that moved something.
     pub calls: u64,
     /// Calls that failed.
     pub errors: u64,
-    /// Its throughput.
+    /// Throughput of the thread.
     pub throughput: Throughput,
     /// Bytes per call; `None` without calls.
     pub bytes_per_call: Option<f64>,
@@ -134,51 +136,51 @@ pub struct ThreadFigures {
 /// Times of round trips or requests, in nanoseconds, three digits exact.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Times {
-    /// How many.
+    /// Number of times recorded.
     pub count: u64,
-    /// The fastest.
+    /// The shortest time.
     pub min_ns: u64,
-    /// The mean.
+    /// The mean time.
     pub mean_ns: f64,
-    /// Half were faster.
+    /// The median.
     pub p50_ns: u64,
-    /// Nine of ten were faster.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// 99 of 100 were faster.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The slowest.
+    /// The longest time.
     pub max_ns: u64,
 }
 
 impl Report {
     pub(crate) fn new(
         plan: &Plan,
-        stage: &Stage,
+        shared: &Shared,
         interval: &Interval,
         ending: Ending,
         connections: u64,
     ) -> Report {
-        let times = Times::of_all(stage);
+        let times = Times::of_all(shared);
         Report {
             tool: concat!("Millrace ", env!("CARGO_PKG_VERSION")).into(),
             ending,
             peer_kind: PeerKind::Unsynchronised,
             settings: Settings::of(plan),
-            own: Side::new(plan, stage, interval, connections),
+            own: Side::new(plan, shared, interval, connections),
             peer: None,
             peer_ids: Vec::new(),
             decimal_megabytes: plan.decimal_megabytes,
             threads: interval
-                .lanes
+                .threads
                 .iter()
-                .map(|lane| ThreadFigures::of(*lane, interval.seconds))
+                .map(|thread| ThreadFigures::of(*thread, interval.seconds))
                 .collect(),
             round_trips: times.filter(|_| plan.latency && plan.role == Role::Sender),
             request_times: times.filter(|_| plan.request_times),
             datagrams_lost: None,
             bytes_missing: None,
             bytes_undelivered: None,
-            notes: notes(plan, stage),
+            notes: notes(plan, shared),
             conditions: condition::of(plan, interval),
         }
     }
@@ -205,7 +207,8 @@ impl Report {
         }
     }
 
-    /// What was left in so many connections' send queues at the end.
+    /// Records the bytes left in send queues at the end, and the number of connections they belong
+    /// to.
     pub(crate) fn add_undelivered(&mut self, (bytes, connections): (u64, usize)) {
         self.bytes_undelivered = Some(bytes);
         if bytes > 0 {
@@ -215,7 +218,7 @@ impl Report {
         }
     }
 
-    /// The sender's figures and the receiver's, where both are known.
+    /// Returns the sender's figures and the receiver's, if both are known.
     fn ends(&self) -> Option<(&Side, &Side)> {
         let peer = self.peer.as_ref()?;
         Some(match self.own.role {
@@ -248,19 +251,19 @@ impl Settings {
 }
 
 impl ThreadFigures {
-    fn of(lane: Count, seconds: f64) -> ThreadFigures {
+    fn of(thread: Count, seconds: f64) -> ThreadFigures {
         ThreadFigures {
-            bytes: lane.bytes,
-            calls: lane.calls,
-            errors: lane.errors,
-            throughput: Throughput::of(lane.bytes, seconds),
-            bytes_per_call: (lane.calls > 0).then(|| lane.bytes as f64 / lane.calls as f64),
+            bytes: thread.bytes,
+            calls: thread.calls,
+            errors: thread.errors,
+            throughput: Throughput::of(thread.bytes, seconds),
+            bytes_per_call: (thread.calls > 0).then(|| thread.bytes as f64 / thread.calls as f64),
         }
     }
 }
 
 impl Times {
-    /// What a histogram of nanoseconds says; `None` of an empty one.
+    /// Summarises a histogram of nanoseconds; `None` if it is empty.
     pub fn of(times: &Histogram<u64>) -> Option<Times> {
         (!times.is_empty()).then(|| Times {
             count: times.len(),
@@ -273,16 +276,16 @@ impl Times {
         })
     }
 
-    /// Of all lanes together.
-    pub(crate) fn of_all(stage: &Stage) -> Option<Times> {
-        Times::of(&times(stage).ok()?)
+    /// Summarises the times of all threads together.
+    pub(crate) fn of_all(shared: &Shared) -> Option<Times> {
+        Times::of(&times(shared).ok()?)
     }
 }
 
-fn notes(plan: &Plan, stage: &Stage) -> Vec<String> {
+fn notes(plan: &Plan, shared: &Shared) -> Vec<String> {
     let mut notes = plan.notes.clone();
-    for lane in &stage.lanes {
-        for remark in lock(&lane.remarks).iter() {
+    for thread in &shared.threads {
+        for remark in lock(&thread.remarks).iter() {
             if !notes.contains(remark) {
                 notes.push(remark.clone());
             }

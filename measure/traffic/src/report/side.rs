@@ -1,16 +1,16 @@
-//! One end's figures: what it moved, what its TCP and its host counted, what it cost.
+//! One end's figures: payload, TCP and host counters, and processor cost.
 
 use crate::host;
-use crate::lane::Stage;
 use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage, TcpTotals};
 use crate::plan::{Plan, Role, Transport};
+use crate::shared::Shared;
 use crate::snapshot::Interval;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
-/// The same rate in the units people ask for.
+/// One rate in several units.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Throughput {
     /// Bytes per second.
@@ -35,7 +35,7 @@ impl Throughput {
     }
 }
 
-/// What TCP or UDP counted over the measured interval. For TCP it is the sum of TCP_INFO over this
+/// TCP or UDP counters over the measured interval. For TCP they are sums of TCP_INFO over this
 /// run's connections, in segments of the wire; NTttcp shows the whole host's.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Segments {
@@ -51,12 +51,12 @@ pub struct Segments {
     pub rtt_us: Figure<f64>,
 }
 
-/// See the module. All but the `whole_run` fields are of the measured interval.
+/// One end's figures. All but the `whole_run` fields are of the measured interval.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Side {
-    /// Which end.
+    /// Which end this is.
     pub role: Role,
-    /// A number drawn for this end's run: figures with the same number are of one end, reached at
+    /// A random number for this end's run: figures with one number come from one end, reached at
     /// two addresses.
     pub end_id: u32,
     /// The host's name.
@@ -67,7 +67,7 @@ pub struct Side {
     pub seconds: f64,
     /// Bytes the application sent or received.
     pub bytes: u64,
-    /// The rate of that.
+    /// The rate of `bytes`.
     pub throughput: Throughput,
     /// Send or receive calls that moved something (for UDP, datagrams).
     pub calls: u64,
@@ -75,38 +75,45 @@ pub struct Side {
     pub buffers: f64,
     /// Calls and connections that failed.
     pub errors: u64,
-    /// Bytes from the first connection to the last, warm-up, cool-down and what was under way
-    /// included. With TCP both ends' are equal, or something is wrong.
+    /// Bytes from the first connection to the last, including warm-up, cool-down and what was in
+    /// flight. With TCP both ends have equal numbers, unless something is wrong.
     pub whole_run_bytes: u64,
-    /// Calls of the same.
+    /// Send or receive calls over the whole run.
     pub whole_run_calls: u64,
-    /// Receiver with `--verify`: bytes that were compared and were right, of the whole run.
+    /// Bytes compared and found right over the whole run; a receiver with `--verify` has them.
     pub verified_bytes: Option<u64>,
-    /// TCP's or UDP's own books.
+    /// TCP or UDP counters.
     pub segments: Segments,
-    /// The whole host's processors.
+    /// Processor use of the whole host.
     pub cpu: Figure<CpuUsage>,
-    /// This process.
+    /// Processor use of this process.
     pub process: Figure<ProcessUsage>,
-    /// The whole host's cycles.
+    /// Processor cycles of the whole host.
     pub cycles: Cycles,
     /// NTttcp's formula: busy share x processors x frequency x seconds / bytes.
     pub cycles_per_byte: Figure<f64>,
-    /// The hardware's count / bytes.
+    /// Cycles counted by hardware / bytes.
     pub hardware_cycles_per_byte: Figure<f64>,
-    /// The whole host's counters.
+    /// Kernel counters of the whole host.
     pub kernel: KernelDelta,
 }
 
 impl Side {
-    pub(crate) fn new(plan: &Plan, stage: &Stage, interval: &Interval, connections: u64) -> Side {
-        let sum =
-            |part: fn(&crate::snapshot::Count) -> u64| interval.lanes.iter().map(part).sum::<u64>();
-        let (bytes, calls) = (sum(|lane| lane.bytes), sum(|lane| lane.calls));
+    pub(crate) fn new(plan: &Plan, shared: &Shared, interval: &Interval, connections: u64) -> Side {
+        let sum = |part: fn(&crate::snapshot::Count) -> u64| {
+            interval.threads.iter().map(part).sum::<u64>()
+        };
+        let (bytes, calls) = (sum(|thread| thread.bytes), sum(|thread| thread.calls));
         let seconds = interval.seconds;
-        let verified =
-            || stage.lanes.iter().map(|lane| lane.counters.verified.load(Ordering::Relaxed)).sum();
-        let whole = stage.lanes.iter().map(|lane| lane.counters.calls.load(Ordering::Relaxed));
+        let verified = || {
+            shared
+                .threads
+                .iter()
+                .map(|thread| thread.counters.verified.load(Ordering::Relaxed))
+                .sum()
+        };
+        let whole =
+            shared.threads.iter().map(|thread| thread.counters.calls.load(Ordering::Relaxed));
         let cycles_per_byte = match &interval.cpu.value {
             Some(usage) => interval.cycles.per_byte_by_formula(usage, seconds, bytes),
             None => Figure::absent_as(&interval.cpu),
@@ -121,8 +128,8 @@ impl Side {
             throughput: Throughput::of(bytes, seconds),
             calls,
             buffers: bytes as f64 / plan.buffer_bytes as f64,
-            errors: sum(|lane| lane.errors),
-            whole_run_bytes: stage.bytes(),
+            errors: sum(|thread| thread.errors),
+            whole_run_bytes: shared.bytes(),
             whole_run_calls: whole.sum(),
             verified_bytes: (plan.verify && plan.role == Role::Receiver).then(verified),
             segments: Segments::of(plan, interval, bytes, calls),
@@ -136,7 +143,7 @@ impl Side {
     }
 
     /// Adds another peer's payload: several receivers of one sender, or several senders of one
-    /// receiver. What a host counted stays the first one's.
+    /// receiver. Host counters stay those of the first one.
     pub(crate) fn add(&mut self, other: &Side) {
         self.connections = self.connections.saturating_add(other.connections);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -150,12 +157,12 @@ impl Side {
         self.computer = format!("{}, {}", self.computer, other.computer);
     }
 
-    /// A count of the whole host by the seconds of the interval.
+    /// Returns a count of the whole host per second of the interval.
     pub(super) fn per_second(&self, count: &Figure<u64>) -> Figure<f64> {
         count.then(|count| (self.seconds > 0.0).then(|| *count as f64 / self.seconds))
     }
 
-    /// Packets by a count of the whole host: received ones only, as NTttcp has it.
+    /// Returns received packets per count of the whole host, as NTttcp has it.
     pub(super) fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
         let Some(received) = self.segments.received.value else {
             return Figure::absent_as(&self.segments.received);
@@ -164,8 +171,7 @@ impl Side {
     }
 }
 
-/// A number nobody else has drawn, but for one chance in four thousand million. The standard
-/// library's hash keys are random, and nothing more is needed here.
+/// Draws a random 32-bit number. The hash keys of the standard library are random enough here.
 #[allow(clippy::cast_possible_truncation, reason = "half of the hash's bits are enough")]
 fn draw() -> u32 {
     RandomState::new().hash_one(std::process::id()) as u32
@@ -180,7 +186,7 @@ impl Segments {
     }
 
     fn of_tcp(role: Role, tcp: &TcpTotals, bytes: u64) -> Segments {
-        /// What was counted of the connections, if there were any.
+        /// Returns `value` as measured if there were any TCP connections.
         fn of<T>(tcp: &TcpTotals, value: T) -> Figure<T> {
             match tcp.connections {
                 0 => Figure::absent("no connection was open"),

@@ -61,7 +61,7 @@ fn side(role: Role) -> Side {
 
 fn report() -> Report {
     let plan = Plan::new(Role::Sender, IpAddr::V4(Ipv4Addr::LOCALHOST), 5001, 2);
-    let lane = Count { bytes: 2_097_152, calls: 32, errors: 0 };
+    let thread = Count { bytes: 2_097_152, calls: 32, errors: 0 };
     let trips =
         Times { count: 10, min_ns: 1, mean_ns: 2.5, p50_ns: 2, p90_ns: 4, p99_ns: 5, max_ns: 6 };
     Report {
@@ -73,7 +73,7 @@ fn report() -> Report {
         peer: Some(side(Role::Receiver)),
         peer_ids: Vec::new(),
         decimal_megabytes: false,
-        threads: vec![ThreadFigures::of(lane, 2.0)],
+        threads: vec![ThreadFigures::of(thread, 2.0)],
         round_trips: Some(trips),
         request_times: Some(Times { count: 20, ..trips }),
         datagrams_lost: None,

@@ -1,36 +1,36 @@
-//! Bytes of a synchronisation connection, cut into messages. Whoever sent them is not trusted: a
-//! length is checked before it is waited for, so a stranger can make us keep no more than
+//! Splits the bytes of a synchronisation connection into messages. The peer is not trusted: a
+//! length is checked before its bytes are awaited, so a stranger can make us keep no more than
 //! [`BODY_MAX`] bytes.
 
 use super::{Code, Message};
 
-/// The longest JSON of one message.
+/// The longest JSON body of a message, in bytes.
 pub const BODY_MAX: usize = 256 * 1024;
 
-/// The peer sent a length that no peer of ours sends.
+/// A length that no valid peer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {length} bytes, {BODY_MAX} are the most")]
 pub struct Garbled {
-    /// The length it claimed.
+    /// The length in the message.
     pub length: u32,
 }
 
-/// Collects bytes until they are messages.
+/// Bytes received and not yet returned as messages.
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
 }
 
 impl Inbox {
-    /// Adds what was read.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message, if there is one.
+    /// Returns the next whole message, if there is one.
     ///
     /// # Errors
-    /// [`Garbled`]: the connection is of no more use.
+    /// [`Garbled`] if a body is too long; close the connection then.
     pub fn pop(&mut self) -> Result<Option<Message>, Garbled> {
         let Some(word) = self.word_at(0) else { return Ok(None) };
         let word = i32::from_be_bytes(word);

@@ -1,5 +1,5 @@
-//! How two ends agree on begin and end: the synchronisation of ntttcp-for-linux, and what two
-//! Millrace ends say beyond it.
+//! Synchronisation of two ends' begin and end: the protocol of ntttcp-for-linux, and our extension
+//! for two Millrace ends.
 //!
 //! **The shared part.** The sender connects by TCP to the port below the first data port. Every
 //! message is one signed 32-bit integer in network byte order; the sender asks, the receiver
@@ -8,7 +8,7 @@
 //! | sender | receiver |
 //! | --- | --- |
 //! | `X` | its state: 11 idle, 12 running, 13 finished |
-//! | seconds of warm-up, test and cool-down together | what both shall take; 0 is "until stopped" |
+//! | seconds of warm-up, test and cool-down together | what both are to take; 0 is "until stopped" |
 //! | `R`, or `L` for the last of several senders | `R` run, or `W` wait (and `R` later), or `E` refused |
 //! | `E`, stop now | 13 |
 //!
@@ -23,47 +23,47 @@
 //!
 //! **Windows NTttcp's** has nothing in common with this: see `token`.
 //!
-//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `Desk` and `Session`
-//! have the sockets.
+//! [`ReceiverSync`] and [`SenderSync`] are pure: messages in, messages out. `SyncServer` and
+//! `Session` have the sockets.
 
-mod desk;
 mod inbox;
 mod offer;
 mod receiver;
 mod sender;
+mod server;
 mod session;
 pub(crate) mod token;
 
-pub(crate) use desk::Desk;
 pub use inbox::{BODY_MAX, Garbled, Inbox};
 pub use offer::Offer;
 pub use receiver::{Action, ClientId, ReceiverSync, Senders};
 pub use sender::{Refusal, SenderSync, Step};
+pub(crate) use server::SyncServer;
 pub use session::PeerKind;
 pub(crate) use session::{Opened, Session};
 
-/// What a Millrace receiver adds to the state it answers to `X` ("MR" in the high half).
+/// Added by a Millrace receiver to the state it answers to `X` ("MR" in the high half).
 pub const MARK: i32 = 0x4d52_0000;
 
-/// One message of either side.
+/// A message of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A plain integer, as every NTttcp understands it.
     Word(i32),
-    /// Ours: a code and its JSON.
+    /// A message of our own: a code and its JSON.
     Body(Code, Vec<u8>),
 }
 
-/// What a message of ours is about.
+/// The kind of a message of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Sender: the test I mean, an [`Offer`].
+    /// Sender: its options, an [`Offer`].
     Offer,
-    /// Receiver: I mean the same.
+    /// Receiver: the options match its own.
     Accepted,
-    /// Receiver: I mean another one, with the reason as text.
+    /// Receiver: the options differ, with the reason as text.
     Refused,
-    /// Either: my figures, a `Side` of the report.
+    /// Either: its figures, a `Side` of the report.
     Figures,
 }
 
@@ -85,7 +85,7 @@ impl Code {
 }
 
 impl Message {
-    /// The bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the reader and is
+    /// Returns the bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the reader and is
     /// cut short here.
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -102,13 +102,13 @@ impl Message {
     }
 }
 
-/// The plain words.
+/// The integers of the shared protocol.
 pub mod word {
-    /// Sender: what is your state?
+    /// Sender: asks for the receiver's state.
     pub const QUERY: i32 = b'X' as i32;
-    /// Sender: run. Receiver: we run.
+    /// Sender: asks to run. Receiver: both run.
     pub const RUN: i32 = b'R' as i32;
-    /// Sender: run, I am the last of several.
+    /// Sender: asks to run, as the last of several.
     pub const RUN_LAST: i32 = b'L' as i32;
     /// Receiver: wait for the last sender.
     pub const WAIT: i32 = b'W' as i32;
@@ -122,7 +122,7 @@ pub mod word {
     pub const FINISHED: i32 = 13;
 }
 
-/// The total time to propose: `total_s`, or one second more where that would be read as a command.
+/// Returns the total time to propose: `total_s`, or one second more where that would be read as a command.
 pub fn clear_of_commands(total_s: u32) -> u32 {
     let commands = [word::QUERY, word::RUN, word::RUN_LAST, word::EXIT];
     let collides = i32::try_from(total_s).is_ok_and(|total| commands.contains(&total));

@@ -1,29 +1,30 @@
-//! What two Millrace ends compare before a test, so that a mistyped option is a message and not a
-//! wrong figure.
+//! Comparison of two Millrace ends' options before a test, so that a mistyped option is an error
+//! and not a wrong figure.
 
 use crate::plan::{Plan, Transport};
 use serde::{Deserialize, Serialize};
 
-/// The parts of a plan that both ends must mean alike.
+/// The options that both ends must share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// TCP or UDP.
     pub transport: Transport,
     /// Ports used at the receiver.
     pub ports: u32,
-    /// Every byte is checked.
+    /// Whether every byte is checked.
     pub verify: bool,
-    /// Round trips instead of bulk.
+    /// Whether round trips are made instead of bulk data.
     pub latency: bool,
 }
 
 impl Offer {
-    /// What `plan` means for a receiver with so many ports.
+    /// Returns the offer of `plan` for a receiver with `ports` ports.
     pub fn of(plan: &Plan, ports: u32) -> Offer {
         Offer { transport: plan.transport, ports, verify: plan.verify, latency: plan.latency }
     }
 
-    /// Why a receiver that means `self` cannot run what the sender means; `None` where it can.
+    /// Returns why a receiver with the options `self` cannot run the sender's test; `None` if it
+    /// can.
     pub fn objection(&self, sender: &Offer) -> Option<String> {
         let switch = |name: &str, here: bool, there: bool| {
             (here != there).then(|| {

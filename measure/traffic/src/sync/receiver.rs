@@ -1,27 +1,27 @@
 //! The receiver's side of the synchronisation, as a pure state machine over any number of senders.
 //!
-//! A sender may say anything at any time; each sender's proposal counts for that sender only, so a
-//! stranger who connects and talks nonsense changes nothing for the others.
+//! A sender may say anything at any time. Each sender's proposal counts for that sender only, so a
+//! stranger that connects and talks nonsense changes nothing for the others.
 
 use super::{Code, MARK, Message, Offer, word};
 use std::collections::BTreeMap;
 
-/// A sender's connection, numbered by whoever has the socket.
+/// A sender's connection, numbered by the owner of the socket.
 pub type ClientId = u64;
 
-/// What is to be done after a message.
+/// An action that follows a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write this to that sender.
+    /// Write this message to that sender.
     Reply(ClientId, Message),
-    /// Traffic begins with the replies that follow; `total_s` is 0 where only a stop ends it.
+    /// Begin the traffic with the replies that follow; `total_s` is 0 if only a stop ends it.
     Start {
         /// Warm-up, test and cool-down together.
         total_s: u32,
     },
-    /// A sender of the running test says that it is over.
+    /// Stop: a sender of the running test ended it.
     Stop,
-    /// A sender's figures; answer with ours when they are there.
+    /// A sender's figures; answer with ours when they are known.
     Figures(ClientId, Vec<u8>),
 }
 
@@ -32,7 +32,7 @@ enum State {
     Finished,
 }
 
-/// See the module.
+/// State of the receiver's synchronisation.
 #[derive(Debug)]
 pub struct ReceiverSync {
     own_total_s: u32,
@@ -43,26 +43,26 @@ pub struct ReceiverSync {
     waiting: Vec<ClientId>,
 }
 
-/// Whose `R` begins the test.
+/// The sender that begins the test with its `R`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// The first one's, or the n-th one's where the receiver has several addresses.
+    /// The n-th one; more than the first if the receiver has several addresses.
     Count(usize),
-    /// The one that says it is the last (Linux `-M`).
+    /// The one that declares itself the last (Linux `-M`).
     UntilLast,
 }
 
-/// Seats of a receiver that waits for the last sender; one of them is kept for the last.
-const SEATS: usize = 8;
+/// Most senders of a receiver that waits for the last one; one place is reserved for the last.
+const SENDERS_MAX: usize = 8;
 
 impl ReceiverSync {
-    /// A receiver that would by itself take `own_total_s` (0: until stopped).
+    /// Makes the state of a receiver that would by itself take `own_total_s` (0: until stopped).
     pub fn new(own_total_s: u32, offer: Offer, senders: Senders) -> ReceiverSync {
         let (proposals, waiting) = (BTreeMap::new(), Vec::new());
         ReceiverSync { own_total_s, offer, senders, state: State::Idle, proposals, waiting }
     }
 
-    /// What a message of a sender asks for.
+    /// Returns the actions that a sender's message asks for.
     pub fn on_message(&mut self, from: ClientId, message: Message) -> Vec<Action> {
         match message {
             Message::Word(word::QUERY) => vec![reply(from, self.marked_state())],
@@ -72,18 +72,19 @@ impl ReceiverSync {
             Message::Word(seconds) => vec![reply(from, self.agree(from, seconds))],
             Message::Body(Code::Offer, body) => vec![Action::Reply(from, self.compare(&body))],
             Message::Body(Code::Figures, body) => vec![Action::Figures(from, body)],
-            // Answers, which no sender sends.
+            // These are answers, which no sender sends.
             Message::Body(Code::Accepted | Code::Refused, _) => Vec::new(),
         }
     }
 
-    /// A sender went away.
+    /// Forgets a sender that disconnected.
     pub fn on_closed(&mut self, from: ClientId) {
         self.proposals.remove(&from);
         self.waiting.retain(|client| *client != from);
     }
 
-    /// A test runs that was not agreed on here; later queries hear so.
+    /// Marks the receiver as busy with a test that was not agreed on here; later queries are told
+    /// so.
     pub fn occupy(&mut self) {
         self.state = State::Running;
     }
@@ -93,7 +94,7 @@ impl ReceiverSync {
         self.state == State::Idle
     }
 
-    /// The test is over; later queries hear so.
+    /// Marks the test as finished; later queries are told so.
     pub fn finish(&mut self) {
         self.state = State::Finished;
     }
@@ -103,12 +104,12 @@ impl ReceiverSync {
         self.waiting.contains(&client)
     }
 
-    /// Senders of the running test that are still connected, or that wait for its begin.
+    /// Returns the number of senders of the running test that are connected or wait for its begin.
     pub fn senders(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The state as every NTttcp says it.
+    /// Returns the state as every NTttcp says it.
     fn state(&self) -> i32 {
         match self.state {
             State::Idle => word::IDLE,
@@ -117,12 +118,13 @@ impl ReceiverSync {
         }
     }
 
-    /// The state with our mark, but for 12: a real sender looks for exactly that.
+    /// Returns the state with our mark, except for 12: a foreign sender looks for exactly that
+    /// number.
     fn marked_state(&self) -> i32 {
         if self.state == State::Running { word::RUNNING } else { MARK | self.state() }
     }
 
-    /// A sender of the test ends it; a stranger only learns the state.
+    /// Ends the test for a sender of the test; any other client only learns the state.
     fn on_exit(&mut self, from: ClientId) -> Vec<Action> {
         let stops = self.state == State::Running && self.takes_part(from);
         if stops {
@@ -144,10 +146,10 @@ impl ReceiverSync {
     }
 
     fn on_run(&mut self, from: ClientId, last: bool) -> Vec<Action> {
-        let seats = if last { SEATS } else { SEATS - 1 };
+        let places = if last { SENDERS_MAX } else { SENDERS_MAX - 1 };
         let room = match self.senders {
             Senders::Count(wanted) => !last && self.waiting.len() < wanted,
-            Senders::UntilLast => self.waiting.len() < seats,
+            Senders::UntilLast => self.waiting.len() < places,
         };
         if self.state != State::Idle || !room || self.waiting.contains(&from) {
             return vec![reply(from, word::EXIT)];
@@ -166,7 +168,7 @@ impl ReceiverSync {
         std::iter::once(start).chain(replies).collect()
     }
 
-    /// The longest that any of the senders was told; 0 if one of them was told so.
+    /// Returns the longest time that a sender was told; 0 if one of them was told so.
     fn running_total_s(&self) -> u32 {
         let told = self.waiting.iter().map(|c| *self.proposals.get(c).unwrap_or(&self.own_total_s));
         if told.clone().any(|seconds| seconds == 0) { 0 } else { told.max().unwrap_or(0) }
@@ -205,19 +207,19 @@ mod tests {
 
     #[test]
     fn a_plain_sender_is_served() {
-        let mut desk = machine(10, Senders::Count(1));
-        let idle = say(&mut desk, 1, word::QUERY);
+        let mut receiver = machine(10, Senders::Count(1));
+        let idle = say(&mut receiver, 1, word::QUERY);
         assert!(
             matches!(idle[..], [Action::Reply(1, Message::Word(state))] if state != word::RUNNING)
         );
-        assert_eq!(say(&mut desk, 1, 20), [reply(1, 20)]);
+        assert_eq!(say(&mut receiver, 1, 20), [reply(1, 20)]);
         assert_eq!(
-            say(&mut desk, 1, word::RUN),
+            say(&mut receiver, 1, word::RUN),
             [Action::Start { total_s: 20 }, reply(1, word::RUN)]
         );
-        assert_eq!(say(&mut desk, 2, word::QUERY), [reply(2, word::RUNNING)]);
-        assert_eq!(say(&mut desk, 2, word::RUN), [reply(2, word::EXIT)]);
-        assert_eq!(say(&mut desk, 1, word::EXIT), [reply(1, word::FINISHED), Action::Stop]);
+        assert_eq!(say(&mut receiver, 2, word::QUERY), [reply(2, word::RUNNING)]);
+        assert_eq!(say(&mut receiver, 2, word::RUN), [reply(2, word::EXIT)]);
+        assert_eq!(say(&mut receiver, 1, word::EXIT), [reply(1, word::FINISHED), Action::Stop]);
     }
 
     #[test]
@@ -225,32 +227,32 @@ mod tests {
         for (own, theirs, agreed) in
             [(10, 5, 10), (5, 10, 10), (0, 10, 0), (10, 0, 0), (10, -1, 10)]
         {
-            let mut desk = machine(own, Senders::Count(1));
-            assert_eq!(say(&mut desk, 1, theirs), [reply(1, agreed)], "{own} {theirs}");
+            let mut receiver = machine(own, Senders::Count(1));
+            assert_eq!(say(&mut receiver, 1, theirs), [reply(1, agreed)], "{own} {theirs}");
         }
         assert_eq!(say(&mut machine(7, Senders::UntilLast), 1, 90), [reply(1, 7)]);
     }
 
     #[test]
     fn several_senders_wait_for_the_last() {
-        let mut desk = machine(7, Senders::UntilLast);
+        let mut receiver = machine(7, Senders::UntilLast);
         for client in 1..=7 {
-            assert_eq!(say(&mut desk, client, word::RUN), [reply(client, word::WAIT)]);
+            assert_eq!(say(&mut receiver, client, word::RUN), [reply(client, word::WAIT)]);
         }
-        assert_eq!(say(&mut desk, 8, word::RUN), [reply(8, word::EXIT)]);
-        let actions = say(&mut desk, 9, word::RUN_LAST);
+        assert_eq!(say(&mut receiver, 8, word::RUN), [reply(8, word::EXIT)]);
+        let actions = say(&mut receiver, 9, word::RUN_LAST);
         assert_eq!(actions.len(), 9);
         assert_eq!(actions.first(), Some(&Action::Start { total_s: 7 }));
     }
 
     #[test]
     fn a_strangers_proposal_or_exit_changes_nothing_for_the_sender() {
-        let mut desk = machine(5, Senders::Count(1));
-        say(&mut desk, 1, 6);
-        say(&mut desk, 2, 1_195_725_856); // "GET "
-        assert_eq!(say(&mut desk, 2, word::EXIT), [reply(2, word::IDLE)]);
-        assert_eq!(say(&mut desk, 1, word::RUN).first(), Some(&Action::Start { total_s: 6 }));
-        assert_eq!(say(&mut desk, 2, word::EXIT), [reply(2, word::RUNNING)]);
+        let mut receiver = machine(5, Senders::Count(1));
+        say(&mut receiver, 1, 6);
+        say(&mut receiver, 2, 1_195_725_856); // "GET "
+        assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::IDLE)]);
+        assert_eq!(say(&mut receiver, 1, word::RUN).first(), Some(&Action::Start { total_s: 6 }));
+        assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::RUNNING)]);
     }
 
     proptest! {
@@ -263,10 +265,10 @@ mod tests {
             until_last in any::<bool>(),
         ) {
             let senders = if until_last { Senders::UntilLast } else { Senders::Count(1) };
-            let mut desk = machine(3, senders);
+            let mut receiver = machine(3, senders);
             let mut starts = 0;
             for (client, number) in talk {
-                let actions = say(&mut desk, client, number);
+                let actions = say(&mut receiver, client, number);
                 let started = actions.iter().filter(|a| matches!(a, Action::Start { .. })).count();
                 prop_assert!(started == 0 || number == word::RUN || number == word::RUN_LAST);
                 starts += started;

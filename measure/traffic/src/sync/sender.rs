@@ -2,33 +2,33 @@
 
 use super::{Code, MARK, Message, word};
 
-/// What comes next.
+/// The sender's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write this and wait for the answer.
+    /// Write this message and wait for the answer.
     Ask(Message),
     /// Open the data connections, then go on with [`SenderSync::ready`].
     Connect {
-        /// Warm-up, test and cool-down together; 0 is until stopped.
+        /// Warm-up, test and cool-down together; 0 means until stopped.
         total_s: u32,
-        /// The receiver is Millrace's too.
+        /// Whether the receiver is Millrace's too.
         ours: bool,
     },
-    /// Other senders are still to come: wait for the next word, however long.
+    /// Wait for the next message, however long: other senders are still to come.
     Wait,
     /// Traffic begins now.
     Run,
 }
 
-/// Why the test does not take place.
+/// Why the receiver refuses the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another test runs.
+    /// Another test is running.
     Busy,
     /// The receiver gave a reason.
     Reason(String),
-    /// The answer is not one.
-    Nonsense(String),
+    /// The answer is not part of the protocol.
+    Unexpected(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Waiting {
     Nothing,
 }
 
-/// See the module.
+/// State of one sender's synchronisation.
 #[derive(Debug)]
 pub struct SenderSync {
     total_s: u32,
@@ -52,27 +52,28 @@ pub struct SenderSync {
 }
 
 impl SenderSync {
-    /// A sender that would by itself take `total_s`, with its [`super::Offer`] as JSON. `total_s`
-    /// must be clear of commands.
+    /// Makes the state of a sender that would by itself take `total_s`, with its [`super::Offer`]
+    /// as JSON. `total_s` must be clear of commands.
     pub fn new(total_s: u32, last: bool, offer: Vec<u8>) -> SenderSync {
         SenderSync { total_s, last, offer, ours: false, waiting: Waiting::State }
     }
 
-    /// The first question.
+    /// Returns the first question.
     pub fn begin(&self) -> Message {
         Message::Word(word::QUERY)
     }
 
-    /// The question after all data connections are open.
+    /// Returns the question to ask after all data connections are open.
     pub fn ready(&mut self) -> Message {
         self.waiting = Waiting::Go;
         Message::Word(if self.last { word::RUN_LAST } else { word::RUN })
     }
 
-    /// What an answer leads to.
+    /// Returns the step that follows an answer.
     ///
     /// # Errors
-    /// [`Refusal`]: the connection is of no more use.
+    /// [`Refusal`] if the receiver refuses or answers something unexpected; close the connection
+    /// then.
     pub fn on_answer(&mut self, answer: &Message) -> Result<Step, Refusal> {
         match (self.waiting, answer) {
             (Waiting::State, Message::Word(word::RUNNING)) => Err(Refusal::Busy),
@@ -89,7 +90,7 @@ impl SenderSync {
             }
             (Waiting::Go, Message::Word(word::EXIT)) => Err(Refusal::Reason(self.why_not_go())),
             (waiting, other) => {
-                Err(Refusal::Nonsense(format!("{} when waiting for {waiting:?}", brief(other))))
+                Err(Refusal::Unexpected(format!("{} when waiting for {waiting:?}", brief(other))))
             }
         }
     }
@@ -110,7 +111,7 @@ impl SenderSync {
 
     fn on_time(&mut self, seconds: i32) -> Result<Step, Refusal> {
         let Ok(total_s) = u32::try_from(seconds) else {
-            return Err(Refusal::Nonsense(format!("a test of {seconds} s")));
+            return Err(Refusal::Unexpected(format!("a test of {seconds} s")));
         };
         self.waiting = Waiting::Connections;
         Ok(Step::Connect { total_s, ours: self.ours })
@@ -125,7 +126,7 @@ impl SenderSync {
     }
 }
 
-/// A peer's text, fit for a terminal.
+/// Returns a peer's text without control characters, at most 500 characters.
 fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).take(500).collect()
 }

@@ -3,8 +3,8 @@
 use super::{
     Code, Garbled, Inbox, Message, Offer, Refusal, SenderSync, Step, clear_of_commands, word,
 };
-use crate::bell::wait_readable;
-use crate::connect::Reached;
+use crate::connect::Receiver;
+use crate::event_fd::wait_readable;
 use crate::plan::Plan;
 use crate::report::Side;
 use crate::{TrafficError, connect};
@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who is at the other end.
+/// The program at the other end.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
@@ -25,40 +25,43 @@ pub enum PeerKind {
     Millrace,
     /// Another NTttcp: only this end's figures are known.
     Ntttcp,
-    /// Nobody was asked (`-N`, `-ns`).
+    /// No synchronisation was asked for (`-N`, `-ns`), so the program is unknown.
     Unsynchronised,
 }
 
-/// A receiver that does not answer a question within so long is given up.
-pub(super) const ANSWER: Duration = Duration::from_secs(30);
-const GLANCE: Duration = Duration::from_millis(100);
+/// Time after which a receiver that does not answer is given up.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How a receiver answered.
+/// The kind of synchronisation that a receiver offers.
 pub(crate) enum Opened<'p> {
-    /// As ntttcp-for-linux does.
+    /// That of ntttcp-for-linux.
     Session(Session<'p>),
-    /// As Windows NTttcp does: a connection to this address that belongs to the test.
+    /// That of Windows NTttcp: a connection to this address that belongs to the test.
     Windows(SocketAddr, OwnedFd),
 }
 
-/// See the module.
+/// The sender's synchronisation connection to one receiver.
 pub(crate) struct Session<'p> {
     address: SocketAddr,
     socket: OwnedFd,
     inbox: Inbox,
     sync: SenderSync,
     stop: &'p AtomicBool,
-    /// What both ends take together; 0 is an open end.
+    /// Time that both ends take together, in seconds; 0 means until stopped.
     pub(crate) total_s: u32,
-    /// Who answered.
+    /// The program at the other end.
     pub(crate) kind: PeerKind,
 }
 
 impl<'p> Session<'p> {
     /// Connects to `host`, asks for its state and agrees on the time.
+    ///
+    /// # Errors
+    /// Fails if the receiver cannot be reached, is busy, refuses the test or breaks the protocol.
     pub(crate) fn open(plan: &'p Plan, host: IpAddr) -> Result<Opened<'p>, TrafficError> {
         let address = SocketAddr::new(host, plan.base_port.saturating_sub(1));
-        let Reached { socket, windows } = connect::sync(plan, address)?;
+        let Receiver { socket, windows } = connect::sync(plan, address)?;
         if let Some(address) = windows {
             return Ok(Opened::Windows(address, socket));
         }
@@ -86,17 +89,23 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Asks for the begin; the answer is waited for by [`Session::await_begin`], so that several
-    /// receivers can be asked.
+    /// Asks for the begin. [`Session::await_begin`] waits for the answer, so that several receivers
+    /// can be asked first.
+    ///
+    /// # Errors
+    /// Fails if the connection is lost.
     pub(crate) fn request_begin(&mut self) -> Result<(), TrafficError> {
         let request = self.sync.ready();
         self.write(&request, "asking for the begin")
     }
 
-    /// Waits for the begin, however long the last sender takes; `waits` is told that it is not yet
-    /// there.
+    /// Waits for the begin, however long the last sender takes; calls `waits` if the receiver waits
+    /// for others.
+    ///
+    /// # Errors
+    /// Fails if the connection is lost, the receiver refuses or the user stops the run.
     pub(crate) fn await_begin(&mut self, waits: &mut dyn FnMut()) -> Result<(), TrafficError> {
-        let mut limit = Some(ANSWER);
+        let mut limit = Some(ANSWER_TIMEOUT);
         loop {
             let answer = self.read(limit, "waiting for the begin")?;
             match self.step(&answer)? {
@@ -112,19 +121,22 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Tells the receiver that the test is over before its time.
+    /// Tells the receiver that the test ended early.
     pub(crate) fn exit(&mut self) {
-        // The receiver may be gone; then there is nobody to tell.
+        // Fails if the receiver is gone, which ends the test too.
         let _ = self.write(&Message::Word(word::EXIT), "ending the test");
         let _ = self.read(Some(Duration::from_secs(2)), "ending the test");
     }
 
-    /// Gives our figures to a Millrace receiver and takes its own.
+    /// Sends our figures to a Millrace receiver and returns its own.
+    ///
+    /// # Errors
+    /// Fails if the connection is lost or the answer is no figures.
     pub(crate) fn exchange(&mut self, own: &Side) -> Result<Side, TrafficError> {
         let during = "exchanging the figures";
         let body = serde_json::to_vec(own).map_err(|error| self.garbled(&error.to_string()))?;
         self.write(&Message::Body(Code::Figures, body), during)?;
-        match self.read(Some(ANSWER), during)? {
+        match self.read(Some(ANSWER_TIMEOUT), during)? {
             Message::Body(Code::Figures, body) => {
                 serde_json::from_slice(&body).map_err(|error| self.garbled(&error.to_string()))
             }
@@ -134,7 +146,7 @@ impl<'p> Session<'p> {
 
     fn ask(&mut self, question: &Message, during: &'static str) -> Result<Step, TrafficError> {
         self.write(question, during)?;
-        let answer = self.read(Some(ANSWER), during)?;
+        let answer = self.read(Some(ANSWER_TIMEOUT), during)?;
         self.step(&answer)
     }
 
@@ -143,7 +155,7 @@ impl<'p> Session<'p> {
         self.sync.on_answer(answer).map_err(|refusal| match refusal {
             Refusal::Busy => TrafficError::Busy { address },
             Refusal::Reason(reason) => TrafficError::Refused { address, reason },
-            Refusal::Nonsense(detail) => {
+            Refusal::Unexpected(detail) => {
                 TrafficError::Garbled { address, detail: format!("it says {detail}") }
             }
         })
@@ -156,7 +168,7 @@ impl<'p> Session<'p> {
         while !rest.is_empty() {
             match send(&self.socket, rest, SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
-                Err(Errno::AGAIN) if start.elapsed() < ANSWER => {
+                Err(Errno::AGAIN) if start.elapsed() < ANSWER_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(1))
                 }
                 Err(Errno::INTR) => {}
@@ -197,7 +209,7 @@ impl<'p> Session<'p> {
     }
 }
 
-/// Receives what comes until `deadline`, or until `stop` is set: `CANCELED`.
+/// Receives bytes until `deadline`, or fails with `CANCELED` once `stop` is set.
 pub(super) fn receive(
     socket: &OwnedFd,
     bytes: &mut [u8],
@@ -214,14 +226,14 @@ pub(super) fn receive(
             Err(Errno::AGAIN) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
                 return Err(Errno::TIMEDOUT);
             }
-            Err(Errno::AGAIN) => wait_readable(&[socket.as_fd()], GLANCE),
+            Err(Errno::AGAIN) => wait_readable(&[socket.as_fd()], POLL_INTERVAL),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Says that the receiver was lost, unless the user stopped the wait.
+/// Makes the error of a lost receiver, unless the user stopped the wait.
 pub(super) fn lost(address: SocketAddr, during: &'static str, source: Errno) -> TrafficError {
     match source {
         Errno::CANCELED => TrafficError::StoppedEarly,

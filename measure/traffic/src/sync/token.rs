@@ -1,13 +1,14 @@
-//! Windows NTttcp's synchronisation, of its public source (microsoft/ntttcp, `SendReceiveToken`).
+//! Windows NTttcp's synchronisation, after its public source (microsoft/ntttcp,
+//! `SendReceiveToken`).
 //!
-//! For each data port there is a TCP connection to the port [`AHEAD`] above it, on which each end
-//! sends [`TOKEN`] and reads one byte. An end comes to it when all its data connections are open
-//! (with UDP: its sockets bound), and begins when it has a token for each port. Nobody says how
-//! long the test takes: each end goes by its own times.
+//! For each data port there is a TCP connection to the port 1000 above it, on which each end sends
+//! [`TOKEN`] and reads one byte. An end connects when all its data connections are open (with UDP:
+//! its sockets bound), and begins when it has a token for each port. The length of the test is not
+//! exchanged: each end goes by its own times.
 //!
-//! This is the sender's part; `Desk` has the receiver's.
+//! This is the sender's part; `SyncServer` has the receiver's.
 
-use super::session::{ANSWER, lost, receive};
+use super::session::{ANSWER_TIMEOUT, lost, receive};
 use crate::plan::Plan;
 use crate::{TrafficError, connect};
 use rustix::fd::OwnedFd;
@@ -15,21 +16,14 @@ use rustix::net::{SendFlags, send};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// The only byte that is ever said.
+/// The only byte of the protocol.
 pub(crate) const TOKEN: &[u8] = b"X";
-/// A token's port, less its data port's.
-const AHEAD: u16 = 1000;
 
-/// Where the tokens of a host's data ports are exchanged; none where the numbers end before.
-pub(crate) fn ports(plan: &Plan, host: IpAddr) -> Vec<SocketAddr> {
-    let first = u32::from(plan.base_port) + u32::from(AHEAD);
-    let ports = (first..first + plan.ports_at(host)).map(u16::try_from);
-    let ports: Result<Vec<u16>, _> = ports.collect();
-    ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
-}
-
-/// Gives and takes all tokens of a receiver whose data connections are open. `kept` is a connection
-/// that is there already.
+/// Exchanges the tokens of a receiver that has all its data connections. `kept` returns a
+/// connection that is open already.
+///
+/// # Errors
+/// Fails if the receiver cannot be reached, does not answer in time, or the user stops the run.
 pub(crate) fn exchange(
     plan: &Plan,
     host: IpAddr,
@@ -37,7 +31,7 @@ pub(crate) fn exchange(
 ) -> Result<(), TrafficError> {
     let lost = |address| move |source| lost(address, "exchanging tokens", source);
     let mut sockets = Vec::new();
-    for address in ports(plan, host) {
+    for address in plan.token_ports(host) {
         let socket = match kept(address) {
             Some(socket) => socket,
             None => connect::token(plan, address).map_err(|error| match error {
@@ -51,7 +45,7 @@ pub(crate) fn exchange(
         sockets.push((address, socket));
     }
     for (address, socket) in sockets {
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         receive(&socket, &mut [0], Some(deadline), Some(&plan.stop)).map_err(lost(address))?;
     }
     Ok(())

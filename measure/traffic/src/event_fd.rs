@@ -1,4 +1,4 @@
-//! A bell that threads wait for together with sockets, and epoll sets.
+//! An eventfd that threads wait for together with sockets, and epoll sets.
 
 use crate::TrafficError;
 use rustix::buffer::spare_capacity;
@@ -9,54 +9,53 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rung by some threads, heard by others: its descriptor is readable from a ring until it is
-/// cleared.
+/// An eventfd that wakes waiting threads; readable until cleared.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    rung: AtomicBool,
+pub(crate) struct EventFd {
+    signalled: AtomicBool,
     fd: OwnedFd,
 }
 
-impl Bell {
-    pub(crate) fn new() -> Result<Bell, TrafficError> {
+impl EventFd {
+    pub(crate) fn new() -> Result<EventFd, TrafficError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(TrafficError::system("make an event descriptor"))?;
-        Ok(Bell { rung: AtomicBool::new(false), fd })
+        Ok(EventFd { signalled: AtomicBool::new(false), fd })
     }
 
-    pub(crate) fn ring(&self) {
-        self.rung.store(true, Ordering::Release);
-        // A full counter (2^64 - 2) is the only way to fail, and it is readable then.
+    pub(crate) fn signal(&self) {
+        self.signalled.store(true, Ordering::Release);
+        // Fails only if the counter is full (2^64 - 2), and then the descriptor is readable.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Whether it was ever rung. Pairs with the store in [`Bell::ring`]: what was written before is
-    /// seen after.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+    /// Whether it was ever signalled. Pairs with the store in [`EventFd::signal`]: what was written
+    /// before that store is visible after this load.
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Acquire)
     }
 
-    /// Makes the descriptor wait for the next ring.
+    /// Makes the descriptor unreadable until the next signal.
     pub(crate) fn clear(&self) {
         let mut count = [0; 8];
-        // Nothing rung since the last time is the only way to fail.
+        // Fails only if there was no signal since the last time.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Waits until it rings, or for so long.
+    /// Waits for a signal, at most for `limit`.
     pub(crate) fn wait(&self, limit: Duration) {
         wait_readable(&[self.fd.as_fd()], limit);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Waits until one of the descriptors is readable, or for so long. A signal ends the wait early,
-/// which every caller's loop takes.
+/// Waits until a descriptor is readable, at most for `limit`. A signal handler may end the wait
+/// early; all callers loop.
 pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) {
     let mut fds: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -64,8 +63,11 @@ pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) {
     let _ = poll(&mut fds, Some(&limit));
 }
 
-/// An epoll set of some descriptors, each with the number that its events carry.
-pub(crate) fn watch<'f>(
+/// Makes an epoll set of descriptors, each with the number that its events carry.
+///
+/// # Errors
+/// Fails if the kernel refuses the set or a descriptor.
+pub(crate) fn epoll_set<'f>(
     all: impl IntoIterator<Item = (BorrowedFd<'f>, u64, EventFlags)>,
 ) -> Result<OwnedFd, TrafficError> {
     let set = || {
@@ -79,7 +81,10 @@ pub(crate) fn watch<'f>(
 }
 
 /// Waits for events of an epoll set, which replace those in `events`; `limit` as in `epoll_wait`.
-pub(crate) fn wait(
+///
+/// # Errors
+/// Fails if the kernel refuses to wait; a signal handler is no failure.
+pub(crate) fn wait_for_events(
     set: &OwnedFd,
     events: &mut Vec<Event>,
     limit: Option<&Timespec>,

@@ -1,11 +1,11 @@
-//! The receiver's synchronisation desk: the listeners below the data ports, those of Windows'
-//! tokens, and every sender that has come to them.
+//! The receiver's synchronisation server: listeners below the data ports, listeners for Windows'
+//! tokens, and the senders connected to them.
 
 use super::{Action, ClientId, Code, Inbox, Message, Offer, ReceiverSync, Senders, token};
-use crate::bell::{wait, watch};
+use crate::event_fd::{epoll_set, wait_for_events};
 use crate::plan::Plan;
 use crate::report::Side;
-use crate::sender::TOKENS;
+use crate::sender::TOKENS_NOTE;
 use crate::{TrafficError, socket};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -15,25 +15,25 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Senders and strangers at the desk at once.
+/// Most clients connected at once, senders of the test or not.
 const CLIENTS_MAX: usize = 64;
-/// Client numbers begin here; below are the listeners.
+/// The first client number; smaller numbers are listeners.
 const FIRST_CLIENT: ClientId = 1 << 32;
 
-/// See the module.
-pub(crate) struct Desk {
+/// Serves the synchronisation of all senders on one epoll set.
+pub(crate) struct SyncServer {
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
     clients: BTreeMap<ClientId, Client>,
     next: ClientId,
-    machine: ReceiverSync,
-    /// What the receiver has to act on: no replies.
+    state: ReceiverSync,
+    /// Actions for the receiver; replies are sent here and never queued.
     events: VecDeque<Action>,
-    /// Answers that let the traffic flow, kept back until [`Desk::begin`].
+    /// Replies that let the traffic flow, held back until [`SyncServer::begin`].
     held: Option<Vec<(ClientId, Vec<u8>)>>,
     ended: bool,
     own_total_s: u32,
-    /// Who has given the token of each port; the listeners of these are the last ones.
+    /// The client that gave each port's token. The token listeners come last in `listeners`.
     tokens: Vec<Option<ClientId>>,
     by_tokens: bool,
     /// Sentences for the report.
@@ -43,13 +43,17 @@ pub(crate) struct Desk {
 struct Client {
     socket: OwnedFd,
     inbox: Inbox,
-    /// Of which port this is the token's connection.
+    /// The port for which this connection carries the token.
     token: Option<usize>,
 }
 
-impl Desk {
+impl SyncServer {
     /// Listens below the data ports of each of the plan's hosts.
-    pub(crate) fn open(plan: &Plan) -> Result<Desk, TrafficError> {
+    ///
+    /// # Errors
+    /// Fails if a port is taken or the kernel refuses a socket. Token ports that are taken become a
+    /// note instead.
+    pub(crate) fn open(plan: &Plan) -> Result<SyncServer, TrafficError> {
         let hosts = plan.hosts();
         let port = plan.base_port.saturating_sub(1);
         let open = |host: &IpAddr| socket::sync_listener(SocketAddr::new(*host, port));
@@ -57,7 +61,7 @@ impl Desk {
         let (mut tokens, mut notes) = (Vec::new(), Vec::new());
         if plan.tokens {
             let ports: Vec<SocketAddr> =
-                hosts.iter().flat_map(|host| token::ports(plan, *host)).collect();
+                hosts.iter().flat_map(|host| plan.token_ports(*host)).collect();
             match ports.into_iter().map(socket::sync_listener).collect::<Result<Vec<_>, _>>() {
                 Ok(more) => {
                     tokens = vec![None; more.len()];
@@ -69,18 +73,18 @@ impl Desk {
             }
         }
         let numbered = listeners.iter().zip(0..);
-        let epoll = watch(numbered.map(|(one, place)| (one.as_fd(), place, EventFlags::IN)))?;
+        let epoll = epoll_set(numbered.map(|(one, place)| (one.as_fd(), place, EventFlags::IN)))?;
         let ports = hosts.iter().map(|host| plan.ports_at(*host)).min().unwrap_or(0);
         let senders =
             if plan.multi_client { Senders::UntilLast } else { Senders::Count(hosts.len()) };
-        let machine = ReceiverSync::new(plan.total_s(), Offer::of(plan, ports), senders);
+        let state = ReceiverSync::new(plan.total_s(), Offer::of(plan, ports), senders);
         let (clients, events) = (BTreeMap::new(), VecDeque::new());
-        Ok(Desk {
+        Ok(SyncServer {
             epoll,
             listeners,
             clients,
             next: FIRST_CLIENT,
-            machine,
+            state,
             events,
             held: None,
             ended: false,
@@ -91,37 +95,37 @@ impl Desk {
         })
     }
 
-    /// Serves whoever has something to say, and returns the oldest event.
-    pub(crate) fn turn(&mut self) -> Option<Action> {
+    /// Serves all clients with pending input, and returns the oldest action.
+    pub(crate) fn poll(&mut self) -> Option<Action> {
         let mut ready = Vec::with_capacity(CLIENTS_MAX);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Interrupted at worst; the next turn comes soon.
-        let _ = wait(&self.epoll, &mut ready, Some(&now));
+        // A signal may interrupt it; the caller polls again soon.
+        let _ = wait_for_events(&self.epoll, &mut ready, Some(&now));
         for event in ready {
             let number = event.data.u64();
-            if number >= FIRST_CLIENT { self.hear(number) } else { self.accept(number) }
+            if number >= FIRST_CLIENT { self.read_client(number) } else { self.accept(number) }
         }
         self.events.pop_front()
     }
 
-    /// Later queries hear that the test is over.
+    /// Marks the test as finished, which later queries are told.
     pub(crate) fn finish(&mut self) {
-        self.machine.finish();
+        self.state.finish();
     }
 
-    /// Whether anyone has ever come to synchronise.
-    pub(crate) fn was_visited(&self) -> bool {
+    /// Whether any client has ever connected.
+    pub(crate) fn has_had_clients(&self) -> bool {
         self.next > FIRST_CLIENT
     }
 
     /// Whether a sender of the test is still connected.
     pub(crate) fn has_senders(&self) -> bool {
-        self.clients.keys().any(|client| self.machine.takes_part(*client))
+        self.clients.keys().any(|client| self.state.takes_part(*client))
     }
 
     /// Senders of the test.
     pub(crate) fn senders(&self) -> usize {
-        self.machine.senders()
+        self.state.senders()
     }
 
     /// Answers a sender's figures with ours.
@@ -137,15 +141,15 @@ impl Desk {
         }
     }
 
-    /// Whether a sender would say that it has ended the test.
-    pub(crate) fn tells_end(&self) -> bool {
+    /// Whether senders announce the end of their test: by tokens they do not.
+    pub(crate) fn announces_end(&self) -> bool {
         !self.by_tokens
     }
 
-    /// Whether a sender has ended the test. Figures that come before our own end stay for
-    /// [`Desk::turn`] after it.
+    /// Whether a sender has ended the test. Figures that arrive before our own end are kept for
+    /// [`SyncServer::poll`].
     pub(crate) fn peer_has_ended(&mut self) -> bool {
-        match self.turn() {
+        match self.poll() {
             None | Some(Action::Start { .. } | Action::Reply(..)) => {}
             Some(Action::Stop) => self.ended = true,
             Some(figures @ Action::Figures(..)) => {
@@ -171,7 +175,7 @@ impl Desk {
         }
     }
 
-    fn hear(&mut self, number: ClientId) {
+    fn read_client(&mut self, number: ClientId) {
         let mut bytes = [0; 4096];
         let Some(client) = self.clients.get_mut(&number) else { return };
         match recv(&client.socket, &mut bytes[..], RecvFlags::empty()) {
@@ -188,7 +192,7 @@ impl Desk {
             match client.inbox.pop() {
                 Ok(None) => return,
                 Ok(Some(message)) => {
-                    for action in self.machine.on_message(number, message) {
+                    for action in self.state.on_message(number, message) {
                         self.act(action);
                     }
                 }
@@ -197,20 +201,21 @@ impl Desk {
         }
     }
 
-    /// With the last port's the test begins. A sender gives its token before it waits for ours.
+    /// Accepts a port's token; with the last one the test begins. A sender gives its token before
+    /// it waits for ours.
     fn take_token(&mut self, client: ClientId, port: usize, is_one: bool) {
         let Some(slot) = self.tokens.get_mut(port).filter(|slot| is_one && slot.is_none()) else {
             return self.drop_client(client);
         };
         *slot = Some(client);
-        if !self.tokens.iter().all(Option::is_some) || !self.machine.is_idle() {
+        if !self.tokens.iter().all(Option::is_some) || !self.state.is_idle() {
             return;
         }
         let answers = self.tokens.iter().flatten();
         self.held = Some(answers.map(|client| (*client, token::TOKEN.to_vec())).collect());
         self.by_tokens = true;
-        self.machine.occupy();
-        self.notes.push(TOKENS.into());
+        self.state.occupy();
+        self.notes.push(TOKENS_NOTE.into());
         self.events.push_back(Action::Start { total_s: self.own_total_s });
     }
 
@@ -227,7 +232,7 @@ impl Desk {
         }
     }
 
-    /// Answers fit into an empty socket buffer; a sender that lets it fill up is dropped.
+    /// Writes to a client, or drops it: answers fit into an empty socket buffer.
     fn write(&mut self, number: ClientId, bytes: &[u8]) {
         let Some(client) = self.clients.get(&number) else { return };
         if send(&client.socket, bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
@@ -238,15 +243,15 @@ impl Desk {
     fn drop_client(&mut self, number: ClientId) {
         self.clients.remove(&number);
         self.tokens.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
-        if self.machine.takes_part(number) {
+        if self.state.takes_part(number) {
             self.events.push_back(Action::Stop);
         }
-        self.machine.on_closed(number);
+        self.state.on_closed(number);
     }
 }
 
-impl AsFd for Desk {
-    /// Readable when there is something to hear.
+impl AsFd for SyncServer {
+    /// Returns a descriptor that is readable while clients have pending input.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
