@@ -6,9 +6,9 @@ use crate::commands::{
     report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
 use crate::output::{self, Failure, unreachable};
+use api::client::Client;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use control::Problem;
-use control::client::Client;
+use problem::Problem;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -128,7 +128,7 @@ pub(crate) struct Global {
 impl Global {
     /// The socket on which the daemon listens.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(control::daemon::default_path)
+        self.socket.clone().unwrap_or_else(daemon::server::default_path)
     }
 
     /// Connects to the daemon.

@@ -1,9 +1,9 @@
 //! What commands print, and their exit codes.
 
 use crate::cli::Global;
+use api::client::ClientError;
 use comfy_table::{Table, presets};
-use control::Problem;
-use control::client::ClientError;
+use problem::Problem;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;

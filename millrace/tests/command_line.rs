@@ -1,12 +1,12 @@
 //! The command line as people and scripts meet it: help, messages, exit codes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-#[path = "../../control/daemon/tests/daemon/mod.rs"]
-mod daemon;
+#[path = "../../control/daemon/tests/test_daemon/mod.rs"]
+mod test_daemon;
 
-use daemon::Daemon;
 use std::path::Path;
 use std::process::{Command, Output};
+use test_daemon::Daemon;
 
 fn millrace(socket: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_millrace"))
@@ -326,7 +326,7 @@ fn verbs_suit_scripts() {
     let sends = || {
         let peer = daemon.devices.peer("tap2").unwrap();
         assert!(peer.send(Default::default(), &[&frame[..], &[0x88, 0xb5], &[0; 46]].concat()));
-        daemon::eventually("it is learned", || {
+        test_daemon::eventually("it is learned", || {
             let listed = run("mac list vm2", 0);
             listed.contains("02:00:00:00:00:09  10    vm2").then_some(())
         });
@@ -442,16 +442,16 @@ fn the_configuration_is_shown_compared_applied_and_saved() {
         assert!(planned.contains(step), "{planned}");
     }
     assert_eq!(run(&["diff", file], 1), planned);
-    daemon.devices.set("tap3", control::memory::Fate::Gone);
+    daemon.devices.set("tap3", daemon::memory::Fate::Gone);
     let done = run(&["apply", file], 1);
     assert!(done.contains("reopen port vm1: failed: there is no such device"), "{done}");
-    daemon.devices.set("tap3", control::memory::Fate::Up);
+    daemon.devices.set("tap3", daemon::memory::Fate::Up);
     assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
     run(&["save", file], 0);
     assert!(std::fs::read_to_string(daemon.path("new.toml~")).unwrap().contains("tap3"));
-    assert_eq!(daemon.client.port("vm2").unwrap().origin, control::body::Origin::Api);
+    assert_eq!(daemon.client.port("vm2").unwrap().origin, api::body::Origin::Api);
     run(&["save"], 0);
-    assert_eq!(daemon.client.port("vm2").unwrap().origin, control::body::Origin::File);
+    assert_eq!(daemon.client.port("vm2").unwrap().origin, api::body::Origin::File);
     assert_eq!(run(&["diff"], 0), "nothing to do\n");
     std::fs::write(daemon.path("switch.toml"), "[[port]]").unwrap();
     assert!(run(&["reload"], 1).contains("switch.toml"));
@@ -468,8 +468,8 @@ fn findings_and_refusals_exit_with_1() {
     let (code, told) = check(&[]);
     assert_eq!((code, told.ends_with("\n1 warning\n")), (Some(0), true), "{told}");
     assert_eq!(check(&["--strict"]).0, Some(1));
-    daemon.devices.set("eth1", control::memory::Fate::Gone);
-    daemon::eventually("it is an error", || (check(&[]).0 == Some(1)).then_some(()));
+    daemon.devices.set("eth1", daemon::memory::Fate::Gone);
+    test_daemon::eventually("it is an error", || (check(&[]).0 == Some(1)).then_some(()));
     assert!(check(&[]).1.starts_with("error: port uplink0 is broken"));
     let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
     assert!(status.contains("  error    port uplink0 is broken"), "{status}");
@@ -490,9 +490,9 @@ fn findings_and_refusals_exit_with_1() {
 #[test]
 fn a_device_that_goes_is_seen_at_a_glance() {
     let daemon = Daemon::start(TWO);
-    daemon.devices.set("tap1", control::memory::Fate::Gone);
+    daemon.devices.set("tap1", daemon::memory::Fate::Gone);
     // `status` asks three times, so one picture may still be of two moments.
-    daemon::eventually("vm1 is broken in all parts of the picture", || {
+    test_daemon::eventually("vm1 is broken in all parts of the picture", || {
         let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
         let parts = ["1 of 2 ports up", "vm1      broken", "ago: port vm1 is broken"];
         parts.iter().all(|part| status.contains(part)).then_some(())
@@ -509,7 +509,7 @@ fn an_interrupt_ends_the_capture_and_not_its_file() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    daemon::eventually("the capture runs", || daemon.client.capture("vm1").ok());
+    test_daemon::eventually("the capture runs", || daemon.client.capture("vm1").ok());
     let id = rustix::process::Pid::from_child(&capture);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let output = capture.wait_with_output().unwrap();
@@ -545,7 +545,7 @@ fn an_interrupt_does_not_cut_a_recording_and_an_idle_one_predicts_nothing() {
     std::fs::write(&path, "an older one").unwrap();
     let file = path.to_str().unwrap();
     let record = recorder(&daemon.socket(), file);
-    daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
+    test_daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "an older one");
     let id = rustix::process::Pid::from_child(&record);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
@@ -567,7 +567,7 @@ fn a_recording_whose_daemon_ends_is_kept() {
         let mut daemon = Daemon::start(TWO);
         let path = daemon.path("load.json");
         let record = recorder(&daemon.socket(), path.to_str().unwrap());
-        daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
+        test_daemon::eventually("it records", || (partial(&path) == 1).then_some(()));
         std::thread::sleep(std::time::Duration::from_millis(wait_ms));
         daemon.stop().unwrap();
         let output = record.wait_with_output().unwrap();
@@ -632,7 +632,7 @@ fn the_daemon_stops_at_sigterm_and_leaves_nothing() {
         .env("MILLRACE_LOG", "off")
         .spawn()
         .unwrap();
-    daemon::eventually("the daemon answers", || control::client::Client::connect(&socket).ok());
+    test_daemon::eventually("the daemon answers", || api::client::Client::connect(&socket).ok());
     let id = rustix::process::Pid::from_child(&running);
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(0));

@@ -1,10 +1,10 @@
 //! Processor time that a look of dynamic VMMQ takes under the daemon's lock, at an uplink of 1,023
-//! vNICs: `cargo bench -p millrace-control`.
+//! vNICs: `cargo bench -p millrace-daemon`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench")]
 
-use control::config::Config;
-use control::memory::MemoryDevices;
-use control::running::Running;
+use config::Config;
+use daemon::memory::MemoryDevices;
+use daemon::running::Running;
 use ports::steering::{ENTRIES, Vnic};
 use rustix::time::{ClockId, clock_gettime};
 use std::hash::{BuildHasher, RandomState};

@@ -1,6 +1,6 @@
 //! Users and groups of this host, by name or number.
 
-use crate::Problem;
+use problem::Problem;
 use std::fs;
 
 /// The number of a user.

@@ -1,6 +1,6 @@
 //! The actor of a change, for the log: a client of the API, or the file.
 
-use crate::api::Peer;
+use crate::handlers::Peer;
 use serde::Serialize;
 use std::fs;
 
@@ -33,7 +33,7 @@ pub(crate) fn current() -> String {
 /// Logs a change outside the configuration, with its values.
 pub(crate) fn log(what: &str, values: &impl Serialize) {
     let by = current();
-    tracing::info!(by, "{}", line(what, values));
+    tracing::info!(target: "control::actor", by, "{}", line(what, values));
 }
 
 fn line(what: &str, values: &impl Serialize) -> String {
@@ -43,7 +43,7 @@ fn line(what: &str, values: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::CaptureStart;
+    use api::body::CaptureStart;
 
     /// The log named the resource, and not the port whose guest was overheard.
     #[test]

@@ -3,8 +3,8 @@
 //! A front end passes descriptors, and so decides within limits how many its port needs. If they
 //! run out, other ports' guests cannot connect.
 
-use crate::Problem;
-use crate::config::{Config, PortConfig};
+use config::{Config, PortConfig};
+use problem::Problem;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The daemon's own: the API, signals, workers.
@@ -55,7 +55,7 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!("the limit of file descriptors cannot be raised: {error}");
+        tracing::debug!(target: "control::descriptors", "the limit of file descriptors cannot be raised: {error}");
     }
 }
 

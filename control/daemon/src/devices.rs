@@ -8,9 +8,9 @@ mod tap;
 mod vhost;
 mod xdp;
 
-use crate::config::{Namespace, PortConfig, TeamAlgorithm};
 use crate::handover::{Keeping, Store, What};
-use crate::{Problem, sandbox};
+use crate::sandbox;
+use config::{Namespace, PortConfig, TeamAlgorithm};
 use packet::packet_denied;
 use ports::Device;
 use ports::link::{Link, LinkError};
@@ -18,6 +18,7 @@ use ports::packet::{Spread, StallWatch};
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
 use ports::vhost::Status;
 use ports::xdp::Fit;
+use problem::Problem;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -172,11 +173,11 @@ fn resume<T, E: Display>(
     };
     match open(&left.files) {
         Ok(opened) => {
-            tracing::info!("port {name} resumes with the previous process's descriptors");
+            tracing::info!(target: "control::devices", "port {name} resumes with the previous process's descriptors");
             Ok(Some((opened, left.address.map(|address| address.0))))
         }
         Err(error) if are_unfit(&error) => {
-            tracing::warn!("port {name} opens its device anew instead of resuming: {error}");
+            tracing::warn!(target: "control::devices", "port {name} opens its device anew instead of resuming: {error}");
             store.discard(name, left);
             Ok(None)
         }
@@ -334,7 +335,7 @@ impl Watch for HostTeam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use config::Config;
 
     /// Whether what was kept is still there for the next attempt.
     fn is_left_after(error: &'static str) -> (bool, bool) {

@@ -5,7 +5,7 @@
 //! displaces no other's events. Steps of migrations have their own list: evacuating a host makes
 //! several per guest.
 
-use crate::body::EventBody;
+use api::body::EventBody;
 use ports::vhost::Sparing;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -182,9 +182,9 @@ impl EventLog {
 /// Logs an event. `tracing` fixes a level per call site.
 fn tell(level: Level, count: u64, text: &str) {
     match level {
-        Level::ERROR => tracing::error!(count, "{text}"),
-        Level::WARN => tracing::warn!(count, "{text}"),
-        _ => tracing::info!(count, "{text}"),
+        Level::ERROR => tracing::error!(target: "control::event_log", count, "{text}"),
+        Level::WARN => tracing::warn!(target: "control::event_log", count, "{text}"),
+        _ => tracing::info!(target: "control::event_log", count, "{text}"),
     }
 }
 

@@ -3,8 +3,8 @@
 //! A guest connects, disconnects and breaks its rings while its port stays open, so its state is
 //! read on demand.
 
-use crate::body::GuestBody;
 use crate::devices::Condition;
+use api::body::GuestBody;
 use ports::vhost::{Features, Milestone, Negotiated, SocketRole, State, Status, Step};
 use std::path::Path;
 use std::time::UNIX_EPOCH;

@@ -7,12 +7,12 @@
 mod kind;
 mod team;
 
-use crate::Problem;
-use crate::body::{FindingBody, HealthBody};
-use crate::config::{Config, PortConfig, PortRole, SwitchConfig};
+use api::body::{FindingBody, HealthBody};
+use config::{Config, PortConfig, PortRole, SwitchConfig};
 use datapath::{RscFailureReason, RscStatus, Vlan};
 pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
+use problem::Problem;
 use std::time::Duration;
 use wire::Mac;
 

@@ -1,12 +1,12 @@
 //! Memory ports behind any name, so that the whole control plane runs without devices and
 //! privileges.
 
-use crate::Problem;
-use crate::config::PortConfig;
 use crate::devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
+use config::PortConfig;
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use ports::{Offloads, memory};
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};

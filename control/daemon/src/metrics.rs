@@ -10,11 +10,11 @@ mod ports;
 mod process;
 mod switch;
 
-use crate::Problem;
-use crate::api::Shared;
-use crate::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
+use crate::handlers::Shared;
 use crate::running::Reloads;
+use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
+use problem::Problem;
 use process::Process;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};

@@ -4,15 +4,15 @@
 //! Connections are limited as those of the daemon. Requests are answered only if `Host` is this
 //! host, so that no page of another origin reads a site by DNS rebinding, and only if they read.
 
-use crate::Problem;
-use crate::api;
-use crate::daemon::{accept, own_host};
+use crate::handlers;
+use crate::server::{accept, own_host};
 use crate::web::{assets, trust};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use problem::Problem;
 use std::net::{SocketAddr, TcpListener};
 use tokio::sync::watch;
 
@@ -55,7 +55,7 @@ pub fn file(routes: Router, path: &str, kind: &'static str, text: &'static str) 
 
 /// A problem as an answer.
 pub fn problem(status: StatusCode, problem: Problem) -> Response {
-    api::problem(status, problem)
+    handlers::problem(status, problem)
 }
 
 async fn admit(State(words): State<Words>, request: Request, next: Next) -> Response {

@@ -1,17 +1,17 @@
 //! The API as its clients see it: a daemon with memory ports on a Unix socket.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod daemon;
+mod test_daemon;
 
-use control::Problem;
-use control::body::{
+use api::body::{
     CaptureStart, CaptureState, RscSetting, RssChange, RssEntry, Severity, StateBody, StepOutcome,
 };
-use control::client::{Client, ClientError};
-use control::config::{Config, RscMode, RssKey, SteerMode};
-use control::memory::{Fate, MemoryDevices};
-use daemon::{Daemon, eventually};
+use api::client::{Client, ClientError};
+use config::{Config, RscMode, RssKey, SteerMode};
+use daemon::memory::{Fate, MemoryDevices};
+use problem::Problem;
 use serde_json::{Value, json};
+use test_daemon::{Daemon, eventually};
 use tokio::sync::oneshot;
 
 const TWO: &str = "\
@@ -381,7 +381,8 @@ fn a_daemon_that_may_open_nothing_says_so_and_ends() {
     let devices = MemoryDevices::default();
     devices.set("t", Fate::Denied);
     let (_stop, stopped) = oneshot::channel();
-    let problem = daemon::serve(&daemon::options(directory.path()), devices, stopped).unwrap_err();
+    let problem =
+        test_daemon::serve(&test_daemon::options(directory.path()), devices, stopped).unwrap_err();
     assert!(problem.error.contains("lacks a privilege"), "{problem}");
     assert!(problem.wanted.contains("CAP_NET_ADMIN") && problem.remedy.contains("setcap"));
 }
@@ -390,8 +391,8 @@ fn a_daemon_that_may_open_nothing_says_so_and_ends() {
 fn one_daemon_a_socket_and_nothing_is_left_behind() {
     let mut daemon = Daemon::start("");
     let (_stop, stopped) = oneshot::channel();
-    let options = daemon::options(daemon.socket().parent().unwrap());
-    let problem = daemon::serve(&options, MemoryDevices::default(), stopped).unwrap_err();
+    let options = test_daemon::options(daemon.socket().parent().unwrap());
+    let problem = test_daemon::serve(&options, MemoryDevices::default(), stopped).unwrap_err();
     assert!(problem.error.contains("already listens"), "{problem}");
     assert_eq!(daemon.client.ports().unwrap().len(), 0, "the first one still answers");
     daemon.stop().unwrap();
@@ -567,7 +568,7 @@ fn sighup_reads_the_file_again_and_a_bad_file_changes_nothing() {
     hang_up();
     let events = || daemon.client.switch().unwrap().events;
     let refusal =
-        |event: &&control::body::EventBody| event.text.contains("running configuration stays");
+        |event: &&api::body::EventBody| event.text.contains("running configuration stays");
     eventually("the refusal", || events().iter().find(refusal).cloned());
     assert_eq!(mtu(), Some(9000));
 }
@@ -645,6 +646,6 @@ fn metrics_are_in_the_text_format() {
 fn the_document_is_that_of_the_handlers() {
     let daemon = Daemon::start("");
     let served: Value = daemon.client.get("/v1/openapi.json").unwrap();
-    assert_eq!(served, serde_json::to_value(control::api::document()).unwrap());
+    assert_eq!(served, serde_json::to_value(daemon::handlers::document()).unwrap());
     insta::assert_json_snapshot!("openapi", served);
 }

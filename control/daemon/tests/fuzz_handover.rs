@@ -4,7 +4,7 @@
 //! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
 //! it is told.
 
-use control::handover;
+use daemon::handover;
 
 /// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax,
 /// too.

@@ -1,12 +1,12 @@
 //! A port that comes from another host: all of it or nothing.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod daemon;
+mod test_daemon;
 
-use control::client::ClientError;
-use control::migration::{PortExport, Terms, import};
-use daemon::Daemon;
+use api::client::ClientError;
+use daemon::migration::{PortExport, Terms, import};
 use serde_json::json;
+use test_daemon::Daemon;
 
 const TWO: &str = "\
 [[port]]
@@ -55,17 +55,17 @@ fn what_was_done_before_an_error_is_taken_back() {
         it.table = vec![1; 128];
         it.port.isolated = Some(true);
     });
-    daemon.devices.set("tap1", control::memory::Fate::Gone);
-    daemon::eventually("the port is closed", || {
+    daemon.devices.set("tap1", daemon::memory::Fate::Gone);
+    test_daemon::eventually("the port is closed", || {
         let state = daemon.client.port("vm1").unwrap().state;
-        (state != control::body::StateBody::Up).then_some(())
+        (state != api::body::StateBody::Up).then_some(())
     });
     let before = daemon.client.port("vm1").unwrap().config;
     let failed = import(&daemon.client, &wanted, &Terms::default());
     assert!(matches!(failed, Err(ClientError::Refused(_))), "{failed:?}");
     assert_eq!(daemon.client.port("vm1").unwrap().config, before);
     // The same where the port was made.
-    daemon.devices.set("tap2", control::memory::Fate::Gone);
+    daemon.devices.set("tap2", daemon::memory::Fate::Gone);
     let wanted = export(&daemon, |it| {
         it.table = vec![1; 128];
         it.port.name = "vm2".parse().unwrap();

@@ -2,14 +2,14 @@
 //! rules ask for nothing else.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-#[allow(dead_code, reason = "other tests that share this file need more of it")]
-mod daemon;
 mod exported;
+#[allow(dead_code, reason = "other tests that share this file need more of it")]
+mod test_daemon;
 
-use daemon::Daemon;
 use exported::{Exported, asked, read, rows};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use test_daemon::Daemon;
 
 const PORTS: &str = "\
 [[port]]

@@ -2,12 +2,12 @@
 //! runs.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use control::config::{Config, PortConfig, from_value};
+use config::{Config, PortConfig, from_value};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 fn document() -> Value {
-    serde_json::to_value(control::api::document()).unwrap()
+    serde_json::to_value(daemon::handlers::document()).unwrap()
 }
 
 /// Path, method and operation.

@@ -2,8 +2,8 @@
 //! this code, and that what they say can be written.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use control::config::{Config, PortConfig};
-use control::reference::{manual, markdown, sample, schema};
+use config::{Config, PortConfig};
+use daemon::reference::{manual, markdown, sample, schema};
 use std::path::Path;
 
 /// Compares a file with what it is made from; `MILLRACE_UPDATE=1` writes it.
@@ -15,7 +15,7 @@ fn hold(name: &str, wanted: &str) {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "{name} is not what the code says: MILLRACE_UPDATE=1 cargo test -p millrace-control --test reference"
+        "{name} is not what the code says: MILLRACE_UPDATE=1 cargo test -p millrace-daemon --test reference"
     );
 }
 

@@ -1,16 +1,16 @@
 //! Ports that the API has added outlast the daemon, however it ends.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod daemon;
+mod test_daemon;
 
-use control::body::Origin;
-use control::client::{Client, ClientError};
-use control::memory::MemoryDevices;
-use daemon::{Daemon, eventually};
+use api::body::Origin;
+use api::client::{Client, ClientError};
+use daemon::memory::MemoryDevices;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use test_daemon::{Daemon, eventually};
 use tokio::sync::oneshot;
 
 const FILE: &str = "[[port]]\nname = \"web\"\ntap = \"tap0\"\n";
@@ -108,7 +108,7 @@ fn a_revision_of_the_fleet_is_an_event_and_so_are_steps_that_fail() {
     daemon.client.put_fleet(8, &[port("f1")]).unwrap();
     let eight = (1, "fleet revision 8 applied: 0 steps".to_owned());
     assert_eq!(told(), [seven, eight]);
-    daemon.devices.set("f-f2", control::memory::Fate::Gone);
+    daemon.devices.set("f-f2", daemon::memory::Fate::Gone);
     assert!(!daemon.client.put_fleet(9, &[port("f1"), port("f2")]).unwrap().applied);
     let last = told().pop().unwrap();
     assert!(last.1.starts_with("fleet revision 9: 1 of 1 steps failed: "), "{last:?}");
@@ -153,7 +153,8 @@ const KILLS: usize = 100;
 fn a_daemon_to_be_killed() {
     let Some(directory) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
     let (_stop, stopped) = oneshot::channel();
-    daemon::serve(&daemon::options(&directory), MemoryDevices::default(), stopped).unwrap();
+    test_daemon::serve(&test_daemon::options(&directory), MemoryDevices::default(), stopped)
+        .unwrap();
 }
 
 fn start(directory: &Path) -> (Child, Client) {

@@ -2,12 +2,12 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
-mod daemon;
+mod test_daemon;
 
-use control::Problem;
-use control::body::{TraceBody, TraceRequest, TraceTurnBody};
-use control::client::ClientError;
-use daemon::Daemon;
+use api::body::{TraceBody, TraceRequest, TraceTurnBody};
+use api::client::ClientError;
+use problem::Problem;
+use test_daemon::Daemon;
 
 const PORTS: &str = "\
 [[port]]

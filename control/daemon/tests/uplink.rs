@@ -9,9 +9,9 @@
     reason = "tests, though not only in functions marked so"
 )]
 
-use control::config::{Config, PortConfig};
-use control::devices::{HostDevices, OpenError, Opened, Opener};
-use control::running::Running;
+use config::{Config, PortConfig};
+use daemon::devices::{HostDevices, OpenError, Opened, Opener};
+use daemon::running::Running;
 use ports::packet::{self, PacketOptions, Spread};
 use ports::steering::{Steering, Vnic};
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, namespace};

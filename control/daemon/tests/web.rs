@@ -2,18 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 #[allow(dead_code, reason = "other tests that share this file need more of it")]
-mod daemon;
+mod test_daemon;
 
-use control::body::{TraceBody, TraceRequest};
-use control::client::ClientError;
-use control::config::RscMode;
-use daemon::{Daemon, eventually};
+use api::body::{TraceBody, TraceRequest};
+use api::client::ClientError;
+use config::RscMode;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_daemon::{Daemon, eventually};
 
 const TOKEN: &str = "0123456789abcdef0123";
 const KEY: &str =
@@ -126,7 +126,7 @@ fn the_state_has_ports_and_workers_and_no_secret() {
     assert_eq!(state["ports"][0]["state"], "up");
     assert_eq!(state["may_change"], true);
     assert_eq!(state["findings"], serde_json::json!([]));
-    site.daemon.devices.set("eth1", control::memory::Fate::Gone);
+    site.daemon.devices.set("eth1", daemon::memory::Fate::Gone);
     eventually("what is broken is found", || {
         let state: Value = serde_json::from_str(&site.get("/state").1).unwrap();
         (state["findings"][0]["severity"] == "error").then_some(())

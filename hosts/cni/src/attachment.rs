@@ -1,7 +1,7 @@
 //! What is attached: an interface of a container to a network; and the port's name and MAC address
 //! made from the three names.
 
-use control::config::{HostName, MacAddress, PortName};
+use config::{HostName, MacAddress, PortName};
 use sha2::{Digest, Sha256};
 use wire::Mac;
 

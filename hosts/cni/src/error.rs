@@ -1,7 +1,7 @@
 //! Errors as the specification has them: a number, a message, details.
 
-use control::Problem;
-use control::client::ClientError;
+use api::client::ClientError;
+use problem::Problem;
 use serde_json::{Value, json};
 use std::fmt::Display;
 

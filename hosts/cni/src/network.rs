@@ -5,7 +5,7 @@ use crate::attachment::{Attachment, is_identifier};
 use crate::error::CniError;
 use crate::outcome::Outcome;
 use crate::request::Command;
-use control::config::{HostName, MacAddress, PortConfig};
+use config::{HostName, MacAddress, PortConfig};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use crate::address::Cidr;
 use crate::error::CniError;
 use crate::netlink::{Hop, Netlink};
 use crate::outcome::Outcome;
-use control::config::{HostName, MacAddress, Namespace};
+use config::{HostName, MacAddress, Namespace};
 use ports::link::{Link, LinkError};
 use ports::namespace;
 use std::fmt::Display;

@@ -2,7 +2,7 @@
 
 use crate::attachment::is_identifier;
 use crate::error::CniError;
-use control::config::{HostName, Namespace};
+use config::{HostName, Namespace};
 use std::path::PathBuf;
 
 /// A command of the specification.

@@ -2,9 +2,9 @@
 
 use crate::attachment::beginning;
 use crate::error::CniError;
-use control::body::{MacBody, PortBody};
-use control::client::Client;
-use control::config::PortConfig;
+use api::body::{MacBody, PortBody};
+use api::client::Client;
+use config::PortConfig;
 use std::path::Path;
 
 /// A daemon that answers.

@@ -10,7 +10,7 @@ use crate::outcome::{Interface, Outcome};
 use crate::pod::Pod;
 use crate::request::{Command, Request};
 use crate::switch::Switch;
-use control::config::{MacAddress, Namespace, PortConfig, from_value};
+use config::{MacAddress, Namespace, PortConfig, from_value};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 

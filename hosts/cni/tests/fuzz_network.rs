@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use cni::{Attachment, Network};
-use control::config::PortName;
+use config::PortName;
 use serde_json::{Map, Value, json};
 
 /// Keys that the reader knows, with values of the fuzzer's.

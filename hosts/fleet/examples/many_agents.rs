@@ -11,9 +11,9 @@
     reason = "a failure ends the measurement, whose output is for people"
 )]
 
-use control::body::{Origin, PlanBody};
-use control::client::ClientError;
-use control::config::{Config, PortConfig};
+use api::body::{Origin, PlanBody};
+use api::client::ClientError;
+use config::{Config, PortConfig};
 use fleet::agent::{self, Look, Options, Switch};
 use fleet::configuration::Host;
 use fleet::etcd::{Access, Etcd, Identity};

@@ -8,7 +8,7 @@ use crate::rollout::Rollout;
 use crate::stages::stages;
 use crate::store::{Desired, Driver, HostRecord, Phase, Revision, Store};
 use crate::{Name, now};
-use control::Problem;
+use problem::Problem;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -11,7 +11,8 @@
 
 use crate::etcd::access::file;
 use crate::{Name, secret};
-use control::{Problem, Replacement};
+use daemon::Replacement;
+use problem::Problem;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,

@@ -6,8 +6,8 @@
 
 use crate::Name;
 use crate::model::{HostClass, Model, Network, Port, Uplink};
-use control::Problem;
-use control::config::{Config, PortConfig, PortName, VlanId, VlanList};
+use config::{Config, PortConfig, PortName, VlanId, VlanList};
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use crate::configuration::Host;
     use crate::store::Status;
-    use control::Problem;
-    use control::body::{FindingBody, Severity};
-    use control::config::Seconds;
+    use api::body::{FindingBody, Severity};
+    use config::Seconds;
+    use problem::Problem;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()

@@ -2,7 +2,7 @@
 //! keeps alive.
 
 use crate::etcd::{Etcd, Lease};
-use control::Problem;
+use problem::Problem;
 use std::time::{Duration, Instant};
 
 /// The request ends so long after its command was killed.

@@ -7,9 +7,9 @@
 use crate::Name;
 use crate::moving::{find, find_target, look, move_port};
 use crate::store::{HostRecord, Store};
-use control::Problem;
-use control::body::Severity;
-use control::config::PortName;
+use api::body::Severity;
+use config::PortName;
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -4,8 +4,8 @@ use crate::Name;
 use crate::configuration::configuration;
 use crate::model::{Model, Port};
 use crate::store::{Claims, HostRecord, Store, Wanted};
-use control::Problem;
-use control::config::{PortName, nearest};
+use config::{PortName, nearest};
+use problem::Problem;
 use std::time::{Duration, Instant};
 
 /// The interval between looks.

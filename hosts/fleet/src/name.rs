@@ -1,6 +1,6 @@
 //! Names of networks, host classes and hosts.
 
-use control::Problem;
+use problem::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -8,7 +8,7 @@
 use crate::Name;
 use crate::configuration::{Claimed, carrier};
 use crate::model::{Model, Port};
-use control::Problem;
+use problem::Problem;
 
 /// Refuses a model that would put an address on two hosts until all hosts have the model.
 pub(crate) fn check_owners(

@@ -3,8 +3,8 @@
 use crate::Name;
 use crate::configuration::{Claimed, Host, configuration};
 use crate::model::Model;
-use control::Problem;
-use control::plan::Step;
+use config::plan::Step;
+use problem::Problem;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) fn plan(
     // An old model that this version refuses for the host is not in force there.
     let old = configuration(before, host, claimed).unwrap_or_default();
     let new = configuration(after, host, claimed)?;
-    Ok(HostPlan { host: host.name.clone(), steps: control::plan::plan(&old, &new) })
+    Ok(HostPlan { host: host.name.clone(), steps: config::plan::plan(&old, &new) })
 }
 
 /// A host that has no valid configuration, neither by the model that it is to have now nor by a new

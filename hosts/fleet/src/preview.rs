@@ -10,7 +10,7 @@ use crate::plan::{
 };
 use crate::store::{Desired, HostRecord, Phase, Store};
 use crate::{Name, store};
-use control::Problem;
+use problem::Problem;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -13,7 +13,7 @@ use crate::model::Policy;
 use crate::now;
 use crate::shortened::shortened;
 use crate::store::{Desired, HostRecord, Phase, Store};
-use control::Problem;
+use problem::Problem;
 use std::time::{Duration, Instant};
 
 /// The interval between looks at the agents' statuses.

@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use control::{Problem, Replacement};
+use daemon::Replacement;
+use problem::Problem;
 use rustix::fs::{FileType, fstat};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! Lists in messages, which are stored in etcd and read by each agent, so however long a list is,
 //! its text is short.
 
-use control::Problem;
+use problem::Problem;
 
 /// A list names at most this many items.
 const ITEMS: usize = 5;

@@ -7,8 +7,8 @@
 use crate::Name;
 use crate::now;
 use crate::store::{Claims, Desired, Driver, HostRecord, Phase, Store};
-use control::Problem;
-use control::config::{MacAddress, PortName};
+use config::{MacAddress, PortName};
+use problem::Problem;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -10,8 +10,8 @@ use crate::held::{self, Held, LEASE, run_out};
 use crate::now;
 use crate::shortened::told_by;
 use crate::store::{Experiment, ExperimentAnswer, ExperimentRequest, Extent, Outcome, Store};
-use control::Problem;
-use control::token::Token;
+use problem::Problem;
+use problem::token::Token;
 use std::time::{Duration, Instant};
 
 /// The interval between looks at the answers.

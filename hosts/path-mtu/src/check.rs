@@ -11,7 +11,7 @@ use crate::plan::{self, Direction};
 use crate::probing::{FIRST, Probing, side_by_side};
 use crate::report::{Checked, Found, Report};
 use crate::session::{Host, Session, badge};
-use control::Problem;
+use problem::Problem;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

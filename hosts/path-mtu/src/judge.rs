@@ -8,7 +8,7 @@
 //! direction fails, some hop on its path.
 
 use crate::plan::Direction;
-use control::Problem;
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

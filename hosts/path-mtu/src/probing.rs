@@ -8,7 +8,7 @@ use crate::frame::{LARGEST, Outcome, SIZES, SMALLEST};
 use crate::judge::Observation;
 use crate::plan::Direction;
 use crate::session::Session;
-use control::Problem;
+use problem::Problem;
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::judge::{self, Finding, Hop, Observation, judge};
 use crate::plan::{self, Direction};
-use control::Problem;
+use problem::Problem;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -10,7 +10,7 @@ use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
 use crate::probe::Sender;
 use crate::rate::Rate;
 use crate::socket;
-use control::token::Token;
+use problem::token::Token;
 use rustix::net::{Shutdown, shutdown};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

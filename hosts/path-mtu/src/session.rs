@@ -1,8 +1,8 @@
 //! A checker's connection to one responder.
 
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, SIZES, Status, Wish};
-use control::Problem;
-use control::token::Whereabouts;
+use problem::Problem;
+use problem::token::Whereabouts;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};

@@ -2,11 +2,11 @@
 //! nothing.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use control::token::Token;
 use path_mtu::check::{Options, check};
 use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, Status, Wish};
 use path_mtu::session::Host;
 use path_mtu::{Responder, addresses};
+use problem::token::Token;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A port that a thread of its own adds to the running switch and removes from it, in a loop.
 
 use crate::LabError;
-use control::client::Client;
-use control::config::PortConfig;
+use api::client::Client;
+use config::PortConfig;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Errors of an experiment, for the person who runs it.
 
 use crate::options::Receivers;
-use control::Problem;
+use problem::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
 

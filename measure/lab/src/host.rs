@@ -22,11 +22,11 @@ mod protocol;
 mod router;
 
 pub use agent::{serve, serve_in};
-pub use control::token::{Token, Whereabouts};
 pub(crate) use handle::{Host, connecting};
 pub(crate) use listen::ONLY_TO_CLIENT;
 pub use listen::{Listening, Targets};
 pub use namespace::{become_root, is_root};
+pub use problem::token::{Token, Whereabouts};
 pub(crate) use protocol::{Identity, ROUND_TRIPS_MAX, Reading};
 pub use protocol::{Reply, Request};
 pub use router::{LENGTH_MAX, PATH};

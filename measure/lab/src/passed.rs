@@ -1,7 +1,7 @@
 //! What passed the switch in an interval, by the counters of its ports.
 
 use crate::experiment::Values;
-use control::body::{CountersBody, QueueBody, WorkerBody};
+use api::body::{CountersBody, QueueBody, WorkerBody};
 
 /// Begin of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";

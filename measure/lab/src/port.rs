@@ -3,8 +3,8 @@
 
 use crate::LabError;
 use crate::report::{Check, Command};
-use control::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting};
-use control::client::{Client, ClientError};
+use api::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting};
+use api::client::{Client, ClientError};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::rc::Rc;

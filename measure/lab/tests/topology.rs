@@ -56,7 +56,7 @@ fn daemon(file: &str) -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         is_placed()?;
     }
-    let options = control::daemon::Options {
+    let options = daemon::server::Options {
         file: Some(file.into()),
         socket: None,
         state_directory: None,
@@ -64,7 +64,7 @@ fn daemon(file: &str) -> Result<(), String> {
         take_over: false,
         sandbox: None,
     };
-    control::daemon::run(&options, Box::new(control::devices::HostDevices::default()))
+    daemon::server::run(&options, Box::new(daemon::devices::HostDevices::default()))
         .map_err(|problem| problem.to_string())
 }
 

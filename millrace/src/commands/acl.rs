@@ -3,9 +3,9 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table};
+use api::body::{AclAdd, AclBody};
 use clap::{Args, Subcommand};
-use control::Problem;
-use control::body::{AclAdd, AclBody};
+use problem::Problem;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -93,7 +93,7 @@ fn text(body: &AclBody) -> String {
     if body.rules.is_empty() {
         return format!("port {} has no rules: all frames pass", body.port);
     }
-    let row = |rule: &control::body::AclRuleBody| {
+    let row = |rule: &api::body::AclRuleBody| {
         vec![rule.number.to_string(), rule.hits.to_string(), rule.rule.to_string()]
     };
     table(&["NUMBER", "HITS", "RULE"], body.rules.iter().map(row))

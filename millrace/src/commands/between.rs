@@ -3,11 +3,11 @@
 use crate::cli::Global;
 use crate::output::Failure;
 use clap::Args;
-use control::Problem;
-use control::config::Namespace;
+use config::Namespace;
 use lab::between::{Between, Receiver};
 use lab::host::Whereabouts;
 use lab::options::Receivers;
+use problem::Problem;
 use std::net::IpAddr;
 use std::str::FromStr;
 

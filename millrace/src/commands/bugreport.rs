@@ -3,9 +3,9 @@
 use crate::cli::Global;
 use crate::commands::{redact, tar};
 use crate::output::{self, Failure, Outcome};
+use api::client::Client;
 use clap::Args;
-use control::Problem;
-use control::client::Client;
+use problem::Problem;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;

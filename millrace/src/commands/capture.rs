@@ -3,10 +3,10 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Failure, Outcome};
+use api::body::{CaptureBody, CaptureStart, CaptureState};
+use api::client::CaptureError;
 use clap::Args;
-use control::Problem;
-use control::body::{CaptureBody, CaptureStart, CaptureState};
-use control::client::CaptureError;
+use problem::Problem;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

@@ -2,9 +2,10 @@
 
 use crate::cli::Global;
 use crate::output::{self, Outcome};
+use api::body::{FindingBody, HealthBody, Severity};
 use clap::Args;
-use control::body::{FindingBody, HealthBody, Severity};
-use control::{daemon, health};
+use daemon::health;
+use daemon::server;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let health = match arguments.file.as_ref().or(arguments.config.as_ref()) {
-        Some(path) => health::offline(&daemon::read_file(path)?),
+        Some(path) => health::offline(&server::read_file(path)?),
         None => global.client()?.health()?,
     };
     output::show(global, &health, text)?;

@@ -5,7 +5,7 @@ use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use clap_complete::Shell;
 use clap_complete::env::Shells;
-use control::Problem;
+use problem::Problem;
 use std::process::ExitCode;
 
 /// The environment variable by which the shell requests completions.

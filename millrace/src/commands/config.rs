@@ -2,12 +2,14 @@
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
+use api::body::{Origin, PlanBody, StepBody, StepOutcome};
+use api::client::Client;
 use clap::{Args, Subcommand};
-use control::body::{Origin, PlanBody, StepBody, StepOutcome};
-use control::client::Client;
-use control::config::Config;
-use control::plan::Step;
-use control::{Problem, Replacement, daemon};
+use config::Config;
+use config::plan::Step;
+use daemon::Replacement;
+use daemon::server;
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -115,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Verb::Diff(Diff { file }) => {
             let client = global.client()?;
             let plan = match file {
-                Some(file) => client.put_config(&daemon::read_file(file)?, true)?,
+                Some(file) => client.put_config(&server::read_file(file)?, true)?,
                 None => client.reload_config(true)?,
             };
             output::show(global, &plan, steps)?;
@@ -130,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Verb::Save(save) => save.run(&global.client()?, global),
         // The types say it: no daemon is asked.
         Verb::Schema(Schema {}) => {
-            output::print(&format!("{:#}", control::reference::schema()))?;
+            output::print(&format!("{:#}", daemon::reference::schema()))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -138,7 +140,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 impl Apply {
     fn run(&self, client: &Client, global: &Global) -> Outcome {
-        let wanted = daemon::read_file(&self.file)?;
+        let wanted = server::read_file(&self.file)?;
         let mut plan = client.put_config(&wanted, true)?;
         if !self.dry_run {
             plan = client.replace_config(&wanted, &plan.etag)?;

@@ -2,9 +2,9 @@
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
+use api::body::EventBody;
 use clap::Args;
-use control::Problem;
-use control::body::EventBody;
+use problem::Problem;
 use std::process::ExitCode;
 use std::time::Duration;
 

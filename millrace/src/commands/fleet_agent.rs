@@ -5,10 +5,10 @@ use super::fleet_etcd::At;
 use crate::cli::Global;
 use crate::output::{Failure, Outcome};
 use clap::Args;
-use control::Problem;
-use control::log;
+use daemon::log;
 use fleet::Name;
 use fleet::agent::{self, Lab, LocalSwitch, Options};
+use problem::Problem;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 

@@ -2,9 +2,9 @@
 
 use crate::output::{Failure, Outcome};
 use clap::Args;
-use control::Problem;
 use fleet::etcd::{Access, Endpoint, Etcd, Identity};
 use fleet::store::Store;
+use problem::Problem;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::fleet_etcd::At;
 use crate::output::{Failure, Outcome};
 use clap::Args;
-use control::log;
+use daemon::log;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 

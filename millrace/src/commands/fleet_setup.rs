@@ -106,7 +106,7 @@ impl Bootstrap {
 /// Prints each line as it is told, or `nothing` if there was none.
 fn told(
     nothing: &str,
-    work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), control::Problem>,
+    work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), problem::Problem>,
 ) -> Outcome {
     let (mut any, mut closed) = (false, Ok(()));
     let done = work(&mut |line| {

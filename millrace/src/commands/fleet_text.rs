@@ -2,7 +2,7 @@
 
 use super::config::words;
 use crate::output::{counted, table};
-use control::body::Severity;
+use api::body::Severity;
 use fleet::store::{Phase, Revision};
 use fleet::{Applied, Change, FleetStatus, HostPlan, HostStatus, Move, Preview, Unfit, ago, now};
 
@@ -156,11 +156,11 @@ pub(super) fn is_well(status: &FleetStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::Problem;
-    use control::body::FindingBody;
+    use api::body::FindingBody;
     use fleet::Stage;
     use fleet::configuration::Host;
     use fleet::store::{Desired, HostRecord, Status};
+    use problem::Problem;
 
     fn host(name: &str, said: Option<(u64, u64, Vec<FindingBody>)>, wanted: u64) -> HostStatus {
         let host = Host { name: name.parse().unwrap(), labels: Default::default() };

@@ -5,11 +5,11 @@ use super::fleet_etcd::At;
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, ValueEnum};
-use control::Problem;
-use control::config::PortName;
+use config::PortName;
 use fleet::store::{Experiment, Extent};
 use fleet::{Name, Validate};
 use lab::Interrupt;
+use problem::Problem;
 use std::process::ExitCode;
 
 /// Exit code after Ctrl-C.

@@ -2,8 +2,8 @@
 
 use crate::cli::Global;
 use crate::output::{self, Outcome, word};
+use api::body::{LogBody, LogChange, LogLevel};
 use clap::{Args, Subcommand};
-use control::body::{LogBody, LogChange, LogLevel};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;

@@ -3,8 +3,8 @@
 use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
 use crate::output::{self, Outcome, table};
+use api::body::MacBody;
 use clap::{Args, Subcommand};
-use control::body::MacBody;
 use std::process::ExitCode;
 
 #[derive(Args)]

@@ -3,7 +3,7 @@
 use crate::cli::Cli;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, CommandFactory};
-use control::Problem;
+use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 )
             })?;
         }
-        None if arguments.toml => output::print(&control::reference::manual())?,
+        None if arguments.toml => output::print(&daemon::reference::manual())?,
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 fn write(directory: &Path, toml: bool) -> io::Result<()> {
     if toml {
-        return fs::write(directory.join("millrace.toml.5"), control::reference::manual());
+        return fs::write(directory.join("millrace.toml.5"), daemon::reference::manual());
     }
     clap_mangen::generate_to(Cli::command(), directory)
 }

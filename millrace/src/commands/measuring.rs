@@ -4,11 +4,11 @@
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
-use control::Problem;
 use lab::campaign::{self, Campaign};
 use lab::options::Options;
 use lab::report::Threshold;
 use lab::{Interrupt, LabError, report};
+use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -2,13 +2,13 @@
 
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
+use api::client::Client;
 use clap::{Args, Subcommand};
-use control::Problem;
-use control::client::Client;
-use control::migration::{Finding, HostExport, findings};
-use control::token::Whereabouts;
+use daemon::migration::{Finding, HostExport, findings};
 use path_mtu::check;
 use path_mtu::session::Host;
+use problem::Problem;
+use problem::token::Whereabouts;
 use serde::Serialize;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;

@@ -3,13 +3,13 @@
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
-use control::Problem;
-use control::token::{Token, Whereabouts};
 use path_mtu::check::{self, check};
 use path_mtu::local::{LocalReport, check_host};
 use path_mtu::report::Report;
 use path_mtu::session::Host;
 use path_mtu::{Options, Responder};
+use problem::Problem;
+use problem::token::{Token, Whereabouts};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;

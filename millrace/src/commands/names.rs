@@ -1,10 +1,10 @@
 //! Completion candidates, fetched from the daemon while the user types.
 
+use api::client::Client;
 use clap::Args;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use control::client::Client;
-use control::config::port_keys;
-use control::daemon;
+use config::port_keys;
+use daemon::server;
 use std::path::PathBuf;
 
 /// One port, or all ports with `--all`. Exactly one of the two is required.
@@ -30,9 +30,9 @@ impl PortOrAll {
 pub(crate) fn ports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let socket = std::env::var_os("MILLRACE_SOCKET").map(PathBuf::from);
-        let client = Client::connect(&socket.unwrap_or_else(daemon::default_path));
+        let client = Client::connect(&socket.unwrap_or_else(server::default_path));
         let ports = client.and_then(|client| client.ports()).unwrap_or_default();
-        let candidate = |port: control::body::PortBody| {
+        let candidate = |port: api::body::PortBody| {
             CompletionCandidate::new(port.name).help(Some(port.device.into()))
         };
         ports.into_iter().map(candidate).collect()

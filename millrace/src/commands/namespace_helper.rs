@@ -3,7 +3,8 @@
 
 use crate::output::{Failure, Outcome};
 use clap::Args;
-use control::{Problem, daemon};
+use daemon::server;
+use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let ended = daemon::run_helper(&arguments.directories);
+    let ended = server::run_helper(&arguments.directories);
     ended.map_err(|error| {
         Failure::Failed(Problem::new("namespaces cannot be entered").seen(error))
     })?;

@@ -4,8 +4,8 @@
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
-use control::Problem;
 use lab::Interrupt;
+use problem::Problem;
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;

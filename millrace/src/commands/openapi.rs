@@ -2,7 +2,7 @@
 
 use crate::output::{self, Outcome};
 use clap::Args;
-use control::Problem;
+use problem::Problem;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -14,7 +14,7 @@ A daemon of the same version serves the same document at /v1/openapi.json.")]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments) -> Outcome {
-    let document = control::api::document()
+    let document = daemon::handlers::document()
         .to_pretty_json()
         .map_err(|error| Problem::new("writing JSON").seen(error))?;
     output::print(&document)?;

@@ -4,10 +4,10 @@ use crate::cli::Global;
 use crate::commands::port_wait::Wait;
 use crate::commands::{names, port_add, port_export, port_show, status};
 use crate::output::{self, Failure, Outcome};
+use api::client::Client;
 use clap::{Args, Subcommand};
-use control::Problem;
-use control::client::Client;
-use control::config::typed_value;
+use config::typed_value;
+use problem::Problem;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 

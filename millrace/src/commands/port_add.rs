@@ -5,13 +5,13 @@ use super::port_wait::Wait;
 use crate::cli::Global;
 use crate::commands::{names, status};
 use crate::output::{self, Failure, Outcome};
+use api::body::PortBody;
 use clap::{ArgGroup, Args};
-use control::Problem;
-use control::body::PortBody;
-use control::config::{
+use config::{
     self, Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues,
     Rate, Size, SocketPath, VlanId, VlanList, Weight,
 };
+use problem::Problem;
 use serde_json::Value;
 
 #[derive(Args)]

@@ -4,8 +4,8 @@ use crate::cli::Global;
 use crate::commands::{migrate, names};
 use crate::output::{self, Outcome};
 use clap::Args;
-use control::config::{MacAddress, PortName, SocketPath};
-use control::migration::{self, PortExport, Terms};
+use config::{MacAddress, PortName, SocketPath};
+use daemon::migration::{self, PortExport, Terms};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@
 use crate::cli::Global;
 use crate::commands::{names, snippet, status};
 use crate::output::{self, Outcome};
+use api::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use clap::Args;
-use control::body::{CountersBody, GuestBody, PortBody, SpreadBody};
-use control::config::PortConfig;
+use config::PortConfig;
 use serde::Serialize;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! `--wait STATE` for commands that change a port.
 
 use crate::output::Failure;
+use api::body::{PortBody, StateBody};
+use api::client::Client;
 use clap::{Args, ValueEnum};
-use control::Problem;
-use control::body::{PortBody, StateBody};
-use control::client::Client;
+use problem::Problem;
 use std::time::{Duration, Instant};
 
 /// Polling interval.

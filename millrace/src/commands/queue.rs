@@ -3,8 +3,8 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table};
+use api::body::{QueueBody, QueueVnicBody};
 use clap::{Args, Subcommand};
-use control::body::{QueueBody, QueueVnicBody};
 
 #[derive(Args)]
 pub(crate) struct Arguments {

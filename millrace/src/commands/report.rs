@@ -3,8 +3,9 @@
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand, ValueEnum};
-use control::{Problem, Replacement};
+use daemon::Replacement;
 use lab::compare;
+use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,8 +3,8 @@
 use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
 use crate::output::{self, Outcome, count, table, word};
+use api::body::{RscBody, RscSetting};
 use clap::{Args, Subcommand};
-use control::body::{RscBody, RscSetting};
 
 #[derive(Args)]
 pub(crate) struct Arguments {

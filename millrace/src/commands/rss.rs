@@ -3,9 +3,9 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table, word};
+use api::body::{RssBody, RssChange, RssEntry};
 use clap::{Args, Subcommand};
-use control::body::{RssBody, RssChange, RssEntry};
-use control::config::{RssKey, RssTypes};
+use config::{RssKey, RssTypes};
 
 #[derive(Args)]
 pub(crate) struct Arguments {

@@ -5,10 +5,10 @@ use crate::commands::namespace_helper;
 use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 
-use control::config::Poll;
-use control::daemon::{self, Options};
-use control::devices::HostDevices;
-use control::log;
+use config::Poll;
+use daemon::devices::HostDevices;
+use daemon::log;
+use daemon::server::{self, Options};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,6 +69,6 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         take_over: arguments.take_over,
         sandbox: Some(&[namespace_helper::COMMAND]),
     };
-    daemon::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
+    server::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,8 @@
 //!
 //! The stories boot their guests with these options.
 
-use control::Problem;
-use control::body::PortBody;
+use api::body::PortBody;
+use problem::Problem;
 
 /// A vhost-user port as its guest names it.
 pub(crate) struct Vnic {

@@ -3,8 +3,8 @@
 use super::check::summary;
 use crate::cli::Global;
 use crate::output::{self, Outcome, bits, count, counted, table};
+use api::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use clap::Args;
-use control::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use serde::Serialize;
 
 #[derive(Args)]

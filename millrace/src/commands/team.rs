@@ -4,8 +4,8 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table, word};
+use api::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 use clap::{Args, Subcommand};
-use control::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 
 #[derive(Args)]
 pub(crate) struct Arguments {

@@ -3,9 +3,9 @@
 use crate::cli::Global;
 use crate::commands::status;
 use crate::output::{self, Failure, Outcome, bits, table};
+use api::body::{SwitchBody, WorkerBody};
+use api::client::Client;
 use clap::Args;
-use control::body::{SwitchBody, WorkerBody};
-use control::client::Client;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table};
+use api::body::{TraceBody, TraceRequest, TraceTurnBody};
 use clap::Args;
-use control::Problem;
-use control::body::{TraceBody, TraceRequest, TraceTurnBody};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
+use problem::Problem;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -5,13 +5,13 @@ use super::measuring::{Measuring, carry_out};
 use crate::cli::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
-use control::Problem;
 use lab::experiments::{
     Feature, acl, checksum, hotplug, iscsi, itself, jumbo, limits, lso, migration, rsc, storage,
     team, vlan, vmmq, vrss, xdp,
 };
 use lab::options::{Options, Receivers};
 use lab::validate;
+use problem::Problem;
 use std::path::PathBuf;
 
 #[derive(Args)]

@@ -4,8 +4,8 @@ use super::vmmq_record;
 use crate::cli::Global;
 use crate::commands::names;
 use crate::output::{self, Outcome, table};
+use api::body::VmmqMoveBody;
 use clap::{Args, Subcommand};
-use control::body::VmmqMoveBody;
 
 #[derive(Args)]
 pub(crate) struct Arguments {

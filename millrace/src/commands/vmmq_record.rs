@@ -3,10 +3,11 @@
 use super::vmmq_recorder::{Added, Recorder};
 use crate::cli::Global;
 use crate::output::{self, Failure, Outcome};
+use api::client::Client;
 use clap::{Args, ValueHint};
-use control::client::Client;
-use control::{Problem, Replacement};
+use daemon::Replacement;
 use lab::Interrupt;
+use problem::Problem;
 use serde::Serialize;
 use simulator::Recording;
 use std::io::{self, BufWriter, IsTerminal, Write};

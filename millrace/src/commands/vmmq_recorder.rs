@@ -2,9 +2,9 @@
 
 mod done;
 
-use control::Problem;
-use control::body::{VmmqLoadBody, VmmqMoveBody};
+use api::body::{VmmqLoadBody, VmmqMoveBody};
 use done::{Done, Name, Tables, done, since};
+use problem::Problem;
 use simulator::{RecordedItem, RecordedMove, RecordedWorker, Recording, VERSION};
 use std::collections::HashMap;
 use std::time::Duration;

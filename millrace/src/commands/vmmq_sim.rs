@@ -5,7 +5,7 @@ use crate::cli::Global;
 use crate::output::{self, Outcome, table};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
-use control::Problem;
+use problem::Problem;
 use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, Report};
 use std::fmt::Write as _;
 use std::io::Write as _;

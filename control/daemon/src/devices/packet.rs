@@ -1,8 +1,8 @@
 //! Opening a packet port, with the previous process's ring if there is one.
 
 use super::{HostLink, OpenError, Opened, denied, link_denied, netns, queues, resume};
-use crate::config::PortConfig;
 use crate::handover::{Store, What};
+use config::PortConfig;
 use ports::packet::{self, PacketError, PacketOptions};
 
 /// Opens `name`, which an xdp port may have instead: that is not kept.

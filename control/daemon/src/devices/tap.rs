@@ -1,8 +1,8 @@
 //! Opening a TAP port, with the previous process's descriptors if there are any.
 
 use super::{HostLink, OpenError, Opened, denied, link_denied, netns, queues, resume};
-use crate::config::PortConfig;
 use crate::handover::{Store, What};
+use config::PortConfig;
 use ports::packet::Spread;
 use ports::tap::{self, TapError, TapOptions};
 

@@ -1,12 +1,14 @@
 //! Opening a guest's port, and watching the guest behind it.
 
 use super::{DeviceState, OpenError, Opened, Watch, denied, queues};
-use crate::config::{Account, Compat, PortConfig, Size};
+use crate::accounts;
+use crate::guest;
 use crate::handover::{Carrier, Keeping, Store, What};
-use crate::{Problem, accounts, guest};
+use config::{Account, Compat, PortConfig, Size};
 use ports::vhost::{
     self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
 };
+use problem::Problem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -61,7 +63,7 @@ fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<
     let (what, name) = (What::of(port)?, port.name.as_str());
     let listener = session.listener().filter(|_| what.files() > 0).transpose();
     let listener = listener.inspect_err(|error| {
-        tracing::warn!("the socket of port {name} is not kept for the next process: {error}");
+        tracing::warn!(target: "control::devices::vhost", "the socket of port {name} is not kept for the next process: {error}");
     });
     let files: Vec<_> = listener.ok()?.map(Arc::new).into_iter().collect();
     Some(store.keep(name, what, &files))
@@ -139,7 +141,7 @@ impl Watch for Guest {
 mod tests {
     use super::super::{HostDevices, Opener};
     use super::*;
-    use crate::config::Config;
+    use config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;

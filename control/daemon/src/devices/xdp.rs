@@ -2,11 +2,11 @@
 //! an MTU.
 
 use super::{DeviceState, HostLink, OpenError, Opened, Watch, denied, netns, packet};
-use crate::Problem;
-use crate::config::PortConfig;
 use crate::handover::Store;
+use config::PortConfig;
 use ports::packet::Spread;
 use ports::xdp::{self, Mode, XdpError, XdpOptions};
+use problem::Problem;
 
 /// Receive mode of a port that fell back to AF_PACKET.
 const BY_PACKET: &str = "by packet";

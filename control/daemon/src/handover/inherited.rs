@@ -2,8 +2,8 @@
 
 use super::manifest::{List, Manifest, What};
 use super::{MANIFEST, SESSION, full_names, session_name};
-use crate::Problem;
-use crate::config::MacAddress;
+use config::MacAddress;
+use problem::Problem;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -3,8 +3,8 @@
 //! writing leaves a text that the next one refuses, as it does another version; then all devices
 //! are opened anew.
 
-use crate::Problem;
-use crate::config::{self, MacAddress, Namespace, PortConfig};
+use config::{self, MacAddress, Namespace, PortConfig};
+use problem::Problem;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};

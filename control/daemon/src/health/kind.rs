@@ -2,9 +2,9 @@
 //!
 //! `docs/health.md` has the same table; a test compares the two.
 
-use crate::Problem;
-use crate::body::{FindingBody, Severity};
 use Severity::{Error, Info, Warning};
+use api::body::{FindingBody, Severity};
+use problem::Problem;
 
 /// A kind of finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Findings about teams: members that carry no frames, and members that differ.
 
 use super::{Kind, Picture};
-use crate::Problem;
-use crate::body::FindingBody;
+use api::body::FindingBody;
 use ports::team::MemberStatus;
+use problem::Problem;
 
 /// Most VLANs that a finding names.
 const MOST_NAMED: usize = 20;
@@ -152,7 +152,7 @@ fn vlan_name(vlan: &u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use config::Config;
     use ports::Offloads;
     use ports::team::{MemberCounters, Place};
     use wire::Mac;

@@ -1,7 +1,7 @@
 //! A line of the log: text or a JSON object, as `log` of `[switch]` says. If standard error is the
 //! journal, each line starts with its priority (sd-daemon(3)).
 
-use crate::config::LogFormat;
+use config::LogFormat;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::io::stderr;

@@ -13,9 +13,9 @@ mod line;
 
 pub(crate) use line::write_as;
 
-use crate::Problem;
-use crate::body::{LogBody, LogChange};
+use api::body::{LogBody, LogChange, LogLevel};
 use line::Lines;
+use problem::Problem;
 use std::io::{IsTerminal, stderr};
 use std::sync::OnceLock;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -23,7 +23,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, registry, reload};
 
-/// Parts that log: the first word of a target.
+/// Parts that log: the first word of a target. The daemon's own events name their targets, so that
+/// these words stay when a crate or module gets another name.
 const PARTS: [&str; 2] = ["control", "vhost_user"];
 
 static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
@@ -75,8 +76,8 @@ pub(crate) fn change(change: &LogChange) -> Result<LogBody, Problem> {
 
 fn changed(targets: &Targets, change: &LogChange) -> Targets {
     match &change.target {
-        Some(target) => targets.clone().with_target(target, change.level),
-        None => Targets::new().with_default(change.level),
+        Some(target) => targets.clone().with_target(target, filter(change.level)),
+        None => Targets::new().with_default(filter(change.level)),
     }
 }
 
@@ -94,10 +95,34 @@ fn check(change: &LogChange) -> Result<(), Problem> {
 }
 
 fn body(targets: &Targets) -> LogBody {
-    let own = targets.iter().map(|(target, level)| (target.to_owned(), level.into()));
+    let own = targets.iter().map(|(target, level)| (target.to_owned(), level_of(level)));
     LogBody {
-        level: targets.default_level().unwrap_or(LevelFilter::INFO).into(),
+        level: level_of(targets.default_level().unwrap_or(LevelFilter::INFO)),
         targets: own.collect(),
+    }
+}
+
+/// The filter of a level.
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// The level of a filter.
+fn level_of(filter: LevelFilter) -> LogLevel {
+    match filter {
+        LevelFilter::OFF => LogLevel::Off,
+        LevelFilter::ERROR => LogLevel::Error,
+        LevelFilter::WARN => LogLevel::Warn,
+        LevelFilter::INFO => LogLevel::Info,
+        LevelFilter::DEBUG => LogLevel::Debug,
+        _ => LogLevel::Trace,
     }
 }
 
@@ -108,7 +133,6 @@ fn not_ours() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::LogLevel;
 
     fn told(targets: &Targets) -> (LogLevel, Vec<(String, LogLevel)>) {
         let body = body(targets);

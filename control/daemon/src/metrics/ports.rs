@@ -2,7 +2,7 @@
 
 use super::Scrape;
 use super::family::{Families, Histogram, Labels, Named, number, seconds};
-use crate::body::{CountersBody, GuestBody, PortBody, QueueBody, RscCountersBody, StateBody};
+use api::body::{CountersBody, GuestBody, PortBody, QueueBody, RscCountersBody, StateBody};
 use std::fmt;
 
 /// Name, help, and the counter.

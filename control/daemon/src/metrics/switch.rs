@@ -2,7 +2,7 @@
 
 use super::Scrape;
 use super::family::{Families, Named, number, seconds};
-use crate::body::{Severity, StateBody, WorkerBody};
+use api::body::{Severity, StateBody, WorkerBody};
 use std::fmt;
 use std::time::UNIX_EPOCH;
 

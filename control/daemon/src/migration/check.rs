@@ -7,12 +7,12 @@ mod pair;
 mod uplinks;
 
 use super::HostExport;
-use crate::Problem;
-use crate::body::{MacBody, PortBody, StateBody, TeamBody, TeamMemberBody};
-use crate::config::{PortConfig, PortRole};
 use crate::health::Picture;
+use api::body::{MacBody, PortBody, StateBody, TeamBody, TeamMemberBody};
+use config::{PortConfig, PortRole};
 use pair::Pair;
 pub(super) use pair::occupied;
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

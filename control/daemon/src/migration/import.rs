@@ -2,11 +2,11 @@
 
 use super::check::{DEVICE_KEYS, Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
-use crate::Problem;
-use crate::body::{PortBody, RssChange, RssEntry};
-use crate::client::{Client, ClientError};
-use crate::config::{MacAddress, PortConfig, PortName, SocketPath};
+use api::body::{PortBody, RssChange, RssEntry};
+use api::client::{Client, ClientError};
+use config::{MacAddress, PortConfig, PortName, SocketPath};
 use ports::steering::ENTRIES;
+use problem::Problem;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -10,10 +10,10 @@ mod import;
 pub use check::{Finding, findings};
 pub use import::{Import, Terms, import};
 
-use crate::Problem;
-use crate::body::{CountersBody, MacBody, MtuBody, PortBody, RssBody, TeamBody};
-use crate::client::{Client, ClientError};
-use crate::config::{MacAddress, PortConfig, PortName, PortRole, RssKey, from_value};
+use api::body::{CountersBody, MacBody, MtuBody, PortBody, RssBody, TeamBody};
+use api::client::{Client, ClientError};
+use config::{MacAddress, PortConfig, PortName, PortRole, RssKey, from_value};
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -193,7 +193,7 @@ fn by_vlan(
 fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     let mut config = port.config.clone();
     config.rsc = Some(port.rsc);
-    config.mtu = config.mtu.or(port.mtu.map(crate::config::Mtu));
+    config.mtu = config.mtu.or(port.mtu.map(config::Mtu));
     let key = rss.and_then(|rss| rss.key_in_force.as_ref()?.parse::<RssKey>().ok());
     config.rss_key = key.or(config.rss_key);
     config
@@ -205,7 +205,7 @@ fn read<T: serde::de::DeserializeOwned>(
     schema: &str,
     made_by: &str,
 ) -> Result<T, Problem> {
-    let mut value: serde_json::Value = crate::config::from_json(text.as_bytes())?;
+    let mut value: serde_json::Value = config::from_json(text.as_bytes())?;
     clean(&mut value);
     let seen = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if seen != schema {

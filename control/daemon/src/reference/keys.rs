@@ -1,8 +1,8 @@
 //! Every key with its description, read from the schemas of the types.
 
 use super::schema::{referred, schemas};
-use crate::config::PortConfig;
-use crate::plan;
+use config::PortConfig;
+use config::plan;
 use serde_json::{Map, Value, json};
 
 /// A table of the file.

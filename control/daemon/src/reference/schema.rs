@@ -26,7 +26,7 @@ pub fn schema() -> Value {
 
 /// All schemas of the API's document, by name.
 pub(super) fn schemas() -> Map<String, Value> {
-    let document = serde_json::to_value(crate::api::document()).unwrap_or_default();
+    let document = serde_json::to_value(crate::handlers::document()).unwrap_or_default();
     match document.pointer("/components/schemas") {
         Some(Value::Object(schemas)) => schemas.clone(),
         _ => Map::new(),

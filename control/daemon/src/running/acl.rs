@@ -2,9 +2,9 @@
 
 use super::Running;
 use super::steps::all_done;
-use crate::Problem;
-use crate::body::{AclAdd, AclBody, AclRuleBody};
-use crate::config::{PortConfig, Rule};
+use api::body::{AclAdd, AclBody, AclRuleBody};
+use config::{PortConfig, Rule};
+use problem::Problem;
 use std::time::Instant;
 
 impl Running {

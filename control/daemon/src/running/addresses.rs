@@ -5,9 +5,9 @@
 //! neighbour's port from opening.
 
 use super::{Running, RunningPort};
-use crate::Problem;
-use crate::config::PortConfig;
 use crate::health::{self, Picture};
+use config::PortConfig;
+use problem::Problem;
 
 impl Running {
     /// Why a port cannot have its address: another port in its VLANs has it, by configuration or
@@ -28,8 +28,8 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::memory::MemoryDevices;
+    use config::Config;
     use serde_json::json;
     use std::time::Instant;
     use wire::Mac;

@@ -1,9 +1,9 @@
 //! Opening what a plan adds before its steps are taken: all devices at the same time.
 
 use super::Running;
-use crate::config::PortConfig;
-use crate::plan::Step;
 use ::ports::side_by_side;
+use config::PortConfig;
+use config::plan::Step;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

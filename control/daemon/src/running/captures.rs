@@ -7,11 +7,11 @@
 mod stream;
 
 use super::{PortDevice, Running, RunningPort};
-use crate::Problem;
-use crate::body::{CaptureBody, CaptureStart, CaptureState};
-use crate::config::PortName;
+use api::body::{CaptureBody, CaptureStart, CaptureState};
+use config::PortName;
 use datapath::PortId;
 use ports::capture::{Capture, CaptureOptions, CaptureProgress};
+use problem::Problem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use stream::CaptureStream;
@@ -121,7 +121,7 @@ impl Running {
         if let Some(RunningPort { device: PortDevice::Open(open), .. }) = self.ports.get(name)
             && let Err(error) = self.switch.set_capture(open.id, None)
         {
-            tracing::debug!("the port of a capture is gone: {error}");
+            tracing::debug!(target: "control::running::captures", "the port of a capture is gone: {error}");
         }
         capturing.ended = Some(reason);
     }
@@ -207,7 +207,7 @@ mod tests {
     fn running(ports: usize, now: Instant) -> Running {
         let port = |number| format!("[[port]]\nname='vm{number}'\ntap='t{number}'\n");
         let text = (0..ports).map(port).collect::<String>();
-        let config = crate::config::Config::from_toml("t", &text).unwrap();
+        let config = config::Config::from_toml("t", &text).unwrap();
         Running::start(config, Box::new(MemoryDevices::default()), now).unwrap()
     }
 

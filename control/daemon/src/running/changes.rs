@@ -1,8 +1,8 @@
 //! The log of changes: the actor, the key, the old and the new value.
 
 use crate::actor;
-use crate::config::Config;
-use crate::plan::Step;
+use config::Config;
+use config::plan::Step;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const SECRET: &str = "rss-key";
 pub(super) fn log(before: &Config, after: &Config, step: &Step) {
     let by = actor::current();
     for line in lines(before, after, step) {
-        tracing::info!(by, "{line}");
+        tracing::info!(target: "control::running::changes", by, "{line}");
     }
 }
 
@@ -68,7 +68,7 @@ fn json(of: Option<&impl Serialize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::plan;
+    use config::plan::plan;
 
     #[test]
     fn a_change_is_told_from_what_to_what() {

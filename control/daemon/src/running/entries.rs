@@ -17,8 +17,8 @@ mod tests;
 use super::level::level;
 use super::vmmq::item_id;
 use super::{Running, RunningPort};
-use crate::config::VmmqMode;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
+use config::VmmqMode;
 use datapath::{PortId, QueueInfo};
 use mover::{Job, Mover, Shift};
 use ports::steering::{ENTRIES, Steering, Vnic};
@@ -296,7 +296,7 @@ impl Running {
         let open = self.ports.values().filter_map(RunningPort::open);
         let of = |open: &super::OpenPort| {
             let vnics = open.stations.vnics();
-            let of = |(vnic, of): (Vnic, Option<(&crate::config::PortName, _)>)| {
+            let of = |(vnic, of): (Vnic, Option<(&config::PortName, _)>)| {
                 Some((name(open.id, vnic), of?.0.to_string()))
             };
             vnics.filter_map(of).collect::<Vec<_>>()

@@ -3,7 +3,7 @@
 
 use super::entries::UplinkTable;
 use super::{Running, RunningPort};
-use crate::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
+use api::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
 use balance::Mode;
 use datapath::{PortId, WorkerInfo};
 use std::collections::HashMap;

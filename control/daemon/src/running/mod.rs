@@ -26,18 +26,18 @@ mod trace;
 mod uplinks;
 mod vmmq;
 
-use crate::Problem;
-use crate::body::{Origin, StepBody};
-use crate::config::{Config, PortConfig, PortName, nearest};
-use crate::daemon::Section;
 use crate::devices::{OpenError, Opened, Opener, Watch};
 use crate::event_log::EventLog;
 use crate::log;
-use crate::plan::{self, Step, plan};
+use crate::server::Section;
 use ::ports::Nanos;
+use api::body::{Origin, StepBody};
 use captures::Capturing;
+use config::plan::{self, Step, plan};
+use config::{Config, PortConfig, PortName, nearest};
 use datapath::{DropReason, PortCounters, PortId, PortSettings, Switch};
 pub(crate) use origin::Added;
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -142,7 +142,7 @@ struct Sample {
     counters: PortCounters,
     /// When drops for each reason in [`DROPS_TOLD`] were last seen.
     dropped_at: [Option<Instant>; DROPS_TOLD.len()],
-    rates: crate::body::RatesBody,
+    rates: api::body::RatesBody,
     /// Busy time of each queue, and its share of the time since the previous poll, in percent.
     busy: Vec<Nanos>,
     loads: Vec<f64>,

@@ -6,7 +6,7 @@
 //! ports' moves, nor does a peer that makes the entries of a thousand vNICs move.
 
 use super::level::level;
-use crate::body::{HeldBody, OrderBody, VmmqMoveBody};
+use api::body::{HeldBody, OrderBody, VmmqMoveBody};
 use balance::Move;
 use std::collections::HashMap;
 

@@ -6,11 +6,11 @@
 //! until the file is reread, one to a port of the fleet until the fleet's ports are replaced.
 
 use super::Running;
-use crate::Problem;
-use crate::body::{Origin, StepBody, StepOutcome};
-use crate::config::{Config, PortConfig, PortName};
-use crate::plan::Step;
 use crate::state;
+use api::body::{Origin, StepBody, StepOutcome};
+use config::plan::Step;
+use config::{Config, PortConfig, PortName};
+use problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tracing::Level;
@@ -203,8 +203,8 @@ impl Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate;
     use crate::memory::MemoryDevices;
+    use config::generate;
     use proptest::prelude::*;
 
     proptest! {

@@ -1,10 +1,10 @@
 //! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
-use crate::body::RatesBody;
-use crate::config::PortName;
 use crate::devices::Condition;
 use crate::health::DROPS_AGE;
+use api::body::RatesBody;
+use config::PortName;
 use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortState};
 use ports::Nanos;
 use std::mem::discriminant;
@@ -289,8 +289,8 @@ impl OpenPort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::memory::{MemoryDevices, patiently};
+    use config::Config;
     use std::time::Duration;
     use wire::Mac;
     use wire::vnet::VnetHeader;

@@ -2,8 +2,8 @@
 
 use super::steps::all_done;
 use super::{PortDevice, Running};
-use crate::Problem;
-use crate::config::{PortConfig, with_keys};
+use config::{PortConfig, with_keys};
+use problem::Problem;
 use std::time::Instant;
 
 impl Running {
@@ -110,8 +110,8 @@ pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<Por
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::memory::MemoryDevices;
+    use config::Config;
     use datapath::Vlan;
     use serde_json::json;
     use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use super::rss::within;
 use super::{OpenPort, Running, RunningPort};
-use crate::Problem;
-use crate::body::QueueBody;
-use crate::config::PortName;
+use api::body::QueueBody;
+use config::PortName;
 use datapath::{PortInfo, QueueInfo};
+use problem::Problem;
 
 impl Running {
     /// All queues, by port.

@@ -1,19 +1,19 @@
 //! The running state as bodies of the API.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort};
-use crate::Problem;
-use crate::body::{
-    CountersBody, DepthBody, EventBody, FindingBody, HealthBody, MacBody, MtuBody, MtuLinkBody,
-    MtuPortBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
-};
-use crate::config::{PortName, PortRole, VmmqMode};
 use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Kind, Picture};
 use crate::sandbox;
+use api::body::{
+    CountersBody, DepthBody, EventBody, FindingBody, HealthBody, MacBody, MtuBody, MtuLinkBody,
+    MtuPortBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
+};
+use config::{PortName, PortRole, VmmqMode};
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use ports::Offloads;
 use ports::packet::Spread;
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -2,9 +2,9 @@
 
 use super::Running;
 use super::steps::all_done;
-use crate::Problem;
-use crate::body::RscSetting;
-use crate::config::{PortConfig, PortRole, RscMode};
+use api::body::RscSetting;
+use config::{PortConfig, PortRole, RscMode};
+use problem::Problem;
 use std::time::Instant;
 
 impl Running {

@@ -5,10 +5,10 @@
 
 use super::steps::all_done;
 use super::{OpenPort, PortDevice, Running, RunningPort};
-use crate::Problem;
-use crate::body::{RssBody, RssChange, RssEntry};
-use crate::config::{PortConfig, PortName, RssKey, RssTypes, hex};
+use api::body::{RssBody, RssChange, RssEntry};
+use config::{PortConfig, PortName, RssKey, RssTypes, hex};
 use ports::steering::ENTRIES;
+use problem::Problem;
 use std::time::Instant;
 
 impl Running {

@@ -5,12 +5,12 @@
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
-use crate::Problem;
-use crate::body::{StepBody, StepOutcome};
-use crate::config::{MacAddress, PortConfig, PortName, SwitchConfig};
-use crate::plan::Step;
 use ::ports::closing;
+use api::body::{StepBody, StepOutcome};
+use config::plan::Step;
+use config::{MacAddress, PortConfig, PortName, SwitchConfig};
 use datapath::{PortId, PortSettings, Switch, SwitchOptions};
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -140,7 +140,7 @@ impl Running {
                     format!("port {name} is open: {}", port.device()),
                 );
                 for text in &open.degraded {
-                    tracing::warn!("port {name}: {text}");
+                    tracing::warn!(target: "control::running::steps", "port {name}: {text}");
                 }
                 PortDevice::Open(Box::new(open))
             }

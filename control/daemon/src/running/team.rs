@@ -2,12 +2,12 @@
 
 use super::report::offload_names;
 use super::{PortDevice, Running, RunningPort};
-use crate::Problem;
-use crate::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
-use crate::config::{PortConfig, PortName, PortRole};
 use crate::devices::{team_algorithm, team_fail_back};
+use api::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
+use config::{PortConfig, PortName, PortRole};
 use ports::Offloads;
 use ports::team::{HomeStatus, MemberStatus, Place, Team, TeamStatus};
+use problem::Problem;
 use serde_json::json;
 use std::time::Instant;
 use wire::Mac;
@@ -134,7 +134,7 @@ impl Running {
                 let without_room = team.pin(&pins);
                 if !without_room.is_empty() {
                     tracing::warn!(
-                        "no room to pin {without_room:?}: their frames leave through any member"
+                        target: "control::running::team", "no room to pin {without_room:?}: their frames leave through any member"
                     );
                 }
                 open.pins.clone_from(&pins);

@@ -1,10 +1,10 @@
 //! Prepares a trace: copies the switch under the lock.
 
 use super::Running;
-use crate::Problem;
-use crate::body::TraceRequest;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
+use api::body::TraceRequest;
 use datapath::{MacEntry, PortInfo};
+use problem::Problem;
 use std::cell::LazyCell;
 use wire::Mac;
 

@@ -9,8 +9,8 @@
 //! VLANs of a vNIC in trunk mode, and frames for no vNIC.
 
 use super::{OpenPort, PortDevice, Running, RunningPort};
-use crate::body::QueueVnicBody;
-use crate::config::{PortName, PortRole};
+use api::body::QueueVnicBody;
+use config::{PortName, PortRole};
 use datapath::Vlan;
 use ports::packet::Spread;
 use ports::steering::{Steering, SteeringError, Vnic};
@@ -228,8 +228,8 @@ fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::memory::{Fate, MemoryDevices};
+    use config::Config;
     use std::time::Duration;
     use wire::vnet::VnetHeader;
 

@@ -3,8 +3,9 @@
 use super::entries::{self, Entries, QueueEntries};
 use super::moves::{Moves, Record};
 use super::{PortDevice, Running, RunningPort};
-use crate::body::VmmqMoveBody;
-use crate::{numa, topology};
+use crate::numa;
+use crate::topology;
+use api::body::VmmqMoveBody;
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;

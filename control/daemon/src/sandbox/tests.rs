@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::{Allowed, Places, calls, helper, in_force, privilege, restrict};
-use crate::body::RestrictionBody;
-use crate::config::Config;
+use api::body::RestrictionBody;
+use config::Config;
 use ports::link::LinkError;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};

@@ -1,7 +1,7 @@
 //! The state file's directory: opened once, locked, and accessed only through its descriptor.
 
 use super::LONGEST;
-use crate::Problem;
+use problem::Problem;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat, renameat,
     statat, unlinkat,

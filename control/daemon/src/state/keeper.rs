@@ -5,7 +5,7 @@
 //! requests that arrive meanwhile share the next write.
 
 use super::{FILE, Kept, StateDirectory, from_bytes, to_text};
-use crate::Problem;
+use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -201,9 +201,9 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use config::Config;
 
-    fn ports(text: &str) -> Vec<crate::config::PortConfig> {
+    fn ports(text: &str) -> Vec<config::PortConfig> {
         Config::from_toml("t", text).unwrap().ports
     }
 

@@ -9,10 +9,10 @@ mod directory;
 mod keeper;
 mod place;
 
-use crate::Problem;
-use crate::body::Origin;
-use crate::config::{self, PortConfig};
 use crate::running::Added;
+use api::body::Origin;
+use config::{self, PortConfig};
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate;
+    use config::generate;
     use proptest::prelude::*;
 
     proptest! {

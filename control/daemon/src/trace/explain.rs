@@ -4,8 +4,8 @@
 use super::reasons::{Stage, meaning};
 use super::seen::{Seen, done_for, left, state};
 use super::words;
-use crate::body::{TraceDropBody, TraceStepBody, TraceTurnBody};
-use crate::config::{PortConfig, Rule};
+use api::body::{TraceDropBody, TraceStepBody, TraceTurnBody};
+use config::{PortConfig, Rule};
 use datapath::{DropReason, MacEntry, PortCounters, PortId, PortInfo, PortState, Rehearsal};
 use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;

@@ -10,8 +10,8 @@
 //! each but hex with                           [eth MAC > MAC] [to PORT] [vlan N]... [pcp N] [ttl N] [dscp N]
 //! ```
 
-use crate::Problem;
-use crate::config::nearest;
+use config::nearest;
+use problem::Problem;
 use std::iter::Peekable;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

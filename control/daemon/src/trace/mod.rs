@@ -11,8 +11,8 @@ mod reasons;
 mod seen;
 mod words;
 
-use crate::body::TraceBody;
-use crate::config::PortConfig;
+use api::body::TraceBody;
+use config::PortConfig;
 use datapath::{PortId, Snapshot};
 pub(crate) use expression::{Expression, MOST_BYTES, MOST_FRAMES};
 pub(crate) use frame::Addresses;

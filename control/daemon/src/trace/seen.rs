@@ -1,8 +1,8 @@
 //! A port during a turn: its counters, the rules that matched, and the frames that left.
 
 use super::words;
-use crate::body::TraceFrameBody;
-use crate::config::{PortConfig, Rule};
+use api::body::TraceFrameBody;
+use config::{PortConfig, Rule};
 use datapath::{DropReason, PortCounters, PortId, PortInfo, Rehearsal, RscException};
 use ports::memory::MemoryFrame;
 use wire::vnet::{Flags, GsoType};

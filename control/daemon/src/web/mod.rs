@@ -12,8 +12,7 @@ mod state;
 mod token_file;
 pub(crate) mod trust;
 
-use crate::Problem;
-use crate::api::{self, Shared};
+use crate::handlers::{self, Shared};
 use axum::Router;
 use axum::extract::{FromRef, Path, Request, State};
 use axum::http::StatusCode;
@@ -22,6 +21,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use pace::Pace;
+use problem::Problem;
 use state::Cache;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
-        .route("/ports/{name}/rsc", api::toggle_rsc())
-        .route(TRACE, api::trace_frames().route_layer(paced))
+        .route("/ports/{name}/rsc", handlers::toggle_rsc())
+        .route(TRACE, handlers::trace_frames().route_layer(paced))
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(page.clone(), trust::admit))
         .layer(middleware::map_response(trust::confine))
@@ -71,7 +71,7 @@ async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
         Some(port) => json(port),
         None => {
             let told = Problem::new(format!("there is no port {name}"));
-            api::problem(StatusCode::NOT_FOUND, told)
+            handlers::problem(StatusCode::NOT_FOUND, told)
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What the page shows, in its own short form: with a thousand ports it is sent each second.
 
-use crate::api::Shared;
-use crate::body::{
+use crate::handlers::Shared;
+use crate::recent::Recent;
+use api::body::{
     CountersBody, EventBody, FindingBody, GuestBody, PortBody, QueueBody, RatesBody, SpreadBody,
     StateBody, SwitchBody, WorkerBody,
 };
-use crate::config::{PortRole, RscMode};
-use crate::recent::Recent;
 use axum::body::Bytes;
+use config::{PortRole, RscMode};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The file with the token: read at each change, so that a token that became known is replaced
 //! without a restart.
 
-use crate::Problem;
-use crate::token::Token;
+use problem::Problem;
+use problem::token::Token;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fs::File;
 use std::io::Read;

@@ -5,15 +5,15 @@
 //! bearer token: a browser sends it for no other page by itself.
 
 use super::{Page, TRACE, token_file};
-use crate::Problem;
-use crate::api::{self, problem};
-use crate::daemon::{Section, own_host};
+use crate::handlers::{self, problem};
+use crate::server::{Section, own_host};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HeaderName, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use problem::Problem;
 use std::net::SocketAddr;
 
 /// Nothing but the page's own files and requests; no frame around it; no text that becomes markup
@@ -65,11 +65,11 @@ pub(super) async fn admit(
     };
     match token_file::read(file) {
         Ok(token) if token.matches(given) => {
-            api::change(&page.shared, format!("the page, from {from}"), request, next).await
+            handlers::change(&page.shared, format!("the page, from {from}"), request, next).await
         }
         Ok(_) => problem(StatusCode::UNAUTHORIZED, no_token()),
         Err(told) => {
-            tracing::warn!("{told}");
+            tracing::warn!(target: "control::web::trust", "{told}");
             problem(StatusCode::FORBIDDEN, unusable())
         }
     }

@@ -7,8 +7,8 @@ use crate::outcome::Outcome;
 use crate::pod::{Pod, Seen};
 use crate::request::Command;
 use crate::switch::Switch;
-use control::body::StateBody;
-use control::config::PortConfig;
+use api::body::StateBody;
+use config::PortConfig;
 use std::fmt::{Debug, Display};
 
 impl Work<'_> {

@@ -11,9 +11,9 @@ use crate::Name;
 use crate::configuration::Claimed;
 use crate::model::{Model, Port};
 use crate::store::Claims;
-use control::Problem;
-use control::body::{FindingBody, Severity};
-use control::config::{MacAddress, PortName};
+use api::body::{FindingBody, Severity};
+use config::{MacAddress, PortName};
+use problem::Problem;
 use std::collections::BTreeMap;
 
 /// This host's claims by port: the address, and the fencing token.

@@ -2,10 +2,10 @@
 //! fleet's ports given to it.
 
 use super::kept::Kept;
-use control::Problem;
-use control::body::{FindingBody, Origin, PlanBody, PortBody, Severity};
-use control::client::{Client, ClientError};
-use control::config::{PortConfig, PortName, Workers};
+use api::body::{FindingBody, Origin, PlanBody, PortBody, Severity};
+use api::client::{Client, ClientError};
+use config::{PortConfig, PortName, Workers};
+use problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 

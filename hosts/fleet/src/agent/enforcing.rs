@@ -3,9 +3,9 @@
 use super::daemon::{Seen, finding};
 use super::{Agent, GONE_BACK};
 use crate::now;
-use control::Problem;
-use control::body::{FindingBody, PlanBody, Severity, StepOutcome};
-use control::client::ClientError;
+use api::body::{FindingBody, PlanBody, Severity, StepOutcome};
+use api::client::ClientError;
+use problem::Problem;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 

@@ -14,8 +14,8 @@ use super::watcher::News;
 use super::written::Written;
 use crate::Name;
 use crate::store::{ExperimentAnswer, ExperimentRequest, LONGEST_ANSWER, Outcome, Store};
-use control::Problem;
-use control::token::Token;
+use problem::Problem;
+use problem::token::Token;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, kill_process, set_parent_process_death_signal, setrlimit,
 };

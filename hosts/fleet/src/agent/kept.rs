@@ -1,9 +1,9 @@
 //! What the agent keeps on disk: the last configuration of its host, so that neither a reboot nor
 //! the loss of etcd changes traffic.
 
-use control::Problem;
-use control::config::{PortConfig, PortName, Workers, from_json};
-use control::state::StateDirectory;
+use config::{PortConfig, PortName, Workers, from_json};
+use daemon::state::StateDirectory;
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

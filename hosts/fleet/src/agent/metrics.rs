@@ -6,16 +6,16 @@
 //! in `docs/metrics.md` and the alert rules.
 
 use super::Agent;
+use api::body::Severity;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use control::Problem;
-use control::body::Severity;
-use control::metrics::family::{Families, number};
-use control::site::{self, Words};
+use daemon::metrics::family::{Families, number};
+use daemon::site::{self, Words};
+use problem::Problem;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt;
@@ -172,8 +172,8 @@ fn router(board: Board) -> Router {
 async fn page(State(board): State<Board>) -> Response {
     let figures = board.read();
     let started = figures.started;
-    match control::metrics::write("millrace_fleet", Box::new(figures), started) {
-        Ok(text) => ([(CONTENT_TYPE, control::metrics::CONTENT_TYPE)], text).into_response(),
+    match daemon::metrics::write("millrace_fleet", Box::new(figures), started) {
+        Ok(text) => ([(CONTENT_TYPE, daemon::metrics::CONTENT_TYPE)], text).into_response(),
         Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),
     }
 }

@@ -8,7 +8,7 @@ use super::kept::{self, Kept};
 use super::reporting;
 use crate::configuration::configuration;
 use crate::store::{Claims, Desired, Phase, Revision};
-use control::Problem;
+use problem::Problem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::now;
 use crate::store::Status;
-use control::Problem;
+use problem::Problem;
 use std::time::{Duration, Instant};
 
 /// A host is away when its agent was not heard for this long.

@@ -3,7 +3,7 @@
 use super::backoff::Backoff;
 use crate::etcd::{Access, Etcd, Watched};
 use crate::store::WATCHED;
-use control::Problem;
+use problem::Problem;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

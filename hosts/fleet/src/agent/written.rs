@@ -2,7 +2,7 @@
 //! once.
 
 use crate::etcd::Lease;
-use control::Problem;
+use problem::Problem;
 
 /// What etcd has, and under which lease.
 pub(super) struct Written<A>(Option<(Lease, A)>);

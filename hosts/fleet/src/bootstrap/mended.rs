@@ -8,7 +8,7 @@
 use super::Bootstrap;
 use crate::etcd::access::file;
 use crate::store::DESIRED;
-use control::Problem;
+use problem::Problem;
 
 /// The first versions without either fault: each with those that follow it in its series.
 const MENDED: [(u32, u32, u32); 3] = [(3, 4, 44), (3, 5, 30), (3, 6, 11)];

@@ -5,7 +5,7 @@ use crate::etcd::Permission;
 use crate::etcd::access::file;
 use crate::store::{Store, User};
 use crate::{Name, secret};
-use control::Problem;
+use problem::Problem;
 use std::path::Path;
 
 pub(super) struct Work<'a> {

@@ -3,7 +3,7 @@
 use super::Endpoint;
 use super::tls::Tls;
 use crate::secret;
-use control::Problem;
+use problem::Problem;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! Where a member of etcd listens for clients.
 
-use control::Problem;
+use problem::Problem;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

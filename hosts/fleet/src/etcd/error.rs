@@ -1,7 +1,7 @@
 //! Errors of requests to etcd.
 
 use super::Endpoint;
-use control::Problem;
+use problem::Problem;
 use serde::Deserialize;
 
 /// gRPC's code `NOT_FOUND`: a lease has expired.

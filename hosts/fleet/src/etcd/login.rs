@@ -7,8 +7,8 @@
 use super::access::Login;
 use super::{Etcd, EtcdError, exchange};
 use crate::secret;
-use control::Problem;
 use hyper::body::Bytes;
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]

@@ -27,8 +27,8 @@ pub use lease::Lease;
 pub use message::{Compare, KeyValue, Operation, Transaction};
 pub use watch::Watched;
 
-use control::Problem;
 use message::{RangeAnswer, RangeRequest, TxnAnswer};
+use problem::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::Cell;

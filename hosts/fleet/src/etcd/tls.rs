@@ -7,7 +7,7 @@
 use super::access::half;
 use super::{Endpoint, Identity};
 use crate::secret;
-use control::Problem;
+use problem::Problem;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;

@@ -1,7 +1,7 @@
 //! `[[class]]`: hosts that are alike, selected by their labels.
 
 use crate::Name;
-use control::config::{HostName, Mtu, PortName, Queues, TeamAlgorithm, VlanList, Workers};
+use config::{HostName, Mtu, PortName, Queues, TeamAlgorithm, VlanList, Workers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

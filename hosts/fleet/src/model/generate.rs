@@ -3,7 +3,7 @@
 use super::{HostClass, Model, Network, Port, Uplink};
 use crate::Name;
 use crate::configuration::Host;
-use control::config::{MacAddress, Mtu, PortName, Rate, Rule, VlanId};
+use config::{MacAddress, Mtu, PortName, Rate, Rule, VlanId};
 use proptest::option::of;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ pub use policy::{Policy, Share};
 pub use port::Port;
 pub use schema::schema;
 
-use control::Problem;
+use problem::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;

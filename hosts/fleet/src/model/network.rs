@@ -1,7 +1,7 @@
 //! `[[network]]`: what ports are connected to, with settings for all of them.
 
 use crate::Name;
-use control::config::{MacSpoofing, Mtu, Rate, RscMode, Rule, Size, Storm, VlanId};
+use config::{MacSpoofing, Mtu, Rate, RscMode, Rule, Size, Storm, VlanId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! `[rollout]`: the steps in which a new revision reaches the hosts, and what stops it.
 
-use control::Problem;
-use control::body::Severity;
-use control::config::Seconds;
+use api::body::Severity;
+use config::Seconds;
+use problem::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! `[[port]]`: a vNIC of the fleet.
 
 use crate::Name;
-use control::config::{
+use config::{
     HostName, IpGuard, MacAddress, Namespace, PortName, Queues, Rate, Rule, SocketPath, Weight,
 };
 use schemars::JsonSchema;

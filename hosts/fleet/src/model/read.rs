@@ -1,8 +1,8 @@
 //! Reads a directory of files into a model.
 
 use super::{Model, VERSION};
-use control::Problem;
-use control::config::from_toml;
+use config::from_toml;
+use problem::Problem;
 use std::fs;
 use std::path::{Path, PathBuf};
 

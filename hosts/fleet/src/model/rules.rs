@@ -2,9 +2,9 @@
 //! configuration.
 
 use super::{Model, Port, VERSION};
-use control::Problem;
-use control::body::drop_reasons;
-use control::config::nearest;
+use api::body::drop_reasons;
+use config::nearest;
+use problem::Problem;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 

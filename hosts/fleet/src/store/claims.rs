@@ -19,8 +19,8 @@ use crate::Name;
 use crate::configuration::Claimed;
 use crate::etcd::{Compare, KeyValue, Operation, Transaction};
 use crate::model::Model;
-use control::Problem;
-use control::config::{MacAddress, PortName};
+use config::{MacAddress, PortName};
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -5,8 +5,8 @@
 use super::{Carrier, Store, text};
 use crate::Name;
 use crate::etcd::Operation;
-use control::Problem;
-use control::config::PortName;
+use config::PortName;
+use problem::Problem;
 
 pub(super) const COMING: &str = "/millrace/v1/coming/";
 

@@ -42,7 +42,7 @@ pub use revision::Revision;
 pub use rights::User;
 
 use crate::etcd::{Compare, Etcd, KeyValue, Lease, Operation, Transaction};
-use control::Problem;
+use problem::Problem;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -191,11 +191,11 @@ fn text(document: &impl Serialize) -> Result<String, Problem> {
 /// terminal.
 fn told<T: DeserializeOwned>(key: &KeyValue) -> Result<T, Problem> {
     let mut value: serde_json::Value = document(key)?;
-    control::migration::clean(&mut value);
-    control::config::from_value(value).map_err(|problem| problem.at(&key.key))
+    daemon::migration::clean(&mut value);
+    config::from_value(value).map_err(|problem| problem.at(&key.key))
 }
 
 /// Reads a document. One of another version or from someone else is refused, naming its key.
 fn document<T: DeserializeOwned>(key: &KeyValue) -> Result<T, Problem> {
-    control::config::from_json(key.value.as_bytes()).map_err(|problem| problem.at(&key.key))
+    config::from_json(key.value.as_bytes()).map_err(|problem| problem.at(&key.key))
 }

@@ -3,7 +3,7 @@
 use super::{Store, claims, hosts};
 use crate::Name;
 use crate::etcd::{Lease, Operation};
-use control::Problem;
+use problem::Problem;
 
 impl Store {
     /// Ends a host's status, whoever wrote it. Its lease ends as well: the host's agent notices

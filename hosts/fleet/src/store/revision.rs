@@ -3,7 +3,7 @@
 use super::{Store, document};
 use crate::etcd::KeyValue;
 use crate::model::Model;
-use control::Problem;
+use problem::Problem;
 use serde::{Deserialize, Serialize};
 
 /// A model, with who applied it, when and why.
@@ -63,7 +63,7 @@ impl Store {
 fn read(pair: &KeyValue) -> Result<Revision, Problem> {
     let mut revision: Revision = document(pair)?;
     for text in [&mut revision.author, &mut revision.message] {
-        *text = control::migration::plain(text);
+        *text = daemon::migration::plain(text);
     }
     Ok(revision)
 }

@@ -12,7 +12,7 @@ use crate::passed::delivered;
 use crate::report::{Account, difference};
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
 use crate::usage::{self, Machine};
-use control::body::CountersBody;
+use api::body::CountersBody;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;

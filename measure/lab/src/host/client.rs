@@ -4,12 +4,12 @@
 use super::protocol::{Reply, Request};
 use super::router::PATH;
 use crate::interrupt::Interrupt;
-use control::token::Whereabouts;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
+use problem::token::Whereabouts;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use control::token::Token;
+use problem::token::Token;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -10,7 +10,7 @@ use crate::machine::MAC;
 use crate::port::Port;
 use crate::report::Command;
 use crate::topology::{UPLINK, VNIC, offloads, ovs, wire};
-use control::body::{PortBody, StateBody};
+use api::body::{PortBody, StateBody};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 
 use super::{Report, SCHEMA, csv::csv, html, junit::junit, markdown};
 use crate::LabError;
-use control::Replacement;
+use daemon::Replacement;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error;

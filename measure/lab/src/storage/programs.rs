@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::report::{BenchFacts, Command};
 use crate::site::{self, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
-use control::body::{PortBody, StateBody};
+use api::body::{PortBody, StateBody};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! What each queue and each entry did between two readings of the daemon's counters.
 
-use control::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody};
+use api::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody};
 use std::collections::{HashMap, HashSet};
 
 /// The name under which frames for no vNIC are counted. No port can have it, because of the space.

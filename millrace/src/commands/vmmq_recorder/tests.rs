@@ -1,7 +1,7 @@
 //! Recordings of counters.
 
 use super::*;
-use control::body::{VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
+use api::body::{VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
 
 const MS: u64 = 1_000_000;
 

@@ -1,10 +1,10 @@
 //! How a port differs from the port of the same name at the destination.
 
 use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
-use crate::Problem;
-use crate::body::{GuestBody, PortBody, StateBody};
-use crate::config::{PortConfig, SwitchConfig, from_value};
+use api::body::{GuestBody, PortBody, StateBody};
+use config::{PortConfig, SwitchConfig, from_value};
 use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
+use problem::Problem;
 use serde_json::{Map, Value};
 
 /// Keys that are compared by their effects.

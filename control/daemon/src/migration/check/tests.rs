@@ -1,10 +1,10 @@
 //! Two hosts that are alike, and what is found when one thing is changed.
 
 use super::*;
-use crate::body::GuestBody;
 use crate::memory::MemoryDevices;
 use crate::migration::HOST;
 use crate::running::Running;
+use api::body::GuestBody;
 use std::time::Instant;
 
 const MAC: &str = "52:54:00:00:00:01";
@@ -16,7 +16,7 @@ fn host() -> HostExport {
          [[port]]\nname='beside'\ntap='beside'\n\
          [[port]]\nname='up'\npacket='eth1'\ntrunk='10,20'\nmtu=9000\n"
     );
-    let config = crate::config::Config::from_toml("test", &text).unwrap();
+    let config = config::Config::from_toml("test", &text).unwrap();
     let now = Instant::now();
     let running = Running::start(config, Box::<MemoryDevices>::default(), now).unwrap();
     let mut host = HostExport {
@@ -73,15 +73,14 @@ fn source() -> HostExport {
 /// Changes keys of a port as the configuration has them.
 fn set(host: &mut HostExport, name: &str, key: &str, value: &str) {
     let port = port(host, name);
-    let change = Value::Object(
-        [(key.to_owned(), crate::config::typed_value(key, value))].into_iter().collect(),
-    );
+    let change =
+        Value::Object([(key.to_owned(), config::typed_value(key, value))].into_iter().collect());
     let mut keys = keys(&port.config);
     match change.get(key) {
         Some(Value::Null) | None => drop(keys.remove(key)),
         Some(value) => drop(keys.insert(key.to_owned(), value.clone())),
     }
-    port.config = crate::config::from_value(Value::Object(keys)).unwrap();
+    port.config = config::from_value(Value::Object(keys)).unwrap();
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
         ("kind", "tap t", |it| {
             set(it, "vm", "queues", "");
             let name = port(it, "vm").config.name.clone();
-            let tap = crate::config::from_value(serde_json::json!("t")).unwrap();
+            let tap = config::from_value(serde_json::json!("t")).unwrap();
             port(it, "vm").config = PortConfig { tap: Some(tap), ..PortConfig::named(name) };
         }),
         ("state", "a guest runs there", |it| guest(it).queues = 1),
@@ -143,7 +142,7 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
             port(it, "beside").guest =
                 Some(GuestBody { memory_regions: 4032, ..GuestBody::default() });
         }),
-        ("rsc", "off", |it| port(it, "vm").rsc = crate::config::RscMode::Off),
+        ("rsc", "off", |it| port(it, "vm").rsc = config::RscMode::Off),
         ("rate", "1Mbit", |it| set(it, "vm", "rate", "1Mbit")),
         ("storm", "off", |it| set(it, "vm", "storm", "off")),
         ("mac-spoofing", "allow", |it| set(it, "vm", "mac-spoofing", "allow")),

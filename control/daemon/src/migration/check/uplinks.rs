@@ -1,10 +1,10 @@
 //! The uplinks of a host, each with what it carries. Worked out once: a file may name thousands,
 //! and each VLAN is asked for.
 
-use crate::body::PortBody;
-use crate::config::{PortConfig, PortRole};
 use crate::health::Picture;
 use crate::migration::HostExport;
+use api::body::PortBody;
+use config::{PortConfig, PortRole};
 use std::collections::BTreeMap;
 
 /// See the module.

@@ -5,7 +5,7 @@
 //! a queue of them. Uplinks do not wait for one another.
 
 use super::super::moves::Record;
-use crate::body::HeldBody;
+use api::body::HeldBody;
 use balance::Move;
 use datapath::PortId;
 use ports::steering::{EntryMove, Moved, Order, Steering, Vnic};

@@ -2,10 +2,10 @@
 
 use super::mover::Together;
 use super::*;
-use crate::body::OrderBody;
-use crate::config::Config;
 use crate::memory::{Fate, MemoryDevices, MemorySteering};
+use api::body::OrderBody;
 use balance::Reason;
+use config::Config;
 use ports::steering::{EntryMove, Moved, Order, SteeringError, Table};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -105,7 +105,7 @@ impl Run {
     }
 
     /// What is explained once a move was made.
-    fn explained(&mut self) -> Vec<crate::body::VmmqMoveBody> {
+    fn explained(&mut self) -> Vec<api::body::VmmqMoveBody> {
         let end = Instant::now() + Duration::from_secs(60);
         while self.running.vmmq.entries.is_busy(self.queues()[0].port) {
             assert!(Instant::now() < end, "a move never ends");

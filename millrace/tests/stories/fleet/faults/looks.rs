@@ -3,7 +3,7 @@
 
 use super::CLAIMED;
 use super::sites::{Site, fleet_ports, has_extra, number_of};
-use control::config::PortConfig;
+use config::PortConfig;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -5,9 +5,9 @@ use super::{CLAIMED, NETWORK, PORTS, connect, distance, members, members::plug};
 use crate::host::Host;
 use crate::sandbox::run;
 use crate::switch::millrace;
-use control::body::Origin;
-use control::client::Client;
-use control::config::PortConfig;
+use api::body::Origin;
+use api::client::Client;
+use config::PortConfig;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Mutex;
@@ -157,7 +157,7 @@ pub(super) fn number_of(rate: &str) -> Option<usize> {
 #[test]
 fn each_rate_tells_its_model() {
     for number in [0, 1, 998, 999, 1000, 1997, 1998, 5000] {
-        let shown: control::config::Rate = serde_json::from_value(rate(number).into()).unwrap();
+        let shown: config::Rate = serde_json::from_value(rate(number).into()).unwrap();
         assert_eq!(number_of(&shown.to_string()), Some(number), "{shown}");
     }
 }

@@ -1,0 +1,96 @@
+//! The configuration: one strict TOML file, and the same keys as JSON in the API.
+//!
+//! [`Config::from_toml`] or [`from_json`] reads text into a [`Config`], or refuses it with the line
+//! and column, the value seen, the value wanted and the remedy. A value's type (`value`, `vlan`,
+//! `quantity`) checks the value alone; `rules` checks keys and ports against each other.
+
+mod acl;
+mod change;
+#[cfg(any(test, feature = "generate"))]
+pub mod generate;
+mod guard;
+mod metrics;
+pub mod plan;
+mod port;
+mod quantity;
+mod read;
+mod rules;
+mod scalar;
+mod settings;
+mod steer;
+mod storm;
+mod switch;
+mod value;
+mod vlan;
+mod web;
+
+pub use acl::Rule;
+pub use change::{port_keys, typed_value, with_keys};
+pub use guard::{IpGuard, IpPrefix};
+pub use metrics::MetricsConfig;
+pub use port::{
+    Compat, MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode,
+};
+pub use quantity::{Rate, Seconds, Size};
+pub use read::{from_json, from_toml, from_value, nearest};
+pub use scalar::ranged;
+pub use steer::hex;
+pub use steer::{RssKey, RssTypes, SteerMode};
+pub use storm::Storm;
+pub use switch::{LogFormat, Poll, SwitchConfig, Workers};
+pub use value::{
+    Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, MacLimit,
+    Mtu, Namespace, PortName, Queues, SocketPath, Weight,
+};
+pub use vlan::{VlanId, VlanList};
+pub use web::WebConfig;
+
+use problem::Problem;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Config {
+    /// The switch as a whole.
+    pub switch: SwitchConfig,
+    /// Counters and health over TCP.
+    #[serde(skip_serializing_if = "MetricsConfig::is_empty")]
+    pub metrics: MetricsConfig,
+    /// The web page.
+    #[serde(skip_serializing_if = "WebConfig::is_empty")]
+    pub web: WebConfig,
+    /// The ports, in any order.
+    #[serde(rename = "port", skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortConfig>,
+}
+
+impl Config {
+    /// Reads the file's text. Messages call the file `name`.
+    pub fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
+        read::config(name, text)
+    }
+
+    /// Checks keys and ports against each other.
+    pub fn check(&self) -> Result<(), Problem> {
+        match rules::broken_rule(self) {
+            Some(broken) => Err(broken.problem()),
+            None => Ok(()),
+        }
+    }
+
+    /// The configuration as TOML. Reading it back gives an equal configuration.
+    pub fn to_toml(&self) -> Result<String, Problem> {
+        toml::to_string(self)
+            .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))
+    }
+
+    /// The port of this name.
+    pub fn port(&self, name: &str) -> Option<&PortConfig> {
+        self.ports.iter().find(|port| port.name.as_str() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

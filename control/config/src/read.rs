@@ -1,0 +1,169 @@
+//! From text to configuration, and from serde's errors to errors for people.
+
+use super::Config;
+use super::rules::{self, Broken};
+use problem::Problem;
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+
+/// Reads a TOML text as strictly as the configuration. Messages call it `name`.
+pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Problem> {
+    toml::from_str(text).map_err(|error| {
+        let mut problem = explain(error.message());
+        if problem.seen.is_empty() {
+            problem.seen = shown(text, error.span());
+        }
+        problem.at(place(name, text, error.span()))
+    })
+}
+
+/// The configuration file's text.
+pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
+    let config: Config = from_toml(name, text)?;
+    match rules::broken_rule(&config) {
+        Some(broken) => {
+            let span = locate(text, &broken);
+            Err(broken.problem().at(place(name, text, span)))
+        }
+        None => Ok(config),
+    }
+}
+
+/// Reads a JSON body. [`Config::check`] then checks keys and ports against each other.
+pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(text).map_err(|error| explain_json(&error))
+}
+
+/// Reads a parsed JSON value.
+pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
+    serde_json::from_value(value).map_err(|error| explain_json(&error))
+}
+
+/// serde_json appends the place to the text; it is removed here, because it would end up in the
+/// last of the four parts.
+fn explain_json(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let problem = explain(text.strip_suffix(&suffix).unwrap_or(&text));
+    if error.line() == 0 {
+        problem
+    } else {
+        problem.at(format!("line {}, column {}", error.line(), error.column()))
+    }
+}
+
+/// `file:line:column`, or only the file if the place is unknown.
+fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
+    let Some(before) = span.and_then(|span| text.get(..span.start)) else {
+        return name.to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    format!("{name}:{line}:{column}")
+}
+
+/// The text at the place: its first line, at most 40 characters.
+fn shown(text: &str, span: Option<Range<usize>>) -> String {
+    let seen = span.and_then(|span| text.get(span)).unwrap_or_default();
+    seen.lines().next().unwrap_or_default().chars().take(40).collect()
+}
+
+/// The place of the value at fault.
+fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let ports = root.get_ref().get("port")?.get_ref();
+    let DeValue::Array(ports) = ports else { return None };
+    let port = ports.get(broken.port)?;
+    let value = port.get_ref().as_table().and_then(|table| table.get(broken.key));
+    Some(value.map_or(port.span(), |value| value.span()))
+}
+
+/// Serde's error in our four parts. Our own types pack the parts into the text; serde's sentences
+/// about unknown keys and words name, in backticks, first what was seen and then what is known.
+fn explain(message: &str) -> Problem {
+    if let Some(problem) = Problem::unpack(message) {
+        return problem;
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let kind = if message.starts_with("unknown field") {
+        "unknown key"
+    } else if message.starts_with("unknown variant") {
+        "unknown word"
+    } else if message.starts_with("missing field") {
+        let key = quoted.next().unwrap_or_default();
+        return Problem::new(format!("{key} is missing"))
+            .wanted(key)
+            .remedy(format!("add {key} = …"));
+    } else {
+        return mismatch(message);
+    };
+    let seen = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
+    let remedy = match nearest(seen, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("remove `{seen}`, or use one of those wanted"),
+    };
+    Problem::new(kind).seen(seen).wanted(format!("one of {}", known.join(", "))).remedy(remedy)
+}
+
+/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, as serde and toml
+/// word them.
+fn mismatch(message: &str) -> Problem {
+    let message = message.trim().replace('\n', ", ");
+    match message.split_once(", expected ") {
+        // What toml says if it wants an enum and finds something else.
+        None if message == "wanted string or table" => Problem::new("not a word in quotes")
+            .wanted("a word in quotes")
+            .remedy("write the word in quotes"),
+        Some((what, "a boolean")) => Problem::new("neither true nor false")
+            .seen(what.split_once(": ").map_or(what, |(_, seen)| seen))
+            .wanted("true or false")
+            .remedy("write true or false"),
+        Some((what, wanted)) => {
+            let (error, seen) = what.split_once(": ").unwrap_or((what, ""));
+            Problem::new(error).seen(seen).wanted(wanted).remedy(format!("write {wanted}"))
+        }
+        None => Problem::new(message).remedy("correct the text at this place"),
+    }
+}
+
+/// Longest word in bytes that is compared with known words. The comparison's time and memory grow
+/// with the length, and the word may be a whole body of the API.
+const LONGEST_WORD: usize = 64;
+
+/// The nearest known word, if at most a third of its letters differ and at least one is in its
+/// place.
+pub fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
+    if seen.len() > LONGEST_WORD {
+        return None;
+    }
+    let near = known.iter().min_by_key(|word| strsim::damerau_levenshtein(seen, word))?;
+    let away = strsim::damerau_levenshtein(seen, near);
+    let letters = seen.chars().count().max(near.chars().count());
+    (away <= 1 + near.len() / 3 && away < letters).then_some(near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `port show z` was answered by: did you mean `a`?
+    #[test]
+    fn a_word_without_a_letter_of_it_is_not_what_was_meant() {
+        assert_eq!(nearest("z", &["a"]), None);
+        assert_eq!(nearest("zz", &["a", "ab"]), None);
+        assert_eq!(nearest("vm2", &["a", "vm1"]), Some("vm1"));
+        assert_eq!(nearest("ab", &["a"]), Some("a"));
+    }
+
+    /// A name of 2 MiB was compared letter by letter, under the lock of the switch.
+    #[test]
+    fn a_word_of_any_length_is_compared_in_no_time() {
+        assert_eq!(nearest("mtuu", &["name", "mtu"]), Some("mtu"));
+        let name = "n".repeat(LONGEST_WORD);
+        assert_eq!(nearest(&name, &[name.as_str()]), Some(name.as_str()));
+        let longer = format!("{name}n");
+        assert_eq!(nearest(&longer, &[longer.as_str()]), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! The version of a configuration that a client has seen: `ETag` in responses, `If-Match` in
+//! requests (RFC 9110).
+//!
+//! A tag covers only settings. Counters, rates and states in the same body change without it.
+
+use super::reply::Refusal;
+use axum::http::HeaderMap;
+use axum::http::header::IF_MATCH;
+use problem::Problem;
+use serde::Serialize;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The tag of these settings.
+pub(super) fn of(settings: &impl Serialize) -> String {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_string(settings).unwrap_or_default().hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+/// Refuses with 412 if the client's tag does not match the current settings.
+pub(super) fn check(headers: &HeaderMap, in_force: &str) -> Result<(), Refusal> {
+    let mut seen = headers.get_all(IF_MATCH).iter().peekable();
+    if seen.peek().is_none() {
+        return Ok(());
+    }
+    let seen: Vec<&str> =
+        seen.flat_map(|tags| tags.to_str().unwrap_or("?").split(',')).map(str::trim).collect();
+    if seen.iter().any(|tag| *tag == "*" || *tag == in_force) {
+        return Ok(());
+    }
+    Err(Refusal::changed_meanwhile(
+        Problem::new("the settings were changed since they were read")
+            .seen(format!("If-Match: {}", seen.join(", ")))
+            .wanted(format!("the tag of the current settings, {in_force}"))
+            .remedy("read the settings again, and repeat the change with their tag"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_stands_for_settings_and_another_is_refused_with_both() {
+        assert_eq!(of(&["a"]), of(&["a"]));
+        assert_ne!(of(&["a"]), of(&["b"]));
+        let tag = of(&["a"]);
+        let checked = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(IF_MATCH, value.parse().unwrap());
+            }
+            check(&headers, &tag).is_ok()
+        };
+        assert!(checked(&[]) && checked(&["*"]) && checked(&[&tag]));
+        assert!(checked(&[&format!("\"x\", {tag}")]) && checked(&["\"x\"", &tag]));
+        // A weak tag never matches, and neither does one without quotes.
+        for other in ["\"x\"", &format!("W/{tag}"), tag.trim_matches('"'), ""] {
+            assert!(!checked(&[other]), "{other}");
+        }
+    }
+}

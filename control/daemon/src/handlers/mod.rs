@@ -1,0 +1,167 @@
+//! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same
+//! handlers.
+//!
+//! Handlers lock the running switch briefly and never wait while they hold the lock; the daemon's
+//! one thread runs them all. Every error is a [`Problem`].
+
+mod acl;
+mod captures;
+mod config;
+mod etag;
+mod guard;
+mod log;
+mod peer;
+mod peer_groups;
+mod ports;
+mod queues;
+mod refusals;
+mod reply;
+mod rsc;
+mod rss;
+mod switch;
+mod team;
+mod trace;
+mod vmmq;
+
+use crate::actor;
+use crate::running::Running;
+use crate::server::Source;
+use crate::state::Keeper;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+pub(crate) use guard::change;
+pub(crate) use peer::{Access, Groups, Peer};
+use problem::Problem;
+use reply::Refusal;
+pub(crate) use rsc::toggle as toggle_rsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use trace::route as trace_frames;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The running switch, shared by handlers and the daemon.
+#[derive(Clone)]
+pub struct Shared {
+    running: Arc<Mutex<Running>>,
+    keeper: Keeper,
+    source: Source,
+}
+
+impl Shared {
+    /// Shares the switch.
+    pub(crate) fn new(running: Running, keeper: Keeper, source: Source) -> Shared {
+        Shared { running: Arc::new(Mutex::new(running)), keeper, source }
+    }
+
+    /// Locks the switch.
+    pub fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the ports added through the API; the future waits until they are on the disk.
+    pub(crate) fn keep(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
+        // Under the lock, so that the keeper gets texts in the order of the changes.
+        let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
+        async move { kept?.await }
+    }
+
+    /// Where the configuration comes from.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The store of ports added through the API.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Millrace",
+    description = "A user-space virtual switch. Settings are spelled as in the configuration file, facts in snake case, \
+                   receive segment coalescing as in Get-NetAdapterRsc.",
+    license(name = "Apache-2.0")
+))]
+struct Document;
+
+/// All routes. Each request must carry its [`Peer`].
+pub(crate) fn router(shared: Shared) -> Router {
+    let (router, mut document) = documented().split_for_parts();
+    refusals::describe(&mut document);
+    router
+        .route("/v1/openapi.json", get(async move || Json(document)))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(middleware::from_fn_with_state(shared.clone(), guard::admit))
+        .with_state(shared)
+}
+
+/// A problem as a response.
+pub(crate) fn problem(status: StatusCode, problem: Problem) -> Response {
+    Refusal::of(status, problem).into_response()
+}
+
+/// The OpenAPI document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    let mut document = documented().split_for_parts().1;
+    refusals::describe(&mut document);
+    document
+}
+
+fn documented() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(switch::show))
+        .routes(routes!(switch::workers))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::show, queues::set))
+        .routes(routes!(switch::macs, switch::forget_macs))
+        .routes(routes!(switch::events))
+        .routes(routes!(log::show, log::set))
+        .routes(routes!(switch::health))
+        .routes(routes!(switch::mtu))
+        .routes(routes!(switch::metrics))
+        .routes(routes!(ports::list, ports::add))
+        .routes(routes!(ports::show, ports::patch, ports::remove))
+        .routes(routes!(ports::counters))
+        .routes(routes!(acl::show, acl::add))
+        .routes(routes!(acl::remove))
+        .routes(routes!(rsc::list, rsc::set_all))
+        .routes(routes!(rsc::show, rsc::set))
+        .routes(routes!(rss::list))
+        .routes(routes!(rss::show, rss::change))
+        .routes(routes!(team::list))
+        .routes(routes!(team::show, team::change))
+        .routes(routes!(team::map))
+        .routes(routes!(vmmq::moves))
+        .routes(routes!(vmmq::load))
+        .routes(routes!(config::show, config::put))
+        .routes(routes!(config::put_fleet))
+        .routes(routes!(config::source))
+        .routes(routes!(config::reload))
+        .routes(routes!(trace::trace))
+        .routes(routes!(captures::list, captures::start))
+        .routes(routes!(captures::show, captures::stop))
+}
+
+async fn unknown_path(uri: Uri) -> impl IntoResponse {
+    Refusal::not_found(
+        Problem::new("there is no such resource")
+            .seen(uri.path())
+            .wanted("a path in /v1/openapi.json")
+            .remedy("GET /v1/openapi.json lists all paths"),
+    )
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> impl IntoResponse {
+    Refusal::wrong_method(
+        Problem::new(format!("{} does not support this method", uri.path()))
+            .seen(method)
+            .wanted("a method in /v1/openapi.json")
+            .remedy("GET /v1/openapi.json lists the methods of each path"),
+    )
+}

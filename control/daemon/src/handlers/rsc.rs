@@ -1,0 +1,75 @@
+//! Receive segment coalescing: shown and toggled live.
+
+use super::Shared;
+use super::reply::{Body, Name, Refusal, Reply};
+use api::body::{RscBody, RscChange};
+use axum::Json;
+use axum::extract::{FromRef, State};
+use axum::routing::{MethodRouter, put};
+use problem::Problem;
+use std::time::Instant;
+
+/// [`set`] for a router of another kind.
+pub(crate) fn toggle<S: Clone + Send + Sync + 'static>() -> MethodRouter<S>
+where
+    Shared: FromRef<S>,
+{
+    put(set)
+}
+
+/// Coalescing toward all ports.
+#[utoipa::path(get, path = "/v1/rsc", operation_id = "list_rsc", tag = "rsc", responses(
+    (status = 200, body = Vec<RscBody>, description = "Settings, state and statistics, by port"),
+))]
+pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RscBody>> {
+    Json(shared.lock().rsc_bodies())
+}
+
+/// Toggles coalescing on all ports. `on` turns it on for vNICs and leaves uplinks unchanged.
+#[utoipa::path(put, path = "/v1/rsc", operation_id = "set_all_rsc", tag = "rsc", request_body = RscChange, responses(
+    (status = 200, body = Vec<RscBody>, description = "The change is in force"),
+    (status = 400, body = Problem, description = "The body is not JSON"),
+    (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+    (status = 422, body = Problem, description = "A key or value is refused"),
+))]
+pub(super) async fn set_all(
+    State(shared): State<Shared>,
+    Body(change): Body<RscChange>,
+) -> Reply<Vec<RscBody>> {
+    let mut running = shared.lock();
+    running.set_rsc(None, change.policy, Instant::now()).map_err(Refusal::refused)?;
+    Ok(Json(running.rsc_bodies()))
+}
+
+/// Coalescing toward one port.
+#[utoipa::path(get, path = "/v1/ports/{name}/rsc", operation_id = "show_rsc", tag = "rsc",
+    params(("name" = String, Path, description = "Name of the port")),
+    responses(
+        (status = 200, body = RscBody, description = "Settings, state and statistics"),
+        (status = 400, body = Problem, description = "The path is not UTF-8"),
+        (status = 404, body = Problem, description = "There is no such port"),
+))]
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
+    shared.lock().rsc_body(&name).map(Json).map_err(Refusal::not_found)
+}
+
+/// Toggles coalescing on one port; open trains are delivered before this returns.
+#[utoipa::path(put, path = "/v1/ports/{name}/rsc", operation_id = "set_rsc", tag = "rsc",
+    params(("name" = String, Path, description = "Name of the port")),
+    request_body = RscChange,
+    responses(
+        (status = 200, body = RscBody, description = "The change is in force"),
+        (status = 400, body = Problem, description = "The body is not JSON"),
+        (status = 404, body = Problem, description = "There is no such port"),
+        (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+        (status = 422, body = Problem, description = "A key or value is refused"),
+))]
+pub(super) async fn set(
+    State(shared): State<Shared>,
+    Name(name): Name,
+    Body(change): Body<RscChange>,
+) -> Reply<RscBody> {
+    let mut running = shared.lock();
+    running.set_rsc(Some(&name), change.policy, Instant::now()).map_err(Refusal::not_found)?;
+    running.rsc_body(&name).map(Json).map_err(Refusal::not_found)
+}

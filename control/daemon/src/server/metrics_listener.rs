@@ -1,0 +1,79 @@
+//! `[metrics] listen`: counters and health over TCP, for monitoring. Read-only, with no other path:
+//! anyone who reaches the address may read.
+
+use super::tcp_listener::Section;
+use crate::handlers::{Shared, problem};
+use crate::metrics;
+use crate::recent::Recent;
+use crate::site::{self, Words};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use problem::Problem;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The port is not named, because anyone may ask.
+const HANGS: &str = "a worker does not answer\n";
+
+/// The state from which requests are answered.
+#[derive(Clone)]
+struct Monitored {
+    shared: Shared,
+    text: Arc<Recent<Result<Bytes, Problem>>>,
+}
+
+impl FromRef<Monitored> for Shared {
+    fn from_ref(monitored: &Monitored) -> Shared {
+        monitored.shared.clone()
+    }
+}
+
+/// All routes.
+pub(super) fn router(shared: Shared) -> Router {
+    let routes = Router::new()
+        .route("/metrics", get(page))
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready));
+    let words = Words { option: Section::Metrics.option(), instead: "use the API's Unix socket" };
+    site::read_only(routes.with_state(Monitored { shared, text: Arc::default() }), words)
+}
+
+/// Counters at most half a second old.
+async fn page(State(Monitored { shared, text }): State<Monitored>) -> Response {
+    let make = || metrics::text(&shared).map(Bytes::from);
+    match text.read(Instant::now(), make, Result::clone) {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
+    }
+}
+
+/// Alive while all workers answer: if one does not, only a restart helps.
+async fn health(State(shared): State<Shared>) -> Response {
+    let answering = shared.lock().all_answer();
+    match answering {
+        Ok(()) => "ok\n".into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response(),
+    }
+}
+
+/// Ready while all workers answer and each port's device is open. Guests do not affect it.
+async fn ready(State(shared): State<Shared>) -> Response {
+    let (answering, closed) = {
+        let running = shared.lock();
+        (running.all_answer(), running.closed_ports())
+    };
+    if answering.is_err() {
+        return (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response();
+    }
+    if closed.is_empty() {
+        return "ready\n".into_response();
+    }
+    // Only names: a reason may name devices and paths, and anyone may ask.
+    let text = closed.iter().map(|(name, _)| format!("port {name} is not open\n"));
+    (StatusCode::SERVICE_UNAVAILABLE, text.collect::<String>()).into_response()
+}

@@ -1,0 +1,350 @@
+//! The daemon: one thread that serves the API, polls the switch once a second, and handles signals.
+
+mod connections;
+mod metrics_listener;
+mod patient;
+mod serving;
+mod socket;
+mod source;
+mod tcp_listener;
+
+pub use crate::sandbox::helper::run as run_helper;
+pub(crate) use serving::accept;
+pub use socket::default_path;
+pub(crate) use source::Source;
+pub(crate) use tcp_listener::{Section, own_host};
+
+use crate::descriptors;
+use crate::devices::Opener;
+use crate::handlers::{Groups, Shared};
+use crate::handover::{self, Store};
+use crate::log;
+use crate::running::Running;
+use crate::sandbox;
+use crate::state::{self, Keeper, Kept};
+use crate::web;
+use api::body::StepOutcome;
+use config::{Config, Poll, SwitchConfig, WebConfig};
+use problem::Problem;
+use sd_notify::NotifyState;
+use socket::Socket;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::Level;
+
+/// How the daemon runs, apart from its configuration.
+pub struct Options {
+    /// The configuration file; SIGHUP rereads it. `None`: no ports but those added through the API.
+    pub file: Option<PathBuf>,
+    /// The API's socket; `None` for the file's `socket`, or the default.
+    pub socket: Option<PathBuf>,
+    /// Directory for ports added through the API; `None` for the file's `state-directory`, or the
+    /// default.
+    pub state_directory: Option<PathBuf>,
+    /// How idle workers wait; `None` for the file's `poll`.
+    pub poll: Option<Poll>,
+    /// Ask the daemon that listens on this socket to stop, and resume with its ports' descriptors.
+    pub take_over: bool,
+    /// If `sandbox` of the file applies: the arguments with which this program calls [`run_helper`]
+    /// with the arguments behind them. Restrictions last until the process ends, so only a process
+    /// that does nothing else may set this.
+    pub sandbox: Option<&'static [&'static str]>,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
+    opener.store().join_systemd();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Problem::new("the runtime cannot be started").seen(error))?;
+    let inside = runtime.enter();
+    let stop = stop_signal()?;
+    drop(inside);
+    let outcome = runtime.block_on(serve(options, opener, stop));
+    // A reload that still waits for its file does not delay the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Reads the configuration file.
+pub fn read_file(path: &Path) -> Result<Config, Problem> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Problem::new(format!("{name} cannot be read"))
+            .seen(error)
+            .wanted("a configuration file in UTF-8")
+            .remedy("correct the path, or the file's permissions")
+    })?;
+    Config::from_toml(&name, &text)
+}
+
+/// Runs until `stop` is done.
+pub async fn serve(
+    options: &Options,
+    opener: Box<dyn Opener>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Problem> {
+    // Signals first: a signal while ports are being opened must not end the process and leave the
+    // socket behind.
+    let hangup = on(SignalKind::hangup())?;
+    let source = Source::new(options.file.clone(), options.poll);
+    let config = source.read()?;
+    log::write_as(config.switch.log);
+    let store = opener.store();
+    // A successor receives the descriptors of all ports.
+    descriptors::raise();
+    if options.take_over {
+        handover::take_over(&socket_path(options, &config.switch), &store)?;
+    }
+    let (keeps, kept) = open_state(options, &config.switch)?;
+    let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
+    let groups = Groups::of(&config.switch)?;
+    let tcp = (config.metrics.listen, config.web.clone());
+    store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet));
+    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
+        let (file, state) = (options.file.as_deref(), keeps.path());
+        let places = sandbox::Places { file, socket: socket.path(), state };
+        sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
+    }
+    let keeper = Keeper::start(keeps)?;
+    let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
+    store.end_sessions();
+    // Ports that the file overrode are removed from the state.
+    save(&shared);
+    let successors = successors(socket.path());
+    let (stopping, stopped) = watch::channel(false);
+    let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
+    tell_places(&socket, &keeper);
+    notify(&[NotifyState::Ready]);
+    let successor = tokio::select! {
+        () = stop => None,
+        () = poll_every_second(&shared, hangup) => None,
+        successor = next(successors.as_ref()) => Some(successor),
+    };
+    // From here on ports close because the process ends, not because they are removed.
+    store.seal();
+    notify(&[NotifyState::Stopping]);
+    tracing::info!(target: "control::daemon", "stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
+    let _ = stopping.send(true);
+    ended(answering).await;
+    if let Err(problem) = keeper.end().await {
+        tracing::error!(target: "control::daemon", "{problem}");
+    }
+    if successor.is_some() {
+        drop((socket, successors));
+    }
+    leave(&shared, &store, successor);
+    ports::namespace::helper::end();
+    Ok(())
+}
+
+/// Locks the state directory, before binding the socket: of two daemons that start at once, one
+/// could otherwise find the other's socket before that listens.
+fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
+    let socket = socket_path(options, config);
+    let directory = options.state_directory.clone().or(config.state_directory.clone());
+    state::open(&state::directory(directory, &socket)).or_else(|problem| {
+        socket::refuse_taken(&socket)?;
+        Err(problem)
+    })
+}
+
+/// Starts answering clients of the API, of the metrics and of the page.
+fn answer(
+    listener: UnixListener,
+    groups: Groups,
+    (metrics, web): (Option<SocketAddr>, WebConfig),
+    shared: &Shared,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<JoinHandle<()>> {
+    let api = serving::api(listener, shared.clone(), groups, stopped.clone());
+    let mut answering = vec![tokio::spawn(api)];
+    let tcp = [
+        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
+        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
+    ];
+    for (section, address, router) in tcp.into_iter().flatten() {
+        let serving = serving::tcp(section, address, router, shared.clone(), stopped.clone());
+        answering.push(tokio::spawn(serving));
+    }
+    answering
+}
+
+fn tell_places(socket: &Socket, keeper: &Keeper) {
+    let (api, kept) = (socket.path().display(), keeper.file().display());
+    tracing::info!(target: "control::daemon", "serving the API on {api}; ports added through it are stored in {kept}");
+}
+
+/// Waits for the last responses. A client that keeps its connection open does not delay the end.
+async fn ended(answering: Vec<JoinHandle<()>>) {
+    let all = async {
+        for serving in answering {
+            let _ = serving.await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
+}
+
+/// The socket for a successor; without it the next daemon opens all devices anew.
+fn successors(api: &Path) -> Option<handover::Listener> {
+    let bound = handover::Listener::bind(api);
+    bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
+}
+
+async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
+    match successors {
+        Some(listener) => listener.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd,
+/// which uses them only after the end of this process and of a worker that hangs.
+fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
+    if let Some(successor) = successor {
+        if !shared.lock().give_up() {
+            store.withhold_rings();
+        }
+        handover::hand_over(store, &successor);
+    } else if store.is_with_systemd() {
+        shared.lock().give_up();
+        store.settle();
+    }
+}
+
+/// Starts the switch, and logs the problems found at startup.
+fn start(config: Config, kept: Kept, opener: Box<dyn Opener>) -> Result<Running, Problem> {
+    let mut running = Running::start_with(config, kept.added(), opener, Instant::now())?;
+    for problem in kept.refused {
+        running.note(Level::WARN, Instant::now(), problem.to_string());
+    }
+    if let Some(problem) = running.denied() {
+        return Err(problem);
+    }
+    if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
+        running.note(Level::WARN, Instant::now(), problem.to_string());
+    }
+    Ok(running)
+}
+
+fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
+    options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
+}
+
+/// Polls once a second and rereads the file at SIGHUP, forever.
+async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut trouble = None;
+    let mut balance_at = tokio::time::Instant::now();
+    let mut links_at = balance_at;
+    loop {
+        tokio::select! {
+            _ = second.tick() => poll(shared, trouble),
+            () = tokio::time::sleep_until(balance_at) => {
+                let next = shared.lock().balance(Instant::now());
+                balance_at = tokio::time::Instant::now() + next;
+            }
+            () = tokio::time::sleep_until(links_at) => {
+                let next = shared.lock().follow_uplinks(Instant::now());
+                links_at = tokio::time::Instant::now() + next;
+            }
+            _ = hangup.recv() => trouble = reload(shared).await,
+        }
+    }
+}
+
+/// Starts writing the state, without waiting for the disk.
+fn save(shared: &Shared) {
+    drop(shared.keep());
+}
+
+fn poll(shared: &Shared, trouble: Option<&str>) {
+    if shared.keeper().trouble().is_some() {
+        save(shared);
+    }
+    let mut running = shared.lock();
+    let now = Instant::now();
+    running.poll(now);
+    let switch = running.switch_body(now);
+    let mut status = format!("{} of {} ports up", switch.ports_up, switch.ports);
+    if let Some(trouble) = trouble {
+        status.push_str(&format!("; {trouble}"));
+    }
+    // A worker that hangs for as long as the watchdog waits does not recover, and stalls its ports'
+    // guests. A new process brings all ports back, at the price of a short outage for the others.
+    match running.all_answer() {
+        Ok(()) => notify(&[NotifyState::Watchdog]),
+        Err(problem) => status.push_str(&format!("; {}", problem.error)),
+    }
+    notify(&[NotifyState::Status(&status)]);
+}
+
+/// Rereads the file, and reports the result to systemd and as an event; a unit of
+/// `Type=notify-reload` waits for it. Returns the text to show in the status until the next reload;
+/// `None` if it succeeded.
+async fn reload(shared: &Shared) -> Option<&'static str> {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now().ok());
+    notify(&states);
+    let read = shared.source().read_again().await;
+    let now = Instant::now();
+    let mut running = shared.lock();
+    let mut trouble = None;
+    let text = match read.and_then(|config| running.reload_file(config, now)) {
+        Ok(steps) => {
+            let reasons = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
+            let reasons: Vec<_> = reasons.map(|step| step.reason.as_str()).collect();
+            match reasons.len() {
+                0 => format!("the file was reread: {} steps", steps.len()),
+                failed => {
+                    trouble = Some("some steps of the last reload failed");
+                    format!(
+                        "the file was reread: {failed} of {} steps failed: {}",
+                        steps.len(),
+                        reasons.join("; ")
+                    )
+                }
+            }
+        }
+        Err(problem) => {
+            trouble = Some("the last reload was refused");
+            format!("the file was reread and refused; the running configuration stays: {problem}")
+        }
+    };
+    notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
+    running.note_reload(trouble.is_none());
+    let level = if trouble.is_none() { Level::INFO } else { Level::WARN };
+    running.note(level, now, text);
+    drop(running);
+    save(shared);
+    trouble
+}
+
+fn on(kind: SignalKind) -> Result<Signal, Problem> {
+    signal(kind).map_err(|error| Problem::new("signals cannot be handled").seen(error))
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
+    let (mut terminate, mut interrupt) =
+        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Notifies systemd, if it runs the daemon. Its absence is not an error.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(target: "control::daemon", "systemd cannot be notified: {error}");
+    }
+}

@@ -1,0 +1,91 @@
+//! Accepting clients: the API checks the process that connected, monitoring checks nothing.
+
+use super::connections::{self, Connections, Kind, Limits};
+use super::tcp_listener::{self, Section};
+use crate::handlers::{Groups, Peer, Shared};
+use axum::{Extension, Router};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Accepts clients of the API until the daemon stops, and waits for their responses.
+pub(super) async fn api(
+    listener: UnixListener,
+    shared: Shared,
+    groups: Groups,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let (router, places, mut clients) =
+        (crate::handlers::router(shared), Connections::default(), JoinSet::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted.map(|(stream, _)| stream),
+            _ = stopped.wait_for(|stop| *stop) => break,
+        };
+        while clients.try_join_next().is_some() {}
+        let Ok(stream) = accepted else {
+            hesitate().await;
+            continue;
+        };
+        let peer = Peer::of(&stream, &groups);
+        // A connection without a place is closed.
+        if let Some(place) = places.place(Kind::from(&peer)) {
+            let router = router.clone().layer(Extension(peer));
+            let answers = connections::serve(stream, router, Limits::API, stopped.clone());
+            clients.spawn(async move {
+                answers.await;
+                drop(place);
+            });
+        }
+    }
+    while clients.join_next().await.is_some() {}
+}
+
+/// Does the same over TCP once the address is available. All clients count as one user.
+pub(super) async fn tcp(
+    section: Section,
+    address: SocketAddr,
+    router: Router,
+    shared: Shared,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let listener = tokio::select! {
+        listener = tcp_listener::listen(section, address, &shared) => listener,
+        _ = stopped.wait_for(|stop| *stop) => return,
+    };
+    accept(listener, router, stopped).await;
+}
+
+/// Answers all clients of a listener until it is to stop.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let places = Connections::default();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stop| *stop) => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            hesitate().await;
+            continue;
+        };
+        if let Some(place) = places.place(Kind::Monitoring) {
+            let router = router.clone().layer(Extension(peer));
+            let answers = connections::serve(stream, router, Limits::METRICS, stopped.clone());
+            tokio::spawn(async move {
+                answers.await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Pauses after a failure to accept, for example for lack of descriptors.
+async fn hesitate() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}

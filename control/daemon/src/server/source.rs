@@ -1,0 +1,54 @@
+//! The configuration file as the daemon reads it; the command line overrides it.
+
+use super::read_file;
+use config::{Config, Poll, SwitchConfig};
+use problem::Problem;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest time that a reload waits for the file.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The source of the configuration.
+#[derive(Clone)]
+pub(crate) struct Source {
+    file: Option<PathBuf>,
+    poll: Option<Poll>,
+}
+
+impl Source {
+    pub(super) fn new(file: Option<PathBuf>, poll: Option<Poll>) -> Source {
+        Source { file, poll }
+    }
+
+    /// The file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Reads the file; without one the configuration is empty.
+    pub(super) fn read(&self) -> Result<Config, Problem> {
+        let config = self.file.as_deref().map_or(Ok(Config::default()), read_file)?;
+        let poll = self.poll.unwrap_or(config.switch.poll);
+        Ok(Config { switch: SwitchConfig { poll, ..config.switch }, ..config })
+    }
+
+    /// Rereads the file, in a thread that may wait for a disk or a pipe.
+    pub(crate) async fn read_again(&self) -> Result<Config, Problem> {
+        let Some(file) = self.file.clone() else {
+            return Err(Problem::new("there is no configuration file to reread")
+                .seen("a daemon without a file")
+                .wanted("a daemon started with -c FILE")
+                .remedy("start the daemon with -c FILE, or use `millrace config apply FILE`"));
+        };
+        let source = self.clone();
+        let reading = tokio::task::spawn_blocking(move || source.read());
+        let late = || {
+            Problem::new(format!("{} could not be read within 10 s", file.display()))
+                .wanted("a regular file on a disk that responds")
+                .remedy("check the disk, or name a regular file with -c")
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await.map_err(|_| late())?;
+        read.map_err(|error| Problem::new("the configuration file cannot be read").seen(error))?
+    }
+}

@@ -1,0 +1,116 @@
+//! A daemon in process, on a socket in a directory of its own, with memory ports.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
+
+use api::client::Client;
+use daemon::memory::MemoryDevices;
+use daemon::server::{self, Options};
+use problem::Problem;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// Stops and cleans up when it goes.
+pub(crate) struct Daemon {
+    pub(crate) client: Client,
+    pub(crate) devices: MemoryDevices,
+    directory: Arc<TempDir>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), Problem>>>,
+}
+
+impl Daemon {
+    /// Runs with a configuration, on any devices.
+    pub(crate) fn start(config: &str) -> Daemon {
+        Daemon::with(config, MemoryDevices::default())
+    }
+
+    /// Runs with a configuration on these devices, and waits until it answers.
+    pub(crate) fn with(config: &str, devices: MemoryDevices) -> Daemon {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("switch.toml"), config).unwrap();
+        Daemon::inside(Arc::new(directory), devices)
+    }
+
+    /// Stops it and starts another one with the same files and devices.
+    #[allow(dead_code, reason = "some tests that share this file start one daemon only")]
+    pub(crate) fn again(mut self) -> Daemon {
+        self.stop().unwrap();
+        Daemon::inside(self.directory.clone(), self.devices.clone())
+    }
+
+    fn inside(directory: Arc<TempDir>, devices: MemoryDevices) -> Daemon {
+        let (stop, stopped) = oneshot::channel();
+        let options = options(directory.path());
+        let opener = devices.clone();
+        let thread = std::thread::spawn(move || serve(&options, opener, stopped));
+        let client = eventually("the daemon answers", || {
+            // It listens before its ports are open, and answers after that.
+            let client = Client::connect(&directory.path().join("api.sock")).ok()?;
+            client.switch().ok().map(|_| client)
+        });
+        Daemon { client, devices, directory, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Where it listens.
+    #[allow(dead_code, reason = "some tests that share this file do not name files")]
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("api.sock")
+    }
+
+    /// A file in its directory.
+    #[allow(dead_code, reason = "some tests that share this file do not name files")]
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(&mut self) -> Result<(), Problem> {
+        drop(self.stop.take());
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// The options of a daemon in this directory.
+pub(crate) fn options(directory: &Path) -> Options {
+    Options {
+        file: Some(directory.join("switch.toml")),
+        socket: Some(directory.join("api.sock")),
+        state_directory: None,
+        poll: None,
+        take_over: false,
+        sandbox: None,
+    }
+}
+
+/// Runs a daemon in this thread until the sender of `stopped` goes.
+pub(crate) fn serve(
+    options: &Options,
+    devices: MemoryDevices,
+    stopped: oneshot::Receiver<()>,
+) -> Result<(), Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(server::serve(options, Box::new(devices), async {
+        let _ = stopped.await;
+    }))
+}
+
+/// Asks until there is an answer, for ten seconds.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None if Instant::now() > patience => panic!("not within ten seconds: {what}"),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
