@@ -18,7 +18,7 @@ demo: ## Measure RSC on against off on this host, with a table and a report
 	@scripts/demo
 
 test: ## Run all checks and tests, cheapest first; ends with `N passed, N failed, N skipped`
-	@scripts/setup test && scripts/test
+	@scripts/setup test && cargo xtask test
 
 fresh: ## Run `make demo` and `make test` in a bare root, with nothing of this host but Rust
 	@scripts/fresh
@@ -26,8 +26,8 @@ fresh: ## Run `make demo` and `make test` in a bare root, with nothing of this h
 flaky: ## Run each story TIMES=20 times on a busy machine, and name those that failed once
 	@scripts/setup test && scripts/flaky $(TIMES)
 
-lint: ## Check format, spelling, licences, lints and documents
-	@scripts/setup lint && scripts/test lint
+lint: ## Check format, spelling, licences, dependencies, lints and documents
+	@scripts/setup lint && cargo xtask test lint
 
 audit: ## Check the dependencies for known vulnerabilities; fetches a database
 	@scripts/setup lint && PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" cargo-deny check advisories

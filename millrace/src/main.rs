@@ -15,6 +15,7 @@ use commands::{
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    abort_at_a_panic();
     CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     let Cli { global, command } = match cli::parse() {
         Ok(cli) => cli,
@@ -57,4 +58,16 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args),
     };
     output::exit(outcome, &global)
+}
+
+/// A release build aborts where any thread panics. A build that unwinds, as those for tests do, ends
+/// in the same way.
+fn abort_at_a_panic() {
+    if cfg!(panic = "unwind") {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            print(panic);
+            std::process::abort();
+        }));
+    }
 }

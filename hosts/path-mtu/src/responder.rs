@@ -196,7 +196,7 @@ impl Shared {
         let mut room = vec![0; 1 << 16];
         while !self.is_stopped() {
             // Errors are those of acknowledgements that nobody took.
-            let Ok((length, from)) = socket.recv_from(&mut room) else { continue };
+            let Ok(Some((length, from))) = socket::receive(socket, &mut room) else { continue };
             let Some(reply) = self.reply(room.get(..length).unwrap_or_default(), from.ip()) else {
                 continue;
             };

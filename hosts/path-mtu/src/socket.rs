@@ -4,6 +4,7 @@
 //! about those too big.
 #![allow(unsafe_code)]
 
+use rustix::net::{RecvFlags, recvfrom};
 use std::io;
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -71,6 +72,20 @@ pub(crate) fn widen(socket: &UdpSocket) {
         // The default has room for a few peers, and what is lost is sent again.
         let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
     }
+}
+
+/// Waits for a datagram. Returns its length and its sender, and nothing where the socket was shut
+/// down: that ends the wait without a datagram and without an address. [`UdpSocket::recv_from`]
+/// then reads an address that the kernel did not write, and may panic.
+///
+/// # Errors
+/// Acknowledgements that a peer did not take, among others; the next call may succeed.
+pub(crate) fn receive(
+    socket: &UdpSocket,
+    room: &mut [u8],
+) -> io::Result<Option<(usize, SocketAddr)>> {
+    let (length, _, from) = recvfrom(socket, room, RecvFlags::empty())?;
+    Ok(from.and_then(|from| Some((length, SocketAddr::try_from(from).ok()?))))
 }
 
 fn set(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -150,6 +165,7 @@ fn read_error(error: &[u8]) -> Option<TooBig> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rustix::net::{Shutdown, shutdown};
 
     /// Loopback's MTU is 65536, so nothing is too big for it; but it takes no packet with more than
     /// UDP can say.
@@ -161,6 +177,28 @@ mod tests {
         let mut room = [0; 10_000];
         assert_eq!(peer.recv(&mut room).unwrap(), 9000);
         assert_eq!(probe.errors(), []);
+    }
+
+    /// `UdpSocket::recv_from` panicked there, with the family of the sender before: `millrace mtu
+    /// check` aborted when it had probed.
+    #[test]
+    fn a_socket_that_is_shut_down_has_received_nothing() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = UdpSocket::bind(address) else { continue };
+            let own = socket.local_addr().unwrap();
+            socket.send_to(&[7], own).unwrap();
+            assert_eq!(receive(&socket, &mut [0; 100]).unwrap(), Some((1, own)));
+            let _ = shutdown(&socket, Shutdown::Both);
+            assert_eq!(receive(&socket, &mut [0; 100]).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_received_has_its_length_and_its_sender() {
+        let [here, there] = ["127.0.0.1:0"; 2].map(|at| UdpSocket::bind(at).unwrap());
+        there.send_to(&[7; 40], here.local_addr().unwrap()).unwrap();
+        let received = receive(&here, &mut [0; 100]).unwrap();
+        assert_eq!(received, Some((40, there.local_addr().unwrap())));
     }
 
     proptest! {

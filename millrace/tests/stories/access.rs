@@ -1,6 +1,7 @@
 //! What local users can do to a daemon that lets one group see and another one change: nothing,
 //! see, and everything.
 
+use crate::heard::Heard;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, SOCKET, Switch, millrace};
@@ -94,8 +95,7 @@ fn a_stranger_gets_nothing_a_reader_sees_and_an_admin_changes() {
         for (line, wanted) in TRIED {
             let mut row = format!("| `{line}` |");
             for ((name, user, groups), may) in users().iter().zip(wanted) {
-                let output = as_user(*user, groups).arg(PROGRAM).args(line.split(' ')).output();
-                let output = output.unwrap();
+                let output = as_user(*user, groups).arg(PROGRAM).args(line.split(' ')).heard();
                 let seen = word(&output);
                 row.push_str(&format!(" {seen} |"));
                 let told = String::from_utf8_lossy(&output.stderr);
@@ -108,7 +108,7 @@ fn a_stranger_gets_nothing_a_reader_sees_and_an_admin_changes() {
         for (what, line) in BESIDE {
             let mut row = format!("| {what} |");
             for (name, user, groups) in users() {
-                let output = as_user(user, &groups).args(["sh", "-c", line]).output().unwrap();
+                let output = as_user(user, &groups).args(["sh", "-c", line]).heard();
                 row.push_str(&format!(" {} |", word(&output)));
                 assert!(!output.status.success(), "{name}: {what}");
             }
@@ -134,8 +134,8 @@ fn hold_connections() {
         .spawn()
         .unwrap();
     stranger.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
-    let reader = as_user(3001, &READERS.to_string()).args([PROGRAM, "port", "list"]).output();
-    assert!(reader.unwrap().status.success(), "a reader is kept out");
+    let reader = as_user(3001, &READERS.to_string()).args([PROGRAM, "port", "list"]).heard();
+    assert!(reader.status.success(), "a reader is kept out");
     until("root is let in", || UnixStream::connect(SOCKET).ok());
     println!("| hold 200 connections | 32 at most; other users get theirs | | |");
     stranger.kill().unwrap();
@@ -205,7 +205,7 @@ fn a_tenant_has_its_socket_and_nothing_else() {
             let mut command = as_user(5000, "");
             command.env("DAEMON", switch.process().to_string());
             command.env("HELPER", helper.to_string());
-            command.args(["sh", "-c", &script.replace("$CONNECT", connect)]).output().unwrap()
+            command.args(["sh", "-c", &script.replace("$CONNECT", connect)]).heard()
         };
         let other = switch.state("vm2");
         println!("| a tenant tries to | |\n| --- | --- |");
@@ -216,7 +216,7 @@ fn a_tenant_has_its_socket_and_nothing_else() {
         }
         let own = as_tenant("perl -e \"$CONNECT\" /run/vms/vm1.sock");
         assert!(own.status.success(), "{own:?}");
-        let said = as_user(5000, "").args(["perl", "-e", NOISE]).output().unwrap();
+        let said = as_user(5000, "").args(["perl", "-e", NOISE]).heard();
         assert_eq!(said.stdout, b"said", "{said:?}");
         println!("| say at its own socket what is no vhost-user | cut off, others go on |");
         assert_eq!(

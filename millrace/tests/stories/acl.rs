@@ -1,6 +1,7 @@
 //! Port ACLs: rules added and removed live, counted, and named where they drop.
 
 use crate::guards::Capture;
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, story};
@@ -136,7 +137,7 @@ fn acl_rules_mark_what_a_guest_sends() {
             let _ = sender.send_to(b"word", "10.9.0.1:5001");
             reader.try_wait().unwrap()
         });
-        let read = reader.wait_with_output().unwrap();
+        let read = reader.heard();
         // 46, and no congestion.
         assert_eq!(String::from_utf8(read.stdout).unwrap().trim(), (46 << 2).to_string());
         assert!(hits(&topology)[0] >= 1);

@@ -1,5 +1,6 @@
 //! Captures: readable by everybody's tools, and harmless when the disk is full.
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
@@ -47,7 +48,7 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         // more than this.
         let _ =
             liar.command("ping").args(["-c", "12", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
-        let output = capture.wait_with_output().unwrap();
+        let output = capture.heard();
         assert!(output.status.success());
         assert!(topology.switch.counter("liar", "/drops/mac_spoofed") > 0);
         let bytes = std::fs::read("/run/liar.pcapng").unwrap();

@@ -1,6 +1,7 @@
 //! Pods of a container runtime: what it does with the plugin, in its words, and what is left after
 //! crashes.
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::runtime::{Ipam, Runtime, plugin_folder};
 use crate::sandbox::{Need, output_of, run, story};
@@ -217,7 +218,7 @@ fn cnitool_attaches_checks_and_detaches() {
             if version == "1.1.0" {
                 tool("status", netns[0]);
                 // It gives GC no list of what is valid, which is not an empty one.
-                let output = command("gc", netns[0]).output().unwrap();
+                let output = command("gc", netns[0]).heard();
                 let said = String::from_utf8_lossy(&output.stderr);
                 assert!(said.contains("valid-attachments is missing"), "{said}");
             }

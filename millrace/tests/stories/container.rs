@@ -4,6 +4,7 @@
 //! of version 2 are mounted here, in the story's own view, so a bare root will do.
 
 use crate::guest;
+use crate::heard::Heard;
 use crate::patience::{patiently, until};
 use crate::sandbox::{output_of, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -69,7 +70,7 @@ impl Container {
         let first = self.first().unwrap_or(u32::MAX).to_string();
         let mut command = Command::new("nsenter");
         command.args(["-t", &first, "-m", "-u", "-i", "-n", "-p", "bash", "-c", line]);
-        command.output().unwrap()
+        command.heard()
     }
 
     /// What it prints; it must succeed.
@@ -97,7 +98,7 @@ impl Container {
     pub(crate) fn try_beside(&self, line: &str) -> Output {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.first().unwrap().to_string(), "-u", "-i", "-n", "-p"]);
-        command.args(line.split(' ')).output().unwrap()
+        command.args(line.split(' ')).heard()
     }
 
     pub(crate) fn journal(&self) -> String {

@@ -175,7 +175,7 @@ fn an_interrupted_roll_out_reaches_no_further_host() {
         begin(&guests);
         write_model(1500, "rate = '1Gbit'");
         let mut apply = millrace();
-        apply.args(["fleet", "apply", "-f", FOLDER]).stdout(Stdio::null()).stderr(Stdio::null());
+        apply.args(["fleet", "apply", "-f", FOLDER]).stdout(Stdio::null());
         let mut apply = apply.spawn().unwrap();
         until("the first host has it", || {
             (revisions() == [Some(2), Some(1), Some(1)]).then_some(())

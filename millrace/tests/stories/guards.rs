@@ -21,7 +21,7 @@ impl Capture {
         let file = format!("/run/{name}.pcapng");
         let mut capture = millrace();
         capture.args(["capture", "guest", "-w", &file]);
-        let process = capture.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let process = capture.stdout(Stdio::null()).spawn().unwrap();
         until("the capture runs", || std::fs::metadata(&file).is_ok().then_some(()));
         Capture { process, file }
     }

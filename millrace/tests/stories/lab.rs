@@ -1,6 +1,7 @@
 //! The lab's long commands: what a script may rely on. What they measure here is the report's
 //! business.
 
+use crate::heard::Heard;
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +14,7 @@ const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.1"];
 
 fn lab(arguments: &[&str]) -> Output {
-    millrace().args(arguments).args(SHORT).current_dir("/run").output().unwrap()
+    millrace().args(arguments).args(SHORT).current_dir("/run").heard()
 }
 
 fn json(output: &Output) -> Value {
@@ -127,7 +128,7 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
         let compare = |arguments: &[&str]| {
             let mut command = millrace();
             command.args(["report", "compare"]).args(arguments).current_dir("/run");
-            command.output().unwrap()
+            command.heard()
         };
         // Two intervals tell nothing, and that is not the same as no difference.
         let same = compare(&["a/report.json", "b/report.json", "--json"]);
@@ -142,7 +143,7 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
         assert!(String::from_utf8_lossy(&worse.stdout).contains("REGRESSION"));
         assert_eq!(compare(&["a/report.json", "nowhere.json"]).status.code(), Some(2));
         for of in ["report", "comparison", "ntttcp"] {
-            let schema = millrace().args(["report", "schema", of]).output().unwrap();
+            let schema = millrace().args(["report", "schema", of]).heard();
             assert_eq!(json(&schema)["type"], "object", "{of}");
         }
     });

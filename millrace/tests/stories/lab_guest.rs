@@ -10,6 +10,7 @@
 //! not that RSC pays.
 
 use crate::guest::{Guest, directory};
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::lab_hosts::{Agent, json};
 use crate::qemu::Machine;
@@ -60,7 +61,7 @@ fn rsc_toward_a_machine_is_validated_and_every_byte_accounted_for() {
         let mut validate = millrace();
         validate.args(["validate", "rsc", "--sender", &sender.name, "--receiver", &receiver]);
         validate.args(["--port", "vm", "--repetitions", "2", "--seconds", "0.5", "--json"]);
-        let output = validate.current_dir("/run").output().unwrap();
+        let output = validate.current_dir("/run").heard();
         let report = json(&output);
         assert_eq!(output.status.code(), Some(0), "{:#}", report["checks"]);
         whole(&report);
@@ -97,7 +98,7 @@ fn world_with_millrace() -> PathBuf {
     let mut overlay = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/overlay"));
     let guests = directory("qemu").canonicalize().unwrap();
     overlay.arg(millrace().get_program()).env("MILLRACE_GUESTS", guests.parent().unwrap());
-    let packed = overlay.output().unwrap();
+    let packed = overlay.heard();
     assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
     let mut world = std::fs::read(guests.join("initramfs")).unwrap();
     world.extend(packed.stdout);

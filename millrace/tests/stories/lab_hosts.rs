@@ -6,6 +6,7 @@
 //!                                  └─────── host0 [10.9.0.3] here, from where the agents are asked
 //! ```
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
@@ -60,7 +61,7 @@ fn signal_to(child: &Child, signal: Signal) {
 }
 
 fn validate(arguments: &[&str]) -> Output {
-    millrace().arg("validate").args(arguments).args(SHORT).current_dir("/run").output().unwrap()
+    millrace().arg("validate").args(arguments).args(SHORT).current_dir("/run").heard()
 }
 
 fn error(output: &Output) -> String {
@@ -138,14 +139,14 @@ fn what_was_before_is_again_after_an_interrupt_and_after_an_agents_end() {
         for signal in [Signal::INT, Signal::HUP] {
             let run = begin("interrupted", &far);
             signal_to(&run, signal);
-            assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
+            assert_eq!(run.heard().status.code(), Some(130));
             assert_eq!(policy(&topology.switch), "off");
         }
         for (signal, why) in [(Signal::INT, "the agent was interrupted"), (Signal::KILL, "")] {
             let far = Agent::start(topology.far, "10.9.0.1:5901");
             let run = begin("failed", &far);
             far.end(signal);
-            let told = run.wait_with_output().unwrap();
+            let told = run.heard();
             assert_eq!(told.status.code(), Some(1), "{}", error(&told));
             assert_eq!(policy(&topology.switch), "off");
             let page = std::fs::read_to_string("/run/failed/report.md").unwrap();

@@ -4,6 +4,7 @@
 //! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the
 //! PATH is taken where it is of that kind.
 
+use crate::heard::Heard;
 use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
@@ -64,9 +65,8 @@ fn we_receive(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
     let theirs = Command::new(real)
         .args(["-s127.0.0.1", "-P", ports, "-n", threads, "-l", connections])
         .args(["-t", SECONDS, "-W", "1", "-j/run/theirs.json"])
-        .output()
-        .unwrap();
-    apart(&ours.wait_with_output().unwrap(), &theirs)
+        .heard();
+    apart(&ours.heard(), &theirs)
 }
 
 fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
@@ -85,9 +85,8 @@ fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
     let ours = millrace()
         .args(["ntttcp", "--json", "-s", "127.0.0.1", "-P", ports, "-n", threads])
         .args(["-l", connections, "-t", SECONDS, "-W", "1"])
-        .output()
-        .unwrap();
-    let theirs = theirs.wait_with_output().unwrap();
+        .heard();
+    let theirs = theirs.heard();
     // What `timeout` says of a program that it has ended. There is no figure to compare with.
     if theirs.status.code() == Some(124) { f64::INFINITY } else { apart(&ours, &theirs) }
 }

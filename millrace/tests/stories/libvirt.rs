@@ -1,6 +1,7 @@
 //! libvirt: what `millrace port show --libvirt` prints is valid by libvirt's own schema, in a
 //! domain around it.
 
+use crate::heard::Heard;
 use crate::sandbox::{Need, output_of, story};
 use crate::switch::{Switch, millrace};
 use std::process::{Command, Output};
@@ -72,7 +73,7 @@ fn domain(vnics: &[(String, String)]) -> String {
 fn validate(domain: &str) -> Output {
     let path = "/run/domain.xml";
     std::fs::write(path, domain).unwrap();
-    Command::new("virt-xml-validate").args([path, "domain"]).output().unwrap()
+    Command::new("virt-xml-validate").args([path, "domain"]).heard()
 }
 
 fn accepted(domain: &str) {

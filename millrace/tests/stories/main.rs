@@ -8,6 +8,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "an unwrap in a story is an assertion, and what it prints is read by people"
 )]
 
@@ -26,6 +27,7 @@ mod fleet;
 mod guards;
 mod guest;
 mod guests;
+mod heard;
 mod host;
 mod hotplug;
 mod idle;

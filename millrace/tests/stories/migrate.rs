@@ -2,6 +2,7 @@
 //! and of each mismatch, seeded in turn, it finds that one; and a port goes to the other host by
 //! `export` and `import`.
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::{patiently, until};
 use crate::sandbox::{Need, output_of, run, story};
@@ -62,7 +63,7 @@ impl Place {
     }
 
     fn show(&self, port: &str) -> Option<Value> {
-        let output = self.command(&format!("port show {port} --json")).output().unwrap();
+        let output = self.command(&format!("port show {port} --json")).heard();
         serde_json::from_slice(&output.stdout).ok()
     }
 
@@ -72,7 +73,7 @@ impl Place {
         let command = command.args(more).stdin(Stdio::piped());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        child.heard()
     }
 }
 
@@ -97,8 +98,7 @@ fn connect(place: &str) -> Guest {
 /// What a check from the first to the second finds, and its exit code.
 fn check(source: &str, destination: &str) -> (Vec<(String, String)>, i32) {
     let mut command = millrace();
-    let output =
-        command.args(["migrate", "check", "--json", source, destination]).output().unwrap();
+    let output = command.args(["migrate", "check", "--json", source, destination]).heard();
     let error = String::from_utf8_lossy(&output.stderr);
     let report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));

@@ -1,6 +1,7 @@
 //! A guest moves from one host to another, each with a switch of its own, and the network finds it
 //! there.
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::qemu::{Machine, options_as};
@@ -42,7 +43,7 @@ impl Place {
         let daemon = daemon.env("MILLRACE_LOG", "warn").spawn().unwrap();
         let place = Place { host, name, daemon };
         until("the API answers", || {
-            place.command("port list").output().unwrap().status.success().then_some(())
+            place.command("port list").heard().status.success().then_some(())
         });
         host.address("beside", number);
         place
@@ -114,7 +115,7 @@ impl Recording {
 /// Ends a program as Ctrl-C does; what it printed.
 fn interrupt(child: Child) -> String {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    String::from_utf8(child.heard().stdout).unwrap()
 }
 
 /// Echo requests to the guest, a hundred a second.

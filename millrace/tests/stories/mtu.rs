@@ -5,6 +5,7 @@
 //! h1 to h4, TAPs ── millrace ── uplink ══ rack (a Linux bridge) ── h5 to h8      a ── router ── b
 //! ```
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
@@ -48,7 +49,7 @@ fn check(from: Host, responders: &[Responder], more: &[&str]) -> (Value, i32) {
     let mut command = from.command(program.to_str().unwrap());
     command.args(["mtu", "check", "--json"]).args(more);
     command.args(responders.iter().map(|responder| &responder.1));
-    let output = command.output().unwrap();
+    let output = command.heard();
     let error = String::from_utf8_lossy(&output.stderr);
     let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
     (report, output.status.code().unwrap())
@@ -196,7 +197,7 @@ fn a_host_checks_its_own_ports_members_and_taps() {
         b.address("tap0", 2);
         ["team0", "a", "b"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
         let check = || {
-            let output = millrace().args(["mtu", "check", "--json"]).output().unwrap();
+            let output = millrace().args(["mtu", "check", "--json"]).heard();
             let error = String::from_utf8_lossy(&output.stderr);
             let report: Value =
                 serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));

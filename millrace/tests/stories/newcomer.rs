@@ -1,5 +1,6 @@
 //! The first hour: what somebody meets who gets something wrong.
 
+use crate::heard::Heard;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, Switch, cli, complaint, millrace};
@@ -62,7 +63,7 @@ fn who_may_not_is_told_what_would_help() {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set", "-all", "--inh-caps", "-all"]);
             command.arg(millrace().get_program()).args(["run", "-c", FILE]);
-            let output = command.output().unwrap();
+            let output = command.heard();
             let told = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{told}");
             assert!(told.contains("lacks a privilege"), "{told}");

@@ -1,6 +1,7 @@
 //! A container runtime for stories: it runs the plugin as the specification has it, with an IPAM
 //! plugin of the story's own.
 
+use crate::heard::Heard;
 use crate::switch::millrace;
 use serde_json::{Value, json};
 use std::fs;
@@ -133,7 +134,7 @@ impl Runtime {
         command.env("CNI_IFNAME", name).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(network.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let output = child.heard();
         (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or_default())
     }
 }

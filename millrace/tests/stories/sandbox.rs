@@ -6,6 +6,7 @@
 //! visible.
 
 use crate::guest;
+use crate::heard::{Heard, PANIC};
 use std::env;
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -49,24 +50,41 @@ pub(crate) enum Need {
     Long,
 }
 
+/// How a story ended.
+enum Outcome {
+    /// This was its second start, in which `body` ran.
+    Inside,
+    /// The reason for which it cannot run here.
+    Skipped(String),
+    Run(Output),
+}
+
 /// Runs `body` in a world of its own, or says why not.
 pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
+    match enact(needs, body) {
+        Outcome::Inside => {}
+        Outcome::Skipped(missing) => println!("skipped: needs {missing}"),
+        Outcome::Run(output) => tell(&output),
+    }
+}
+
+fn enact<F: FnOnce()>(needs: &[Need], body: F) -> Outcome {
     if env::var_os(INSIDE).is_some() {
         move_in();
-        return body();
+        body();
+        return Outcome::Inside;
     }
     let programs = ["unshare", "ip", "nsenter", "mount", "timeout"].map(Need::Program);
     let missing = programs.iter().chain(needs).find_map(|need| need.missing());
     if let Some(missing) = missing.or_else(no_namespaces) {
-        println!("skipped: needs {missing}");
-        return;
+        return Outcome::Skipped(missing);
     }
     // The path of the closure is the path of the test that wrote it.
     let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
     let name = path.split_once("::").expect("a crate").1;
     let mut again = world(&limit());
     again.arg(env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
-    tell(&again.env(INSIDE, "1").env(STATE, "/run/millrace.state").output().unwrap());
+    Outcome::Run(again.env(INSIDE, "1").env(STATE, "/run/millrace.state").output().unwrap())
 }
 
 /// `unshare` with all that a world takes; the program is to be added.
@@ -86,7 +104,7 @@ fn no_namespaces() -> Option<String> {
     (!output.status.success()).then(|| format!("the right to make namespaces: {error}"))
 }
 
-/// Passes on how the story went. A name that matched no test is no success.
+/// Passes on how the story went.
 fn tell(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some(skipped) = text.lines().find(|line| line.starts_with("skipped: ")) {
@@ -95,10 +113,23 @@ fn tell(output: &Output) {
     // A table is a result, and so is what was measured.
     let is_result = |line: &&str| ["| ", "measured: "].iter().any(|word| line.starts_with(word));
     text.lines().filter(is_result).for_each(|line| println!("{line}"));
-    let told = output.status.success() && text.contains("test result: ok. 1 passed");
     let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    // Indented, so that nobody counts the results of the test inside.
-    assert!(told, "{}\n    {}", output.status, all.replace('\n', "\n    "));
+    // Indented, so that it is not taken for the output of the test outside.
+    let all = all.replace('\n', "\n    ");
+    if let Some(fault) = fault(output) {
+        panic!("{fault}\n    {all}");
+    }
+}
+
+/// Returns what is wrong with a story's run. A name that matched no test is no success, and nor is
+/// a run in which a process panicked: the release build aborts there.
+fn fault(output: &Output) -> Option<String> {
+    let holds = |bytes: &[u8], words: &str| String::from_utf8_lossy(bytes).contains(words);
+    if !output.status.success() || !holds(&output.stdout, "test result: ok. 1 passed") {
+        return Some(output.status.to_string());
+    }
+    let panicked = holds(&output.stderr, PANIC) || holds(&output.stdout, PANIC);
+    panicked.then(|| format!("a process of the story {PANIC} some place"))
 }
 
 /// A `/run` of our own, with room for namespaces by name, and a loopback that works.
@@ -116,7 +147,7 @@ pub(crate) fn run(line: &str) -> String {
 
 /// What a command printed, which must succeed.
 pub(crate) fn output_of(command: &mut Command) -> String {
-    let output = command.output().unwrap();
+    let output = command.heard();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}: {error}", output.status);
     String::from_utf8(output.stdout).unwrap()
@@ -156,3 +187,41 @@ impl Need {
         }
     }
 }
+
+/// What a story that ends with this fault comes to, in its first start.
+fn comes_to<F: FnOnce()>(wanted: Option<&str>, body: F) {
+    match enact(&[], body) {
+        Outcome::Inside => {}
+        Outcome::Skipped(missing) => println!("skipped: needs {missing}"),
+        Outcome::Run(output) => {
+            let found = fault(&output);
+            let is_so = found.as_deref().unwrap_or_default().contains(wanted.unwrap_or_default());
+            assert!(is_so && found.is_some() == wanted.is_some(), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_story_in_which_nothing_panics_has_no_fault() {
+    comes_to(None, || {
+        run("true");
+    });
+}
+
+#[test]
+fn a_process_that_panics_in_the_background_fails_its_story() {
+    comes_to(Some(PANIC), || {
+        let mut process = Command::new("sh").args(["-c", SAYS_SO]).spawn().unwrap();
+        process.wait().unwrap();
+    });
+}
+
+/// `millrace mtu check` ended with 0 although a thread of it had panicked.
+#[test]
+fn a_panic_in_output_that_a_story_reads_itself_fails_it() {
+    comes_to(Some(PANIC), || {
+        output_of(Command::new("sh").args(["-c", SAYS_SO]));
+    });
+}
+
+const SAYS_SO: &str = "echo \"thread 'mtu' panicked at src/lib.rs:1:1:\" >&2";

@@ -1,5 +1,6 @@
 //! The switch: the daemon in this story's own namespace, and the command line that speaks to it.
 
+use crate::heard::Heard;
 use crate::patience::{patiently, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(crate) fn millrace() -> Command {
 
 /// What a command line with words parted by blanks comes to.
 pub(crate) fn cli(line: &str) -> Output {
-    millrace().args(line.split(' ')).output().unwrap()
+    millrace().args(line.split(' ')).heard()
 }
 
 /// Its exit code and its message.

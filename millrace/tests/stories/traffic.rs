@@ -1,5 +1,6 @@
 //! Coalescing is turned on and off under traffic: no connection notices.
 
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, story};
@@ -88,7 +89,7 @@ fn iperf(family: Family, streams: usize) {
     let options = format!("-c {address} -t {seconds} -P {streams} -J");
     let client = client.args(options.split(' ')).stdout(Stdio::piped()).spawn().unwrap();
     let toggled = toggle_for(&topology.switch, Duration::from_secs(seconds));
-    let output = client.wait_with_output().unwrap();
+    let output = client.heard();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success(), "{}", report["error"]);
     assert!(server.wait().unwrap().success());

@@ -1,5 +1,6 @@
 //! The systemd units: how exposed they are by systemd's own measure.
 
+use crate::heard::Heard;
 use crate::sandbox::{Need, story};
 use std::process::Command;
 
@@ -15,7 +16,7 @@ const NEEDS: [Need; 1] = [Need::Program("systemd-analyze")];
 fn analyze(unit: &str, most: &str) -> std::process::Output {
     let mut command = Command::new("systemd-analyze");
     command.args(["security", "--offline=true", "--no-pager", "--threshold", most, unit]);
-    command.output().unwrap()
+    command.heard()
 }
 
 #[test]

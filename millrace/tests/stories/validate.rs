@@ -2,6 +2,7 @@
 //! report's business.
 
 use crate::guest::directory;
+use crate::heard::Heard;
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, complaint, millrace};
 use crate::xdp::is_xdp_possible;
@@ -24,7 +25,7 @@ fn promises(options: &[&str], in_process: bool) {
     }
     let mut command = millrace();
     command.args(["validate", "rsc", "--quick", "--json"]).args(options).current_dir("/run");
-    let output = command.output().unwrap();
+    let output = command.heard();
     let error = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
     let (checks, notes) = (&report["checks"], &report["notes"]);
@@ -54,7 +55,7 @@ fn both_receivers_are_measured_and_named_in_the_first_sentence() {
         let measured = |receiver: &[&str]| -> (Value, String) {
             let mut command = millrace();
             command.args(["validate", "rsc", "--output", "both"]).args(receiver).args(short);
-            let output = command.current_dir("/run").output().unwrap();
+            let output = command.current_dir("/run").heard();
             let error = String::from_utf8_lossy(&output.stderr);
             let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
             let text = std::fs::read_to_string("/run/both/report.md").unwrap();
@@ -93,7 +94,7 @@ fn a_virtual_machine_receives_and_the_report_says_that_it_is_emulated() {
         let mut command = millrace();
         command.args(["validate", "rsc", "--receiver", "qemu", "--guest"]).arg(&guest);
         command.args(["--repetitions", "2", "--seconds", "0.5", "--json", "--output", "machine"]);
-        let output = command.current_dir("/run").output().unwrap();
+        let output = command.current_dir("/run").heard();
         let error = String::from_utf8_lossy(&output.stderr);
         let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
         let bench = &report["bench"];
@@ -143,7 +144,7 @@ fn a_receiver_is_refused_where_it_cannot_be_had_and_the_remedy_is_named() {
         let line = "mount -t tmpfs none /dev/net && exec \"$0\" validate rsc --receiver tap-gro";
         let mut command = std::process::Command::new("unshare");
         command.args(["--mount", "sh", "-c", line]).arg(millrace().get_program());
-        let output = command.current_dir("/run").output().unwrap();
+        let output = command.current_dir("/run").heard();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("/dev/net/tun") && error.contains("modprobe tun"), "{error}");
@@ -157,7 +158,7 @@ fn a_threshold_ends_a_run_with_an_exit_code_of_its_own() {
             let mut command = millrace();
             let short = ["--in-process", "--repetitions", "6", "--seconds", "0.1", "--json"];
             command.args(["validate", "rsc", "--output", "held"]).args(short).current_dir("/run");
-            let output = command.args(["--fail-if", condition]).output().unwrap();
+            let output = command.args(["--fail-if", condition]).heard();
             let error = String::from_utf8_lossy(&output.stderr);
             let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
             assert_eq!(report["thresholds"].as_array().map(Vec::len), Some(1), "{report:#}");
@@ -177,7 +178,7 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
         let mut command = millrace();
         let short = ["--tries", "1", "--repetitions", "8", "--seconds", "0.2"];
         command.args(["validate", "self", "--json"]).args(short).current_dir("/run");
-        let output = command.output().unwrap();
+        let output = command.heard();
         let error = String::from_utf8_lossy(&output.stderr);
         let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
         let cases = report["cases"].as_array().unwrap();
@@ -208,7 +209,7 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
 fn measured(arguments: &[&str]) -> Value {
     let mut command = millrace();
     command.arg("validate").args(arguments).arg("--json").current_dir("/run");
-    let output = command.output().unwrap();
+    let output = command.heard();
     let error = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout).expect(&error);
     let (checks, notes) = (&report["checks"], &report["notes"]);

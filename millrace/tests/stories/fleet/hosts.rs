@@ -1,6 +1,7 @@
 //! Three hosts, each with a switch and an agent, and what a person does with their fleet.
 
 use crate::etcd::{NEED, SECURE_CLIENTS};
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::{patiently, until};
 use crate::sandbox::{Need, run};
@@ -131,12 +132,12 @@ pub(super) fn start_agent(name: &str) -> Child {
 }
 
 pub(super) fn cli(line: &str) -> Output {
-    millrace().args(line.split(' ')).output().unwrap()
+    millrace().args(line.split(' ')).heard()
 }
 
 /// Runs a fleet command as the people who run the fleet.
 pub(super) fn operate(line: &str) -> Output {
-    millrace_as("operator").arg("fleet").args(line.split(' ')).output().unwrap()
+    millrace_as("operator").arg("fleet").args(line.split(' ')).heard()
 }
 
 /// Runs a fleet command. Returns what it printed, and its exit code.
@@ -221,7 +222,7 @@ pub(super) fn pings_go_on<T>(guests: &[Host; 3], work: impl FnOnce() -> T) -> T 
     let child = ping.spawn().unwrap();
     let done = work();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let text = String::from_utf8(child.heard().stdout).unwrap();
     let number = |line: &str| line.split_once("icmp_seq=")?.1.split(' ').next()?.parse().ok();
     let answered: Vec<usize> = text.lines().filter_map(number).collect();
     let last = *answered.last().expect("some are answered");

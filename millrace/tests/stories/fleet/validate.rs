@@ -7,6 +7,7 @@
 
 use super::hosts::{cli, lay_cables, operate, start_daemon, wire};
 use crate::etcd::{Etcd, NEED};
+use crate::heard::Heard;
 use crate::host::Host;
 use crate::patience::until;
 use crate::sandbox::{Need, run, story};
@@ -141,7 +142,7 @@ fn no_figures_come_of_a_port_that_someone_changes(near: &Site, before: &Value) {
         assert!(changed.status.success(), "{}", error(&changed));
     };
     set("length-limit=7");
-    let output = measured.wait_with_output().unwrap();
+    let output = measured.heard();
     assert_ne!(output.status.code(), Some(0));
     assert_eq!(near.policy(), *before);
     let port = cli("port show host --json --socket /run/near.api");
@@ -199,7 +200,7 @@ fn two_hosts_measure_a_feature_and_leave_nothing() {
         until("the feature is toggled", || (near.policy() != before).then_some(()));
         far.restart_agent(false);
         lines.for_each(drop);
-        assert_eq!(first.wait_with_output().unwrap().status.code(), Some(1));
+        assert_eq!(first.heard().status.code(), Some(1));
         until("nothing is left", || is_over(&far, &near, &before).then_some(()));
 
         let output = validate("--from far --to near");

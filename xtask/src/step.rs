@@ -1,0 +1,166 @@
+//! One step: its line, its command, and what is shown where it fails.
+
+use crate::junit::{Outcome, Test, read};
+use crate::log::{doctests, left_out};
+use crate::tally::{Counts, Tally};
+use anyhow::{Context, Result};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What runs steps one after the other.
+pub(crate) struct Steps {
+    /// Cargo's target directory.
+    pub(crate) target: PathBuf,
+    /// A directory that ends with the run.
+    pub(crate) scratch: PathBuf,
+    /// What was counted.
+    pub(crate) tally: Tally,
+}
+
+/// What a command came to.
+struct Ended {
+    log: String,
+    has_succeeded: bool,
+    seconds: u64,
+}
+
+/// Where the tests that a command runs are told.
+pub(crate) enum Told {
+    /// In nextest's report below this target directory.
+    Report(PathBuf),
+    /// In the text of `cargo test --doc`.
+    Text,
+}
+
+impl Steps {
+    /// A step that passes or fails as one. Returns what it printed.
+    ///
+    /// # Errors
+    /// The command cannot be started.
+    pub(crate) fn check(&mut self, step: &str, command: &mut Command) -> Result<String> {
+        let ended = self.run(step, command)?;
+        self.tally.check(ended.has_succeeded);
+        let word = if ended.has_succeeded { "passed" } else { "FAILED" };
+        println!("{word} ({} s)", ended.seconds);
+        if !ended.has_succeeded {
+            show(&ended.log);
+        }
+        Ok(ended.log)
+    }
+
+    /// A step by a program that is not part of the toolchain, where it is installed.
+    ///
+    /// # Errors
+    /// The command is there and cannot be started.
+    pub(crate) fn tool(&mut self, step: &str, command: &mut Command) -> Result<()> {
+        let program = command.get_program().to_owned();
+        if self.has_program(Path::new(&program)) {
+            self.check(step, command)?;
+        } else {
+            let reason = format!("needs {} (scripts/setup lint)", program.display());
+            self.skip(step, &reason);
+        }
+        Ok(())
+    }
+
+    /// A step that cannot run here.
+    pub(crate) fn skip(&mut self, step: &str, reason: &str) {
+        println!("{step:<36}skipped");
+        self.tally.skip(step, reason);
+    }
+
+    /// A step of test programs, each test of which counts.
+    ///
+    /// # Errors
+    /// The command cannot be started, or its report cannot be read.
+    pub(crate) fn tests(&mut self, step: &str, told: &Told, command: &mut Command) -> Result<()> {
+        // An old report must not be taken for this run's.
+        if let Told::Report(target) = told {
+            ended_or_absent(fs::remove_file(report(target)))?;
+        }
+        let ended = self.run(step, command)?;
+        let (tests, others) = match told {
+            Told::Report(target) => reported(target, &ended.log)?,
+            Told::Text => (Vec::new(), written(&ended.log)),
+        };
+        let counts = self.tally.tests(step, &tests, others, ended.has_succeeded);
+        let Counts { passed, failed, skipped } = counts;
+        println!("{passed} passed, {failed} failed, {skipped} skipped ({} s)", ended.seconds);
+        let has_told = show_failed(&tests);
+        if failed > 0 && !has_told {
+            show(&ended.log);
+        }
+        Ok(())
+    }
+
+    fn has_program(&self, program: &Path) -> bool {
+        std::env::split_paths(&self.path()).any(|directory| directory.join(program).is_file())
+    }
+
+    /// Returns the search path of programs, with the checkers of `scripts/setup`. `ip`, `ethtool`
+    /// and `sysctl` are not on the path of an ordinary user of every distribution.
+    pub(crate) fn path(&self) -> String {
+        let tools = self.target.join("tools");
+        let path = std::env::var("PATH").unwrap_or_default();
+        format!("{0}/bin:{0}/python/bin:{path}:/usr/sbin:/sbin", tools.display())
+    }
+
+    fn run(&self, step: &str, command: &mut Command) -> Result<Ended> {
+        print!("{step:<36}");
+        std::io::stdout().flush()?;
+        let path = self.scratch.join("log");
+        let log = File::create(&path)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let start = Instant::now();
+        let status = command.status().with_context(|| format!("{command:?} cannot be started"))?;
+        let seconds = start.elapsed().as_secs();
+        let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        Ok(Ended { log, has_succeeded: status.success(), seconds })
+    }
+}
+
+fn report(target: &Path) -> PathBuf {
+    target.join("nextest/default/junit.xml")
+}
+
+/// Where nothing was built there is no report, and no test.
+fn reported(target: &Path, log: &str) -> Result<(Vec<Test>, Counts)> {
+    let tests = match fs::read_to_string(report(target)) {
+        Ok(text) => read(&text)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error).context("nextest's report cannot be read"),
+    };
+    Ok((tests, Counts { skipped: left_out(log), ..Counts::default() }))
+}
+
+fn written(log: &str) -> Counts {
+    let counts = doctests(log);
+    Counts { passed: counts.passed, failed: counts.failed, skipped: counts.ignored }
+}
+
+fn ended_or_absent(result: std::io::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Shows what failed tests printed. Returns whether there was one.
+fn show_failed(tests: &[Test]) -> bool {
+    let mut has_told = false;
+    for test in tests {
+        if let Outcome::Failed(printed) = &test.outcome {
+            show(&format!("FAILED {}\n{printed}\n", test.name));
+            has_told = true;
+        }
+    }
+    has_told
+}
+
+/// Shows text, indented: it is part of a step.
+pub(crate) fn show(text: &str) {
+    text.lines().for_each(|line| println!("    {line}"));
+}

@@ -1,0 +1,237 @@
+//! All checks and tests, cheapest first. Takes no input, asks nothing, and needs no network beyond
+//! the crates.
+
+use crate::step::{Steps, Told, show};
+use crate::tally::Tally;
+use anyhow::{Context, Result};
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The steps, in their order.
+pub(crate) const STEPS: [&str; 5] = ["lint", "workspace", "user", "loom", "asan"];
+
+/// Takes programs of `millrace::stories` alone: `cargo nextest` neither lists nor runs others.
+const STORIES: &str = "binary_id(millrace::stories)";
+
+/// Runs a test program of nextest's as the user nobody, from a copy that it may read.
+const RUNNER: &str = r#"#!/bin/sh
+shift
+exec setpriv --reuid=65534 --regid=65534 --clear-groups "$(dirname "$0")/stories" "$@"
+"#;
+
+/// Gives nobody a TAP device file that it may open, in a mount namespace: most distributions give
+/// everybody that file, and here it takes the place of the host's for the stories alone.
+const AS_NOBODY: &str = "
+    mount -t tmpfs tmpfs /mnt
+    mknod -m 666 /mnt/tun c 10 200
+    mount --bind /mnt/tun /dev/net/tun
+    exec \"$@\"
+";
+
+/// Runs steps and tells what they came to.
+///
+/// # Errors
+/// A command cannot be started.
+pub(crate) fn run(steps: &[&str]) -> Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a directory above")?;
+    env::set_current_dir(root)?;
+    let target = target()?;
+    let scratch = tempfile::tempdir()?;
+    let mut run = Steps { target, scratch: scratch.path().to_owned(), tally: Tally::default() };
+    for step in steps {
+        match *step {
+            "lint" => run.lint()?,
+            "workspace" => run.workspace()?,
+            "user" => run.user()?,
+            "loom" => run.loom()?,
+            _ => run.asan()?,
+        }
+    }
+    println!("\n{}", run.tally.summary());
+    Ok(ExitCode::from(u8::from(run.tally.has_failed())))
+}
+
+fn target() -> Result<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    Ok(std::path::absolute(target)?)
+}
+
+impl Steps {
+    /// A program that finds others where [`Steps::path`] says.
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.env("PATH", self.path());
+        // A failing snapshot is shown, not written beside the old one.
+        command.env("INSTA_UPDATE", "no");
+        command
+    }
+
+    fn cargo(&self, words: &str) -> Command {
+        let mut command = self.program("cargo");
+        command.args(words.split(' '));
+        command
+    }
+
+    /// Two tests a processor, unless the caller says how many: half of a story's time is waiting.
+    fn nextest(&self, words: &str) -> Command {
+        let mut command =
+            self.cargo("nextest run --no-fail-fast --cargo-quiet --status-level none");
+        let twice = || thread_count(2).to_string();
+        let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| twice());
+        command.args(words.split(' ')).env("NEXTEST_TEST_THREADS", threads);
+        // What a story starts is a test program again.
+        command.env_remove("RUST_TEST_THREADS").env("NEXTEST_NO_INPUT_HANDLER", "1");
+        command
+    }
+
+    fn lint(&mut self) -> Result<()> {
+        self.check("format", &mut self.cargo("fmt --check"))?;
+        self.tool("spelling", &mut self.program("typos"))?;
+        let mut deny = self.program("cargo-deny");
+        deny.args("--log-level error --offline check licenses bans sources".split(' '));
+        self.tool("licences and sources", &mut deny)?;
+        self.tool("unused dependencies", &mut self.program("cargo-shear"))?;
+        let mut faults = self.program("fuzz/prove");
+        let told = self.check("faults to be put back", faults.arg("check"))?;
+        show(&told);
+        let lints = "clippy --quiet --workspace --all-targets -- -D warnings";
+        self.check("lints", &mut self.cargo(lints))?;
+        let mut documents = self.cargo("doc --quiet --workspace --no-deps");
+        self.check("documents", documents.env("RUSTDOCFLAGS", "-D warnings"))?;
+        Ok(())
+    }
+
+    fn workspace(&mut self) -> Result<()> {
+        self.check("tests built", &mut self.cargo(BUILD))?;
+        self.openapi()?;
+        let told = Told::Report(self.target.clone());
+        let step = format!("tests as {}", user());
+        self.tests(&step, &told, &mut self.nextest("--workspace"))?;
+        let mut documents = self.cargo("test --quiet --doc --workspace --no-fail-fast");
+        self.tests("examples in documents", &Told::Text, &mut documents)
+    }
+
+    /// The API's document, where the validator can be had.
+    fn openapi(&mut self) -> Result<()> {
+        let tools = self.program("scripts/openapi").arg("--tools").output()?;
+        if !tools.status.success() {
+            let reason = String::from_utf8_lossy(&tools.stdout);
+            self.skip("OpenAPI document", reason.trim());
+            return Ok(());
+        }
+        let mut validate = self.program("scripts/openapi");
+        validate.arg(self.target.join("debug/millrace"));
+        self.check("OpenAPI document", &mut validate)?;
+        Ok(())
+    }
+
+    /// With binaries that the user nobody may read. The whole workspace is named, for of one
+    /// package alone dependencies have other features, and most of the tree would be built again.
+    fn user(&mut self) -> Result<()> {
+        if !is_root()? {
+            self.skip("stories as root", "needs root");
+            return Ok(());
+        }
+        let Some(stories) = self.stories()? else {
+            self.check("stories built", &mut self.cargo(BUILD))?;
+            return Ok(());
+        };
+        let place = |name: &str| self.scratch.join(name);
+        fs::copy(stories, place("stories"))?;
+        fs::copy(self.target.join("debug/millrace"), place("millrace"))?;
+        fs::write(place("runner"), RUNNER)?;
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(place("runner"), open.clone())?;
+        fs::set_permissions(&self.scratch, open)?;
+        let mut command = self.program("unshare");
+        command.args(["--mount", "bash", "-euc", AS_NOBODY, "bash"]);
+        let nextest = self.nextest("--workspace --filterset");
+        command.arg(nextest.get_program()).args(nextest.get_args()).arg(STORIES);
+        for (name, value) in nextest.get_envs() {
+            value.map(|value| command.env(name, value));
+        }
+        let host = host()?.to_uppercase().replace('-', "_");
+        command.env(format!("CARGO_TARGET_{host}_RUNNER"), place("runner"));
+        command.env("MILLRACE", place("millrace"));
+        let told = Told::Report(self.target.clone());
+        self.tests("stories as an ordinary user", &told, &mut command)
+    }
+
+    /// Builds all tests and returns the program of the stories; nothing where they do not compile.
+    fn stories(&self) -> Result<Option<PathBuf>> {
+        let output = self.cargo(BUILD).output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        let line = text.lines().find(|line| line.contains("tests/stories/main.rs ("));
+        let path = line.and_then(|line| line.split_once("main.rs (")?.1.strip_suffix(')'));
+        Ok(path.filter(|_| output.status.success()).map(PathBuf::from))
+    }
+
+    /// Optimised, for there are many interleavings; not linked as one, for there is little to win.
+    fn loom(&mut self) -> Result<()> {
+        let target = self.target.join("loom");
+        let words = [
+            ("loom: mailbox", "--release --package millrace-datapath --lib mailbox"),
+            ("loom: rings", "--release --package millrace-virtqueue --lib loom"),
+        ];
+        for (step, words) in words {
+            let mut command = self.nextest(words);
+            command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", &target);
+            command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+            self.tests(step, &Told::Report(target.clone()), &mut command)?;
+        }
+        Ok(())
+    }
+
+    /// Tests that count allocations replace the allocator that the sanitizer replaces.
+    fn asan(&mut self) -> Result<()> {
+        let host = host()?;
+        if !["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"].contains(&host.as_str()) {
+            let reason =
+                format!("needs x86_64 or aarch64 Linux with the GNU C library, this is {host}");
+            self.skip("address sanitizer", &reason);
+            return Ok(());
+        }
+        let target = self.target.join("asan");
+        let mut command = self.nextest(&format!("--target {host} --lib --tests"));
+        for package in ["wire", "guestmem", "virtqueue", "ports"] {
+            command.args(["--package", &format!("millrace-{package}")]);
+        }
+        command.args(["--filterset", "not test(allocate_nothing)"]);
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+        command.env("CARGO_TARGET_DIR", &target);
+        self.tests("address sanitizer", &Told::Report(target.clone()), &mut command)
+    }
+}
+
+/// Builds the tests of all crates at once: built for some of them alone, dependencies have other
+/// features, and most of the tree would be built again. Prints the path of each test program.
+const BUILD: &str = "test --workspace --no-run --message-format short";
+
+fn thread_count(times: usize) -> usize {
+    times * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What a command prints, without the line's end.
+fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("{program} cannot be started"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn user() -> String {
+    output_of("id", &["-un"]).unwrap_or_default()
+}
+
+fn is_root() -> Result<bool> {
+    Ok(output_of("id", &["-u"])? == "0")
+}
+
+/// The target triple of this host.
+fn host() -> Result<String> {
+    let told = output_of("rustc", &["-vV"])?;
+    let line = told.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(line.context("rustc does not name its host")?.to_owned())
+}
