@@ -1,7 +1,7 @@
 //! `millrace rsc`: shows receive segment coalescing and toggles it live.
 
-use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
+use crate::global::Global;
 use crate::output::{self, Outcome, count, table, word};
 use clap::{Args, Subcommand};
 use control::body::{RscBody, RscSetting};
