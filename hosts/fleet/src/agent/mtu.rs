@@ -5,11 +5,11 @@
 //! only to come back to it: a session of that responder is what makes it acknowledge the probes of
 //! the check's badge. Nothing that is in etcd makes it send.
 
-use super::Agent;
 use super::watcher::News;
 use super::written::Written;
 use crate::Name;
-use crate::store::{MtuAnswer, MtuPlan, MtuRequest};
+use crate::etcd::Lease;
+use crate::store::{MtuAnswer, MtuPlan, MtuRequest, Store};
 use control::Problem;
 use control::token::{Token, Whereabouts};
 use path_mtu::frame::Badge;
@@ -30,7 +30,7 @@ const RENEW: Duration = Duration::from_secs(60);
 /// How often the responder is started again, if its address is not there yet.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The host's part in `fleet mtu`.
 pub(super) struct Paths {
     host: Name,
     /// Where the responder is to listen; none: there is none.
@@ -77,7 +77,7 @@ impl Paths {
     }
 
     /// Starts the responder, unless it runs.
-    fn listen(&mut self, now: Instant) {
+    pub(super) fn listen(&mut self, now: Instant) {
         let Some(address) = self.address.filter(|_| self.responder.is_none()) else { return };
         if self.tried.is_some_and(|tried| now.duration_since(tried) < RETRY) {
             return;
@@ -125,6 +125,21 @@ impl Paths {
         thread.spawn(move || part.run(empty, &tell)).ok()?;
         tracing::info!("{} checks MTUs: probing paths to other hosts", request.author);
         Some(Check { plans, planned: false, answer })
+    }
+
+    /// Writes the answer to a check under the lease, and deletes it after the check.
+    pub(super) fn write_answer(
+        &mut self,
+        store: &Store,
+        lease: Option<Lease>,
+    ) -> Result<(), Problem> {
+        let (answer, host) = (self.answer(), &self.host);
+        self.written.set(
+            answer,
+            lease,
+            |answer, lease| store.answer_mtu(host, answer, lease),
+            || store.forget_mtu(host),
+        )
     }
 
     /// The answer as it is now.
@@ -199,32 +214,6 @@ pub(crate) fn probe<P: Prober>(
     let addresses = plan.hosts.iter().map(|(_, address)| *address).collect();
     let probing = Probing { addresses, wanted: plan.mtu };
     Some(probing.host(place, &plan.peers_of(place), open))
-}
-
-impl Agent {
-    /// Writes the answer to a check, and deletes it after the check. What fails is tried again in a
-    /// later round.
-    pub(super) fn answer_mtu(&mut self, now: Instant) {
-        self.paths.listen(now);
-        if !self.reporting.is_due(now) {
-            return;
-        }
-        if let Err(problem) = self.write_answer() {
-            self.reporting.failed(now);
-            tracing::debug!("the answer to a check of MTUs was not written: {problem}");
-        }
-    }
-
-    fn write_answer(&mut self) -> Result<(), Problem> {
-        let (store, host) = (&self.store, &self.options.host.name);
-        let (answer, lease) = (self.paths.answer(), self.lease.map(|(lease, _)| lease));
-        self.paths.written.set(
-            answer,
-            lease,
-            |answer, lease| store.answer_mtu(host, answer, lease),
-            || store.forget_mtu(host),
-        )
-    }
 }
 
 #[cfg(test)]
