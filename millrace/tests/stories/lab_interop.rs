@@ -4,13 +4,13 @@
 //! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the
 //! PATH is taken where it is of that kind.
 
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
 use serde_json::Value;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use waiting::until;
 
 /// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
 const SECONDS: &str = "4";

@@ -1,7 +1,6 @@
 //! Coalescing is turned on and off under traffic: no connection notices.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
 use crate::topology::{Family, Topology};
@@ -10,6 +9,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
 /// Segments that joined a train toward a port.

@@ -219,14 +219,7 @@ pub(crate) fn probe<P: Prober>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn until(holds: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
+    use waiting::until;
 
     fn request(badge: u8, plan: Option<MtuPlan>) -> MtuRequest {
         let badge = format!("{badge:032x}");
@@ -253,12 +246,14 @@ mod tests {
             it.hear(Some(&request(1, None)));
         }
         assert_eq!(news.recv_timeout(Duration::from_secs(10)), Ok(News::Answer));
-        until(|| [&a, &b].iter().all(|it| it.answer().is_some_and(|it| it.ready)));
+        until("both are ready", || {
+            [&a, &b].iter().all(|it| it.answer().is_some_and(|it| it.ready))
+        });
         for it in [&mut a, &mut b] {
             it.hear(Some(&request(1, Some(both.clone()))));
         }
         for it in [&a, &b] {
-            until(|| it.answer().is_some_and(|it| it.directions.is_some()));
+            until("they have probed", || it.answer().is_some_and(|it| it.directions.is_some()));
             let answer = it.answer().unwrap();
             // No device has this address as its own.
             assert_eq!((answer.device_mtu, answer.problem), (0, None));
@@ -277,7 +272,7 @@ mod tests {
     fn a_plan_without_this_host_has_it_probe_nothing() {
         let ((mut a, _), (b, _)) = (paths(3), paths(4));
         a.hear(Some(&request(1, Some(plan(&[&b])))));
-        until(|| a.answer().is_some_and(|it| it.ready));
+        until("it is ready", || a.answer().is_some_and(|it| it.ready));
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(a.answer().unwrap().directions, None);
     }
