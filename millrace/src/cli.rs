@@ -1,16 +1,16 @@
-//! The command line: commands, global options, help groups.
+//! The command line: commands and help groups.
 
 use crate::commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, lab,
     lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port, queue,
     report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
-use crate::output::{self, Failure, unreachable};
-use api::client::Client;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use crate::global::Global;
+use crate::output;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use problem::Problem;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Shown at the end of every help.
@@ -105,36 +105,6 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Options of every command.
-#[derive(Args)]
-pub(crate) struct Global {
-    /// The daemon's socket [default: /run/millrace/api.sock; under $XDG_RUNTIME_DIR if not root].
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Options of every command",
-        env = "MILLRACE_SOCKET",
-        value_name = "PATH",
-        hide_env_values = true
-    )]
-    pub(crate) socket: Option<PathBuf>,
-    /// Print JSON, including errors.
-    #[arg(long, global = true, help_heading = "Options of every command")]
-    pub(crate) json: bool,
-}
-
-impl Global {
-    /// The socket on which the daemon listens.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(daemon::server::default_path)
-    }
-
-    /// Connects to the daemon.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Client::connect(&self.socket()).map_err(unreachable)
-    }
 }
 
 #[derive(Subcommand)]

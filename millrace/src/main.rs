@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod global;
 mod output;
 
 use clap_complete::CompleteEnv;

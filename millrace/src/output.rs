@@ -1,6 +1,6 @@
 //! What commands print, and their exit codes.
 
-use crate::cli::Global;
+use crate::global::Global;
 use api::client::ClientError;
 use comfy_table::{Table, presets};
 use problem::Problem;
@@ -74,6 +74,11 @@ pub(crate) fn exit_with(problem: Problem, code: u8, json: bool) -> ExitCode {
     // If standard error is closed, the problem cannot be reported.
     let _ = writeln!(io::stderr(), "{text}");
     ExitCode::from(code)
+}
+
+/// Prints a line of progress to standard error. A line that cannot be printed is no reason to stop.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Prints text, ending in a line feed.

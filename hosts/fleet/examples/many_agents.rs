@@ -252,13 +252,8 @@ fn figure(name: &str) -> f64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+/// Waits longer than for one agent.
+fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    let answer = waiting::within(PATIENCE, ask);
+    answer.unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }

@@ -1,7 +1,7 @@
 //! `millrace acl`: the rules of a port, shown with counters and changed live.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use api::body::{AclAdd, AclBody};
 use clap::{Args, Subcommand};

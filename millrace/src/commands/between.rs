@@ -1,6 +1,6 @@
 //! Options of an experiment between existing hosts.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Failure;
 use clap::Args;
 use config::Namespace;

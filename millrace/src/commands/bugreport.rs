@@ -1,7 +1,7 @@
 //! `millrace bugreport`: diagnostics in one tar file, without secrets.
 
-use crate::cli::Global;
 use crate::commands::{redact, tar};
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `millrace capture`: writes a port's frames to a pcapng file.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::body::{CaptureBody, CaptureStart, CaptureState};
 use api::client::CaptureError;

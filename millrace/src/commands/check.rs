@@ -1,6 +1,6 @@
 //! `millrace check`: checks a configuration file, or the health of the running switch.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome};
 use api::body::{FindingBody, HealthBody, Severity};
 use clap::Args;

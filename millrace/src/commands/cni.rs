@@ -1,7 +1,7 @@
 //! `millrace cni`: the Container Network Interface plugin. Results and errors have the
 //! specification's form.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome};
 use clap::Args;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `millrace config`: shows, compares, replaces and saves the running configuration.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::body::{Origin, PlanBody, StepBody, StepOutcome};
 use api::client::Client;

@@ -1,7 +1,7 @@
 //! `millrace connections`: from one connection to ten thousand.
 
 use super::measuring::{Measuring, carry_out};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Outcome;
 use clap::Args;
 use lab::experiments::connections;

@@ -1,6 +1,6 @@
 //! `millrace event`: shows past events and follows new ones.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::body::EventBody;
 use clap::Args;

@@ -3,21 +3,22 @@
 use super::fleet_agent::Agent;
 use super::fleet_etcd::At;
 use super::fleet_mtu::Mtu;
+use super::fleet_options::{Author, Labels, name};
 use super::fleet_page::Page;
 use super::fleet_setup::{Bootstrap, Certificates};
 use super::fleet_text as text;
 use super::fleet_validate;
 use super::top::HOME;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use config::PortName;
-use fleet::configuration::{Claimed, Host, configuration};
+use fleet::configuration::{Claimed, configuration};
 use fleet::model::Model;
 use fleet::store::{Phase, Store};
 use fleet::{Applied, Apply, Name, Observer};
 use problem::Problem;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -111,20 +112,6 @@ struct ApplyFolder {
     author: Author,
     #[command(flatten)]
     at: At,
-}
-
-#[derive(Args)]
-pub(super) struct Author {
-    /// Who gives the command [default: the user's name].
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "USER",
-        hide_env = true,
-        default_value = "unknown",
-        hide_default_value = true
-    )]
-    pub(super) author: String,
 }
 
 #[derive(Args)]
@@ -235,36 +222,6 @@ Example:
   millrace fleet schema > fleet.schema.json     # needs no etcd")]
 struct Schema {}
 
-/// The labels of a host.
-#[derive(Args)]
-pub(super) struct Labels {
-    /// A label of the host; may be repeated.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
-}
-
-impl Labels {
-    /// The host of this name, with these labels.
-    pub(super) fn host(&self, name: &Name) -> Host {
-        Host { name: name.clone(), labels: self.labels.iter().cloned().collect() }
-    }
-}
-
-pub(super) fn name(text: &str) -> Result<Name, Problem> {
-    text.parse()
-}
-
-/// Parses `KEY=VALUE`.
-fn label(text: &str) -> Result<(String, String), Problem> {
-    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| {
-        Problem::new("not a label")
-            .seen(text)
-            .wanted("KEY=VALUE")
-            .remedy("write it like --label role=compute")
-    })
-}
-
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.verb {
         Verb::Plan(plan) => plan.steps(global),
@@ -337,13 +294,8 @@ impl Rollback {
     }
 }
 
-/// Shows progress; failing to is no reason to stop.
-pub(super) fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 fn carry_out(apply: &Apply, store: &Store, global: &Global) -> Outcome {
-    let applied: Applied = apply.run(store, &mut tell)?;
+    let applied: Applied = apply.run(store, &mut output::tell)?;
     output::show(global, &applied, text::applied)?;
     Ok(exit(applied.phase == Phase::Done))
 }
@@ -386,7 +338,13 @@ impl Move {
             match &self.migrate_with {
                 None => fleet::move_port(store, &self.port, &self.host, self.take_over, wait)?,
                 Some(program) => {
-                    fleet::migrate_port(store, (&self.port, &self.host), program, wait, &mut tell)?;
+                    fleet::migrate_port(
+                        store,
+                        (&self.port, &self.host),
+                        program,
+                        wait,
+                        &mut output::tell,
+                    )?;
                 }
             }
             Ok(ExitCode::SUCCESS)

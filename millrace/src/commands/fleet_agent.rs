@@ -1,8 +1,8 @@
 //! `millrace fleet agent`: applies the fleet's desired state on this host.
 
-use super::fleet::{Labels, name};
 use super::fleet_etcd::At;
-use crate::cli::Global;
+use super::fleet_options::{Labels, name};
+use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::Args;
 use daemon::log;

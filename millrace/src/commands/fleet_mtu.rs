@@ -1,9 +1,9 @@
 //! `millrace fleet mtu`: the hosts of a fleet prove by probes that the paths between them carry the
 //! MTU.
 
-use super::fleet::{Author, tell};
 use super::fleet_etcd::At;
-use crate::cli::Global;
+use super::fleet_options::Author;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use fleet::CheckMtu;
@@ -64,7 +64,7 @@ impl Mtu {
             author: self.author.author.clone(),
         };
         self.at.work(|store| {
-            let Some(report) = check.run(store, &mut tell, &|| interrupt.is_set())? else {
+            let Some(report) = check.run(store, &mut output::tell, &|| interrupt.is_set())? else {
                 return Ok(ExitCode::from(INTERRUPTED));
             };
             if let Some(path) = &self.svg {

@@ -1,7 +1,7 @@
 //! `millrace fleet page`: a read-only page of the fleet for browsers on this machine.
 
 use super::fleet_etcd::At;
-use crate::output::{Failure, Outcome};
+use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use daemon::log;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ impl Page {
     pub(super) fn run(&self) -> Outcome {
         let levels = std::env::var("MILLRACE_LOG").ok();
         log::start(levels.as_deref()).map_err(Failure::Failed)?;
-        fleet::page::serve(self.at.access()?, self.listen, &mut super::fleet::tell)?;
+        fleet::page::serve(self.at.access()?, self.listen, &mut output::tell)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,7 +1,7 @@
 //! `millrace fleet certificates` and `millrace fleet bootstrap`: who may do what in the fleet.
 
-use super::fleet::name;
 use super::fleet_etcd::At;
+use super::fleet_options::name;
 use crate::output::{Outcome, print};
 use clap::Args;
 use fleet::Name;

@@ -1,8 +1,8 @@
 //! `millrace fleet validate`: two hosts of a fleet run an experiment of the lab.
 
-use super::fleet::{Author, name, tell};
 use super::fleet_etcd::At;
-use crate::cli::Global;
+use super::fleet_options::{Author, name};
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, ValueEnum};
 use config::PortName;
@@ -83,7 +83,7 @@ impl Arguments {
             author: self.author.author.clone(),
         };
         self.at.work(|store| {
-            let ended = validate.run(store, &mut tell, &|| interrupt.is_set())?;
+            let ended = validate.run(store, &mut output::tell, &|| interrupt.is_set())?;
             let Some(outcome) = ended else { return Ok(ExitCode::from(INTERRUPTED)) };
             output::show(global, &outcome.report, |_| outcome.text.join("\n") + "\n")?;
             Ok(ExitCode::from(outcome.code))

@@ -2,7 +2,7 @@
 //! `vmmq`, the simulator.
 
 use super::vmmq_sim;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::Interrupt;

@@ -1,7 +1,7 @@
 //! `millrace ladder`: measures what each offload adds to the one before it.
 
 use super::measuring::{Measuring, carry_out};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Outcome;
 use clap::Args;
 use lab::experiments::ladder;

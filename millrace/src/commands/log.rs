@@ -1,6 +1,6 @@
 //! `millrace log`: the daemon's log level.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome, word};
 use api::body::{LogBody, LogChange, LogLevel};
 use clap::{Args, Subcommand};

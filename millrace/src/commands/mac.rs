@@ -1,7 +1,7 @@
 //! `millrace mac`: learned addresses.
 
-use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use api::body::MacBody;
 use clap::{Args, Subcommand};

@@ -1,7 +1,7 @@
 //! Options that `validate`, `ladder`, `sweep` and `connections` share: how much to measure, where
 //! to write the report, which run to resume, which result fails.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use lab::campaign::{self, Campaign};

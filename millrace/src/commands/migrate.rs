@@ -1,6 +1,6 @@
 //! `millrace migrate`: checks before a migration what would break a guest at its destination.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
 use clap::{Args, Subcommand};

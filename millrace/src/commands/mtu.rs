@@ -1,6 +1,6 @@
 //! `millrace mtu`: proves by probes between responders that every path carries the MTU.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
 use path_mtu::check::{self, check};

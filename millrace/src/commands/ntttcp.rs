@@ -1,7 +1,7 @@
 //! `millrace ntttcp`: NTttcp's own command lines, in both dialects. `traffic::arguments` parses the
 //! words, not clap.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
 use lab::Interrupt;

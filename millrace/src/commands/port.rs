@@ -1,8 +1,8 @@
 //! `millrace port`: shows and changes ports while the switch runs.
 
-use crate::cli::Global;
 use crate::commands::port_wait::Wait;
 use crate::commands::{names, port_add, port_export, port_show, status};
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
 use clap::{Args, Subcommand};

@@ -2,8 +2,8 @@
 
 use super::port::changes;
 use super::port_wait::Wait;
-use crate::cli::Global;
 use crate::commands::{names, status};
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::body::PortBody;
 use clap::{ArgGroup, Args};

@@ -1,7 +1,7 @@
 //! `millrace port export` and `import`: a port moves to another host with its guest.
 
-use crate::cli::Global;
 use crate::commands::{migrate, names};
+use crate::global::Global;
 use crate::output::{self, Outcome};
 use clap::Args;
 use config::{MacAddress, PortName, SocketPath};

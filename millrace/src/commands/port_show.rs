@@ -1,8 +1,8 @@
 //! `millrace port show`: shows one port with its counters, or the options that connect a guest to
 //! it.
 
-use crate::cli::Global;
 use crate::commands::{names, snippet, status};
+use crate::global::Global;
 use crate::output::{self, Outcome};
 use api::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `millrace queue`: shows which worker serves which queue and at what load, and moves queues.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use api::body::{QueueBody, QueueVnicBody};
 use clap::{Args, Subcommand};

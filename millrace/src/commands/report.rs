@@ -1,6 +1,6 @@
 //! `millrace report`: compares two reports, and prints the reports' schemas.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand, ValueEnum};
 use daemon::Replacement;

@@ -1,7 +1,7 @@
 //! `millrace rsc`: shows receive segment coalescing and toggles it live.
 
-use crate::cli::Global;
 use crate::commands::names::{self, PortOrAll};
+use crate::global::Global;
 use crate::output::{self, Outcome, count, table, word};
 use api::body::{RscBody, RscSetting};
 use clap::{Args, Subcommand};

@@ -1,7 +1,7 @@
 //! `millrace rss`: shows how frames toward a port are spread over its queues, and changes it live.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table, word};
 use api::body::{RssBody, RssChange, RssEntry};
 use clap::{Args, Subcommand};

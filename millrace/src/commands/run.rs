@@ -1,7 +1,7 @@
 //! `millrace run`: runs the daemon in the foreground.
 
-use crate::cli::Global;
 use crate::commands::namespace_helper;
+use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 

@@ -1,7 +1,7 @@
 //! `millrace status`: ports, rates, workers and health at a glance.
 
 use super::check::summary;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome, bits, count, counted, table};
 use api::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `millrace sweep`: measures throughput by block size and connections, in both directions.
 
 use super::measuring::{Measuring, carry_out};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::Outcome;
 use clap::Args;
 use lab::experiments::sweep;

@@ -1,8 +1,8 @@
 //! `millrace team`: teamed uplinks, in the terms of Get-VMSwitchTeam and
 //! Set-VMNetworkAdapterTeamMapping.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table, word};
 use api::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 use clap::{Args, Subcommand};

@@ -1,7 +1,7 @@
 //! `millrace top`: shows rates live.
 
-use crate::cli::Global;
 use crate::commands::status;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome, bits, table};
 use api::body::{SwitchBody, WorkerBody};
 use api::client::Client;

@@ -1,7 +1,7 @@
 //! `millrace trace`: shows what the switch would do with a frame, and why.
 
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use api::body::{TraceBody, TraceRequest, TraceTurnBody};
 use clap::Args;

@@ -2,7 +2,7 @@
 
 use super::between::Hosts;
 use super::measuring::{Measuring, carry_out};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::experiments::{

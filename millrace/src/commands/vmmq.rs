@@ -1,8 +1,8 @@
 //! `millrace vmmq`: shows what dynamic VMMQ moved and why, and records the loads that it sees.
 
 use super::vmmq_record;
-use crate::cli::Global;
 use crate::commands::names;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use api::body::VmmqMoveBody;
 use clap::{Args, Subcommand};

@@ -1,7 +1,7 @@
 //! `millrace vmmq record`: writes the loads that the balancer sees to a file for the simulator.
 
 use super::vmmq_recorder::{Added, Recorder};
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
 use clap::{Args, ValueHint};

@@ -2,7 +2,7 @@
 //! by side.
 
 use super::vmmq_sim::refused;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use simulator::{Compared, Recording, Replay, ReplayedItem};
 use std::path::Path;

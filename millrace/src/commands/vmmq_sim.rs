@@ -1,7 +1,7 @@
 //! `millrace lab vmmq --sim`: dynamic VMMQ on virtual time, beside an oracle and other balancers.
 
 use super::vmmq_replay;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Outcome, table};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};

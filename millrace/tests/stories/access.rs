@@ -2,12 +2,12 @@
 //! see, and everything.
 
 use crate::heard::Heard;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, SOCKET, Switch, millrace};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
+use waiting::until;
 
 /// Where the binary is for everybody.
 const PROGRAM: &str = "/run/millrace.binary";

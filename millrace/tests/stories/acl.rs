@@ -3,7 +3,6 @@
 use crate::guards::Capture;
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::complaint;
 use crate::topology::{Family, Topology};
@@ -11,6 +10,7 @@ use crate::transfer::transfer_while;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Stdio;
 use std::time::Duration;
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 

@@ -5,7 +5,6 @@
 
 use crate::container::{Container, ROOT, lay_out_root};
 use crate::outage::{self, told};
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::sessions::{Guests, Traffic};
 use crate::switch::millrace;
@@ -13,6 +12,7 @@ use crate::unprivileged;
 use ports::vhost::Features;
 use std::fs;
 use std::path::PathBuf;
+use waiting::until;
 
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging");
 const FILE: &str = "/run/root/etc/millrace/millrace.toml";

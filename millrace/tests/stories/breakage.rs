@@ -1,10 +1,10 @@
 //! Devices break and go away: their own port says so, everybody else goes on.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::topology::{Family, Topology};
 use crate::transfer::{transfer, transfer_while};
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 

@@ -1,12 +1,12 @@
 //! A browser without a window: Debian's Chromium, by its DevTools protocol over a pair of pipes, so
 //! that no driver is needed.
 
-use crate::patience::patiently;
 use crate::sandbox::run;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use waiting::eventually;
 
 /// Where `scripts/setup test` leaves axe-core.
 pub(crate) const AXE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/axe.min.js");
@@ -90,7 +90,7 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(crate) fn wait(&mut self, what: &str, expression: &str) {
-        let held = patiently(|| (self.value(expression) == true).then_some(()));
+        let held = eventually(|| (self.value(expression) == true).then_some(()));
         if held.is_none() {
             let text = self.value("document.body.innerText");
             panic!("waited in vain until {what}; the page says: {text}; {:?}", self.complaints);

@@ -2,13 +2,13 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{cli, millrace};
 use crate::topology::{Family, Topology};
 use crate::transfer::{transfer, transfer_while};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 

@@ -1,6 +1,5 @@
 //! What a port offers as another back end, held against what that one offers when it is asked.
 
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
 use crate::testpmd;
@@ -8,6 +7,7 @@ use ports::vhost::Features;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use waiting::until;
 
 /// `VHOST_USER_GET_FEATURES`, by hand: no front end is in between that might leave something out.
 fn offered(socket: &str) -> Option<u64> {

@@ -5,7 +5,6 @@
 
 use crate::guest;
 use crate::heard::Heard;
-use crate::patience::{patiently, until};
 use crate::sandbox::{output_of, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -13,6 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use waiting::{eventually, until};
 
 /// The container's root, where it can be written to: what is written goes with the story.
 pub(crate) const ROOT: &str = "/run/root";
@@ -131,7 +131,7 @@ impl Drop for Container {
                 .output();
             (!Path::new(&own).exists()).then_some(())
         };
-        patiently(removed);
+        eventually(removed);
     }
 }
 

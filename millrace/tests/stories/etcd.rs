@@ -1,9 +1,9 @@
 //! A real etcd. [`Etcd`] has one member, on the loopback of this story.
 
-use crate::patience::until;
 use crate::sandbox::{Need, run};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use waiting::until;
 
 pub(crate) const PROGRAM: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../etcd/usr/bin/etcd");
 pub(crate) const NEED: Need = Need::Brought(PROGRAM, "the program etcd");

@@ -12,7 +12,6 @@ mod validate;
 
 use crate::etcd::Etcd;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{run, story};
 use crate::switch::millrace;
 use hosts::{
@@ -21,6 +20,7 @@ use hosts::{
 };
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use waiting::until;
 
 #[test]
 fn a_roll_out_stops_by_itself_on_a_bad_mtu_and_is_rolled_back() {

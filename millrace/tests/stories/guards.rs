@@ -1,12 +1,12 @@
 //! Guards: each drops what its port may not send, lets the rest pass, and is named by captures,
 //! counters and `check`.
 
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, millrace};
 use crate::topology::Topology;
 use ports::{EgressQueue, Outgoing};
 use std::process::{Child, Stdio};
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 

@@ -2,12 +2,12 @@
 
 use crate::guest::Guest;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::shell::{Shell, addresses, ping, send};
 use crate::switch::Switch;
 use crate::uml;
 use rustix::process::Signal;
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Guest("uml"), Need::Tap, Need::Program("bash")];
 /// Of each transfer.

@@ -1,10 +1,10 @@
 //! What the switch takes when it has nothing to do. Bounds on resources, not on speed.
 
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::Switch;
 use std::thread;
 use std::time::Duration;
+use waiting::until;
 
 /// Most resident memory with 16 ports, in KiB.
 const MOST_MEMORY: u64 = 64 << 10;

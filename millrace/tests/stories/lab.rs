@@ -75,7 +75,7 @@ fn an_interrupted_sweep_reports_what_it_has_and_goes_on_where_it_was() {
         sweep.args(loads).args(SHORT).current_dir("/run").stdout(Stdio::null());
         let mut sweep = sweep.spawn().unwrap();
         let state = Path::new("/run/sweep/state.json");
-        crate::patience::until("a load is finished", || state.is_file().then_some(()));
+        waiting::until("a load is finished", || state.is_file().then_some(()));
         let process = Pid::from_raw(i32::try_from(sweep.id()).unwrap()).unwrap();
         kill_process(process, Signal::INT).unwrap();
         assert_eq!(sweep.wait().unwrap().code(), Some(130));

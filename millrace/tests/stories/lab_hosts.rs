@@ -8,7 +8,6 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, millrace};
 use crate::topology::Topology;
@@ -16,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.2"];

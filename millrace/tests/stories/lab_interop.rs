@@ -5,13 +5,13 @@
 //! PATH is taken where it is of that kind.
 
 use crate::heard::Heard;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
 use serde_json::Value;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use waiting::until;
 
 /// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
 const SECONDS: &str = "4";

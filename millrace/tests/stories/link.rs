@@ -2,12 +2,12 @@
 //! the path that is lost go down.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::qemu::Machine;
 use crate::sandbox::{Need, run, story};
 use crate::shell::Shell;
 use crate::switch::{Switch, cli};
 use std::time::Instant;
+use waiting::until;
 
 /// far [10.9.1.1, 10.9.2.1] ─ p1, p2 ═ eth1, eth2 ─ millrace ─ vm1, vm2 ─ guest's eth0 [10.9.1.2],
 /// eth1 [10.9.2.2]

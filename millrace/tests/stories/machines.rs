@@ -1,7 +1,6 @@
 //! Emulated machines on the switch, plugged in by QEMU as its users do it.
 
 use crate::guest::Guest;
-use crate::patience::patiently;
 use crate::qemu::{self, Machine};
 use crate::sandbox::{Need, story};
 use crate::shell::{Shell, Transfer, addresses, ping, send};
@@ -9,6 +8,7 @@ use crate::switch::{Switch, cli};
 use crate::uml;
 use rustix::process::Signal;
 use std::env;
+use waiting::eventually;
 
 const NEEDS: [Need; 3] = [Need::Guest("qemu"), Need::Guest("uml"), Need::Program("bash")];
 
@@ -119,7 +119,7 @@ fn moves(switch: &Switch, [sender, receiver]: [&mut Guest; 2]) {
         receiver.run("cat /sys/class/net/eth0/statistics/rx_bytes").trim().parse().unwrap()
     };
     let before = received();
-    if patiently(|| (received() > before).then_some(())).is_none() {
+    if eventually(|| (received() > before).then_some(())).is_none() {
         let look = "netstat -tn; cat /proc/net/dev /proc/interrupts";
         let (sender, receiver) = (sender.run(look), receiver.run(look));
         let ports = ["one", "two"].map(|port| switch.ask(&format!("port show {port}")));

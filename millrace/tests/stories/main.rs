@@ -48,7 +48,6 @@ mod outage;
 mod ovs;
 mod packages;
 mod path_mtu;
-mod patience;
 mod qemu;
 mod queues;
 mod replay;

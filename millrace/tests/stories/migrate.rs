@@ -4,7 +4,6 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::{patiently, until};
 use crate::sandbox::{Need, output_of, run, story};
 use crate::switch::millrace;
 use ports::vhost::Features;
@@ -13,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use test_guest::Guest;
+use waiting::{eventually, until};
 
 const NEEDS: [Need; 1] = [Need::Tap];
 const MAC: &str = "52:54:00:00:00:01";
@@ -131,7 +131,7 @@ impl Pair {
 
     fn is_healthy(&self) {
         let healthy = || (self.found() == (vec![], 0)).then_some(());
-        assert!(patiently(healthy).is_some(), "{:?}", self.found());
+        assert!(eventually(healthy).is_some(), "{:?}", self.found());
     }
 
     /// Seeds a mismatch at the destination, has it found as the only one, and mends it.
@@ -142,7 +142,7 @@ impl Pair {
             let [(found_about, text)] = &found[..] else { return None };
             (found_about == about && text.contains(words) && code == 1).then(|| text.clone())
         };
-        let text = patiently(is_found);
+        let text = eventually(is_found);
         let text = text.unwrap_or_else(|| panic!("{about} {words}: {:#?}", self.found()));
         println!("    found {about}: {text}");
         mend(&self.to);

@@ -3,7 +3,6 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::qemu::{Machine, options_as};
 use crate::sandbox::{Need, output_of, run, story};
 use crate::shell::Shell;
@@ -11,6 +10,7 @@ use crate::switch::millrace;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
+use waiting::until;
 
 const NEEDS: [Need; 4] =
     [Need::Guest("qemu"), Need::Guest("uml"), Need::Tap, Need::Program("ping")];

@@ -7,13 +7,13 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, millrace};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Instant;
+use waiting::until;
 
 const NEEDS: [Need; 1] = [Need::Tap];
 

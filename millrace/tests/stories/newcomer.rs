@@ -1,10 +1,10 @@
 //! The first hour: what somebody meets who gets something wrong.
 
 use crate::heard::Heard;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, Switch, cli, complaint, millrace};
 use std::process::Command;
+use waiting::until;
 
 #[test]
 fn an_unknown_key_is_told_with_its_place_and_its_nearest_neighbour() {

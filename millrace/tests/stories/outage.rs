@@ -1,7 +1,6 @@
 //! How long traffic stands still: what comes, and the longest time in which nothing came.
 
 use crate::host::Host;
-use crate::patience::until;
 use rustix::net::sockopt;
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use waiting::until;
 
 /// How often a story restarts the switch.
 pub(crate) fn restarts() -> u32 {

@@ -3,7 +3,6 @@
 
 use crate::host::Host;
 use crate::migration::Place;
-use crate::patience::until;
 use crate::qemu::{Machine, options_as};
 use crate::sandbox::{Need, output_of, run, story};
 use crate::shell::Shell;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use waiting::until;
 
 /// Debian's `ovs-vswitchd` is the one without DPDK.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";

@@ -6,13 +6,13 @@
 //! is not tried.
 
 use crate::container::{Container, ROOT, lay_out_root};
-use crate::patience::until;
 use crate::sandbox::{Need, output_of, run, story};
 use crate::switch::millrace;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use waiting::until;
 
 const TARGET: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/..");
 const TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -6,7 +6,6 @@
 //! ```
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::shell::addresses;
 use crate::switch::Switch;
@@ -14,6 +13,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use waiting::until;
 
 const NEEDS: [Need; 1] = [Need::Tap];
 const TOTAL: usize = 4 << 20;

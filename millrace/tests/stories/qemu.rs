@@ -2,7 +2,6 @@
 //! prints.
 
 use crate::guest::{Guest, directory, libraries};
-use crate::patience::until;
 use crate::sandbox::output_of;
 use crate::switch::millrace;
 use serde_json::{Value, json};
@@ -13,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use waiting::until;
 
 /// A machine and its monitor.
 pub(crate) struct Machine {

@@ -6,7 +6,6 @@
 
 use crate::guest::Guest;
 use crate::host::Host;
-use crate::patience::patiently;
 use crate::qemu::{self, Machine};
 use crate::sandbox::{Need, story};
 use crate::shell::Shell;
@@ -17,6 +16,7 @@ use std::io;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
+use waiting::eventually;
 
 /// Frames within [`LOOK`] of a queue that carries traffic: testpmd begins with 8 on each, and sends
 /// no others but those that came by the same queue.
@@ -66,7 +66,7 @@ fn busy(switch: &Switch, testpmd: &mut Testpmd, queues: [usize; 2]) {
         };
         seen.iter().zip(queues).all(is_so).then_some(())
     };
-    assert!(patiently(are_so).is_some(), "{queues:?} queues are to carry traffic: {seen:?}");
+    assert!(eventually(are_so).is_some(), "{queues:?} queues are to carry traffic: {seen:?}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn all_four_queues_of_an_emulated_machine_carry_traffic_both_ways() {
                 let carry = |frames: &[u64]| frames.iter().all(|frames| *frames > 0);
                 (carry(&seen[0]) && carry(&seen[1][..receiving])).then_some(())
             };
-            assert!(patiently(are_so).is_some(), "{steer}, {receiving} to receive: {seen:?}");
+            assert!(eventually(are_so).is_some(), "{steer}, {receiving} to receive: {seen:?}");
             assert!(seen[1][receiving..].iter().all(|frames| *frames == 0), "{steer}: {seen:?}");
         }
     });

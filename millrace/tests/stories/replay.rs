@@ -9,7 +9,6 @@
 //! saturates a worker but where a load has just risen.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{Switch, cli, millrace};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -18,6 +17,7 @@ use std::net::UdpSocket;
 use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
+use waiting::until;
 
 const QUEUES: usize = 4;
 /// Ports that get each frame for nothing.

@@ -3,7 +3,6 @@
 
 use crate::host::Host;
 use crate::outage::{Pinged, Probe, is_long, restarts, told};
-use crate::patience::until;
 use crate::qemu::Machine;
 use crate::sandbox::{Need, story};
 use crate::shell::{Transfer, addresses};
@@ -16,6 +15,7 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use std::net::IpAddr;
+use waiting::until;
 
 const PORTS: &str = "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
     [[port]]\nname = 'b'\ntap = 'tap0'\nnetns = 'b'\nqueues = 2\n";

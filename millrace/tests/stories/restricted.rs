@@ -2,11 +2,11 @@
 //! more is refused by name.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{FILE, Switch, complaint};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
+use waiting::until;
 
 const PORT: &str = "[[port]]\nname = 'vm1'\ntap = 'tap1'\n";
 

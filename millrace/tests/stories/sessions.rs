@@ -1,7 +1,6 @@
 //! Restarts under guests: their front ends stay connected, and each frame comes once and in order.
 
 use crate::outage::{Arrivals, restarts, told};
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{FILE, Switch};
 use crate::systemd::Systemd;
@@ -13,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use test_guest::Guest;
+use waiting::until;
 
 const PORTS: &str = "\
     [[port]]\nname = 'a'\nvhost-user = '/run/a.sock'\nmac = '02:00:00:00:00:01'\n\

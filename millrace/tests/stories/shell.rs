@@ -3,13 +3,13 @@
 
 use crate::guest;
 use crate::host::Host;
-use crate::patience::until_all_moved;
 use crate::sandbox::output_of;
 use std::cell::RefCell;
 use std::env;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use waiting::until_all_moved;
 
 /// An end of a connection.
 pub(crate) trait Shell {

@@ -1,11 +1,11 @@
 //! The switch: the daemon in this story's own namespace, and the command line that speaks to it.
 
 use crate::heard::Heard;
-use crate::patience::{patiently, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::env;
 use std::process::{Child, Command, ExitStatus, Output};
+use waiting::{eventually, until};
 
 /// Where the daemon listens when nobody says.
 pub(crate) const SOCKET: &str = "/run/millrace/api.sock";
@@ -106,7 +106,7 @@ impl Switch {
             seen = self.state(port);
             (seen.0 == wanted).then_some(())
         };
-        assert!(patiently(is_so).is_some(), "port {port} is not {wanted} but {seen:?}");
+        assert!(eventually(is_so).is_some(), "port {port} is not {wanted} but {seen:?}");
         seen.1
     }
 

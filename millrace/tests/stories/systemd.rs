@@ -1,7 +1,6 @@
 //! A service manager for stories: it keeps the descriptors that the daemon stores there, and passes
 //! them to the next one. What systemd itself does is in sd_notify(3) and sd_listen_fds(3).
 
-use crate::patience::until;
 use crate::switch::{FILE, Switch, millrace};
 use rustix::fs::ftruncate;
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
@@ -15,6 +14,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use waiting::until;
 
 const SOCKET: &str = "/run/notify";
 

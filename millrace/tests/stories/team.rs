@@ -2,7 +2,6 @@
 //! are pulled and returned while a transfer runs, and a capture shows what leaves by which.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, cli, complaint};
 use crate::topology::Family;
@@ -12,6 +11,7 @@ use serde_json::Value;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("tcpdump")];
 const MAC: &str = "52:54:00:00:00:02";

@@ -2,13 +2,13 @@
 //! rings there is.
 
 use crate::guest::{directory, libraries};
-use crate::patience::until;
 use crate::sandbox::run;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use waiting::until;
 
 /// A testpmd that sends what it receives back where it came from, addresses and ports exchanged,
 /// and thereby keeps its first frames going. Those of a port are of a flow each, as many from each

@@ -2,7 +2,6 @@
 
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
 use crate::topology::{Family, Topology};
@@ -11,6 +10,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
 /// Segments that joined a train toward a port.

@@ -1,7 +1,6 @@
 //! An uplink of two queues on two workers: both carry traffic, and flows keep their order.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, cli};
 use crate::topology::{Family, Topology};
@@ -11,6 +10,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
 const TWO_WORKERS: &str = "[switch]\nworkers = 2";

@@ -2,13 +2,13 @@
 //! each once and in order, also those that come while no daemon runs.
 
 use crate::outage::{Probe, restarts, told};
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{FILE, Switch};
 use crate::systemd::Systemd;
 use crate::topology::{Family, Topology};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
+use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("bash")];
 

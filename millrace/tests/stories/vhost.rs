@@ -2,13 +2,13 @@
 //! the traffic.
 
 use crate::idle::processor_time;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
 use crate::testpmd::{Form, Testpmd};
 use rustix::process::Signal;
 use std::thread;
 use std::time::Duration;
+use waiting::until;
 
 const NEEDS: [Need; 1] = [Need::Guest("testpmd")];
 const SOCKETS: [&str; 2] = ["/run/a.sock", "/run/b.sock"];

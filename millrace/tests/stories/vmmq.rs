@@ -6,7 +6,6 @@
 //! would end that, is off. Nothing is sent that a queue of the kernel's has no room for.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, story};
 use crate::switch::{Switch, cli};
 use serde_json::Value;
@@ -15,6 +14,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
+use waiting::until;
 
 /// Enough that they use several queues.
 const FLOWS: usize = 8;

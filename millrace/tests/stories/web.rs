@@ -2,13 +2,13 @@
 //! of.
 
 use crate::browser::{AXE, Browser};
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::topology::Topology;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use waiting::until;
 
 const AT: &str = "127.0.0.1:9478";
 const WEB: &str = "[web]\nlisten = '127.0.0.1:9478'\n";

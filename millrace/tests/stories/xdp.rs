@@ -2,7 +2,6 @@
 //! behind, what comes instead.
 
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::{Switch, cli, complaint};
 use crate::topology::{Family, Topology};
@@ -10,6 +9,7 @@ use crate::transfer::{transfer, transfer_while};
 use ports::xdp::{self, XdpError, XdpOptions};
 use rustix::process::Signal;
 use std::process::Stdio;
+use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 const MEGABYTE: usize = 1 << 20;

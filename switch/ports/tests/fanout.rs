@@ -76,14 +76,14 @@ fn arrivals(device: &mut Device, enough: usize) -> Vec<Arrival> {
 
 /// Sends until a frame comes: a link that came up carries frames when the kernel gets to it.
 fn until_it_carries(here: &mut Opened, device: &mut Device) {
-    let (start, mut all) = (Instant::now(), Vec::new());
+    let mut all = Vec::new();
     let mut probe = flow(THEIR_MAC, 1, &[]);
     probe[6..12].copy_from_slice(&PROBE);
-    while all.is_empty() {
-        assert!(start.elapsed() < PATIENCE, "nothing comes");
+    waiting::until("a frame comes", || {
         send(here, &probe);
         take_all(device, &mut all);
-    }
+        !all.is_empty()
+    });
 }
 
 fn take_all(device: &mut Device, all: &mut Vec<Arrival>) {

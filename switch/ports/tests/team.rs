@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use support::ip;
+use waiting::until;
 use wire::Mac;
 use wire::vnet::VnetHeader;
 use world::{NAMES, OUTSIDE, SECOND, START, World, arp, number_of, own_mac, udp, vnic};
@@ -352,13 +353,13 @@ fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
         };
         let before = index();
         let mut elsewhere = Command::new("unshare").args(["-n", "sleep", "60"]).spawn().unwrap();
-        until(|| {
+        until("the process has a namespace of its own", || {
             let spaces = ["thread-self", &elsewhere.id().to_string()]
                 .map(|process| std::fs::read_link(format!("/proc/{process}/ns/net")).ok());
             spaces[0] != spaces[1]
         });
         ip(&format!("link set mill0 netns {}", elsewhere.id()));
-        until(|| team.status().members[0].trouble.is_some());
+        until("the trouble is known", || team.status().members[0].trouble.is_some());
         let here = rustix::thread::gettid().as_raw_nonzero();
         let back = format!("-t {} -n ip link set mill0 netns {here} up", elsewhere.id());
         assert!(Command::new("nsenter").args(back.split(' ')).status().unwrap().success());
@@ -369,7 +370,7 @@ fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
             .map(|it| (it.device, it.link))
             .unwrap();
         let frame = arp(vnic(9), [10, 0, 0, 9]);
-        until(|| {
+        until("a frame arrives", || {
             let outgoing = Outgoing {
                 vnet: VnetHeader::default(),
                 header: &frame,
@@ -407,21 +408,13 @@ fn a_member_that_a_worker_finds_gone_is_opened_anew() {
         let options = TeamOptions::new(&["mill0"]);
         let (mut device, _team) = team::open(&options, Box::new(opener)).unwrap();
         ip("link delete mill0");
-        until(|| {
+        until("the device is opened again", || {
             device.ingress[0].take(START, &mut Burst::new()).unwrap();
             device.ingress[0].release();
             device.ingress[0].arm();
             opened.load(Relaxed) > 1
         });
     });
-}
-
-fn until(mut holds: impl FnMut() -> bool) {
-    let start = std::time::Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The host may give a device another address at any time; frames for the old one went to the
@@ -433,6 +426,8 @@ fn a_member_has_the_address_that_its_device_has_now() {
         let opener = |name: &str| Ok(Member::packet(name, None).unwrap());
         let (_device, team) = team::open(&TeamOptions::new(&["mill0"]), Box::new(opener)).unwrap();
         ip("link set mill0 address 02:00:00:00:00:77");
-        until(|| team.status().members[0].mac == Mac([2, 0, 0, 0, 0, 0x77]));
+        until("its new address is known", || {
+            team.status().members[0].mac == Mac([2, 0, 0, 0, 0, 0x77])
+        });
     });
 }

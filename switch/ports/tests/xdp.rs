@@ -17,7 +17,6 @@ use ports::{
     Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
 };
 use std::process::Command;
-use std::time::{Duration, Instant};
 use support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use wire::vnet::{Flags, VnetHeader};
 
@@ -57,10 +56,10 @@ fn open(name: &str) -> Opened {
 /// Waits until the program is gone: a child of another test has copies of all descriptors, also of
 /// a closed link, until it runs its program.
 fn until_closed(name: &str) {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while shown(name).contains("prog/xdp") {
-        assert!(Instant::now() < deadline, "{}", shown(name));
-    }
+    waiting::until("the program is gone", || {
+        let shown = shown(name);
+        if shown.contains("prog/xdp") { Err(shown) } else { Ok(()) }
+    });
 }
 
 /// `ethtool -K`; `false`: there is no such program, and the test is skipped.
@@ -366,11 +365,7 @@ fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
 
 /// Waits until the kernel has noticed that a device has a carrier, or has none.
 fn wait_for_carrier(link: &Link, wanted: bool) {
-    let start = Instant::now();
-    while link.has_carrier().expect("flags") != wanted {
-        assert!(start.elapsed() < Duration::from_secs(10), "its carrier is still {}", !wanted);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    waiting::until("the carrier is noticed", || link.has_carrier().expect("flags") == wanted);
 }
 
 /// The driver drops such frames one a call, and says so of each alone.

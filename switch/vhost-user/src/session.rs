@@ -492,10 +492,6 @@ mod tests {
         signal::spend(&session.shared.signals);
         guest.was_called(0);
         receive.with(|running| running.notify());
-        let end = Instant::now() + Duration::from_secs(20);
-        while !guest.was_called(0) {
-            assert!(Instant::now() < end, "the session has not signalled");
-            thread::sleep(Duration::from_millis(1));
-        }
+        waiting::until("the session has signalled", || guest.was_called(0));
     }
 }

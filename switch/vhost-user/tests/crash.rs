@@ -10,8 +10,6 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 use test_guest::Guest;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures,
@@ -178,11 +176,7 @@ fn held() -> [usize; 3] {
 }
 
 fn until(what: &str, look: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !look() {
-        assert!(Instant::now() < end, "{what} did not come about: {:?} are held", held());
-        thread::sleep(Duration::from_millis(1));
-    }
+    waiting::until(what, || look().then_some(()).ok_or_else(|| format!("{:?} are held", held())));
 }
 
 /// A port that waits for a front end. One of its own for each, since one whose front ends come and

@@ -5,23 +5,15 @@ mod support;
 
 use std::io::Read;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::options;
 use tempfile::TempDir;
 use test_guest::{Guest, GuestError};
 use vhost_user::{Features, Session, State, Status};
+use waiting::until;
 
 fn connect(socket: &Path, features: Features) -> Result<Guest, GuestError> {
     Guest::connect(socket, features.bits(), 1)
-}
-
-fn until(what: &str, look: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !look() {
-        assert!(Instant::now() < end, "{what} did not come about");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn is_over(guest: &Guest) -> bool {

@@ -4,8 +4,6 @@
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::thread;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use test_guest::Guest;
 use tracing::span::{Attributes, Id, Record};
@@ -56,11 +54,7 @@ fn a_front_end_that_comes_and_goes_logs_so_many_lines() {
             running.queue.complete(usize::MAX);
         });
         drop(guest);
-        let end = Instant::now() + Duration::from_secs(60);
-        while session.status().state != State::Waiting {
-            assert!(Instant::now() < end, "the guest has not gone");
-            thread::sleep(Duration::from_millis(1));
-        }
+        waiting::until("the guest has gone", || session.status().state == State::Waiting);
     }
     let lines = LINES.load(SeqCst);
     // A machine that takes minutes for this is told one more each.

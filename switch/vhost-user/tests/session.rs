@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::options;
 use tempfile::TempDir;
 use test_guest::Guest;
@@ -25,6 +25,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo};
 use vhost_user::{Features, Options, Session, SessionError, State, Step};
 use virtqueue::Limit;
+use waiting::until;
 
 fn open(socket: &Path, pairs: u16) -> Session {
     Session::open(options(socket, pairs)).unwrap()
@@ -40,14 +41,6 @@ fn queues(socket: &Path, owner_first: bool) -> u64 {
     frontend.get_protocol_features().unwrap();
     frontend.set_protocol_features(VhostUserProtocolFeatures::MQ).unwrap();
     frontend.get_queue_num().unwrap()
-}
-
-fn until(what: &str, look: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !look() {
-        assert!(Instant::now() < end, "{what} did not come about");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A session whose thread waits in `changed` until `release` is dropped.

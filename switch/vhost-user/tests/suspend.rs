@@ -19,18 +19,11 @@ use test_guest::Guest;
 use vhost::VhostBackend;
 use vhost_user::{Access, Features, Inherited, Negotiated, Options, Session, SocketRole, State};
 use virtqueue::Limit;
+use waiting::until;
 
 const SET_MTU: u32 = 20;
 const SET_STATUS: u32 = 39;
 const GET_STATUS: u32 = 40;
-
-fn until(what: &str, look: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !look() {
-        assert!(Instant::now() < end, "{what} did not come about");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// What a session leaves to the next one.
 fn left(mut session: Session) -> Inherited {
@@ -217,11 +210,7 @@ fn a_front_end_in_the_middle_of_a_message_holds_up_nothing() {
 
 /// Waits for the word, for 10 s at most. Whether it came.
 fn wait_for(word: &AtomicBool) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !word.load(Ordering::Acquire) && Instant::now() < end {
-        thread::sleep(Duration::from_millis(1));
-    }
-    word.load(Ordering::Acquire)
+    waiting::within(Duration::from_secs(10), || word.load(Ordering::Acquire)).is_ok()
 }
 
 /// Options whose port takes its time over each change from the first word until the second; the

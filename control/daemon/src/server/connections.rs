@@ -137,7 +137,7 @@ pub(super) async fn serve(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(target: "control::daemon::connections", "a connection has ended: {error}");
+        tracing::debug!(target: "daemon::server::connections", "a connection has ended: {error}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::daemon::finding;
 use crate::Name;
 use crate::configuration::Claimed;
 use crate::model::{Model, Port};
-use crate::store::Claims;
+use crate::store::{Claims, Revision, Store};
 use api::body::{FindingBody, Severity};
 use config::{MacAddress, PortName};
 use problem::Problem;
@@ -42,8 +42,8 @@ impl Decision {
     }
 }
 
-/// See the module. `had` is what this host held before.
-pub(super) fn decide(model: &Model, claims: &Claims, had: &Own, host: &Name) -> Decision {
+/// Decides which ports the host carries, from the claims in etcd and from what it `had` before.
+fn decide(model: &Model, claims: &Claims, had: &Own, host: &Name) -> Decision {
     let mut decision = Decision::default();
     let claimable = || model.ports.iter().filter(|port| port.host.is_none());
     for port in claimable() {
@@ -101,6 +101,71 @@ impl Decision {
                 self.leave.extend(own.map(|own| (port.mac, own.fence)));
             }
         }
+    }
+}
+
+/// The claims of this host, and what is still to be done about them.
+#[derive(Default)]
+pub(super) struct Claiming {
+    /// Claims to be given up once their ports are removed.
+    leaving: Vec<(MacAddress, i64)>,
+    /// Ports to be prepared for guests that are about to come.
+    preparing: Vec<PortName>,
+    findings: Vec<FindingBody>,
+}
+
+impl Claiming {
+    /// Claims the ports that this host is to carry and no host has claimed. Another host may have
+    /// claimed one at the same moment, so what was claimed counts only once the claims were read
+    /// again.
+    pub(super) fn claim(
+        &mut self,
+        store: &Store,
+        host: &Name,
+        revision: &Revision,
+        claims: &Claims,
+        had: &Own,
+    ) -> Result<Decision, Problem> {
+        let mut decision = decide(&revision.model, claims, had, host);
+        if !decision.take.is_empty() {
+            for (port, mac) in &decision.take {
+                if store.claim(*mac, host, port)? {
+                    tracing::info!("claimed {} for port {port}", mac.0);
+                }
+            }
+            decision = decide(&revision.model, &store.claims()?, had, host);
+        }
+        self.findings.clone_from(&decision.findings);
+        self.leaving.clone_from(&decision.leave);
+        self.preparing.clone_from(&decision.prepare);
+        Ok(decision)
+    }
+
+    /// Gives up claims on ports that the switch no longer has. Returns whether etcd answered: only
+    /// the next read shows what it still has.
+    pub(super) fn give_up(&mut self, store: &Store, host: &Name) -> bool {
+        let mut answered = true;
+        for (mac, fence) in std::mem::take(&mut self.leaving) {
+            match store.give_up(mac, host, fence) {
+                Ok(true) => tracing::info!("gave up {}, with fencing token {fence}", mac.0),
+                Ok(false) => tracing::warn!("{} was taken over before it was given up", mac.0),
+                Err(problem) => {
+                    tracing::debug!("{problem}");
+                    answered = false;
+                }
+            }
+        }
+        answered
+    }
+
+    /// The ports to be prepared for guests that are about to come.
+    pub(super) fn preparing(&self) -> &[PortName] {
+        &self.preparing
+    }
+
+    /// What people need to know.
+    pub(super) fn findings(&self) -> &[FindingBody] {
+        &self.findings
     }
 }
 

@@ -1,165 +1,195 @@
 //! Gives the host's ports to its switch: when they change, and after the switch was restarted.
 
-use super::daemon::{Seen, finding};
-use super::{Agent, GONE_BACK};
+use super::daemon::{Daemon, Seen, Switch, finding};
+use super::following::Following;
+use super::kept::{Held, Kept};
+use super::metrics::Counts;
+use super::reading::Reader;
+use crate::etcd::Access;
 use crate::now;
 use api::body::{FindingBody, PlanBody, Severity, StepOutcome};
 use api::client::ClientError;
+use config::PortName;
 use problem::Problem;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
+/// The finding of a host that does not follow an etcd that went back to an older state.
+pub(crate) const GONE_BACK: &str = "etcd_gone_back";
 /// How often ports that the switch refused are offered again: what was in their way may go.
 const RETRY: Duration = Duration::from_secs(10);
 /// A certificate that ends sooner is a finding.
 const SOON: Duration = Duration::from_hours(30 * 24);
 
-impl Agent {
-    /// Looks at the switch, and gives it the ports if that is pending.
-    pub(super) fn enforce(&mut self, now: Instant) {
-        let seen = match self.daemon.look() {
-            Ok(seen) => seen,
-            Err(problem) => return self.unreachable(problem),
-        };
+/// The switch, what it has of the fleet, and what the last look at it found.
+pub(super) struct Enforcer {
+    daemon: Daemon,
+    following: Following,
+    /// Why the wanted revision is refused on this host: it makes no configuration for the host, or
+    /// the switch does not take that.
+    refused: Option<Problem>,
+    /// Prepared ports that the switch has.
+    pub(super) prepared: Vec<PortName>,
+    /// The daemon's version; empty if it did not answer.
+    pub(super) version: String,
+    /// Frames that the daemon had dropped, by reason; read while this host is in a step of a
+    /// roll-out.
+    pub(super) drops: BTreeMap<String, u64>,
+}
+
+impl Enforcer {
+    pub(super) fn new(switch: Box<dyn Switch>) -> Enforcer {
+        Enforcer {
+            daemon: Daemon::of(switch),
+            following: Following::default(),
+            refused: None,
+            prepared: Vec::new(),
+            version: String::new(),
+            drops: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at the switch, and gives it the ports if that is pending. Returns what it has then.
+    pub(super) fn enforce(
+        &mut self,
+        kept: &Kept,
+        reader: &Reader,
+        counts: &mut Counts,
+        now: Instant,
+    ) -> Result<Seen, Problem> {
+        let seen = self.look()?;
         if seen.is_new {
-            self.meet(&seen);
+            self.meet(&seen, kept, reader.has_read());
         }
-        let seen = if self.pending && self.retry.is_none_or(|retry| now >= retry) {
-            self.put(now);
-            match self.daemon.look() {
-                Ok(seen) => seen,
-                Err(problem) => return self.unreachable(problem),
-            }
-        } else {
-            seen
-        };
-        self.give_up_claims();
-        self.prepared = self.preparing.iter().filter(|port| seen.has(port)).cloned().collect();
-        seen.version().clone_into(&mut self.version);
-        // Only a roll-out's gate judges them, and a switch has as many counters as ports.
-        match self.in_step {
-            None => self.drops.clear(),
-            // What could not be read stays: from nothing, all that was ever dropped would look new.
-            Some(_) => {
-                self.drops = self.daemon.drops().unwrap_or_else(|| std::mem::take(&mut self.drops))
-            }
+        if !self.following.is_due(now) {
+            return Ok(seen);
         }
-        self.findings = self.judge(seen);
+        self.put(kept, reader.wanted, counts, now);
+        self.look()
+    }
+
+    fn look(&mut self) -> Result<Seen, Problem> {
+        self.daemon.look().inspect_err(|_| self.version.clear())
     }
 
     /// Meets a switch that has started, or that this agent sees for the first time. The switch
     /// restores the ports from its own state, unless that was lost or this agent ended in between.
     /// The agent's copy on disk may be older than what the switch has, so until etcd was read it is
     /// given to the switch only if the switch has no port of the fleet.
-    fn meet(&mut self, seen: &Seen) {
-        let follows = self.kept.cluster != 0;
-        if !follows || self.pending {
+    fn meet(&mut self, seen: &Seen, kept: &Kept, has_read: bool) {
+        let follows = kept.cluster != 0;
+        if !follows || self.following.is_pending() {
             return;
         }
-        if seen.steps_away(&self.kept) == 0 {
-            self.applied = self.kept.revision;
-        } else {
-            self.pending = self.read_at.is_some() || seen.has_none();
+        if seen.steps_away(kept) == 0 {
+            self.following.succeed(kept.revision);
+        } else if has_read || seen.has_none() {
+            self.following.change();
         }
     }
 
-    fn unreachable(&mut self, problem: Problem) {
-        self.version.clear();
-        self.findings = vec![finding(Severity::Error, "daemon_unreachable", problem)];
-    }
-
-    fn put(&mut self, now: Instant) {
-        self.counts.apply_retries += u64::from(self.retry.is_some());
-        match self.daemon.put(self.kept.revision, &self.kept.ports) {
+    fn put(&mut self, kept: &Kept, wanted: u64, counts: &mut Counts, now: Instant) {
+        counts.apply_retries += u64::from(self.following.is_retry());
+        match self.daemon.put(kept.revision, &kept.ports) {
             Ok(plan) if plan.applied => {
-                self.counts.applied += 1;
-                tell(&plan, self.kept.revision);
-                self.applied = self.kept.revision;
-                (self.pending, self.retry, self.failed) = (false, None, None);
-            }
-            // Some steps failed: part of a revision is not the revision.
-            Ok(plan) => {
-                self.counts.failed += 1;
-                let problem = tell(&plan, self.kept.revision);
-                (self.retry, self.failed) = (Some(now + RETRY), Some(problem));
-                return;
-            }
-            Err(ClientError::Refused(problem)) => {
-                tracing::error!("the switch refuses revision {}: {problem}", self.kept.revision);
-                self.counts.refused += 1;
-                self.retry = Some(now + RETRY);
-                self.refused = Some(*problem);
-                return;
-            }
-            // The next look reports it.
-            Err(ClientError::Unreachable(_)) => return,
-        }
-        // The refusal may be of an earlier attempt.
-        if self.wanted == self.applied {
-            self.refused = None;
-        }
-    }
-
-    /// Gives up claims on ports that the switch no longer has.
-    fn give_up_claims(&mut self) {
-        if self.pending || self.refused.is_some() || self.unkept {
-            return;
-        }
-        for (mac, fence) in std::mem::take(&mut self.leaving) {
-            match self.store.give_up(mac, &self.options.host.name, fence) {
-                Ok(true) => tracing::info!("gave up {}, with fencing token {fence}", mac.0),
-                Ok(false) => tracing::warn!("{} was taken over before it was given up", mac.0),
-                // The next read shows what etcd still has.
-                Err(problem) => {
-                    tracing::debug!("{problem}");
-                    self.unread = true;
+                counts.applied += 1;
+                tell(&plan, kept.revision);
+                self.following.succeed(kept.revision);
+                // The refusal may be of an earlier attempt.
+                if wanted == kept.revision {
+                    self.refused = None;
                 }
             }
+            Ok(plan) => {
+                counts.failed += 1;
+                self.following.fail(tell(&plan, kept.revision), now + RETRY);
+            }
+            Err(ClientError::Refused(problem)) => {
+                tracing::error!("the switch refuses revision {}: {problem}", kept.revision);
+                counts.refused += 1;
+                self.following.refuse(now + RETRY);
+                self.refused = Some(*problem);
+            }
+            // The next look reports it.
+            Err(ClientError::Unreachable(_)) => {}
         }
     }
 
-    fn judge(&self, seen: Seen) -> Vec<FindingBody> {
-        let mut findings: Vec<FindingBody> = Vec::new();
-        if let Some(problem) = &self.refused {
-            findings.push(finding(Severity::Error, "fleet_refused", problem.clone()));
-        }
-        if let Some(problem) = self.unreadable.as_ref().filter(|_| self.backoff.is_lasting()) {
-            findings.push(finding(Severity::Error, "fleet_unread", problem.clone()));
-        }
-        if let Some(problem) = &self.failed {
-            findings.push(finding(Severity::Error, "fleet_step_failed", problem.clone()));
-        }
-        if let Some(held) = &self.kept.held {
-            let problem =
-                Problem::new("this host does not follow etcd, which was restored or lost its data")
-                    .seen(&held.why)
-                    .wanted("a desired state that was written since then")
-                    .remedy(
-                        "check `millrace fleet diff`, then apply the model that is to be in force",
-                    );
-            findings.push(finding(Severity::Warning, GONE_BACK, problem));
-        }
-        let ends = self.options.etcd.certificates_end();
-        findings.extend(ends.iter().filter_map(|(whose, end)| ending(whose, *end, now())));
-        findings.extend(self.claims.iter().cloned());
-        findings.extend(self.changed_on_host(&seen));
-        findings.extend(seen.findings(&self.kept));
-        findings
+    /// Takes note of a read that gave this host a configuration, or of why it gave none.
+    pub(super) fn judge(&mut self, refused: Option<Problem>) {
+        self.refused = refused;
     }
 
-    /// Changes made to the fleet's ports through the switch's API, which last until the fleet next
-    /// changes the host.
-    fn changed_on_host(&self, seen: &Seen) -> Option<FindingBody> {
-        if self.pending || self.kept.revision == 0 {
+    /// Has changed ports offered to the switch.
+    pub(super) fn change(&mut self) {
+        self.following.change();
+    }
+
+    /// Returns the revision that the switch has in force; 0: none, or not known yet.
+    pub(super) fn applied(&self) -> u64 {
+        self.following.applied()
+    }
+
+    /// Whether the switch has all the ports that the agent keeps, and the fleet wants no others.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.following.is_pending() && self.refused.is_none()
+    }
+
+    /// Takes note of what the status reports of the switch.
+    pub(super) fn note(&mut self, seen: &Seen, preparing: &[PortName], in_step: bool) {
+        self.prepared = preparing.iter().filter(|port| seen.has(port)).cloned().collect();
+        seen.version().clone_into(&mut self.version);
+        // Only a roll-out's gate judges them, and a switch has as many counters as ports.
+        if in_step {
+            // What could not be read stays: from nothing, all that was ever dropped would look new.
+            self.drops = self.daemon.drops().unwrap_or_else(|| std::mem::take(&mut self.drops));
+        } else {
+            self.drops.clear();
+        }
+    }
+
+    /// Returns the finding of a wanted revision that is refused.
+    pub(super) fn refusal(&self) -> Option<FindingBody> {
+        let problem = self.refused.clone()?;
+        Some(finding(Severity::Error, "fleet_refused", problem))
+    }
+
+    /// Returns the finding of steps that failed.
+    pub(super) fn failure(&self) -> Option<FindingBody> {
+        let problem = self.following.failure().cloned()?;
+        Some(finding(Severity::Error, "fleet_step_failed", problem))
+    }
+
+    /// Returns the finding of changes made to the fleet's ports through the switch's API, which
+    /// last until the fleet next changes the host.
+    pub(super) fn changed_on_host(&self, seen: &Seen, kept: &Kept) -> Option<FindingBody> {
+        if self.following.is_pending() || kept.revision == 0 {
             return None;
         }
-        let count = seen.steps_away(&self.kept);
+        let count = seen.steps_away(kept);
         let problem = Problem::new("the fleet's ports were changed on this host")
-            .seen(format!("{count} ports differ from revision {}", self.kept.revision))
+            .seen(format!("{count} ports differ from revision {}", kept.revision))
             .wanted("the ports as the fleet defines them")
             .remedy("make the change in the model; the fleet's next change of this host undoes it");
         (count > 0).then(|| finding(Severity::Info, "changed_on_host", problem))
     }
+}
+
+/// Returns the finding of a host that does not follow an etcd that went back.
+pub(super) fn gone_back(held: &Held) -> FindingBody {
+    let problem =
+        Problem::new("this host does not follow etcd, which was restored or lost its data")
+            .seen(&held.why)
+            .wanted("a desired state that was written since then")
+            .remedy("check `millrace fleet diff`, then apply the model that is to be in force");
+    finding(Severity::Warning, GONE_BACK, problem)
+}
+
+/// Returns the findings of certificates that end soon.
+pub(super) fn certificates(etcd: &Access) -> Vec<FindingBody> {
+    let ends = etcd.certificates_end();
+    ends.iter().filter_map(|(whose, end)| ending(whose, *end, now())).collect()
 }
 
 /// Logs which steps the switch did; the problem names those it did not.

@@ -9,10 +9,10 @@
 //! its environment: no other host and no other user sees it.
 #![allow(unsafe_code)]
 
-use super::Agent;
 use super::watcher::News;
 use super::written::Written;
 use crate::Name;
+use crate::etcd::Lease;
 use crate::store::{ExperimentAnswer, ExperimentRequest, LONGEST_ANSWER, Outcome, Store};
 use problem::Problem;
 use problem::token::Token;
@@ -55,7 +55,7 @@ pub struct Lab {
     pub socket: PathBuf,
 }
 
-/// See the module.
+/// The host's part in `fleet validate`.
 pub(super) struct Bench {
     host: Name,
     /// None: this host takes part in none.
@@ -171,6 +171,21 @@ impl Bench {
             Err(error) => part.told.change(|answer| answer.problem = Some(not_started(&error))),
         }
         part
+    }
+
+    /// Writes the answer to an experiment under the lease, and deletes it after that.
+    pub(super) fn write_answer(
+        &mut self,
+        store: &Store,
+        lease: Option<Lease>,
+    ) -> Result<(), Problem> {
+        let (answer, host) = (self.answer(), &self.host);
+        self.written.set(
+            answer,
+            lease,
+            |answer, lease| store.answer_experiment(host, answer, lease),
+            || store.forget_experiment(host),
+        )
     }
 
     /// The answer as it is now.
@@ -364,26 +379,4 @@ pub(super) fn clear(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-impl Agent {
-    /// Writes the answer to an experiment, and deletes it after that. What fails is tried again in
-    /// a later round.
-    pub(super) fn answer_experiment(&mut self, now: Instant) {
-        if !self.reporting.is_due(now) {
-            return;
-        }
-        let (store, host) = (&self.store, &self.options.host.name);
-        let (answer, lease) = (self.bench.answer(), self.lease.map(|(lease, _)| lease));
-        let written = self.bench.written.set(
-            answer,
-            lease,
-            |answer, lease| store.answer_experiment(host, answer, lease),
-            || store.forget_experiment(host),
-        );
-        if let Err(problem) = written {
-            self.reporting.failed(now);
-            tracing::debug!("the answer to an experiment was not written: {problem}");
-        }
-    }
 }

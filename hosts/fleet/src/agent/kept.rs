@@ -6,6 +6,7 @@ use daemon::state::StateDirectory;
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The version of the file below. A file of another version is set aside.
 const VERSION: u32 = 1;
@@ -67,12 +68,65 @@ impl Default for Kept {
     }
 }
 
+/// The last state, in memory and in the agent's directory.
+pub(super) struct Disk {
+    /// Locked for this agent.
+    directory: StateDirectory,
+    kept: Kept,
+    /// Whether `kept` is newer than the file, which could not be written.
+    is_behind: bool,
+}
+
+impl Disk {
+    /// Reads the state, and chooses the agent's number if it has none yet.
+    pub(super) fn open(path: &Path) -> Result<Disk, Problem> {
+        let directory = StateDirectory::make(path, FILE)?;
+        let (mut kept, trouble) = read(&directory)?;
+        if let Some(problem) = trouble {
+            tracing::warn!("{problem}");
+        }
+        let is_behind = kept.agent == 0;
+        if is_behind {
+            kept.agent = fastrand::u64(1..);
+        }
+        Ok(Disk { directory, kept, is_behind })
+    }
+
+    /// The last state.
+    pub(super) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Whether the last state is not in the file, so that it would be lost with the agent.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Keeps a state, on disk first, so that a power cut never leaves the switch ahead of the file.
+    /// Returns whether the ports or their revision changed.
+    pub(super) fn keep(&mut self, next: Kept) -> bool {
+        let same = Kept { etcd_revision: next.etcd_revision, ..self.kept.clone() };
+        if same == next && !self.is_behind {
+            self.kept = next;
+            return false;
+        }
+        let changed = self.kept.ports != next.ports || self.kept.revision != next.revision;
+        let written = write(&self.directory, &next);
+        if let Err(problem) = &written {
+            tracing::error!("{problem}");
+        }
+        self.is_behind = written.is_err();
+        self.kept = next;
+        changed
+    }
+}
+
 /// The file in the agent's state directory.
-pub(super) const FILE: &str = "fleet.json";
+const FILE: &str = "fleet.json";
 
 /// Reads the file; the default if it was never written. A file that cannot be read is set aside
 /// under another name.
-pub(super) fn read(directory: &StateDirectory) -> Result<(Kept, Option<Problem>), Problem> {
+fn read(directory: &StateDirectory) -> Result<(Kept, Option<Problem>), Problem> {
     let read = match directory.read() {
         Ok(None) => return Ok((Kept::default(), None)),
         Ok(Some(bytes)) => from_json::<Kept>(&bytes),
@@ -91,7 +145,7 @@ pub(super) fn read(directory: &StateDirectory) -> Result<(Kept, Option<Problem>)
 
 /// Replaces the file. If that fails the file is removed, because an older one would be given to the
 /// switch after a restart.
-pub(super) fn write(directory: &StateDirectory, kept: &Kept) -> Result<(), Problem> {
+fn write(directory: &StateDirectory, kept: &Kept) -> Result<(), Problem> {
     let text = serde_json::to_string_pretty(kept)
         .map_err(|error| Problem::new("the agent's state cannot be written").seen(error))?;
     directory.write(&text).map_err(|problem| {

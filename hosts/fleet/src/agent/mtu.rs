@@ -5,11 +5,11 @@
 //! only to come back to it: a session of that responder is what makes it acknowledge the probes of
 //! the check's badge. Nothing that is in etcd makes it send.
 
-use super::Agent;
 use super::watcher::News;
 use super::written::Written;
 use crate::Name;
-use crate::store::{MtuAnswer, MtuPlan, MtuRequest};
+use crate::etcd::Lease;
+use crate::store::{MtuAnswer, MtuPlan, MtuRequest, Store};
 use path_mtu::frame::Badge;
 use path_mtu::judge::Observation;
 use path_mtu::probing::{Prober, Probing};
@@ -30,7 +30,7 @@ const RENEW: Duration = Duration::from_secs(60);
 /// How often the responder is started again, if its address is not there yet.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The host's part in `fleet mtu`.
 pub(super) struct Paths {
     host: Name,
     /// Where the responder is to listen; none: there is none.
@@ -77,7 +77,7 @@ impl Paths {
     }
 
     /// Starts the responder, unless it runs.
-    fn listen(&mut self, now: Instant) {
+    pub(super) fn listen(&mut self, now: Instant) {
         let Some(address) = self.address.filter(|_| self.responder.is_none()) else { return };
         if self.tried.is_some_and(|tried| now.duration_since(tried) < RETRY) {
             return;
@@ -125,6 +125,21 @@ impl Paths {
         thread.spawn(move || part.run(empty, &tell)).ok()?;
         tracing::info!("{} checks MTUs: probing paths to other hosts", request.author);
         Some(Check { plans, planned: false, answer })
+    }
+
+    /// Writes the answer to a check under the lease, and deletes it after the check.
+    pub(super) fn write_answer(
+        &mut self,
+        store: &Store,
+        lease: Option<Lease>,
+    ) -> Result<(), Problem> {
+        let (answer, host) = (self.answer(), &self.host);
+        self.written.set(
+            answer,
+            lease,
+            |answer, lease| store.answer_mtu(host, answer, lease),
+            || store.forget_mtu(host),
+        )
     }
 
     /// The answer as it is now.
@@ -201,43 +216,10 @@ pub(crate) fn probe<P: Prober>(
     Some(probing.host(place, &plan.peers_of(place), open))
 }
 
-impl Agent {
-    /// Writes the answer to a check, and deletes it after the check. What fails is tried again in a
-    /// later round.
-    pub(super) fn answer_mtu(&mut self, now: Instant) {
-        self.paths.listen(now);
-        if !self.reporting.is_due(now) {
-            return;
-        }
-        if let Err(problem) = self.write_answer() {
-            self.reporting.failed(now);
-            tracing::debug!("the answer to a check of MTUs was not written: {problem}");
-        }
-    }
-
-    fn write_answer(&mut self) -> Result<(), Problem> {
-        let (store, host) = (&self.store, &self.options.host.name);
-        let (answer, lease) = (self.paths.answer(), self.lease.map(|(lease, _)| lease));
-        self.paths.written.set(
-            answer,
-            lease,
-            |answer, lease| store.answer_mtu(host, answer, lease),
-            || store.forget_mtu(host),
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn until(holds: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
+    use waiting::until;
 
     fn request(badge: u8, plan: Option<MtuPlan>) -> MtuRequest {
         let badge = format!("{badge:032x}");
@@ -264,12 +246,14 @@ mod tests {
             it.hear(Some(&request(1, None)));
         }
         assert_eq!(news.recv_timeout(Duration::from_secs(10)), Ok(News::Answer));
-        until(|| [&a, &b].iter().all(|it| it.answer().is_some_and(|it| it.ready)));
+        until("both are ready", || {
+            [&a, &b].iter().all(|it| it.answer().is_some_and(|it| it.ready))
+        });
         for it in [&mut a, &mut b] {
             it.hear(Some(&request(1, Some(both.clone()))));
         }
         for it in [&a, &b] {
-            until(|| it.answer().is_some_and(|it| it.directions.is_some()));
+            until("they have probed", || it.answer().is_some_and(|it| it.directions.is_some()));
             let answer = it.answer().unwrap();
             // No device has this address as its own.
             assert_eq!((answer.device_mtu, answer.problem), (0, None));
@@ -288,7 +272,7 @@ mod tests {
     fn a_plan_without_this_host_has_it_probe_nothing() {
         let ((mut a, _), (b, _)) = (paths(3), paths(4));
         a.hear(Some(&request(1, Some(plan(&[&b])))));
-        until(|| a.answer().is_some_and(|it| it.ready));
+        until("it is ready", || a.answer().is_some_and(|it| it.ready));
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(a.answer().unwrap().directions, None);
     }

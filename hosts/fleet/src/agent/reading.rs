@@ -1,13 +1,10 @@
-//! The desired state: read from etcd, turned into the host's configuration, and written to disk
-//! before it is given to the switch.
+//! When the desired state is read from etcd, and what of it was read last.
 
-use super::Agent;
-use super::claiming::{Decision, decide};
-use super::follow::{Course, course};
-use super::kept::{self, Kept};
-use super::reporting;
-use crate::configuration::configuration;
-use crate::store::{Claims, Desired, Phase, Revision};
+use super::backoff::Backoff;
+use super::daemon::finding;
+use super::watcher::News;
+use crate::store::{Revision, Store};
+use api::body::{FindingBody, Severity};
 use problem::Problem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,136 +12,123 @@ use std::time::{Duration, Instant};
 /// How often the desired state is read even if no change was signalled.
 const REREAD: Duration = Duration::from_secs(30);
 
-impl Agent {
-    /// Reads the desired state, if there may be something new.
-    pub(super) fn read(&mut self, now: Instant) {
-        let stale = self.read_at.is_none_or(|at| now.duration_since(at) >= REREAD);
-        if !self.unread && !stale || !self.backoff.is_due(now) {
-            return;
-        }
-        // Changes signalled from here on are read in the next round.
-        self.unread = false;
-        match self.follow() {
-            Ok(()) => {
-                // Spreads the next reads of hosts that read at the same moment.
-                self.read_at = Some(now - REREAD.mul_f64(0.3 * fastrand::f64()));
-                self.reached();
-            }
-            Err(problem) => {
-                self.unread = true;
-                self.lost(&problem, now);
-                self.unreadable = Some(problem);
-            }
+/// What the agent knows of the desired state.
+pub(super) struct Reader {
+    /// The revision that was read last, so that it is not fetched again.
+    revision: Option<Arc<Revision>>,
+    /// The revision that etcd wants on this host.
+    pub(super) wanted: u64,
+    /// While this host is in a step of a running roll-out: how often it writes its status for the
+    /// gate.
+    pub(super) in_step: Option<Duration>,
+    /// Whether there may be something to read.
+    unread: bool,
+    /// When etcd was read last.
+    read_at: Option<Instant>,
+    /// Why the desired state could not be read.
+    unreadable: Option<Problem>,
+    backoff: Backoff,
+}
+
+impl Reader {
+    /// Returns a reader that has read nothing yet; this revision was wanted last.
+    pub(super) fn new(wanted: u64) -> Reader {
+        Reader {
+            revision: None,
+            wanted,
+            in_step: None,
+            unread: true,
+            read_at: None,
+            unreadable: None,
+            backoff: Backoff::default(),
         }
     }
 
-    fn follow(&mut self) -> Result<(), Problem> {
-        // Whoever may not be this host does not act for it.
-        self.register()?;
-        let wanted = self.store.wanted()?;
-        self.paths.hear(wanted.mtu.as_ref());
-        self.bench.hear(&self.store, wanted.experiment.as_ref())?;
-        let read = &wanted.desired;
-        let mut next = self.kept.clone();
-        let host = &self.options.host.name;
-        let runs = |it: &&Desired| it.phase == Phase::Running && it.reaches(host);
-        let running = read.document.as_ref().filter(runs);
-        self.in_step = running.map(|desired| reporting::fresh(desired.hosts.len()));
-        (next.cluster, next.etcd_revision) = (read.cluster, read.etcd_revision);
-        match course(&self.kept, read, host) {
-            Course::Hold(held) => {
-                if self.kept.held.is_none() {
-                    tracing::warn!("{}", held.why);
-                    // The lease is not this etcd's.
-                    self.lease = None;
-                }
-                next.held = Some(held);
-            }
-            Course::Follow(number) => {
-                if self.kept.held.is_some() {
-                    // Another model may have this number now.
-                    self.revision = None;
-                    tracing::info!("follows etcd again, at revision {number} of the fleet");
-                }
-                (next.held, next.desired_at) = (None, read.mod_revision);
-                self.wanted = number;
-                let revision = self.revision(number)?;
-                let decision = self.claim(&revision, &wanted.claims, &next)?;
-                self.configure(&revision, &decision, &mut next);
-            }
+    /// Takes note of what the watcher signals.
+    pub(super) fn hear(&mut self, news: News) {
+        self.unread |= news != News::Answer;
+        if let News::Compacted(revision) = news {
+            tracing::info!(
+                "etcd compacted its history before revision {revision}: reading all keys again"
+            );
         }
-        self.keep(next);
-        Ok(())
+    }
+
+    /// Has etcd read in the next round.
+    pub(super) fn read_again(&mut self) {
+        self.unread = true;
+    }
+
+    /// Whether there may be something new, and a read is not to wait. If so, the read is taken as
+    /// begun: changes signalled from then on are read in the next round.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        let stale = self.read_at.is_none_or(|at| now.duration_since(at) >= REREAD);
+        if !self.unread && !stale || !self.backoff.is_due(now) {
+            return false;
+        }
+        self.unread = false;
+        true
+    }
+
+    /// Records that the desired state was read.
+    pub(super) fn succeed(&mut self, now: Instant) {
+        // Spreads the next reads of hosts that read at the same moment.
+        self.read_at = Some(now - REREAD.mul_f64(0.3 * fastrand::f64()));
+        self.unreadable = None;
+        if self.backoff.succeeded() {
+            tracing::info!("etcd answers again");
+        }
+    }
+
+    /// Records that etcd did not answer, or refused. The switch stays at the revision `kept`.
+    pub(super) fn fail(&mut self, problem: Problem, kept: u64, now: Instant) {
+        self.unread = true;
+        let delay = self.backoff.failed(now);
+        if self.backoff.is_first() {
+            tracing::warn!("{problem}\nThe switch carries on with fleet revision {kept}.");
+        } else {
+            tracing::debug!("{problem}; next attempt in {delay:?}");
+        }
+        self.unreadable = Some(problem);
+    }
+
+    /// Whether etcd was read since the agent started.
+    pub(super) fn has_read(&self) -> bool {
+        self.read_at.is_some()
+    }
+
+    /// Whether the last attempt to read succeeded, or there was none yet.
+    pub(super) fn is_readable(&self) -> bool {
+        self.unreadable.is_none()
+    }
+
+    /// Returns how often a read was tried again.
+    pub(super) fn retries(&self) -> u64 {
+        self.backoff.retries()
     }
 
     /// Returns a revision, fetching it only once.
-    fn revision(&mut self, number: u64) -> Result<Arc<Revision>, Problem> {
+    pub(super) fn revision(
+        &mut self,
+        store: &Store,
+        number: u64,
+    ) -> Result<Arc<Revision>, Problem> {
         if let Some(known) = self.revision.as_ref().filter(|known| known.number == number) {
             return Ok(Arc::clone(known));
         }
-        let revision = Arc::new(self.store.revision(number)?);
+        let revision = Arc::new(store.revision(number)?);
         self.revision = Some(Arc::clone(&revision));
         Ok(revision)
     }
 
-    /// Claims the ports that this host is to carry and no host has claimed. Another host may have
-    /// claimed one at the same moment, so what was claimed counts only once the claims were read
-    /// again.
-    fn claim(
-        &mut self,
-        revision: &Revision,
-        claims: &Claims,
-        next: &Kept,
-    ) -> Result<Decision, Problem> {
-        let host = &self.options.host.name;
-        let mut decision = decide(&revision.model, claims, &next.claims, host);
-        if !decision.take.is_empty() {
-            for (port, mac) in &decision.take {
-                if self.store.claim(*mac, host, port)? {
-                    tracing::info!("claimed {} for port {port}", mac.0);
-                }
-            }
-            decision = decide(&revision.model, &self.store.claims()?, &next.claims, host);
-        }
-        self.claims.clone_from(&decision.findings);
-        self.leaving.clone_from(&decision.leave);
-        self.preparing.clone_from(&decision.prepare);
-        Ok(decision)
+    /// Forgets the revision that was read: another model may have its number now.
+    pub(super) fn forget_revision(&mut self) {
+        self.revision = None;
     }
 
-    /// Makes the host's configuration. If that is refused the host stays as it is, and reports why.
-    fn configure(&mut self, revision: &Revision, decision: &Decision, next: &mut Kept) {
-        let host = &self.options.host;
-        match configuration(&revision.model, host, &decision.claimed(&host.name)) {
-            Ok(config) => {
-                let class = crate::configuration::class_of(&revision.model, host).ok().flatten();
-                next.workers = class.and_then(|class| class.workers.clone());
-                next.ports = config.ports;
-                next.revision = revision.number;
-                next.claims.clone_from(&decision.carry);
-                self.refused = None;
-            }
-            Err(problem) => self.refused = Some(problem),
-        }
-    }
-
-    /// Writes to disk first, so that a power cut never leaves the switch ahead of what is kept.
-    fn keep(&mut self, next: Kept) {
-        let same = Kept { etcd_revision: next.etcd_revision, ..self.kept.clone() };
-        if same == next && !self.unkept {
-            self.kept = next;
-            return;
-        }
-        let changed = self.kept.ports != next.ports || self.kept.revision != next.revision;
-        self.pending |= changed;
-        if changed {
-            self.retry = None;
-        }
-        let written = kept::write(&self.directory, &next);
-        if let Err(problem) = &written {
-            tracing::error!("{problem}");
-        }
-        self.unkept = written.is_err();
-        self.kept = next;
+    /// Returns the finding of an etcd that cannot be read for some time.
+    pub(super) fn finding(&self) -> Option<FindingBody> {
+        let problem = self.unreadable.as_ref().filter(|_| self.backoff.is_lasting())?;
+        Some(finding(Severity::Error, "fleet_unread", problem.clone()))
     }
 }

@@ -1,8 +1,10 @@
 //! The host's status, written to etcd under a lease: when the agent ends, the status goes.
 
-use super::Agent;
-use crate::now;
-use crate::store::Status;
+use super::backoff::Backoff;
+use crate::Name;
+use crate::configuration::Host;
+use crate::etcd::Lease;
+use crate::store::{Status, Store};
 use problem::Problem;
 use std::time::{Duration, Instant};
 
@@ -19,43 +21,108 @@ pub(super) fn fresh(hosts: usize) -> Duration {
         .clamp(Duration::from_secs(1), LEASE / 2)
 }
 
-impl Agent {
-    /// Writes the status if it has changed, and keeps the lease alive.
-    pub(super) fn report(&mut self, at: Instant) {
-        if !self.reporting.is_due(at) {
-            return;
-        }
-        match self.write(at) {
-            Ok(()) => drop(self.reporting.succeeded()),
-            Err(problem) => {
-                let delay = self.reporting.failed(at);
-                // Reading tells that etcd is away; a status that etcd refuses would otherwise only
-                // look like a host that is away.
-                if self.reporting.is_first() && self.unreadable.is_none() {
-                    tracing::warn!("the status was not written: {problem}");
-                }
-                tracing::debug!("the status was not written: {problem}; next attempt in {delay:?}");
-            }
-        }
+/// What etcd has of this host: its registration, its lease, and its status under that.
+#[derive(Default)]
+pub(super) struct Reporter {
+    /// The lease, and when it was granted or kept alive last.
+    lease: Option<(Lease, Instant)>,
+    /// The status in etcd, and when it was written.
+    reported: Option<(Status, Instant)>,
+    registered: bool,
+    /// For reporting, separately: a document that cannot be read must not silence the host.
+    backoff: Backoff,
+}
+
+impl Reporter {
+    /// Whether an attempt to write is due.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.backoff.is_due(now)
     }
 
-    fn write(&mut self, at: Instant) -> Result<(), Problem> {
-        self.keep_lease(at)?;
-        let lease = match self.lease {
-            Some((lease, _)) => lease,
-            None => {
-                let lease = self.store.etcd.grant(LEASE)?;
-                // An etcd that lost the lease may have lost the registration as well.
-                (self.lease, self.reported, self.registered) = (Some((lease, at)), None, false);
-                lease
-            }
-        };
-        self.register()?;
-        let status = self.status();
-        if self.reported.as_ref().is_some_and(|old| !self.is_due(&status, old, at)) {
+    /// Records that the status is in etcd.
+    pub(super) fn succeed(&mut self) {
+        self.backoff.succeeded();
+    }
+
+    /// Records that the status was not written. While etcd cannot be read, reading tells that it is
+    /// away; a status that etcd refuses would otherwise only look like a host that is away.
+    pub(super) fn fail(&mut self, problem: &Problem, is_readable: bool, at: Instant) {
+        let delay = self.backoff.failed(at);
+        if self.backoff.is_first() && is_readable {
+            tracing::warn!("the status was not written: {problem}");
+        }
+        tracing::debug!("the status was not written: {problem}; next attempt in {delay:?}");
+    }
+
+    /// Records that an answer to a check or an experiment was not written.
+    pub(super) fn put_off(&mut self, at: Instant) {
+        self.backoff.failed(at);
+    }
+
+    /// Returns how often a write was tried again.
+    pub(super) fn retries(&self) -> u64 {
+        self.backoff.retries()
+    }
+
+    /// Returns the lease under which this host writes, if it has one.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        self.lease.map(|(lease, _)| lease)
+    }
+
+    /// Forgets the lease: it is not this etcd's.
+    pub(super) fn forget_lease(&mut self) {
+        self.lease = None;
+    }
+
+    /// Keeps the lease alive. Returns whether it was renewed.
+    pub(super) fn keep_lease(&mut self, store: &Store, at: Instant) -> Result<bool, Problem> {
+        let Some((lease, kept)) = self.lease else { return Ok(false) };
+        if at.duration_since(kept) < KEEP {
+            return Ok(false);
+        }
+        self.lease = store.etcd.keep_alive(lease)?.then_some((lease, at));
+        Ok(self.lease.is_some())
+    }
+
+    /// Returns the lease, granted anew if there is none.
+    pub(super) fn lease_or_grant(&mut self, store: &Store, at: Instant) -> Result<Lease, Problem> {
+        if let Some(lease) = self.lease() {
+            return Ok(lease);
+        }
+        let lease = store.etcd.grant(LEASE)?;
+        // An etcd that lost the lease may have lost the registration as well.
+        (self.lease, self.reported, self.registered) = (Some((lease, at)), None, false);
+        Ok(lease)
+    }
+
+    /// Registers this host, unless another agent has its name.
+    pub(super) fn register(
+        &mut self,
+        store: &Store,
+        host: &Host,
+        agent: u64,
+    ) -> Result<(), Problem> {
+        if !self.registered {
+            store.register(host, agent)?;
+            self.registered = true;
+        }
+        Ok(())
+    }
+
+    /// Writes the status under the lease if it has changed. `fresh`: how often the gate of a step
+    /// wants it.
+    pub(super) fn write(
+        &mut self,
+        store: &Store,
+        host: &Name,
+        (status, lease): (Status, Lease),
+        fresh: Option<Duration>,
+        at: Instant,
+    ) -> Result<(), Problem> {
+        if self.reported.as_ref().is_some_and(|old| !is_due(&status, old, fresh, at)) {
             return Ok(());
         }
-        if self.store.report(&self.options.host.name, &status, lease)? {
+        if store.report(host, &status, lease)? {
             self.reported = Some((status, at));
         } else {
             // The next round gets another.
@@ -63,47 +130,18 @@ impl Agent {
         }
         Ok(())
     }
+}
 
-    /// Registers this host, unless another agent has its name.
-    pub(super) fn register(&mut self) -> Result<(), Problem> {
-        if !self.registered {
-            self.store.register(&self.options.host, self.kept.agent)?;
-            self.registered = true;
-        }
-        Ok(())
-    }
-
-    /// Whether a status is to be written. Findings that contain counters change constantly, and
-    /// etcd keeps each version.
-    fn is_due(&self, new: &Status, (old, then): &(Status, Instant), now: Instant) -> bool {
-        let age = now.duration_since(*then);
-        !new.is_like(old)
-            || new.findings != old.findings && age >= LEASE
-            || self.in_step.is_some_and(|fresh| age >= fresh)
-    }
-
-    fn keep_lease(&mut self, at: Instant) -> Result<(), Problem> {
-        let Some((lease, kept)) = self.lease else { return Ok(()) };
-        if at.duration_since(kept) < KEEP {
-            return Ok(());
-        }
-        self.lease = self.store.etcd.keep_alive(lease)?.then_some((lease, at));
-        self.counts.renewals += u64::from(self.lease.is_some());
-        Ok(())
-    }
-
-    fn status(&self) -> Status {
-        Status {
-            revision: self.applied,
-            wanted: self.wanted,
-            findings: self.findings.clone(),
-            prepared: self.prepared.clone(),
-            drops: self.drops.clone(),
-            mtu_responder: self.paths.responder(),
-            lab: self.options.lab.as_ref().map(|lab| lab.address),
-            version: self.version.clone(),
-            agent: env!("CARGO_PKG_VERSION").to_owned(),
-            at: now(),
-        }
-    }
+/// Whether a status is to be written. Findings that contain counters change constantly, and etcd
+/// keeps each version.
+fn is_due(
+    new: &Status,
+    (old, then): &(Status, Instant),
+    fresh: Option<Duration>,
+    now: Instant,
+) -> bool {
+    let age = now.duration_since(*then);
+    !new.is_like(old)
+        || new.findings != old.findings && age >= LEASE
+        || fresh.is_some_and(|fresh| age >= fresh)
 }

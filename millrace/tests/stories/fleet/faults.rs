@@ -16,7 +16,6 @@ mod table;
 mod traffic;
 
 use super::hosts::{NEEDS, cli, revisions_of};
-use crate::patience::{patiently, until};
 use crate::sandbox::{FAULT_MINUTES, run, story};
 use fastrand::Rng;
 use looks::{Looks, Models};
@@ -33,6 +32,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use table::{Row, Table};
 use traffic::Traffic;
+use waiting::{eventually, until};
 
 /// The network between hosts and etcd.
 const NETWORK: &str = "10.8.0";
@@ -258,7 +258,7 @@ impl Fleet {
         self.appliers.apply_at_last();
         let newest = || revisions().iter().all(|it| *it == revisions()[0]);
         assert!(
-            patiently(|| newest().then_some(())).is_some(),
+            eventually(|| newest().then_some(())).is_some(),
             "hosts are late: {:#}",
             self::status()
         );
@@ -302,7 +302,7 @@ fn begin(fault: Fault, members: &mut Members, sites: &[Site], random: &mut Rng, 
             members.start_all();
         }
         Fault::LeaderAlone => {
-            let leader = crate::patience::until("etcd has a leader", || members.leader());
+            let leader = waiting::until("etcd has a leader", || members.leader());
             members.isolate(leader, true);
             sleep_until(until);
             members.isolate(leader, false);

@@ -3,13 +3,13 @@
 use crate::etcd::{NEED, SECURE_CLIENTS};
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::{patiently, until};
 use crate::sandbox::{Need, run};
 use crate::switch::millrace;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use waiting::{eventually, until};
 
 pub(super) const NEEDS: [Need; 3] = [NEED, Need::Tap, Need::Program("ping")];
 pub(super) const FOLDER: &str = "/run/fleet";
@@ -163,7 +163,7 @@ pub(super) fn revisions_of(status: &Value) -> Vec<Option<u64>> {
 }
 
 pub(super) fn all_have(revision: u64) {
-    let seen = patiently(|| (revisions() == [Some(revision); 3]).then_some(()));
+    let seen = eventually(|| (revisions() == [Some(revision); 3]).then_some(()));
     assert!(seen.is_some(), "not all have {revision}: {:#}", status());
 }
 

@@ -6,11 +6,11 @@ use super::hosts::{
 };
 use crate::etcd::Etcd;
 use crate::host::Host;
-use crate::patience::{patiently, until};
 use crate::sandbox::{run, story};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use waiting::{eventually, until};
 
 #[test]
 fn a_port_moves_and_no_two_hosts_ever_carry_its_address() {
@@ -53,7 +53,7 @@ fn a_port_moves_and_no_two_hosts_ever_carry_its_address() {
         run("rm -rf /run/c.state /run/c.fleet");
         // An agent without its state is taken for another one until the old one's lease has ended.
         let is_away = || revisions()[2].is_none().then_some(());
-        let _ = patiently(is_away);
+        let _ = eventually(is_away);
         until("host c is away", is_away);
         places[2].restart();
         until("host c has its own port again", || {

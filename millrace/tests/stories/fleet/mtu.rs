@@ -9,7 +9,6 @@
 use super::hosts::operate;
 use crate::etcd::{Etcd, NEED};
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::millrace;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +16,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Instant;
+use waiting::until;
 
 const NEEDS: [Need; 2] = [NEED, Need::Program("tc")];
 const ETCD: &str = "10.8.0.254";

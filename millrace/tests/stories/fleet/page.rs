@@ -7,11 +7,11 @@ use super::write_model;
 use crate::browser::{AXE, Browser};
 use crate::etcd::Etcd;
 use crate::host::Host;
-use crate::patience::{patiently, until};
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
 use std::net::TcpStream;
 use std::process::Child;
+use waiting::{eventually, until};
 
 const AT: &str = "127.0.0.1:9480";
 const PAGE: &str = "http://127.0.0.1:9480/";
@@ -96,7 +96,7 @@ fn a_port_moves(browser: &mut Browser, places: &mut [Place; 3]) {
 
 fn a_host_goes_away(browser: &mut Browser) {
     let is_away = || revisions()[1].is_none().then_some(());
-    let _ = patiently(is_away);
+    let _ = eventually(is_away);
     until("host b is away", is_away);
     browser.wait("it is in the list", &row_says("b", "away"));
     browser.wait("it is counted", &text_has("#summary", "1 away"));

@@ -8,7 +8,6 @@ use super::hosts::{
 use super::moving::{carries, write_moving_port};
 use crate::etcd::{Etcd, SECURE_CLIENTS};
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{run, story};
 use ::fleet::etcd::{Access, Etcd as Client, Identity, Operation, Transaction};
 use serde_json::{Value, json};
@@ -17,6 +16,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::until;
 
 const HOSTS: &str = "--host a --host b --host c";
 const STOLEN: &str = "/run/stolen";

@@ -9,13 +9,13 @@ use super::hosts::{cli, lay_cables, operate, start_daemon, wire};
 use crate::etcd::{Etcd, NEED};
 use crate::heard::Heard;
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::{Need, run, story};
 use crate::switch::millrace;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use waiting::until;
 
 const NEEDS: [Need; 3] = [NEED, Need::Tap, Need::Program("ethtool")];
 const ETCD: &str = "10.8.0.254";

@@ -3,7 +3,6 @@
 use super::NETWORK;
 use crate::etcd::{Etcd, PROGRAM};
 use crate::host::Host;
-use crate::patience::until;
 use crate::sandbox::run;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -11,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
+use waiting::until;
 
 pub(super) const COUNT: usize = 3;
 const NAMES: [&str; COUNT] = ["e0", "e1", "e2"];

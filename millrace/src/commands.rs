@@ -14,6 +14,7 @@ pub(crate) mod fleet;
 mod fleet_agent;
 mod fleet_etcd;
 mod fleet_mtu;
+mod fleet_options;
 mod fleet_page;
 mod fleet_setup;
 mod fleet_text;

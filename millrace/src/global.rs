@@ -1,0 +1,36 @@
+//! The options of every command: the daemon's socket, and JSON.
+
+use crate::output::{Failure, unreachable};
+use api::client::Client;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of every command.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// The daemon's socket [default: /run/millrace/api.sock; under $XDG_RUNTIME_DIR if not root].
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Options of every command",
+        env = "MILLRACE_SOCKET",
+        value_name = "PATH",
+        hide_env_values = true
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON, including errors.
+    #[arg(long, global = true, help_heading = "Options of every command")]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// The socket on which the daemon listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(daemon::server::default_path)
+    }
+
+    /// Connects to the daemon.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Client::connect(&self.socket()).map_err(unreachable)
+    }
+}
