@@ -132,8 +132,8 @@ impl MacTable {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn places(&self, key: MacKey) -> impl Iterator<Item = usize> + use<> {
-        // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with
-        // some seeds in one window.
+        // Multiplied twice: after one multiplication neighbouring addresses keep a fixed distance,
+        // which with some seeds is within one window.
         let once = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed);
         let hash = (once ^ once >> 32).wrapping_mul(self.seed) >> 32;
         let first = hash as usize & (self.slots.len() - 1);
@@ -234,7 +234,7 @@ impl MacTable {
     pub(crate) fn remove(&self, key: MacKey, second: u64) {
         if let Some((slot, _)) = self.find(key, second) {
             let _writing = lock(&self.writer);
-            // Before it was locked the slot may have got another key.
+            // The slot may have got another key before the lock was taken.
             if slot.read().0 == key {
                 slot.key.store(0, Ordering::Release);
             }

@@ -61,7 +61,7 @@ impl Switch {
         let (hung, time_left) = (handle.hangs, handle.time_left(asked));
         let answer = replied.recv_timeout(time_left);
         if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
-            // Between the two workers of a move it is the one with unread commands.
+            // In a move two workers are asked: the one with unread commands hangs.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());
         }
         answer.ok()
