@@ -1,4 +1,5 @@
-//! The port behind which each MAC address is, per VLAN: one bounded table for all workers.
+//! Learned addresses: the port that each MAC address is behind, by VLAN, in one bounded table for
+//! all workers.
 //!
 //! Reading takes no lock: a slot has a key and an entry, and a writer clears the key before it
 //! changes the entry. Writing (a new address, or one that moved) takes a short lock; refreshing a

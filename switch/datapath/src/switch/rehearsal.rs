@@ -1,5 +1,5 @@
-//! What the switch would do with frames: a copy of the switch over memory ports processes them with
-//! the data path's own code, and no frame leaves the copy.
+//! Rehearsals show what the switch would do with frames: a copy of it over memory ports processes
+//! them with the data path's own code, and no frame leaves the copy.
 //!
 //! [`Switch::snapshot`] copies the state that decides about frames, without open devices;
 //! [`Snapshot::rehearse`] makes the copy on any thread. It cannot know a device's own state, such

@@ -1,4 +1,4 @@
-//! A worker after an empty round: it keeps polling, or arms its wake-ups and sleeps.
+//! The end of an empty round: the worker keeps polling, or arms its wake-ups and sleeps.
 //!
 //! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox.
 //! Descriptors of the kernel (TAP, AF_PACKET) are level-triggered and need no arming; rings in

@@ -1,4 +1,4 @@
-//! Whether a segment may join a train, by two sets of rules.
+//! The two sets of rules by which a segment may join a train.
 //!
 //! [`ndis`] has the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments",
 //! MicrosoftDocs): segments may differ in size, advance the acknowledgement and carry later
