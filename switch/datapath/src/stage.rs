@@ -198,7 +198,7 @@ impl Turn<'_> {
     fn pay(&self, to: &Port, at: Target, delivered: Delivered, lead: &mut Option<Lead>) {
         let Some(mut weights) = self.weights(to, at) else { return };
         if delivered.bytes == 0 {
-            // All was dropped on its way there, so the port waits for nothing.
+            // All frames were dropped on the way, so the port waits for nothing there.
             weights.leave(self.place());
             return;
         }

@@ -99,7 +99,7 @@ impl Switch {
     /// Hands out all queues to workers, once the ports that frames go to are there as well.
     pub fn let_go(&mut self) {
         for (port, ingress) in self.waiting.take().into_iter().flatten() {
-            // That a worker does not answer is an event.
+            // If a worker does not answer, that is an event, and no error here.
             let _ = self.hand_out(port, ingress);
         }
     }
@@ -249,7 +249,7 @@ impl Switch {
             self.change_held_mac(&shared, None);
         }
         if other_limit {
-            // What was learned without a limit is in no port's list.
+            // Addresses that were learned without a limit are in no port's list.
             self.macs.forget(|_, at| at == port);
         }
         self.reclaim(port);

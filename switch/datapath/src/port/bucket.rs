@@ -75,7 +75,7 @@ pub(crate) struct Storm {
 
 impl Storm {
     pub(crate) fn new(limit: StormLimit) -> Storm {
-        // A tenth of a second at once.
+        // A tenth of a second's share may pass at once.
         let frames = (limit.frames_per_second / 10).max(1);
         let bytes = (limit.bytes_per_second / 10).clamp(1, STORM_BURST);
         Storm {

@@ -145,8 +145,8 @@ pub(crate) fn flow(seed: &Seed, frame: &Frame, header: &[u8], way: Direction) ->
         }
         _ => return None,
     };
-    // Once more: multiplied once, addresses in sequence stay one, which with some seeds is in few
-    // sets.
+    // Multiplied twice: after one multiplication addresses in sequence stay a sequence, which with
+    // some seeds falls into few sets.
     Some(mix(mixed, second))
 }
 
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!((ids.len(), places.len()), (4 * 64 * 64, 4 * 64 * 64));
     }
 
-    /// Flows that share a set by one seed do not by another: nobody can aim at a set without the
-    /// seed.
+    /// Flows that share a set by one seed do not by another: a guest cannot aim at a set without
+    /// the seed.
     #[test]
     fn who_shares_a_set_depends_on_the_seed() {
         let of_set = |seed: &Seed, host, port| of(seed, host, port, (6, 0)) % SETS as u64;

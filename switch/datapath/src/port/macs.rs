@@ -1,4 +1,5 @@
-//! The port behind which each MAC address is, per VLAN: one bounded table for all workers.
+//! Learned addresses: the port that each MAC address is behind, by VLAN, in one bounded table for
+//! all workers.
 //!
 //! Reading takes no lock: a slot has a key and an entry, and a writer clears the key before it
 //! changes the entry. Writing (a new address, or one that moved) takes a short lock; refreshing a
@@ -132,8 +133,8 @@ impl MacTable {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     fn places(&self, key: MacKey) -> impl Iterator<Item = usize> + use<> {
-        // Twice, since one multiplication leaves neighbouring addresses at a fixed distance, with
-        // some seeds in one window.
+        // Multiplied twice: after one multiplication neighbouring addresses keep a fixed distance,
+        // which with some seeds is within one window.
         let once = (key.0 ^ key.0 >> 29).wrapping_mul(self.seed);
         let hash = (once ^ once >> 32).wrapping_mul(self.seed) >> 32;
         let first = hash as usize & (self.slots.len() - 1);
@@ -234,7 +235,7 @@ impl MacTable {
     pub(crate) fn remove(&self, key: MacKey, second: u64) {
         if let Some((slot, _)) = self.find(key, second) {
             let _writing = lock(&self.writer);
-            // Before it was locked the slot may have got another key.
+            // The slot may have got another key before the lock was taken.
             if slot.read().0 == key {
                 slot.key.store(0, Ordering::Release);
             }

@@ -85,7 +85,7 @@ pub(crate) struct PortShared {
     pub(crate) cells: Box<[CachePadded<PortCell>]>,
     /// Frames lost by the device, as each queue last reported.
     pub(crate) lost: Box<[AtomicU64]>,
-    /// The cost of a frame in the kernel, see [`EgressQueue::kernel_ns`].
+    /// The cost of a frame in the kernel, as [`EgressQueue`] says it.
     pub(crate) kernel_ns: u32,
     /// The time (nanoseconds) until which each egress queue is left alone, after its device was
     /// down.

@@ -6,8 +6,8 @@
 //! only from the port with the lowest tag among those with frames, and the others wait in their own
 //! queues. A port that was idle starts at the tag of the port let through last, so it saves up
 //! nothing. If a port's frames are slow or go elsewhere, its unused room soon makes more than half
-//! of the room, and is free for all. (So half of the room must outlast the pause of a held queue,
-//! 20 µs.)
+//! of the room, and is free for all. (So half of the room must outlast the pause of a waiting
+//! queue, 20 µs.)
 
 use crate::settings::PortId;
 use ports::{Nanos, Room};

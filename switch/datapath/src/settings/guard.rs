@@ -139,8 +139,8 @@ impl Suspect<'_> {
                     (Some(Some([136])), false) => Some(self.is_own_v6(source, own) && target()?),
                     (Some(None), _) => None,
                     (_, false) => Some(self.is_own_v6(source, own)),
-                    // Without an address yet: duplicate address detection, then what asks for a
-                    // router or joins a group.
+                    // A host without an address yet sends duplicate address detection, router
+                    // solicitations and group reports.
                     (Some(Some([135])), true) => target(),
                     (kind, true) => Some(matches!(kind??, [131 | 132 | 133 | 143])),
                 }

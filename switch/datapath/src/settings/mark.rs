@@ -36,7 +36,7 @@ impl AclMark {
 fn set_priority(priority: u16, headers: &mut [u8], parsed: &mut Parsed) {
     let is_tagged = parsed.traits.contains(Traits::VLAN);
     if !is_tagged && parsed.vlan_tci != 0 {
-        // Its tag is cut off.
+        // The frame ends within its tag.
         return;
     }
     parsed.vlan_tci = parsed.vlan_tci & !PRIORITY | priority;

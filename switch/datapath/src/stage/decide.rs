@@ -174,7 +174,7 @@ impl<'t> Decider<'t> {
     }
 
     fn decide_one(&mut self, frame: &mut Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
-        // Dropped when it was read, and counted.
+        // The frame was dropped when it was read, and counted.
         let Some(addresses) = Addresses::read(header) else { return Ok(()) };
         let (vlan, to) = match &self.last {
             Some(last) if last.addresses == addresses && last.tags == frame.parsed.tags() => {
@@ -251,8 +251,8 @@ impl<'t> Decider<'t> {
             owner.shared.id != from.shared.id && owner.settings.vlan.overlaps(&from.settings.vlan)
         };
         DropReason::AddressTaken.when(owners.of(view, mac).any(|owner| shares_vlan(&owner)))?;
-        // What `owners` knows is of the round's start: one port at a time looks whether another
-        // holds the address since.
+        // `owners` was read at the round's start. One port at a time checks whether another holds
+        // the address since.
         macs.change_owners(|| {
             let mut others = view.all().filter(shares_vlan);
             DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
@@ -265,7 +265,8 @@ impl<'t> Decider<'t> {
         let (key, port) = (MacKey::new(source, vlan), self.turn.from.shared.id);
         if self.learned != Some(key) {
             if self.turn.from.own_mac() == Some(source) {
-                // Known without an entry. One says that the address was behind another port before.
+                // A port's own address needs no entry. If there is one, the address was behind
+                // another port before.
                 self.turn.macs.remove(key, self.second);
                 self.last = None;
             } else {
@@ -292,7 +293,7 @@ impl<'t> Decider<'t> {
     fn learn_anew(&mut self, key: MacKey) {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
         self.meter.add(work::OF_LEARNING);
-        // It may have been the last frame's destination.
+        // The address may have been the last frame's destination.
         self.last = None;
         // A table without room is no reason to drop: frames to the address are flooded.
         if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
@@ -342,7 +343,7 @@ impl<'t> Decider<'t> {
         };
         let Some(to) = to else { return Ok(None) };
         DropReason::SamePort.when(to.shared.id == self.turn.from.shared.id)?;
-        // Its guest may run on another host by now.
+        // Its guest may run on another host by now, so the frame is flooded.
         if !to.shared.is_ready() {
             return Ok(None);
         }
@@ -354,8 +355,8 @@ impl<'t> Decider<'t> {
     /// Sends a frame to every port of its VLAN but the one it came from. A frame to a port's own
     /// address goes to that port and the uplinks only.
     fn flood(&mut self, frame: &Frame, header: &[u8], outbox: &mut Outbox) -> Verdict {
-        // A VLAN may use as much as all leave over: one that storms leaves half of the limit to the
-        // others of the burst.
+        // A VLAN may use half of what the others leave of the limit: one that storms leaves the
+        // other half to the VLANs that share the burst.
         let slot = usize::from(frame.vlan) % self.flooded.len();
         let of_vlan = self.flooded.get(slot).copied().unwrap_or_default();
         let spent = self.flooded.iter().sum::<u64>() + of_vlan;

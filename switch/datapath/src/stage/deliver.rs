@@ -92,7 +92,7 @@ impl Deliverer {
         self.coalescer.clear();
         for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
             for frame in frames {
-                // What a mirror shows is what passed.
+                // A mirror shows the frames as they passed.
                 if run.cause == Cause::Mirrored {
                     self.coalescer.pass(frame);
                 } else {
@@ -185,7 +185,8 @@ impl Deliverer {
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
         if let Some(capture) = &to.capture {
-            // Both are in order: a full port drops nearly all of a list.
+            // Drops and frames are both in order. A search would be slow: a full port drops nearly
+            // all of a list.
             let mut drops = self.drops.iter().peekable();
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = drops.next_if(|(dropped, _)| *dropped == place);
@@ -222,7 +223,7 @@ fn refuse(
     }
     count_drop(cell, reason, 1);
     show(to, Direction::Egress, frame, delivery.parts, now, Some(reason));
-    // A mirror and those that get a copy by chance are not on the frame's way.
+    // Mirrors, and ports that get a flooded copy, are not on the frame's way.
     let is_meant = |run: &Run| {
         run.cause == Cause::Addressed && run.places().contains(&usize::from(frame.place))
     };

@@ -43,7 +43,7 @@ impl<'f> Asked<'f> {
 
     #[inline(never)]
     fn decide(&self, headers: &[u8], parsed: &Parsed) -> Ruling {
-        // Dropped when it was read, see `Frame::is_dropped`.
+        // The frame was dropped when it was read, see `Frame::is_dropped`.
         if headers.is_empty() {
             return Ruling::PASS;
         }
@@ -142,7 +142,7 @@ impl Filtering {
     fn mark_by(&self, marks: &Acl, frames: &mut [Frame], headers: &mut Headers, meter: &mut Meter) {
         for frame in frames {
             let bytes = headers.get_mut(frame.header);
-            // Dropped, see `Frame::is_dropped`.
+            // The frame was dropped, see `Frame::is_dropped`.
             if bytes.is_empty() {
                 continue;
             }

@@ -241,13 +241,14 @@ fn retag(
         (None, _) => (span, 0),
         (Some(Tagging::Untagged), _) => (headers.strip_tag(span), -4),
         (Some(Tagging::Tagged(id)), false) => {
-            // Without a tag it has the priority that a rule marked it with.
+            // A frame without a tag has the priority that a rule marked it with.
             let tci = frame.parsed.vlan_tci & 0xe000 | id;
             (headers.insert_tag(span, wire::ethernet::ethertype::VLAN, tci), 4)
         }
         (Some(Tagging::Tagged(id)), true) => {
-            // Priority and drop eligibility stay. The sender does not choose the type: a bridge
-            // that knows no 802.1ad takes such a frame for untagged, of its native VLAN.
+            // Priority and drop eligibility stay. The tag's type is always 802.1Q, whatever the
+            // sender's was: a bridge without 802.1ad takes such a frame for untagged, in its native
+            // VLAN.
             let tci = frame.parsed.vlan_tci & 0xf000 | id;
             headers.set_tag(span, wire::ethernet::ethertype::VLAN, tci);
             (span, 0)

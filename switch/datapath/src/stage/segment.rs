@@ -82,7 +82,7 @@ impl Segment<'_> {
     #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
     fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
         let parsed = &self.train.parsed;
-        // What it was less goes in as its complement: one more word, whatever the carry.
+        // The difference is subtracted by adding its complement: one more word, whatever the carry.
         let shorter = parsed.payload_len() - u32::from(self.len);
         let pseudo = |sum: U16| U16::new(Sum(sum.get()).add_u16(!(shorter as u16)).0);
         if parsed.kind == Kind::Udp {

@@ -42,8 +42,8 @@ impl Answer {
     ) -> Option<Answer> {
         let parsed = &frame.parsed;
         let (to, from) = (headers.get(..6)?, headers.get(6..12)?);
-        // Of two tags the inner one's VLAN is not for this port to know: nothing is said into the
-        // outer one.
+        // A frame with two tags is not answered: a message in the outer tag's VLAN would not reach
+        // the sender in the inner one's.
         let may = !parsed.traits.contains(Traits::QINQ) && may_be_answered(parsed, headers);
         if to.first()? & 1 != 0 || !may {
             return None;
@@ -140,7 +140,7 @@ fn length(bytes: usize) -> [u8; 2] {
 /// answered.
 fn may_be_answered(parsed: &Parsed, headers: &[u8]) -> bool {
     let kind = headers.get(usize::from(parsed.l4)).copied();
-    // In units of 8 bytes, above three bits in IPv6 and below three in IPv4.
+    // The fragment offset, in units of 8 bytes: the upper 13 bits in IPv6, the lower 13 in IPv4.
     let (place, offset) = match parsed.traits.contains(Traits::IPV6) {
         true => (parsed.payload.saturating_sub(6), 0xfff8),
         false => (parsed.l3 + 6, Ipv4Header::OFFSET_MASK),
@@ -149,9 +149,9 @@ fn may_be_answered(parsed: &Parsed, headers: &[u8]) -> bool {
     match (parsed.kind, parsed.protocol) {
         (Kind::NotIp | Kind::Malformed(_), _) => false,
         (Kind::Fragment, protocol) => !matches!(protocol, ICMP | ICMPV6) && is_first(),
-        // Echo and its reply.
+        // Echo and echo reply.
         (_, ICMP) => matches!(kind, Some(0 | 8)),
-        // Information, not error.
+        // An informational message, not an error.
         (_, ICMPV6) => kind.is_some_and(|kind| kind & 0x80 != 0),
         _ => true,
     }

@@ -1,6 +1,8 @@
-//! Asks the workers without letting one delay the control plane: a worker that has not read its
-//! commands in time *hangs*, which is an event, and is not waited for until it has. It reads them
-//! in order, so it ends up with the same view and queues as the others.
+//! Asks the workers, and lets none of them delay the control plane for long.
+//!
+//! A worker that has not read its commands in time *hangs*. That is an event, and the control plane
+//! does not wait for the worker until it has read them. It reads them in order, so it ends up with
+//! the same view and queues as the others.
 
 use super::Switch;
 use crate::PortId;
@@ -61,7 +63,7 @@ impl Switch {
         let (hung, time_left) = (handle.hangs, handle.time_left(asked));
         let answer = replied.recv_timeout(time_left);
         if !hung && matches!(answer, Err(RecvTimeoutError::Timeout)) {
-            // Between the two workers of a move it is the one with unread commands.
+            // In a move two workers are asked: the one with unread commands hangs.
             self.note_hanging(|handle| handle.hangs || handle.has_unread());
         }
         answer.ok()

@@ -1,5 +1,5 @@
-//! What the switch would do with frames: a copy of the switch over memory ports processes them with
-//! the data path's own code, and no frame leaves the copy.
+//! Rehearsals show what the switch would do with frames: a copy of it over memory ports processes
+//! them with the data path's own code, and no frame leaves the copy.
 //!
 //! [`Switch::snapshot`] copies the state that decides about frames, without open devices;
 //! [`Snapshot::rehearse`] makes the copy on any thread. It cannot know a device's own state, such
@@ -170,7 +170,7 @@ impl Snapshot {
                 taken = ingress;
             }
         }
-        // A worker that is stepped answers.
+        // A stepped worker always answers.
         let _ = switch.publish().and_then(|()| switch.hand_out(self.from, taken));
         self.teach_macs(&switch.macs, &macs, &learned);
         self.teach_flows(&switch);
@@ -182,7 +182,7 @@ impl Snapshot {
     fn teach_macs(&self, copy: &MacTable, macs: &[MacEntry], learned: &[MacKey]) {
         let (limit, second) = (self.mac_limit(self.from), self.now.as_secs());
         for key in learned {
-            // One that came back stands in the list twice.
+            // An address that came back is in the list twice.
             copy.insert(*key, PortId(u16::MAX), 0, second);
             copy.insert(*key, self.from, limit, second);
         }

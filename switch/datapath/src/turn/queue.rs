@@ -1,5 +1,5 @@
-//! An ingress queue with its worker's state. It holds everything that one turn leaves for the next,
-//! so that a queue can move to another worker between turns without leaving anything behind.
+//! An ingress queue with everything that one of its turns leaves for the next. So a queue can move
+//! to another worker between turns without leaving anything behind.
 
 use crate::counters::Counter;
 use crate::settings::PortId;

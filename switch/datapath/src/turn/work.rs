@@ -176,7 +176,7 @@ impl CostEstimate {
 
     /// Notes a burst and its work.
     pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
-        // What frames of one slice cost to pass on to one vNIC.
+        // The work of passing frames of one slice on to one vNIC.
         let plain = frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES;
         let seen = (work * CostEstimate::PLAIN / plain.max(1)).max(CostEstimate::PLAIN);
         self.0 = seen.max(self.0 - (self.0 - seen.min(self.0)) / 4);

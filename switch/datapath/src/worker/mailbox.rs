@@ -73,7 +73,7 @@ mod loom_tests {
         Own(Queue),
     }
 
-    /// What a worker does with queues, as `worker.rs` does it: commands between turns, a turn takes
+    /// A model of a worker (worker/queues.rs): it reads commands between turns, and a turn takes
     /// and delivers.
     struct Worker {
         mailbox: Arc<Mailbox<Command>>,

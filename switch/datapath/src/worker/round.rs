@@ -30,7 +30,7 @@ impl Worker {
                     looks += work::OF_LOOK;
                     return (0, work::OF_LOOK);
                 }
-                // The looks since the last such turn are not this queue's.
+                // The looks at empty queues since the last such turn are not charged to this queue.
                 let looked = Nanos(std::mem::take(&mut looks));
                 let start = std::mem::replace(&mut end, clock(looked.0 + work));
                 let took = end.since(start).since(looked);

@@ -33,7 +33,7 @@ impl Account {
         queues: Range<usize>,
         old: &[Account],
     ) -> Account {
-        // A port whose role has changed had an account of the other kind.
+        // If the role of a port has changed, it had an account of the other kind.
         let is_same = |account: &&Account| {
             account.port == port
                 && (account.queue == queue || account.queue.is_none() || queue.is_none())

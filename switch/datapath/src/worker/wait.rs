@@ -1,4 +1,4 @@
-//! A worker after an empty round: it keeps polling, or arms its wake-ups and sleeps.
+//! The end of an empty round: the worker keeps polling, or arms its wake-ups and sleeps.
 //!
 //! Sleeping is an epoll wait over the queues' descriptors and one eventfd for the mailbox.
 //! Descriptors of the kernel (TAP, AF_PACKET) are level-triggered and need no arming; rings in
@@ -181,8 +181,8 @@ impl Waiter {
         let timeout =
             resting.min().map(|until| Duration::from_nanos(until.since(now).0).try_into());
         let timeout = timeout.and_then(Result::ok);
-        // The descriptor of a device that failed, or of a queue held back, is readable all the
-        // time.
+        // The descriptor of a device that failed, or of a queue that waits for room, is readable
+        // all the time.
         for queue in queues {
             if queue.resting_until.is_none() { self.watch(queue) } else { self.forget(queue) }
         }
@@ -238,8 +238,8 @@ mod tests {
         assert!(!pace.is_quick(now));
     }
 
-    /// A worker whose only queue was held back used to arm it, see its frames, and look again, for
-    /// as long as it was held.
+    /// If its only queue waited for room, a worker used to arm it, see its frames, and look again,
+    /// for as long as the queue waited.
     #[test]
     fn a_queue_at_rest_lets_the_worker_sleep() {
         let (device, peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();

@@ -85,7 +85,7 @@ impl Tables {
         keep(&self.kinds, &mut found, || kind);
         keep(&self.ports[0], &mut found, || from);
         keep(&self.ports[1], &mut found, || to);
-        // Without IP no rule asks for addresses.
+        // Rules that ask for IP addresses match only IP, by the frame's kind.
         if kind / FAMILY == 0
             && let Some(ip) = Ipv4Header::at(headers, parsed.l3)
         {

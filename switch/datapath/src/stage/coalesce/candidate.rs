@@ -209,8 +209,7 @@ fn checksums_good(frame: &Frame, header: &[u8], payload_sum: impl FnOnce() -> Su
     {
         return false;
     }
-    // A source route changes the destination that the checksum covers: then only our own sum
-    // counts.
+    // A source route changes the destination that the checksum covers, so then our own sum decides.
     if frame.vnet.flags().intersects(Flags::NEEDS_CSUM | Flags::DATA_VALID)
         && !parsed.traits.contains(Traits::IP_OPTIONS)
     {

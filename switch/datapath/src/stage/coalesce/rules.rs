@@ -1,4 +1,4 @@
-//! Whether a segment may join a train, by two sets of rules.
+//! The two sets of rules by which a segment may join a train.
 //!
 //! [`ndis`] has the rules of NDIS for a receiver ("Rules for Coalescing TCP/IP Segments",
 //! MicrosoftDocs): segments may differ in size, advance the acknowledgement and carry later
@@ -72,8 +72,7 @@ pub(crate) fn ndis(train: &Train, next: &Candidate, limit: u32, ack_limit: u16) 
     match (window_update, ack_limit > 0 && train.segments + 1 >= ack_limit) {
         (true, false) => Join::Append,
         (true, true) => Join::AppendLast,
-        // A duplicate ACK, or one that acknowledges more: each counts for the sender, so each is
-        // delivered.
+        // A duplicate ACK, or an ACK of more data. The sender counts each, so each is delivered.
         (false, _) => Join::Start(RscException::PureAck),
     }
 }
@@ -91,12 +90,12 @@ pub(crate) fn gro(train: &Train, next: &Candidate, limit: u32, same_headers: boo
         return Join::Start(RscException::OutOfOrder);
     }
     let last = &train.last;
-    // The virtio-net header cannot say that an identification stays: it has to count.
+    // The virtio-net header cannot express an identification that stays, so it has to count.
     let counts =
         next.key.is_v6() || next.identification == next_identification(last.identification, 1);
     let same_headers = same_headers && counts && !(next.flags | last.flags).contains(TcpFlags::CWR);
-    // All of one size that segmentation takes, only the last may be smaller; PSH stays on the last
-    // when the train is cut again.
+    // All segments have one size that segmentation accepts; only the last may be smaller. PSH is
+    // only on the last, where it stays when the train is segmented again.
     let ended = train.first_payload < SMALLEST.into()
         || last.payload < train.first_payload
         || last.flags.contains(TcpFlags::PSH);

@@ -81,7 +81,8 @@ impl Memory {
         let Some(ports) = headers.get(l4..l4 + 4) else { return decide() };
         let ports = ports.first_chunk().map_or(0, |ports| u32::from_ne_bytes(*ports));
         let rest = self.scope | u64::from(ports) << 8 | u64::from(parsed.protocol);
-        // MAC addresses last: where an IP header is they are, which the compiler knows too.
+        // MAC addresses are read last: they precede the IP header, so the compiler needs no further
+        // check.
         if parsed.traits.contains(Traits::IPV4) {
             let Some(ip) = headers.get(l3 + 12..l3 + 20) else { return decide() };
             let Addresses(one, two) = Addresses::read(headers).unwrap_or_default();
