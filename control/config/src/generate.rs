@@ -1,4 +1,5 @@
 //! Random configurations that are right, for property tests.
+#![allow(clippy::expect_used, reason = "only tests use it")]
 
 use crate::{
     AckLimit, Compat, Config, Flows, HostName, LengthLimit, MacAddress, MacLimit, MacSpoofing, Mtu,

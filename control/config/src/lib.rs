@@ -16,6 +16,7 @@ mod quantity;
 mod read;
 mod rules;
 mod scalar;
+mod section;
 mod settings;
 mod steer;
 mod storm;
@@ -34,6 +35,7 @@ pub use port::{
 pub use quantity::{Rate, Seconds, Size};
 pub use read::{from_json, from_toml, from_value, nearest};
 pub use scalar::ranged;
+pub use section::Section;
 pub use steer::hex;
 pub use steer::{RssKey, RssTypes, SteerMode};
 pub use storm::Storm;

@@ -1,6 +1,6 @@
 //! The actor of a change, for the log: a client of the API, or the file.
 
-use crate::handlers::Peer;
+use crate::peer::Peer;
 use serde::Serialize;
 use std::fs;
 

@@ -7,6 +7,8 @@
 
 mod accounts;
 mod actor;
+mod api_socket;
+mod connections;
 mod descriptors;
 pub mod devices;
 mod event_log;
@@ -19,13 +21,18 @@ pub mod memory;
 pub mod metrics;
 pub mod migration;
 mod numa;
+mod own_host;
+mod peer;
+mod peer_groups;
 pub mod recent;
 pub mod reference;
 mod replacement;
 pub mod running;
 mod sandbox;
 pub mod server;
+mod shared;
 pub mod site;
+mod source;
 pub mod state;
 mod topology;
 mod trace;

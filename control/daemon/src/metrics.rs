@@ -10,8 +10,8 @@ mod ports;
 mod process;
 mod switch;
 
-use crate::handlers::Shared;
 use crate::running::Reloads;
+use crate::shared::Shared;
 use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
 use problem::Problem;

@@ -4,8 +4,9 @@
 //! Connections are limited as those of the daemon. Requests are answered only if `Host` is this
 //! host, so that no page of another origin reads a site by DNS rebinding, and only if they read.
 
+use crate::connections::accept;
 use crate::handlers;
-use crate::server::{accept, own_host};
+use crate::own_host::own_host;
 use crate::web::{assets, trust};
 use axum::Router;
 use axum::extract::{Request, State};

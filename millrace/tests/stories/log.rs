@@ -77,7 +77,7 @@ fn lines_are_json_objects_as_soon_as_the_file_says_so() {
         let told = line(&lines, "PUT /v1/ports/a/rsc");
         let told: Value = serde_json::from_str(told.strip_prefix("<6>").unwrap()).unwrap();
         let word = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
-        assert_eq!([word("level"), word("target")], ["info", "daemon::handlers::guard"]);
+        assert_eq!([word("level"), word("target")], ["info", "control::api::guard"]);
         assert!(word("time").ends_with('Z') && !word("by").is_empty(), "{told}");
         assert_eq!(
             (word("message").as_str(), &told["status"]),

@@ -1,9 +1,10 @@
 //! Checks whether the client may make a request. A request that changes something is logged with
 //! its client's name, and the state is on the disk before the response.
 
-use super::peer::Peer;
+use super::peer;
 use super::reply::Refusal;
 use super::{Shared, actor, trace};
+use crate::peer::Peer;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -19,7 +20,7 @@ pub(super) async fn admit(
     next: Next,
 ) -> Response {
     let only_reads = only_reads(&request);
-    if let Err(refusal) = peer.check(only_reads) {
+    if let Err(refusal) = peer::check(&peer, only_reads) {
         return refusal.into_response();
     }
     if only_reads {

@@ -1,8 +1,9 @@
 //! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same
 //! handlers.
 //!
-//! Handlers lock the running switch briefly and never wait while they hold the lock; the daemon's
-//! one thread runs them all. Every error is a [`Problem`].
+//! The daemon's one thread runs all handlers, and each locks the running switch while it reads or
+//! changes it. A handler that asks the workers waits up to 2 s for their answers while it holds the
+//! lock, and a plan holds the lock until all its steps are done. Every error is a [`Problem`].
 
 mod acl;
 mod captures;
@@ -11,7 +12,6 @@ mod etag;
 mod guard;
 mod log;
 mod peer;
-mod peer_groups;
 mod ports;
 mod queues;
 mod refusals;
@@ -24,61 +24,20 @@ mod trace;
 mod vmmq;
 
 use crate::actor;
-use crate::running::Running;
-use crate::server::Source;
-use crate::state::Keeper;
+use crate::shared::Shared;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 pub(crate) use guard::change;
-pub(crate) use peer::{Access, Groups, Peer};
 use problem::Problem;
 use reply::Refusal;
 pub(crate) use rsc::toggle as toggle_rsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use trace::route as trace_frames;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-
-/// The running switch, shared by handlers and the daemon.
-#[derive(Clone)]
-pub struct Shared {
-    running: Arc<Mutex<Running>>,
-    keeper: Keeper,
-    source: Source,
-}
-
-impl Shared {
-    /// Shares the switch.
-    pub(crate) fn new(running: Running, keeper: Keeper, source: Source) -> Shared {
-        Shared { running: Arc::new(Mutex::new(running)), keeper, source }
-    }
-
-    /// Locks the switch.
-    pub fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Stores the ports added through the API; the future waits until they are on the disk.
-    pub(crate) fn keep(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
-        // Under the lock, so that the keeper gets texts in the order of the changes.
-        let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
-        async move { kept?.await }
-    }
-
-    /// Where the configuration comes from.
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// The store of ports added through the API.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
-    }
-}
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -89,7 +48,7 @@ impl Shared {
 ))]
 struct Document;
 
-/// All routes. Each request must carry its [`Peer`].
+/// All routes. Each request must carry its [`Peer`](crate::peer::Peer).
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, mut document) = documented().split_for_parts();
     refusals::describe(&mut document);

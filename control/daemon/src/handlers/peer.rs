@@ -1,121 +1,35 @@
-//! The client of a connection, and what it may do. The socket's mode decides which processes may
-//! connect; the kernel reports which one did, and this module decides what it may do.
+//! What a client may do, and what would let it do more.
 
-use super::peer_groups;
 use super::reply::Refusal;
-use crate::accounts;
-use config::SwitchConfig;
+use crate::peer::{Access, Peer};
 use problem::Problem;
-use rustix::net::sockopt::socket_peercred;
-use std::os::fd::AsFd;
 
-/// The user ID shown for unmapped users (`/proc/sys/kernel/overflowuid`).
-const OVERFLOW: u32 = 65534;
-
-/// What a client may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Access {
-    /// Nothing.
-    None,
-    /// Read state, counters and configuration.
-    Read,
-    /// Change everything, and read guests' frames.
-    Admin,
-}
-
-/// The groups with access.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Groups {
-    read: Option<u32>,
-    admin: Option<u32>,
-    /// The admin group's name, as configured.
-    name: Option<String>,
-}
-
-impl Groups {
-    /// The groups of `[switch]`.
-    pub(crate) fn of(config: &SwitchConfig) -> Result<Groups, Problem> {
-        let number = |account: &Option<config::Account>| {
-            account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
-        };
-        Ok(Groups {
-            read: number(&config.socket_group)?,
-            admin: number(&config.admin_group)?,
-            name: config.admin_group.as_ref().map(|name| name.as_str().to_owned()),
-        })
+/// Refuses what this client may not do, with the remedy.
+pub(super) fn check(peer: &Peer, only_reads: bool) -> Result<(), Refusal> {
+    let wanted = if only_reads { Access::Read } else { Access::Admin };
+    if peer.access >= wanted {
+        return Ok(());
     }
-}
-
-/// The client of a connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    /// Its user.
-    pub(crate) uid: u32,
-    /// Its process; 0 for one in another PID namespace.
-    pub(crate) pid: i32,
-    pub(crate) access: Access,
-    /// The group that would make it an admin.
-    admin_group: Option<String>,
-}
-
-impl Peer {
-    /// The process that connected. A process that the kernel does not report has no access.
-    pub(crate) fn of(socket: impl AsFd, allowed: &Groups) -> Peer {
-        let admin_group = allowed.name.clone();
-        let Ok(peer) = socket_peercred(&socket) else {
-            return Peer { uid: OVERFLOW, pid: 0, access: Access::None, admin_group };
-        };
-        let uid = peer.uid.as_raw();
-        let mut groups = peer_groups::groups(socket.as_fd()).unwrap_or_default();
-        groups.push(peer.gid.as_raw());
-        let own = rustix::process::geteuid().as_raw();
-        let access = access(uid, &groups, own, allowed);
-        Peer { uid, pid: peer.pid.as_raw_pid(), access, admin_group }
-    }
-
-    /// Refuses what this client may not do, with the remedy.
-    pub(super) fn check(&self, only_reads: bool) -> Result<(), Refusal> {
-        let wanted = if only_reads { Access::Read } else { Access::Admin };
-        if self.access >= wanted {
-            return Ok(());
+    let (what, group) = match (wanted, &peer.admin_group) {
+        (Access::Admin, Some(group)) => ("change the switch", format!("a member of group {group}")),
+        (Access::Admin, None) => ("change the switch", "a member of an `admin-group`".to_owned()),
+        _ => ("read the switch's state", "a member of the socket's group".to_owned()),
+    };
+    let remedy = match &peer.admin_group {
+        Some(group) if wanted == Access::Admin => {
+            format!("run as root, or `usermod -aG {group} USER` and log in again")
         }
-        let (what, group) = match (wanted, &self.admin_group) {
-            (Access::Admin, Some(group)) => {
-                ("change the switch", format!("a member of group {group}"))
-            }
-            (Access::Admin, None) => {
-                ("change the switch", "a member of an `admin-group`".to_owned())
-            }
-            _ => ("read the switch's state", "a member of the socket's group".to_owned()),
-        };
-        let remedy = match &self.admin_group {
-            Some(group) if wanted == Access::Admin => {
-                format!("run as root, or `usermod -aG {group} USER` and log in again")
-            }
-            _ if wanted == Access::Admin => {
-                "run as root, or name a group with `admin-group` in [switch]".to_owned()
-            }
-            _ => "run as root, or name a group with `socket-group` in [switch]".to_owned(),
-        };
-        Err(Refusal::forbidden(
-            Problem::new(format!("this user may not {what}"))
-                .seen(format!("user {}", self.uid))
-                .wanted(format!("root, the daemon's own user, or {group}"))
-                .remedy(remedy),
-        ))
-    }
-}
-
-fn access(uid: u32, groups: &[u32], own: u32, allowed: &Groups) -> Access {
-    let is_in = |group: Option<u32>| group.is_some_and(|group| groups.contains(&group));
-    // All unmapped users share this ID, so it identifies none of them.
-    if uid == 0 || (uid == own && uid != OVERFLOW) || is_in(allowed.admin) {
-        Access::Admin
-    } else if is_in(allowed.read) {
-        Access::Read
-    } else {
-        Access::None
-    }
+        _ if wanted == Access::Admin => {
+            "run as root, or name a group with `admin-group` in [switch]".to_owned()
+        }
+        _ => "run as root, or name a group with `socket-group` in [switch]".to_owned(),
+    };
+    Err(Refusal::forbidden(
+        Problem::new(format!("this user may not {what}"))
+            .seen(format!("user {}", peer.uid))
+            .wanted(format!("root, the daemon's own user, or {group}"))
+            .remedy(remedy),
+    ))
 }
 
 #[cfg(test)]
@@ -123,30 +37,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_do_what() {
-        let allowed = Groups { read: Some(20), admin: Some(30), name: None };
-        let row = |uid, groups: &[u32]| access(uid, groups, 500, &allowed);
-        for (uid, groups, wanted) in [
-            (0, &[][..], Access::Admin),
-            (500, &[], Access::Admin),
-            (1000, &[30], Access::Admin),
-            (1000, &[20, 30], Access::Admin),
-            (1000, &[7, 20], Access::Read),
-            (1000, &[7], Access::None),
-            (1000, &[], Access::None),
-        ] {
-            assert_eq!(row(uid, groups), wanted, "{uid} {groups:?}");
-        }
-        assert_eq!(access(OVERFLOW, &[], OVERFLOW, &allowed), Access::None);
-        // No group is configured: none is let in, not group 0 either.
-        assert_eq!(access(1000, &[0], 500, &Groups::default()), Access::None);
-    }
-
-    #[test]
     fn a_reader_is_told_what_would_help() {
         let peer = Peer { uid: 7, pid: 0, access: Access::Read, admin_group: Some("ops".into()) };
-        assert!(peer.check(true).is_ok() && peer.check(false).is_err());
+        assert!(check(&peer, true).is_ok() && check(&peer, false).is_err());
         let none = Peer { access: Access::None, ..peer };
-        assert!(none.check(true).is_err());
+        assert!(check(&none, true).is_err());
     }
 }

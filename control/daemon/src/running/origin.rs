@@ -6,7 +6,7 @@
 //! until the file is reread, one to a port of the fleet until the fleet's ports are replaced.
 
 use super::Running;
-use crate::state;
+use crate::state::{self, Added};
 use api::body::{Origin, StepBody, StepOutcome};
 use config::plan::Step;
 use config::{Config, PortConfig, PortName};
@@ -14,9 +14,6 @@ use problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tracing::Level;
-
-/// Ports beside the file's, those of the fleet before those of the API.
-pub(crate) type Added = Vec<(Origin, PortConfig)>;
 
 /// The file's configuration merged with the added ports.
 pub(super) struct Merged {

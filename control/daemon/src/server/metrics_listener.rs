@@ -1,10 +1,10 @@
 //! `[metrics] listen`: counters and health over TCP, for monitoring. Read-only, with no other path:
 //! anyone who reaches the address may read.
 
-use super::tcp_listener::Section;
-use crate::handlers::{Shared, problem};
+use crate::handlers::problem;
 use crate::metrics;
 use crate::recent::Recent;
+use crate::shared::Shared;
 use crate::site::{self, Words};
 use axum::Router;
 use axum::body::Bytes;
@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use config::Section;
 use problem::Problem;
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,30 +1,27 @@
 //! The daemon: one thread that serves the API, polls the switch once a second, and handles signals.
 
-mod connections;
 mod metrics_listener;
-mod patient;
 mod serving;
 mod socket;
-mod source;
 mod tcp_listener;
 
+pub use crate::api_socket::default_path;
 pub use crate::sandbox::helper::run as run_helper;
-pub(crate) use serving::accept;
-pub use socket::default_path;
-pub(crate) use source::Source;
-pub(crate) use tcp_listener::{Section, own_host};
+pub use crate::source::read_file;
 
 use crate::descriptors;
 use crate::devices::Opener;
-use crate::handlers::{Groups, Shared};
 use crate::handover::{self, Store};
 use crate::log;
+use crate::peer::Groups;
 use crate::running::Running;
 use crate::sandbox;
+use crate::shared::Shared;
+use crate::source::Source;
 use crate::state::{self, Keeper, Kept};
 use crate::web;
 use api::body::StepOutcome;
-use config::{Config, Poll, SwitchConfig, WebConfig};
+use config::{Config, Poll, Section, SwitchConfig, WebConfig};
 use problem::Problem;
 use sd_notify::NotifyState;
 use socket::Socket;
@@ -71,18 +68,6 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     // A reload that still waits for its file does not delay the end.
     runtime.shutdown_background();
     outcome
-}
-
-/// Reads the configuration file.
-pub fn read_file(path: &Path) -> Result<Config, Problem> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Problem::new(format!("{name} cannot be read"))
-            .seen(error)
-            .wanted("a configuration file in UTF-8")
-            .remedy("correct the path, or the file's permissions")
-    })?;
-    Config::from_toml(&name, &text)
 }
 
 /// Runs until `stop` is done.

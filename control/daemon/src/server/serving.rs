@@ -1,12 +1,13 @@
 //! Accepting clients: the API checks the process that connected, monitoring checks nothing.
 
-use super::connections::{self, Connections, Kind, Limits};
-use super::tcp_listener::{self, Section};
-use crate::handlers::{Groups, Peer, Shared};
+use super::tcp_listener;
+use crate::connections::{self, Connections, Kind, Limits, accept, hesitate};
+use crate::peer::{Groups, Peer};
+use crate::shared::Shared;
 use axum::{Extension, Router};
+use config::Section;
 use std::net::SocketAddr;
-use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -56,36 +57,4 @@ pub(super) async fn tcp(
         _ = stopped.wait_for(|stop| *stop) => return,
     };
     accept(listener, router, stopped).await;
-}
-
-/// Answers all clients of a listener until it is to stop.
-pub(crate) async fn accept(
-    listener: TcpListener,
-    router: Router,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let places = Connections::default();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stop| *stop) => return,
-        };
-        let Ok((stream, peer)) = accepted else {
-            hesitate().await;
-            continue;
-        };
-        if let Some(place) = places.place(Kind::Monitoring) {
-            let router = router.clone().layer(Extension(peer));
-            let answers = connections::serve(stream, router, Limits::METRICS, stopped.clone());
-            tokio::spawn(async move {
-                answers.await;
-                drop(place);
-            });
-        }
-    }
-}
-
-/// Pauses after a failure to accept, for example for lack of descriptors.
-async fn hesitate() {
-    tokio::time::sleep(Duration::from_millis(100)).await;
 }

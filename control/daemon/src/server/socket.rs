@@ -26,14 +26,6 @@ use std::path::{Path, PathBuf};
 /// Most connections waiting to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// The API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR` for
-/// others.
-pub fn default_path() -> PathBuf {
-    let runtime =
-        std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());
-    runtime.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("millrace/api.sock")
-}
-
 /// A bound socket; its file is removed on drop.
 pub(super) struct Socket {
     path: PathBuf,
@@ -119,7 +111,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
 }
 
 /// Mode and group. If two groups may connect, the mode admits everyone, and
-/// [`Access`](crate::handlers::Access) decides.
+/// [`Access`](crate::peer::Access) decides.
 fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
     let number = |account: &Option<config::Account>| {
         account.as_ref().map(|name| accounts::group(name.as_str())).transpose()

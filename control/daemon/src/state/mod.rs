@@ -9,7 +9,6 @@ mod directory;
 mod keeper;
 mod place;
 
-use crate::running::Added;
 use api::body::Origin;
 use config::{self, PortConfig};
 use problem::Problem;
@@ -26,6 +25,9 @@ const FILE: &str = "ports.json";
 const VERSION: u64 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
+
+/// Ports beside the file's, those of the fleet before those of the API.
+pub(crate) type Added = Vec<(Origin, PortConfig)>;
 
 #[derive(Serialize)]
 struct Written<'a> {

@@ -1,6 +1,6 @@
 //! The directory in which the state is stored.
 
-use crate::server::default_path;
+use crate::api_socket::default_path;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,8 @@ mod state;
 mod token_file;
 pub(crate) mod trust;
 
-use crate::handlers::{self, Shared};
+use crate::handlers;
+use crate::shared::Shared;
 use axum::Router;
 use axum::extract::{FromRef, Path, Request, State};
 use axum::http::StatusCode;

@@ -1,7 +1,7 @@
 //! What the page shows, in its own short form: with a thousand ports it is sent each second.
 
-use crate::handlers::Shared;
 use crate::recent::Recent;
+use crate::shared::Shared;
 use api::body::{
     CountersBody, EventBody, FindingBody, GuestBody, PortBody, QueueBody, RatesBody, SpreadBody,
     StateBody, SwitchBody, WorkerBody,

@@ -6,13 +6,14 @@
 
 use super::{Page, TRACE, token_file};
 use crate::handlers::{self, problem};
-use crate::server::{Section, own_host};
+use crate::own_host::own_host;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HeaderName, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use config::Section;
 use problem::Problem;
 use std::net::SocketAddr;
 

@@ -1,13 +1,12 @@
 //! The configuration file as the daemon reads it; the command line overrides it.
 
-use super::read_file;
 use config::{Config, Poll, SwitchConfig};
 use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest time that a reload waits for the file.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The source of the configuration.
 #[derive(Clone)]
@@ -17,7 +16,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(file: Option<PathBuf>, poll: Option<Poll>) -> Source {
+    pub(crate) fn new(file: Option<PathBuf>, poll: Option<Poll>) -> Source {
         Source { file, poll }
     }
 
@@ -27,7 +26,7 @@ impl Source {
     }
 
     /// Reads the file; without one the configuration is empty.
-    pub(super) fn read(&self) -> Result<Config, Problem> {
+    pub(crate) fn read(&self) -> Result<Config, Problem> {
         let config = self.file.as_deref().map_or(Ok(Config::default()), read_file)?;
         let poll = self.poll.unwrap_or(config.switch.poll);
         Ok(Config { switch: SwitchConfig { poll, ..config.switch }, ..config })
@@ -48,7 +47,19 @@ impl Source {
                 .wanted("a regular file on a disk that responds")
                 .remedy("check the disk, or name a regular file with -c")
         };
-        let read = tokio::time::timeout(PATIENCE, reading).await.map_err(|_| late())?;
+        let read = tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(|_| late())?;
         read.map_err(|error| Problem::new("the configuration file cannot be read").seen(error))?
     }
+}
+
+/// Reads the configuration file.
+pub fn read_file(path: &Path) -> Result<Config, Problem> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Problem::new(format!("{name} cannot be read"))
+            .seen(error)
+            .wanted("a configuration file in UTF-8")
+            .remedy("correct the path, or the file's permissions")
+    })?;
+    Config::from_toml(&name, &text)
 }

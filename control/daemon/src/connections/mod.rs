@@ -1,7 +1,10 @@
 //! Connections: their number, their timeouts, and their end.
 
-use super::patient::Patient;
-use crate::handlers::{Access, Peer};
+mod accepting;
+mod write_timeout;
+
+use crate::peer::{Access, Peer};
+pub(crate) use accepting::{accept, hesitate};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -11,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use write_timeout::WriteTimeout;
 
 /// Longest time for a request's head, and for an idle connection.
 const HEAD: Duration = Duration::from_secs(10);
@@ -25,7 +29,7 @@ const OF_ALL: usize = 256;
 
 /// Timeouts of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Longest time without progress in a write.
     write: Duration,
     /// Longest life of the connection, after which only the current response is finished.
@@ -34,15 +38,15 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Captures may last.
-    pub(super) const API: Limits = Limits { write: WRITE, life: None };
+    pub(crate) const API: Limits = Limits { write: WRITE, life: None };
     /// A response that is read byte by byte makes progress, but holds a place that all clients
     /// share.
-    pub(super) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
+    pub(crate) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
 }
 
 /// The kind that a connection counts as. Each kind has its own places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Admin,
     Reader(u32),
     /// A client without access. All strangers count as one, because one user can have thousands of
@@ -63,17 +67,17 @@ impl From<&Peer> for Kind {
 
 /// The open connections.
 #[derive(Clone, Default)]
-pub(super) struct Connections(Arc<Mutex<BTreeMap<Kind, usize>>>);
+pub(crate) struct Connections(Arc<Mutex<BTreeMap<Kind, usize>>>);
 
 /// A place for one connection, free again when dropped.
-pub(super) struct Place {
+pub(crate) struct Place {
     of: Connections,
     kind: Kind,
 }
 
 impl Connections {
     /// A place for a connection; `None` if there are too many of its kind.
-    pub(super) fn place(&self, kind: Kind) -> Option<Place> {
+    pub(crate) fn place(&self, kind: Kind) -> Option<Place> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.get(&kind).copied().unwrap_or_default();
         let readers = counts.iter().filter(|(kind, _)| matches!(kind, Kind::Reader(_)));
@@ -104,7 +108,7 @@ impl Drop for Place {
 }
 
 /// Answers the requests of one connection, until it or the daemon ends, or a limit.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
     limits: Limits,
@@ -112,7 +116,7 @@ pub(super) async fn serve(
 ) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let stream = TokioIo::new(Patient::new(stream, limits.write));
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.write));
     let answers = server.serve_connection(stream, TowerToHyperService::new(router));
     tokio::pin!(answers);
     let stop = async {

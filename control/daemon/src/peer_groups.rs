@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const MOST: usize = 65536;
 
 /// The supplementary groups of the process that connected this socket.
-pub(super) fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+pub(crate) fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
         let mut bytes = u32::try_from(groups.len() * size_of::<u32>()).unwrap_or(u32::MAX);

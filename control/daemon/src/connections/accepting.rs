@@ -1,0 +1,39 @@
+//! Accepting clients over TCP. All clients count as one user.
+
+use super::{Connections, Kind, Limits, serve};
+use axum::{Extension, Router};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Answers all clients of a listener until it is to stop.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let places = Connections::default();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stop| *stop) => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            hesitate().await;
+            continue;
+        };
+        if let Some(place) = places.place(Kind::Monitoring) {
+            let router = router.clone().layer(Extension(peer));
+            let answers = serve(stream, router, Limits::METRICS, stopped.clone());
+            tokio::spawn(async move {
+                answers.await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Pauses after a failure to accept, for example for lack of descriptors.
+pub(crate) async fn hesitate() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
