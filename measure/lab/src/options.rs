@@ -2,14 +2,14 @@
 
 use crate::LabError;
 use crate::between::Between;
-use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
+use crate::experiment::StopRule;
 use crate::experiments::{connections, itself, migration, sweep, vrss};
 use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
 use crate::report::Threshold;
-use crate::statistics::FEWEST_PAIRS;
 use crate::topology::Vnic;
 use serde::{Deserialize, Serialize};
+use statistics::{DEFAULT_REPETITIONS, FEWEST_PAIRS};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::statistics::Verdict;
+use statistics::Verdict;
 use std::time::Duration;
 
 /// Tries of each kind.

@@ -11,8 +11,8 @@ use crate::experiment::{Arm, Experiment, Measure};
 use crate::migration::Site;
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::statistics::{Better, Summary};
 use crate::validate::under;
+use statistics::{Better, Summary};
 
 /// How memory is sent in an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
