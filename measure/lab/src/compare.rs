@@ -15,9 +15,9 @@ use crate::LabError;
 use crate::experiment::Measure;
 use crate::experiments::{latency, measures};
 use crate::report::{self, Case, Machine, Report, SCHEMA, Setting};
-use crate::statistics::{self, Verdict, compare_independent};
 use schemars::JsonSchema;
 use serde::Serialize;
+use statistics::{Verdict, compare_independent};
 use std::path::Path;
 
 /// The JSON schema of a [`Comparison`].

@@ -9,18 +9,15 @@
 //! traffic is thrown away, and whole rounds only in every comparison.
 
 use crate::error::LabError;
-use crate::statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Rounds between two checks of the stop rule: drawing it takes time, and a rule that is checked
 /// often is met by chance once.
 const ASK_EVERY: usize = 4;
-
-/// Intervals per arm that see a 5 % difference (simulated beside `statistics::compare`).
-pub const DEFAULT_REPETITIONS: usize = 26;
 
 /// One way the thing under test can be.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
@@ -383,7 +380,7 @@ pub(crate) fn compare_arms(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Verdict;
+    use statistics::Verdict;
 
     const MEASURES: &[Measure] = &[Measure {
         key: "speed",

@@ -251,7 +251,7 @@ pub(crate) fn case_of(
         values: figures(round, place),
         usage: Vec::new(),
     };
-    let samples = crate::statistics::sequence(plan.arms.len(), rounds).map(sample).collect();
+    let samples = statistics::sequence(plan.arms.len(), rounds).map(sample).collect();
     let run = Run { samples, ended: Ended::Complete };
     Case::new(plan, crate::report::Setting::default(), run, None)
 }

@@ -182,8 +182,8 @@ mod tests {
     use crate::experiments::{case_of, rsc};
     use crate::options::Receivers;
     use crate::passed::put_ratio;
-    use crate::statistics::Verdict;
     use crate::validate;
+    use statistics::Verdict;
     use std::time::Duration;
 
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.

@@ -6,9 +6,9 @@ use crate::LabError;
 use crate::host::Request;
 use crate::interrupt::Interrupt;
 use crate::report::{Case, Check, difference};
-use crate::statistics::{Better, Comparison, Verdict, compare_independent};
 use crate::topology::{Route, Topology};
 use serde_json::Value;
+use statistics::{Better, Comparison, Verdict, compare_independent};
 use std::time::Duration;
 
 /// Seconds it runs.

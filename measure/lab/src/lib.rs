@@ -32,7 +32,6 @@ pub mod report;
 mod running;
 mod site;
 mod state;
-pub mod statistics;
 mod storage;
 mod topology;
 mod usage;

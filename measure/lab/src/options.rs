@@ -2,19 +2,18 @@
 
 use crate::LabError;
 use crate::between::Between;
-use crate::experiment::{DEFAULT_REPETITIONS, StopRule};
-use crate::experiments::{connections, itself, migration, sweep, vrss};
+use crate::experiment::StopRule;
 use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
 use crate::report::Threshold;
-use crate::statistics::FEWEST_PAIRS;
 use crate::topology::Vnic;
 use serde::{Deserialize, Serialize};
+use statistics::{DEFAULT_REPETITIONS, FEWEST_PAIRS};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// See the module.
+/// Settings of a campaign; each experiment adds the constructor of its own beside its code.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
@@ -24,9 +23,9 @@ pub struct Options {
     pub blocks: Vec<u32>,
     /// Intervals per arm.
     pub repetitions: usize,
-    /// At most so many with `--quick`.
+    /// Smaller settings that [`Options::quick`] takes.
     #[serde(skip)]
-    pub quick_repetitions: usize,
+    pub quick: Quick,
     /// Length of an interval.
     pub interval: Duration,
     /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
@@ -64,6 +63,19 @@ pub struct Options {
     /// The binary that knows `lab-host` and `run`; usually this one.
     #[serde(skip)]
     pub program: PathBuf,
+}
+
+/// Smaller settings for a first look.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Quick {
+    /// Most intervals per arm.
+    pub repetitions: usize,
+    /// Experiments of each kind, where the lab itself is validated.
+    pub tries: usize,
+    /// Connection counts, where blocks are measured.
+    pub connections: &'static [u32],
+    /// Bytes of one call, where blocks are measured.
+    pub blocks: &'static [u32],
 }
 
 /// What the guest's vNIC is, where RSC toward it is measured.
@@ -114,31 +126,11 @@ impl Options {
             connections: vec![1],
             repetitions: DEFAULT_REPETITIONS,
             // Twenty verdicts take twelve pairs.
-            quick_repetitions: 12,
+            quick: Quick { repetitions: 12, ..Quick::default() },
             interval: Duration::from_secs(1),
             mtu: 1500,
             program,
             ..Options::default()
-        }
-    }
-
-    /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
-    pub fn sweep(program: PathBuf) -> Options {
-        Options {
-            connections: sweep::CONNECTIONS.to_vec(),
-            blocks: sweep::BLOCKS.to_vec(),
-            repetitions: 3,
-            quick_repetitions: 2,
-            ..Options::new(program)
-        }
-    }
-
-    /// What `connections` does: 1 to 10,000 connections, five seconds each.
-    pub fn connections(program: PathBuf) -> Options {
-        Options {
-            connections: connections::CONNECTIONS.to_vec(),
-            repetitions: 5,
-            ..Options::new(program)
         }
     }
 
@@ -154,35 +146,7 @@ impl Options {
             connections: vec![16],
             queues: vec![queues],
             repetitions: 12,
-            quick_repetitions: FEWEST_PAIRS,
-            ..Options::new(program)
-        }
-    }
-
-    /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
-    pub fn vrss(queues: u32, program: PathBuf) -> Options {
-        let connections = vec![vrss::CONNECTIONS * queues];
-        Options { connections, queues: vec![queues], ..Options::new(program) }
-    }
-
-    /// What `validate migration` does with the guest in this directory, 78 migrations, and
-    /// `validate storage`, 52 pulls.
-    pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
-        Options {
-            guest: Some(guest),
-            repetitions: migration::REPETITIONS,
-            quick_repetitions: FEWEST_PAIRS,
-            ..Options::new(program)
-        }
-    }
-
-    /// What `validate self` does: 20 tries of each kind.
-    pub fn itself(program: PathBuf) -> Options {
-        Options {
-            repetitions: itself::REPETITIONS,
-            interval: itself::INTERVAL,
-            narrow: Some(itself::NARROW),
-            tries: itself::TRIES,
+            quick: Quick { repetitions: FEWEST_PAIRS, ..Quick::default() },
             ..Options::new(program)
         }
     }
@@ -190,13 +154,13 @@ impl Options {
     /// `--quick`: a first look, which sees differences of about 15 % and more.
     pub fn quick(mut self) -> Options {
         if self.tries > 0 {
-            return Options { tries: itself::QUICK_TRIES, ..self };
+            return Options { tries: self.quick.tries, ..self };
         }
-        self.repetitions = self.repetitions.min(self.quick_repetitions);
+        self.repetitions = self.repetitions.min(self.quick.repetitions);
         self.interval = Duration::from_millis(500);
         if !self.blocks.is_empty() {
-            self.connections = sweep::QUICK_CONNECTIONS.to_vec();
-            self.blocks = sweep::QUICK_BLOCKS.to_vec();
+            self.connections = self.quick.connections.to_vec();
+            self.blocks = self.quick.blocks.to_vec();
         }
         self
     }

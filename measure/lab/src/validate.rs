@@ -9,7 +9,7 @@ use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Phase};
 use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, REOPENING, latency, peers, rsc};
 use crate::options::{Options, Receivers};
-use crate::statistics::FEWEST_PAIRS;
+use statistics::FEWEST_PAIRS;
 use std::time::Duration;
 
 /// From so many connections on intervals are a third, and enough for a verdict: to open so many

@@ -8,8 +8,8 @@ use crate::uplink::Results;
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table};
 use lab::report::{Machine, now_utc};
-use lab::statistics::{Better, Interval, compare, compare_independent, median, quantile};
 use serde::Serialize;
+use statistics::{Better, Interval, compare, compare_independent, median, quantile};
 use std::collections::BTreeMap;
 use std::path::Path;
 

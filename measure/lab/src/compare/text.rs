@@ -3,9 +3,9 @@
 use super::{Change, Comparison, Difference};
 use crate::LabError;
 use crate::report::{self, Row, WIDTH, level};
-use crate::statistics::{FEWEST_PAIRS, Verdict};
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement};
+use statistics::{FEWEST_PAIRS, Verdict};
 
 /// For a terminal.
 pub fn text(comparison: &Comparison) -> String {

@@ -4,6 +4,7 @@
 use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Point};
 use crate::options::Options;
+use std::path::PathBuf;
 
 /// Connections one after the other: from one to NTttcp's most.
 pub const CONNECTIONS: &[u32] = &[1, 10, 100, 1000, 10_000];
@@ -21,6 +22,13 @@ const FEATURE: &Feature = &Feature {
     ),
     ..PLAIN
 };
+
+impl Options {
+    /// What `connections` does: 1 to 10,000 connections, five seconds each.
+    pub fn connections(program: PathBuf) -> Options {
+        Options { connections: CONNECTIONS.to_vec(), repetitions: 5, ..Options::new(program) }
+    }
+}
 
 /// `millrace connections`.
 pub fn campaign(options: &Options) -> Campaign {

@@ -5,7 +5,7 @@
 
 use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off, proven};
 use crate::report::{Case, Check};
-use crate::statistics::{Better, FEWEST_PAIRS, Verdict, compare};
+use statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::experiment::{Ended, Run, Sample, StopRule, Values};
     use crate::report::Setting;
-    use crate::statistics::sequence;
+    use statistics::sequence;
     use std::time::Duration;
 
     /// Eight rounds in which each arm lost so many frames, by turns.

@@ -12,9 +12,10 @@
 use super::{Bulk, Feature, Load, PLAIN, rsc};
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Measure};
-use crate::options::Options;
+use crate::options::{Options, Quick};
 use crate::report::{Case, Check};
-use crate::statistics::Verdict;
+use statistics::Verdict;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Tries of each kind.
@@ -65,6 +66,21 @@ fn arms(truth: f64) -> Vec<Arm> {
     };
     let arm = |name: &str, label: &str| Arm { name: name.into(), label: label.into() };
     vec![arm(name, label), arm(BASELINE, "As it is")]
+}
+
+impl Options {
+    /// What `validate self` does: 20 tries of each kind.
+    pub fn itself(program: PathBuf) -> Options {
+        let plain = Options::new(program);
+        Options {
+            repetitions: REPETITIONS,
+            interval: INTERVAL,
+            narrow: Some(NARROW),
+            tries: TRIES,
+            quick: Quick { tries: QUICK_TRIES, ..plain.quick.clone() },
+            ..plain
+        }
+    }
 }
 
 /// `millrace validate self`.

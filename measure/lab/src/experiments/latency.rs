@@ -7,8 +7,8 @@
 
 use super::peers;
 use crate::experiment::{Arm, Experiment, Measure, Values};
-use crate::statistics::Better;
 use hdrhistogram::Histogram;
+use statistics::Better;
 
 /// Part of a round trip that is as good as nothing.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);

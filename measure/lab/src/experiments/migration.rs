@@ -9,10 +9,11 @@ use super::{Feature, PLAIN, rsc};
 use crate::campaign::Campaign;
 use crate::experiment::{Arm, Experiment, Measure};
 use crate::migration::Site;
-use crate::options::Options;
+use crate::options::{Options, Quick};
 use crate::report::{Case, Check};
-use crate::statistics::{Better, Summary};
 use crate::validate::under;
+use statistics::{Better, FEWEST_PAIRS, Summary};
+use std::path::PathBuf;
 
 /// How memory is sent in an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,19 @@ const DIRECT: [Transport; 2] = [
     Transport { direct: true, ..through(PEER, "OVS-DPDK, memory by a direct wire", 1500, 1) },
 ];
 pub(crate) const PEER: &str = "ovs_dpdk";
+
+impl Options {
+    /// What `validate migration` does with the guest in this directory, 78 migrations, and
+    /// `validate storage`, 52 pulls.
+    pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
+        Options {
+            guest: Some(guest),
+            repetitions: REPETITIONS,
+            quick: Quick { repetitions: FEWEST_PAIRS, ..Quick::default() },
+            ..Options::new(program)
+        }
+    }
+}
 
 /// Of all arms, in their order.
 pub(crate) fn transports() -> impl Iterator<Item = Transport> {

@@ -3,7 +3,7 @@
 use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::experiment::Measure;
 use crate::report::{Case, Check};
-use crate::statistics::Better;
+use statistics::Better;
 
 /// Of the whole machine.
 pub(super) const CPU: Measure = Measure {

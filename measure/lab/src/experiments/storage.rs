@@ -7,8 +7,8 @@
 use super::{Feature, PLAIN, rsc};
 use crate::experiment::{Arm, Measure};
 use crate::report::{Case, Check};
-use crate::statistics::Better;
 use crate::storage::Site;
+use statistics::Better;
 
 /// What both paths are in an arm.
 pub(crate) struct Paths {

@@ -7,10 +7,11 @@ use crate::LabError;
 use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
 use crate::experiment::{Arm, Experiment, Measure};
-use crate::options::Options;
+use crate::options::{Options, Quick};
 use crate::report::{Case, Check, plural};
 use crate::topology::Way;
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Throughput in the unit that network people compare.
 pub(super) const THROUGHPUT: Measure =
@@ -47,6 +48,24 @@ const SEND: &Feature = &Feature {
 
 /// The guest receives.
 const RECEIVE: &Feature = &Feature { way: Way::ToVnic, ..*SEND };
+
+impl Options {
+    /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
+    pub fn sweep(program: PathBuf) -> Options {
+        Options {
+            connections: CONNECTIONS.to_vec(),
+            blocks: BLOCKS.to_vec(),
+            repetitions: 3,
+            quick: Quick {
+                repetitions: 2,
+                connections: QUICK_CONNECTIONS,
+                blocks: QUICK_BLOCKS,
+                ..Quick::default()
+            },
+            ..Options::new(program)
+        }
+    }
+}
 
 /// The only arm: nothing is switched.
 pub(super) fn measured() -> Arm {

@@ -15,6 +15,7 @@ use crate::report::{Case, Check};
 use crate::topology::{Topology, Vnic};
 use crate::validate::stepped;
 use serde_json::json;
+use std::path::PathBuf;
 
 /// The arms, each on the one before it; the later two are called as the key `steer` has it.
 const ARMS: [&str; 3] = ["one", "rss", "follow"];
@@ -40,6 +41,14 @@ const FEATURE: &Feature = &Feature {
     ),
     ..PLAIN
 };
+
+impl Options {
+    /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
+    pub fn vrss(queues: u32, program: PathBuf) -> Options {
+        let connections = vec![CONNECTIONS * queues];
+        Options { connections, queues: vec![queues], ..Options::new(program) }
+    }
+}
 
 /// `millrace validate vrss`.
 pub fn campaign(options: &Options) -> Campaign {

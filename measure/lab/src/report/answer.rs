@@ -5,9 +5,9 @@ use super::case::{Loss, Setting, capital, plural};
 use super::table::{Points, level};
 use super::{Case, Check, Report};
 use crate::experiment::Measure;
-use crate::statistics::{CONFIDENCE, Comparison, Verdict};
 use crate::topology::Way;
 use crate::usage::OTHERS;
+use statistics::{CONFIDENCE, Comparison, Verdict};
 use std::collections::BTreeMap;
 
 /// A question and its verdict.

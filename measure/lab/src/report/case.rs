@@ -5,10 +5,10 @@ use crate::experiment::{
     Arm, Ended, Experiment, Measure, Phase, Run, Sample, Values, compare_arms, questions,
 };
 use crate::experiments::BUFFER_BYTES;
-use crate::statistics::{CONFIDENCE, Comparison, Summary, holm};
 use crate::topology::Way;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use statistics::{CONFIDENCE, Comparison, Summary, holm};
 use std::collections::BTreeMap;
 
 /// An arm's figures by key (`throughput_bps`, `cpu_percent`, `cycles_per_byte` and more).

@@ -10,8 +10,8 @@ use super::{ArmFigures, Case, Report};
 use crate::experiment::Measure;
 use crate::experiments::vmmq;
 use crate::meter::BUSIEST;
-use crate::statistics::{Better, Comparison, Summary, Verdict};
 use serde::Serialize;
+use statistics::{Better, Comparison, Summary, Verdict};
 use std::collections::BTreeMap;
 
 /// One table.

@@ -39,7 +39,7 @@ fn samples() -> Vec<Sample> {
             ("latency_p99_ns".into(), 50_000.0 * if arm == "on" { 2.0 } else { 1.0 } + wobble),
         ])
     };
-    let order = crate::statistics::sequence(2, 6).enumerate();
+    let order = statistics::sequence(2, 6).enumerate();
     order
         .map(|(time, (round, place))| {
             let arm = ["on", "off"][place].to_owned();
@@ -502,7 +502,7 @@ fn a_sweep_with_arms_has_them_in_each_cell_and_a_verdict_for_each_load() {
     }
     for case in &mut report.cases {
         let found = case.comparisons.get_mut("throughput").unwrap();
-        found.verdict = crate::statistics::Verdict::TooFewSamples;
+        found.verdict = statistics::Verdict::TooFewSamples;
     }
     for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
         assert_eq!(text.matches("too few rounds to tell").count(), 2, "a row each: {text}");
@@ -634,7 +634,7 @@ fn a_threshold_is_met_beyond_its_ratio_and_where_it_cannot_be_told() {
     }
     let mut few = report();
     if let Some(found) = few.cases[0].comparisons.get_mut("throughput") {
-        found.verdict = crate::statistics::Verdict::TooFewSamples;
+        found.verdict = statistics::Verdict::TooFewSamples;
     }
     assert!(
         held(few, &["throughput < 1.0x"]).thresholds[0].met,

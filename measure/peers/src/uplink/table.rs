@@ -4,8 +4,8 @@
 use super::{Arm, Sample, Taken};
 use crate::peer::Peer;
 use comfy_table::Table;
-use lab::statistics::{Better, Comparison, Interval, Summary, compare};
 use serde::Serialize;
+use statistics::{Better, Comparison, Interval, Summary, compare};
 
 /// What an arm did. Absent values were not measured.
 #[derive(Clone, Debug, Serialize)]

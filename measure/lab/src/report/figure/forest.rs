@@ -106,8 +106,8 @@ pub(in crate::report) fn forest(rows: &[Row]) -> Option<Forest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{Better, compare};
     use proptest::prelude::*;
+    use statistics::{Better, compare};
 
     proptest! {
         /// Below 6 % there was no change alone.

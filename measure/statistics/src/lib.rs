@@ -10,6 +10,6 @@ mod verdict;
 pub use order::sequence;
 pub use summary::{Summary, median, quantile};
 pub use verdict::{
-    Better, Comparison, FEWEST_PAIRS, Interval, Rule, Verdict, compare, compare_independent,
+    Better, CONFIDENCE, Comparison, DEFAULT_REPETITIONS, FEWEST_PAIRS, Interval, Rule, Verdict,
+    compare, compare_independent, holm,
 };
-pub(crate) use verdict::{CONFIDENCE, holm};
