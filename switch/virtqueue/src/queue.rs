@@ -64,8 +64,9 @@ impl Queue {
     /// Starts a queue of the negotiated format, disabled as vhost-user requires.
     ///
     /// A split ring resumes at the used index in guest memory. A packed ring resumes where the
-    /// journal says, and without a journal at `setup.base`. With a journal, another process may
-    /// have served the queue before, and a later one may serve it after us.
+    /// journal says, and at `setup.base` if there is no journal or it is still empty. With a
+    /// journal, another process may have served the queue before, and a later one may serve it
+    /// after us.
     ///
     /// # Errors
     /// Fails if the size or base is not possible in the format, if a part of the ring is unaligned

@@ -42,7 +42,7 @@ pub struct Setup {
     /// Position that the front end named in `VHOST_USER_SET_VRING_BASE`. Split: the available
     /// index, which is only checked to fit 16 bits, as the ring resumes at its used index. Packed:
     /// bits 0 to 14 are the next descriptor and bit 15 its wrap counter, where the ring resumes if
-    /// there is no journal (higher bits repeat both for used descriptors and are ignored).
+    /// no journal says otherwise (higher bits repeat both for used descriptors and are ignored).
     pub base: u32,
 }
 
