@@ -13,6 +13,7 @@
 //! No frame passes from one member to another: all members are one port, and the switch never sends
 //! a frame back to its ingress port.
 
+mod age;
 mod announcer;
 mod choose;
 mod claims;

@@ -61,9 +61,16 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Starts a queue of the negotiated format where the journal says, else at its base; disabled
-    /// as vhost-user has it, with notifications from the driver as the ring says. With a journal,
-    /// another process may have served the queue before, and one after us may serve it.
+    /// Starts a queue of the negotiated format, disabled as vhost-user requires.
+    ///
+    /// A split ring resumes at the used index in guest memory. A packed ring resumes where the
+    /// journal says, and at `setup.base` if there is no journal or it is still empty. With a
+    /// journal, another process may have served the queue before, and a later one may serve it
+    /// after us.
+    ///
+    /// # Errors
+    /// Fails if the size or base is not possible in the format, if a part of the ring is unaligned
+    /// or outside guest memory, or if the journal belongs to another ring.
     pub fn resume(
         memory: Arc<GuestMemory>,
         setup: &Setup,

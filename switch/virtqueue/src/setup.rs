@@ -39,9 +39,10 @@ pub struct Setup {
     pub rings: RingAddresses,
     /// What was negotiated.
     pub features: RingFeatures,
-    /// Where to resume, as in `VHOST_USER_SET_VRING_BASE`. Split: the available index. Packed: bits
-    /// 0 to 14 the next descriptor, bit 15 its wrap counter (higher bits repeat it for used
-    /// descriptors and are not looked at).
+    /// Position that the front end named in `VHOST_USER_SET_VRING_BASE`. Split: the available
+    /// index, which is only checked to fit 16 bits, as the ring resumes at its used index. Packed:
+    /// bits 0 to 14 are the next descriptor and bit 15 its wrap counter, where the ring resumes if
+    /// no journal says otherwise (higher bits repeat both for used descriptors and are ignored).
     pub base: u32,
 }
 

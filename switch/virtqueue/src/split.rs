@@ -25,8 +25,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Where the base is not where the used ring ends, a device before us left chains unfinished:
-    /// they are taken again.
+    /// Resumes at the used index, not at `setup.base`. Where the two differ, an earlier device left
+    /// the chains between them unfinished, and they are taken again.
     pub(crate) fn new(memory: &Arc<GuestMemory>, setup: &Setup) -> Result<Split, SetupError> {
         let area = SplitArea::new(memory, setup.rings, setup.size)?;
         if u16::try_from(setup.base).is_err() {

@@ -10,8 +10,8 @@
 //! A pair is a slot of a table, chosen by a hash that is keyed at random. Two pairs in one slot
 //! take it from each other: a copy may then be taken twice, never is a frame lost.
 
+use super::age::AHEAD_MS;
 use super::mask::{Mask, Place};
-use super::state::AHEAD_MS;
 use crate::Nanos;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

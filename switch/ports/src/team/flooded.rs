@@ -6,7 +6,7 @@
 //! soon as the switch has learned it, frames come at its home alone, right behind those that were
 //! flooded, and none of them may be lost. So here a frame is known by its bytes.
 
-use super::state::has_passed;
+use super::age::has_passed;
 use crate::Slice;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

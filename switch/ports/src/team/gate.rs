@@ -1,9 +1,10 @@
 //! Decides which frames of a member are accepted: no copies that another member also receives, and
 //! none of the team's own frames that come back.
 
+use super::age::has_passed;
 use super::mask::{Mask, PLACES, Place};
 use super::sent::REFLECTION_MS;
-use super::state::{State, count, has_passed};
+use super::state::{State, count};
 use crate::{Nanos, RawFrame, Slice, lock};
 use wire::Mac;
 

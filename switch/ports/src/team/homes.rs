@@ -5,9 +5,9 @@
 //! leaves by its *substitute*, so it returns without a write when its home does. Where the table
 //! has no room for an address, its hash chooses among the members.
 
+use super::age::has_passed;
 use super::mask::{Mask, PLACES, Place};
 use super::mix::Mix;
-use super::state::has_passed;
 use crate::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -4,8 +4,8 @@
 //! Beside [`Homes`](super::homes::Homes), because a VLAN has stations of its own: one address may
 //! be a guest's in one VLAN and a router's outside in another, as VRRP's are.
 
+use super::age::has_passed;
 use super::mix::Mix;
-use super::state::has_passed;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 

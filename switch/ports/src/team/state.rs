@@ -4,6 +4,7 @@
 //! Workers read it without a lock. The thread that watches the links writes it ([`super::watch`]),
 //! and a worker that finds a member down.
 
+use super::age::has_passed;
 use super::claims::Claims;
 use super::flooded::Flooded;
 use super::flowlets::Flowlets;
@@ -18,9 +19,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use wire::Mac;
-
-/// Milliseconds by which the clock of a worker may be ahead of another's.
-pub(super) const AHEAD_MS: u32 = 1000;
 
 /// How frames toward the network are spread over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -233,14 +231,6 @@ impl State {
     pub(super) fn counters(&self, place: Place) -> Option<&Counters> {
         self.counters.get(place.index())
     }
-}
-
-/// Whether something is `for_ms` or more in the past. The clock of the worker that noted it may be
-/// ahead, and then its age wraps. (Once in 50 days an age is taken for one of a clock that is
-/// ahead: for a second.)
-#[inline]
-pub(super) fn has_passed(age_ms: u32, for_ms: u32) -> bool {
-    (for_ms..=u32::MAX - AHEAD_MS).contains(&age_ms)
 }
 
 /// Adds where there is something to add.

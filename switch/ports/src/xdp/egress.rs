@@ -16,9 +16,9 @@
 //! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what
 //! it could object to is refused here.
 use super::ring::{Reader, Writer};
-use super::socket::XdpSocket;
+use super::socket::{MOST_DROPPED, XdpSocket};
 use super::umem::EgressChunks;
-use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};
+use crate::{Egress, EgressDrop, Outgoing, PortFault, Room, lock};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use std::sync::{Arc, Mutex};
@@ -31,10 +31,6 @@ const FINISH_CHECKSUM: u64 = 1 << 1;
 
 /// Bytes of the shortest frame: an Ethernet header.
 const ETHERNET: u32 = 14;
-
-/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has.
-/// The rest waits for the next one, or for the worker that reads the queue.
-pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
 
 /// See [`Egress`].
 pub struct XdpEgress {
@@ -249,7 +245,7 @@ mod tests {
     use super::super::{XdpError, XdpOptions, open};
     use super::EgressDrop::{Down, Full, Refused};
     use super::*;
-    use crate::{EgressQueue, Ingress, Nanos, namespace};
+    use crate::{Burst, EgressQueue, Ingress, Nanos, namespace};
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::time::Timespec;
     use std::process::Command;

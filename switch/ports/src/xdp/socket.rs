@@ -4,13 +4,12 @@
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "the size of an int")]
 
-use super::egress::MOST_DROPPED;
 use super::ring::{Reader, Writer};
 use super::umem::{METADATA, Umem};
-use crate::Nanos;
 use crate::closing;
 use crate::link::Link;
 use crate::namespace::{self, Wanted};
+use crate::{Burst, Nanos};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -45,6 +44,9 @@ pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
 /// How long a queue that was just given back may still be busy: the kernel cleans up on its own
 /// time.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has.
+/// The rest waits for the next one, or for the worker that reads the queue.
+pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
 
 /// See the module.
 pub(super) struct XdpSocket {

@@ -2,7 +2,8 @@
 // need.
 //! The checksum of long pieces, 64 bytes a step.
 //!
-//! Each step widens the 32-bit words to 64-bit lanes, where no carry can be lost before 2^32 steps.
+//! Each step widens the 32-bit words to 64-bit lanes, and adds four of them to a lane, so that
+//! no carry can be lost before 2^30 steps.
 //! The processor is asked once a process (std caches the answer) and the answer is read once a
 //! call.
 #![allow(unsafe_code)]
