@@ -46,7 +46,6 @@ pub(crate) mod run;
 mod snippet;
 pub(crate) mod status;
 pub(crate) mod sweep;
-mod tar;
 pub(crate) mod team;
 pub(crate) mod top;
 pub(crate) mod trace;

@@ -22,7 +22,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Of names that were checked: [`is_identifier`].
+    /// Returns the attachment of these names, which [`is_identifier`] has checked.
     pub(crate) fn new(network: &str, container: &str, interface: HostName) -> Attachment {
         Attachment { network: network.to_owned(), container: container.to_owned(), interface }
     }
@@ -56,7 +56,7 @@ impl Attachment {
         MacAddress(Mac(bytes))
     }
 
-    /// None of the names holds the byte that parts them.
+    /// Returns a hash of the names for a purpose. No name holds the byte that parts them.
     fn hash(&self, purpose: &str) -> [u8; 32] {
         let parts = [purpose, &self.network, &self.container, self.interface.as_str()];
         Sha256::digest(parts.join("\0")).into()

@@ -58,7 +58,7 @@ impl CniError {
         format!("{}{separator}{}", self.message, self.details)
     }
 
-    /// As it is printed.
+    /// Returns the error as the plugin prints it.
     pub(crate) fn to_json(&self, version: &str) -> Value {
         json!({
             "cniVersion": version, "code": self.code, "msg": self.message, "details": self.details,

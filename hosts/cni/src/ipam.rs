@@ -1,5 +1,5 @@
-//! Addresses by delegation: the plugin that the network names for them is run as the specification
-//! has it, with the same environment and the same configuration.
+//! Runs the network's IPAM plugin, as the CNI specification requires: with the environment and the
+//! configuration of this plugin.
 
 use crate::error::CniError;
 use crate::network::Network;
@@ -10,14 +10,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Longest answer that is read.
+/// The most bytes of an answer that are read.
 const LONGEST: u64 = 1 << 20;
 
-/// Set in the environment of what this plugin runs: a network that names it as its own IPAM plugin
-/// would run it without end.
+/// A variable in the environment of the IPAM plugin. It ends the recursion of a network that names
+/// this plugin as its own IPAM plugin.
 const WITHIN: &str = "MILLRACE_CNI_WITHIN";
 
-/// The plugin, where a network names one.
+/// The IPAM plugin that a network names.
 pub(crate) struct Ipam<'a> {
     name: &'a str,
     program: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct Ipam<'a> {
 }
 
 impl<'a> Ipam<'a> {
-    /// Finds it in `CNI_PATH`.
+    /// Finds the plugin in `CNI_PATH`. Returns none if the network names no plugin.
     pub(crate) fn find(
         request: &Request,
         network: &'a Network,
@@ -53,7 +53,7 @@ impl<'a> Ipam<'a> {
         Ok(Some(Ipam { name, program, text: &network.text }))
     }
 
-    /// Has it give addresses.
+    /// Runs `ADD`. Returns the addresses that the plugin assigned.
     pub(crate) fn add(&self) -> Result<Outcome, CniError> {
         let answer = self.run("ADD")?;
         let outcome: Outcome = serde_json::from_slice(&answer)
@@ -64,7 +64,7 @@ impl<'a> Ipam<'a> {
         Ok(outcome)
     }
 
-    /// Has it do what gives no result: `DEL`, `CHECK`, `STATUS`, `GC`.
+    /// Runs a command without a result: `DEL`, `CHECK`, `STATUS` or `GC`.
     pub(crate) fn tell(&self, command: &str) -> Result<(), CniError> {
         self.run(command).map(drop)
     }
@@ -87,7 +87,7 @@ impl<'a> Ipam<'a> {
         Err(self.said(&answer).unwrap_or_else(|| self.failed("it failed without a reason", status)))
     }
 
-    /// A plugin reads all before it answers; one that does not want to read is no fault.
+    /// Writes the configuration and reads the answer. A plugin may leave its input unread.
     fn talk(&self, child: &mut Child) -> std::io::Result<Vec<u8>> {
         if let Some(mut input) = child.stdin.take() {
             match input.write_all(self.text) {
@@ -102,7 +102,7 @@ impl<'a> Ipam<'a> {
         Ok(answer)
     }
 
-    /// The error that it printed.
+    /// Returns the error that the plugin printed.
     fn said(&self, answer: &[u8]) -> Option<CniError> {
         #[derive(Deserialize)]
         struct Said {

@@ -48,7 +48,7 @@ const LONGEST: u64 = 1 << 20;
 pub struct Answer {
     /// JSON; `None`: the command has no result.
     pub text: Option<Value>,
-    /// Whether it succeeded.
+    /// Whether the command succeeded.
     pub is_ok: bool,
 }
 

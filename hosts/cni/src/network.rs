@@ -30,7 +30,7 @@ impl Version {
     pub const ALL: [Version; 5] =
         [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
 
-    /// As it is written.
+    /// Returns the version as JSON has it.
     pub fn name(self) -> &'static str {
         match self {
             Version::V0_3_0 => "0.3.0",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 
-/// See the module.
+/// The result of ADD.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -16,7 +16,7 @@ pub(crate) struct Outcome {
     pub(crate) ips: Vec<Address>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) routes: Vec<Route>,
-    /// Passed on as it is.
+    /// Name servers, passed on unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(crate) dns: Map<String, Value>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Interface {
     pub(crate) mac: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mtu: Option<u32>,
-    /// The network namespace; absent where it is the host's.
+    /// The network namespace; absent for an interface of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sandbox: Option<String>,
     /// Other plugins' keys.
@@ -43,7 +43,7 @@ pub(crate) struct Address {
     pub(crate) address: Cidr,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) gateway: Option<IpAddr>,
-    /// Its place among the interfaces.
+    /// The index of its interface in the list of interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interface: Option<usize>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Address {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Route {
     pub(crate) dst: Cidr,
-    /// Where absent, the gateway of the first address of the same family that has one.
+    /// The next hop; if absent, the gateway of the first address of this family that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) gw: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,14 +68,14 @@ pub(crate) struct Route {
 }
 
 impl Outcome {
-    /// A route's gateway, its own or by default.
+    /// Returns a route's gateway, its own or by default.
     pub(crate) fn gateway(&self, route: &Route) -> Option<IpAddr> {
         let is_v4 = route.dst.ip.is_ipv4();
         let gateways = self.ips.iter().filter_map(|ip| ip.gateway);
         route.gw.or_else(|| gateways.into_iter().find(|gateway| gateway.is_ipv4() == is_v4))
     }
 
-    /// Addresses of an interface in a namespace.
+    /// Returns the addresses of an interface in a namespace.
     pub(crate) fn addresses_of(&self, name: &str, sandbox: &str) -> impl Iterator<Item = &Address> {
         let place = self.interfaces.iter().position(|interface| {
             interface.name == name && interface.sandbox.as_deref() == Some(sandbox)
@@ -83,7 +83,7 @@ impl Outcome {
         self.ips.iter().filter(move |ip| place.is_some() && ip.interface == place)
     }
 
-    /// What plugins before this one had, and then this one's.
+    /// Appends this result to that of the plugins that ran before.
     pub(crate) fn after(mut self, previous: Option<Outcome>) -> Outcome {
         let Some(mut all) = previous else { return self };
         let shift = all.interfaces.len();
@@ -97,7 +97,7 @@ impl Outcome {
         all
     }
 
-    /// As a version of the specification has it.
+    /// Serialises for the given CNI version.
     pub(crate) fn to_json(&self, version: Version) -> Value {
         let mut json = serde_json::to_value(self).unwrap_or_default();
         if version < Version::V1_1_0 {

@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) mtu: u32,
     pub(crate) is_up: bool,
     pub(crate) addresses: Vec<Cidr>,
-    /// Of the whole pod: other plugins' routes may be in the same result.
+    /// Routes of the whole pod: the result may have other plugins' routes, too.
     pub(crate) routes: Vec<(Cidr, Option<IpAddr>)>,
 }
 

@@ -32,7 +32,7 @@ impl Command {
         Command::Version,
     ];
 
-    /// As it is written.
+    /// Returns the command as `CNI_COMMAND` has it.
     pub fn name(self) -> &'static str {
         match self {
             Command::Add => "ADD",

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const ADDRESS: &str = "127.0.0.1:2379";
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The ports that the agent gave the switch last, and when.
 type Given = Arc<Mutex<(Vec<PortConfig>, Instant)>>;
@@ -126,7 +126,7 @@ fn check_mtu(store: &Store) {
         mtu: Some(9000),
         peers: None,
         seed: 1,
-        wait: PATIENCE,
+        wait: STEP_TIMEOUT,
         author: "many_agents".to_owned(),
     };
     let begun = Instant::now();
@@ -254,6 +254,6 @@ fn figure(name: &str) -> f64 {
 
 /// Waits longer than for one agent.
 fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
-    let answer = waiting::within(PATIENCE, ask);
+    let answer = waiting::within(STEP_TIMEOUT, ask);
     answer.unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }

@@ -1,9 +1,10 @@
 //! The agent of a host: follows etcd, gives the host's part to its switch, and reports the result.
 //!
 //! One thread works in rounds: read the desired state (`reading`), give it to the daemon
-//! (`enforcing`, whose states are in `following`), report the host's status (`reporting`). What cannot be reached is left for a
-//! later round, and the switch stays as it is. A second thread watches etcd (`watcher`) and only
-//! signals that there is something to read, so a lost event does no harm.
+//! (`enforcing`, with its states in `following`), report the host's status (`reporting`). What
+//! cannot be reached is left for a later round, and the switch stays as it is. A second thread
+//! watches etcd (`watcher`) and only signals that there is something to read, so a lost event does
+//! no harm.
 
 mod backoff;
 mod claiming;

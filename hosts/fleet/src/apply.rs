@@ -213,7 +213,7 @@ fn refused(store: &Store, seen: &Preview) -> Result<Problem, Problem> {
     changed_meanwhile(store, seen.base, current)
 }
 
-/// The refusal that names who was first, and the difference.
+/// Returns the refusal that names the author of the newer revision, and the difference.
 fn changed_meanwhile(store: &Store, base: u64, current: u64) -> Result<Problem, Problem> {
     let (old, new) = (store.revision(base)?, store.revision(current)?);
     let changes = difference(&old.model, &new.model);

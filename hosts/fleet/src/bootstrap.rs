@@ -159,8 +159,8 @@ impl Bootstrap {
         self.directory.join("root").join(name)
     }
 
-    /// A client for these members, as etcd's superuser with the password in this file, or as
-    /// nobody.
+    /// Returns a client for these members, as etcd's superuser with the password in this file, or
+    /// unauthenticated.
     fn client(&self, members: &[Endpoint], root: Option<PathBuf>) -> Result<Etcd, Problem> {
         let (user, password_file) = (root.as_ref().map(|_| "root".to_owned()), root);
         let identity = Identity { user, password_file, ..self.identity.clone() };

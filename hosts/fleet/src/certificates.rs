@@ -39,7 +39,7 @@ pub struct Certificates {
     pub members: Vec<String>,
     /// The hosts that get certificates.
     pub hosts: Vec<Name>,
-    /// For how long they are in force.
+    /// How many days the certificates are in force.
     pub days: u32,
     /// Whether those that are there already are replaced.
     pub renew: bool,

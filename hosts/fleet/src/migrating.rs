@@ -16,13 +16,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Moves a port to a host, and its guest with it by `program`, which is called with the port, the
-/// host that has it and the host it goes to. `patience` is how long the destination may take to
+/// host that has it and the host it goes to. `timeout` is how long the destination may take to
 /// prepare the port, and then to claim it. `tell` gets lines that report progress.
 pub fn migrate_port(
     store: &Store,
     (port, host): (&PortName, &Name),
     program: &Path,
-    patience: Duration,
+    timeout: Duration,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), Problem> {
     let in_force = store.in_force()?;
@@ -45,7 +45,7 @@ pub fn migrate_port(
     if source != *host && !has_moved {
         store.prepare(port, host)?;
         tell(&format!("host {host} prepares port {port}"));
-        let ready = look(patience, || is_prepared(store, port, host));
+        let ready = look(timeout, || is_prepared(store, port, host));
         if let Err(problem) = ready
             .and_then(|()| migrate(program, [port.as_str(), source.as_str(), host.as_str()], tell))
         {
@@ -55,7 +55,7 @@ pub fn migrate_port(
         }
         tell(&format!("host {source} gives port {port} up"));
     }
-    move_port(store, port, host, false, patience)
+    move_port(store, port, host, false, timeout)
 }
 
 /// Whether the host's switch has the port; if not, what may be the matter.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The interval between looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Moves a port without `host` to a host, and waits up to `patience` until that host has claimed
+/// Moves a port without `host` to a host, and waits up to `timeout` until that host has claimed
 /// it. `take_over` takes the claim from a host that is off. After any outcome the move can be
 /// requested again.
 pub fn move_port(
@@ -19,16 +19,16 @@ pub fn move_port(
     port: &PortName,
     host: &Name,
     take_over: bool,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Problem> {
     let in_force = store.in_force()?;
     let found = find(&in_force.model, port)?;
     find_target(store, &in_force, (found, host))?;
     store.place(port, host)?;
     if take_over {
-        look(patience, || take_over_from_owner(store, found, host))?;
+        look(timeout, || take_over_from_owner(store, found, host))?;
     }
-    look(patience, || is_claimed(store, found, host))?;
+    look(timeout, || is_claimed(store, found, host))?;
     if in_force.claims.coming.contains_key(port.as_str()) {
         store.end_preparation(port)?;
     }
@@ -59,14 +59,14 @@ pub(crate) fn find_target(
     configuration(&in_force.model, &target.host, &claimed).map(drop)
 }
 
-/// Looks until nothing is missing, for as long as `patience`; then what is missing is the error.
+/// Looks until nothing is missing, for as long as `timeout`; then what is missing is the error.
 pub(crate) fn look(
-    patience: Duration,
+    timeout: Duration,
     mut missing: impl FnMut() -> Result<Option<Problem>, Problem>,
 ) -> Result<(), Problem> {
     let begin = Instant::now();
     while let Some(problem) = missing()? {
-        if begin.elapsed() >= patience {
+        if begin.elapsed() >= timeout {
             return Err(problem);
         }
         std::thread::sleep(LOOK);

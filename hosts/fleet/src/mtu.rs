@@ -286,7 +286,7 @@ impl<'a> Running<'a> {
     fn wait(
         &mut self,
         hosts: &[(Name, SocketAddr)],
-        patience: Duration,
+        timeout: Duration,
         what: &str,
         is_so: impl Fn(&MtuAnswer) -> bool,
     ) -> Result<Option<BTreeMap<Name, MtuAnswer>>, Problem> {
@@ -303,7 +303,7 @@ impl<'a> Running<'a> {
                 (self.tell)(&format!("{count} of {} hosts are {what}", hosts.len()));
                 told = count;
             }
-            if count == hosts.len() || begun.elapsed() >= patience {
+            if count == hosts.len() || begun.elapsed() >= timeout {
                 return Ok(Some(answers));
             }
             std::thread::sleep(look);

@@ -50,7 +50,7 @@ pub fn serve(
     site::serve(listener, router(reader))
 }
 
-/// Whoever reaches the page sees the whole fleet, so others must not.
+/// Checks that only this machine reaches the page, which shows the whole fleet.
 fn check_loopback(address: SocketAddr) -> Result<(), Problem> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -89,7 +89,7 @@ async fn state(State(reader): State<Arc<Reader>>) -> Response {
     }
 }
 
-/// Reads the fleet for all who look.
+/// Reads the fleet once for all viewers.
 struct Reader {
     looks: Mutex<Looks>,
     recent: Recent<Result<Bytes, Problem>>,

@@ -175,7 +175,7 @@ impl Store {
         self.carry_out(&Transaction { compare, success })
     }
 
-    /// Does the same with a ready transaction.
+    /// Carries out a transaction. Returns etcd's revision after it; none if a comparison failed.
     fn carry_out(&self, transaction: &Transaction) -> Result<Option<i64>, Problem> {
         let outcome = self.etcd.transact(transaction)?;
         Ok(outcome.succeeded.then_some(outcome.revision))

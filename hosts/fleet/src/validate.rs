@@ -140,7 +140,7 @@ impl Running<'_> {
     fn wait<T>(
         &mut self,
         host: &Name,
-        patience: Duration,
+        timeout: Duration,
         so: impl Fn(&ExperimentAnswer) -> Option<T>,
     ) -> Result<Answered<T>, Problem> {
         let (begun, mut seen) = (Instant::now(), false);
@@ -161,7 +161,7 @@ impl Running<'_> {
             if let Some(found) = answer.as_ref().and_then(&so) {
                 return Ok(Answered::With(found));
             }
-            let most = if seen { patience } else { READY };
+            let most = if seen { timeout } else { READY };
             if begun.elapsed() >= most {
                 return Ok(Answered::Late);
             }

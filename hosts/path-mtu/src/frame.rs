@@ -34,7 +34,7 @@ pub struct Hello {
     magic: [u8; 8],
     /// Padded with zero bytes.
     token: [u8; 128],
-    /// Of this run.
+    /// The badge of this run.
     pub badge: Badge,
     unused: [u8; 40],
 }
@@ -43,7 +43,7 @@ pub struct Hello {
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Order {
-    /// As an IPv6 address, IPv4 mapped.
+    /// The peer's IPv6 address; an IPv4 address is mapped.
     to: [u8; 16],
     scope: U32,
     port: U16,
@@ -80,7 +80,7 @@ pub struct Probe {
     badge: Badge,
     /// The IP packet, in bytes.
     size: U16,
-    /// Of the order, so that an acknowledgement that comes late is not taken for another's.
+    /// The number of the order, so that a late acknowledgement is not counted for the next order.
     order: U16,
 }
 
@@ -114,7 +114,7 @@ pub struct Outcome {
 }
 
 impl Hello {
-    /// For a session of the run with this badge.
+    /// Returns the opening of a session of the run with this badge.
     pub fn new(token: &str, badge: Badge) -> Hello {
         let mut hello = Hello { magic: MAGIC, token: [0; 128], badge, unused: [0; 40] };
         hello.token.iter_mut().zip(token.bytes()).for_each(|(place, byte)| *place = byte);
@@ -129,7 +129,7 @@ impl Hello {
 }
 
 impl Order {
-    /// As it is sent. What is more than [`SIZES`] is left out.
+    /// Returns the order for a wish. Sizes beyond [`SIZES`] are left out.
     pub fn new(wish: &Wish) -> Order {
         let mut order = Order {
             to: mapped(wish.to.ip()),
@@ -235,7 +235,7 @@ impl Probe {
     /// Bytes at the start of a datagram.
     pub const LEN: usize = size_of::<Probe>();
 
-    /// For one size of an order.
+    /// Returns the probe for one size of an order.
     pub fn new(badge: Badge, size: u16, order: u16) -> Probe {
         Probe { kind: PROBE, badge, size: U16::new(size), order: U16::new(order) }
     }

@@ -20,7 +20,7 @@ use located::{Located, Place};
 /// A host as far as judging needs it.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// For people.
+    /// The host's name, for people.
     pub name: String,
     /// Where it was probed.
     pub ip: IpAddr,
@@ -29,9 +29,9 @@ pub struct Host {
 /// What probing one direction came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Place of the sender in the list of hosts.
+    /// The index of the sender in the list of hosts.
     pub from: usize,
-    /// Of the receiver.
+    /// The index of the receiver in that list.
     pub to: usize,
     /// The device that the probes left by; empty: not known.
     pub interface: String,

@@ -31,7 +31,7 @@ pub struct LocalReport {
 }
 
 impl LocalReport {
-    /// For people.
+    /// Returns the report as text for people.
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
         for port in &self.configuration.ports {
@@ -69,7 +69,7 @@ struct Tap {
 /// Checks what a daemon of this host said.
 ///
 /// # Errors
-/// There are no random numbers.
+/// The kernel has no random numbers.
 pub fn check_host(
     configuration: MtuBody,
     mtu: Option<u16>,

@@ -17,7 +17,7 @@ const HEAD: usize = 60;
 /// A name is cut after so many characters.
 const NAME: usize = 22;
 
-/// See the module.
+/// Returns the picture as an SVG document.
 pub fn svg(report: &Report) -> String {
     let shown = shown(report);
     let grid = shown.len() * CELL;

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 /// The first try waits so long; each further one twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(30);
 /// Longer than that no order takes.
-const PATIENCE_MAX: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(3);
 /// A size that every device but loopback refuses, and tells its MTU with: no order may name it.
 const REFUSED: u16 = u16::MAX;
 
@@ -65,8 +65,8 @@ impl Round<'_> {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let patience = Duration::from_millis(self.wish.patience_ms.into()).min(PATIENCE_MAX);
-        let (end, mut wait) = (Instant::now() + patience, FIRST_WAIT);
+        let timeout = Duration::from_millis(self.wish.patience_ms.into()).min(PROBE_TIMEOUT_MAX);
+        let (end, mut wait) = (Instant::now() + timeout, FIRST_WAIT);
         while self.is_waiting() {
             for place in 0..self.wish.sizes.len() {
                 let Some(size) = self.wish.sizes.get(place).copied() else { break };

@@ -33,7 +33,7 @@ pub trait Prober: Send {
         &mut self,
         to: SocketAddr,
         sizes: &[u16],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Outcome, Problem>;
 }
 
@@ -42,9 +42,9 @@ impl Prober for Session {
         &mut self,
         to: SocketAddr,
         sizes: &[u16],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Outcome, Problem> {
-        Session::probe(self, to, sizes, patience)
+        Session::probe(self, to, sizes, timeout)
     }
 }
 
@@ -94,8 +94,8 @@ impl Probing {
     ) -> (Vec<Observation>, Option<Problem>) {
         let mut failed = 0;
         let probes = peers.map(|to| {
-            let patience = if failed < MANY { FIRST } else { HASTY };
-            let outcome = self.first(prober, (from, to), patience);
+            let timeout = if failed < MANY { FIRST } else { HASTY };
+            let outcome = self.first(prober, (from, to), timeout);
             failed += usize::from(outcome.as_ref().is_ok_and(|it| self.is_open(it)));
             step();
             outcome
@@ -146,7 +146,7 @@ impl Probing {
         &self,
         prober: &mut impl Prober,
         (from, to): Direction,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Observation, Problem> {
         let mut it = Observation {
             from,
@@ -158,10 +158,10 @@ impl Probing {
             told: None,
         };
         let sizes = [SMALLEST, self.wanted, self.wanted.saturating_add(1)];
-        self.note(&mut it, prober, &sizes, patience)?;
+        self.note(&mut it, prober, &sizes, timeout)?;
         let device = it.device_mtu;
         if device > SMALLEST && device < self.wanted {
-            self.note(&mut it, prober, &[device], patience)?;
+            self.note(&mut it, prober, &[device], timeout)?;
         }
         Ok(it)
     }
@@ -171,10 +171,10 @@ impl Probing {
         it: &mut Observation,
         prober: &mut impl Prober,
         sizes: &[u16],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), Problem> {
         let Some(to) = self.addresses.get(it.to) else { return Ok(()) };
-        let outcome = prober.probe(*to, sizes, patience)?;
+        let outcome = prober.probe(*to, sizes, timeout)?;
         for (size, _) in sizes.iter().zip(&outcome.arrived).filter(|(_, arrived)| **arrived) {
             it.over |= *size > self.wanted;
             it.carried = it.carried.max((*size).min(self.wanted));
@@ -236,7 +236,7 @@ fn ladder(above: u16, below: u16, steps: usize) -> impl Iterator<Item = u16> {
     })
 }
 
-/// Does the same with each, on threads of their own; the results in the same order.
+/// Runs `work` on each item, on a thread of its own. Returns the results in the order of the items.
 pub(crate) fn side_by_side<T: Send, R: Send>(each: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let work = &work;
     std::thread::scope(|scope| {

@@ -120,7 +120,7 @@ impl Report {
         all.rev().collect()
     }
 
-    /// For people.
+    /// Returns the report as text for people.
     pub fn text(&self) -> String {
         let (hosts, directions) = (self.hosts.len(), self.directions.len());
         let mut text = format!("{hosts} hosts, {directions} directions, MTU {}\n", self.wanted);
@@ -161,7 +161,7 @@ impl Report {
         aligned(&rows)
     }
 
-    /// The same with one character for each direction.
+    /// Returns the matrix with one character for each direction.
     fn narrow_matrix(&self) -> String {
         let carried: BTreeMap<Direction, u16> =
             self.directions.iter().map(|it| ((it.from, it.to), it.carried)).collect();

@@ -12,14 +12,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// A responder answers an order by then: it takes no longer than the patience asked for, and its
 /// turn.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection is there by then.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// A responder and how it is reached.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// For people.
+    /// The host's name, for people.
     pub name: String,
     /// Its token, address and port.
     pub at: Whereabouts,
@@ -27,7 +27,7 @@ pub struct Host {
     pub netns: Option<PathBuf>,
 }
 
-/// See the module.
+/// A session with a responder, over TCP.
 pub struct Session {
     stream: TcpStream,
     name: String,
@@ -85,10 +85,10 @@ impl Session {
         &mut self,
         to: SocketAddr,
         sizes: &[u16],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Outcome, Problem> {
         let sizes = sizes.get(..SIZES).unwrap_or(sizes).to_vec();
-        let patience_ms = u16::try_from(patience.as_millis()).unwrap_or(u16::MAX);
+        let patience_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let count = sizes.len();
         let order = Order::new(&Wish { to, sizes, patience_ms });
         let answer = self.ask(order.as_bytes()).map_err(|error| {
@@ -131,7 +131,7 @@ fn connect(at: &str, netns: Option<&Path>) -> io::Result<TcpStream> {
         Err(last)
     };
     let stream = ports::namespace::within(netns, work).flatten()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -16,13 +16,13 @@ const RECEIVE_BUFFER: i32 = 4 << 20;
 /// A datagram that was too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooBig {
-    /// For the device it was to leave by, which has this MTU.
+    /// Too big for the device that it was to leave by, which has this MTU.
     Device(u16),
-    /// For a hop on the way, by an ICMP message from this address.
+    /// Too big for a hop on the way, by an ICMP message from this address.
     Hop(IpAddr, u16),
 }
 
-/// See the module.
+/// A UDP socket that sends probes unfragmented.
 pub(crate) struct ProbeSocket(UdpSocket);
 
 impl ProbeSocket {

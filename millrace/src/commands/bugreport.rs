@@ -1,6 +1,6 @@
 //! `millrace bugreport`: diagnostics in one tar file, without secrets.
 
-use crate::commands::{redact, tar};
+use crate::commands::redact;
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
@@ -8,7 +8,7 @@ use clap::Args;
 use problem::Problem;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,13 +69,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let default = PathBuf::from(format!("millrace-bugreport-{now}.tar"));
     let path = arguments.write.clone().unwrap_or(default);
     let directory = format!("millrace-bugreport-{now}");
-    let mut archive = tar::Archive::new(now);
-    for (name, text) in files(global) {
-        archive.add(&format!("{directory}/{name}"), text.as_bytes());
-    }
-    let bytes = archive.finish();
+    let files = files(global).into_iter();
+    let bytes = pack(now, files.map(|(name, text)| (format!("{directory}/{name}"), text)))?;
     if path == Path::new("-") {
-        std::io::stdout().lock().write_all(&bytes)?;
+        io::stdout().lock().write_all(&bytes)?;
         return Ok(ExitCode::SUCCESS);
     }
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -84,7 +81,23 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     output::show(global, &made, |_| format!("{} ({} bytes)", path.display(), bytes.len()))
 }
 
-fn refused(path: &Path, error: &std::io::Error) -> Failure {
+/// Returns a tar archive of these files, each of mode 0600 and changed at `time`, in seconds since
+/// 1970.
+fn pack(time: u64, files: impl IntoIterator<Item = (String, String)>) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, text) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o600);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(time);
+        header.set_size(text.len() as u64);
+        archive.append_data(&mut header, name, text.as_bytes())?;
+    }
+    archive.into_inner()
+}
+
+fn refused(path: &Path, error: &io::Error) -> Failure {
     let problem = Problem::new(format!("{} cannot be created", path.display())).seen(error);
     problem
         .wanted("a new file in a directory that you can write to")
@@ -137,4 +150,33 @@ fn daemon(client: &Client) -> Vec<(String, String)> {
 fn names(ports: &Value) -> Vec<String> {
     let all = ports.as_array().into_iter().flatten();
     all.filter_map(|port| Some(port["name"].as_str()?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// The system's own tar finds the files.
+    #[test]
+    fn tar_unpacks_what_was_added() {
+        let long = "x".repeat(1025);
+        let files = [("d/one.txt", "one\n"), ("d/long", &long), ("d/empty", "")];
+        let bytes =
+            pack(1_700_000_000, files.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        let bytes = bytes.unwrap();
+        let tar = |arguments: &[&str]| {
+            let mut tar = Command::new("tar")
+                .args(arguments)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            tar.stdin.take().unwrap().write_all(&bytes).unwrap();
+            tar.wait_with_output().unwrap().stdout
+        };
+        assert_eq!(tar(&["-t"]), b"d/one.txt\nd/long\nd/empty\n");
+        assert_eq!(tar(&["-xO", "d/one.txt"]), b"one\n");
+        assert_eq!(tar(&["-xO", "d/long"]), long.as_bytes());
+    }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// What ends the output of a command.
 const END: char = '\x1e';
 /// Longest a guest may take to boot, or for one command.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where `scripts/guests` put a kind of guest.
 pub(crate) fn directory(kind: &str) -> PathBuf {
@@ -118,7 +118,7 @@ impl Guest {
                 self.pending = rest.to_owned();
                 return result;
             }
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = COMMAND_TIMEOUT.saturating_sub(start.elapsed());
             match self.output.recv_timeout(left) {
                 Ok(bytes) => self.pending += &String::from_utf8_lossy(&bytes),
                 Err(RecvTimeoutError::Timeout) => {

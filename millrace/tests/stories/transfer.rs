@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A connection on which nothing moves for so long has died.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes written and checked at once; a multiple of 8.
 const CHUNK: usize = 64 << 10;
 
@@ -107,7 +107,7 @@ pub(crate) fn transfer(route: (Host, Host, IpAddr), bytes: usize) {
 }
 
 fn send(mut stream: TcpStream, mut goes_on: impl FnMut() -> bool, seed: u64) -> usize {
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(SOCKET_TIMEOUT)).unwrap();
     let mut pattern = Pattern(seed);
     let mut chunk = vec![0; CHUNK];
     let mut sent = 0;
@@ -122,7 +122,7 @@ fn send(mut stream: TcpStream, mut goes_on: impl FnMut() -> bool, seed: u64) -> 
 
 /// Reads to the end; how many bytes there were.
 fn check(mut stream: TcpStream, seed: u64, checked: &AtomicUsize) -> usize {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(SOCKET_TIMEOUT)).unwrap();
     let mut pattern = Pattern(seed);
     let (mut wanted, mut seen) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut came = 0;

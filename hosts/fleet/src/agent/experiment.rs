@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Most bytes of a file that a part writes. Whoever connects to the sender's agent makes it print a
+/// Most bytes of a file that a part writes: each connection to the sender's agent makes it print a
 /// line.
 const LARGEST_FILE: u64 = 16 << 20;
 /// After so long an agent ends its part, whatever etcd has.

@@ -24,7 +24,7 @@ pub(super) enum News {
     Answer,
 }
 
-/// Starts the thread. It ends with the process, or once nobody listens.
+/// Starts the thread. It ends with the process, or once the receiver of the news is gone.
 pub(super) fn start(access: &Arc<Access>, news: Sender<News>) -> Result<(), Problem> {
     let access = Arc::clone(access);
     let watch = move || {

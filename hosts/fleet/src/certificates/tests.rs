@@ -132,7 +132,7 @@ fn serve(directory: &Path, certificate: &str, key: &str) -> u16 {
     port
 }
 
-/// The same with the certificate of this name in a part of the directory.
+/// Serves with the certificate of this name in a part of the directory.
 fn serve_from(directory: &Path, part: &str, name: &str) -> u16 {
     let read = |kind| directory.join(part).join(format!("{name}.{kind}"));
     let [certificate, key] = ["crt", "key"].map(|it| std::fs::read_to_string(read(it)).unwrap());

@@ -1,4 +1,4 @@
-//! Users and roles of etcd, for whoever sets them up.
+//! Users and roles of etcd, for `fleet bootstrap`.
 
 use super::message::{RangeRequest, text};
 use super::{Etcd, EtcdError};
@@ -169,7 +169,7 @@ fn unless<T>(read: Result<T, EtcdError>, missing: &str) -> Result<Option<T>, Etc
 mod tests {
     use super::*;
 
-    /// As etcd 3.4 writes a role: a right to read has no name.
+    /// etcd 3.4 writes a role like this: a right to read has no name.
     #[test]
     fn permissions_are_read_whatever_they_omit() {
         let role: Role = serde_json::from_value(json!({ "perm": [

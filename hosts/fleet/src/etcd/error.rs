@@ -46,7 +46,7 @@ pub(super) struct Refusal {
     error: String,
 }
 
-/// The same in the answer of a stream.
+/// A refusal in the answer of a stream.
 #[derive(Deserialize)]
 struct Streamed {
     error: Refusal,
@@ -111,7 +111,7 @@ impl EtcdError {
         OF_TOKEN.iter().any(|it| self.says(it))
     }
 
-    /// Whether etcd refused because of who asked, or because nobody did.
+    /// Whether etcd refused the user, or an unauthenticated request.
     pub(super) fn is_of_user(&self) -> bool {
         matches!(self, EtcdError::Refused { code, problem } if is_denied(*code, &problem.seen))
             || self.says(NO_USER)

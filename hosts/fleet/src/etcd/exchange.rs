@@ -17,11 +17,11 @@ use tokio::time::timeout;
 /// An endpoint that does not accept a connection within this time is skipped.
 const CONNECT: Duration = Duration::from_secs(2);
 /// A request that takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A longer answer is an error.
 const LONGEST: usize = 64 << 20;
-/// Of a longer refusal the text is not told.
+/// The most bytes of a refusal that are read; the text of a longer one is left out.
 const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// A path below etcd's client URL, and the token of the requesting user.
@@ -34,7 +34,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 /// Sends a request. Returns the body of the answer.
 pub(super) async fn ask(etcd: &Etcd, asked: Asked<'_>, body: Vec<u8>) -> Result<Bytes, EtcdError> {
     let (answer, connection) = begin(etcd, asked, body).await?;
-    let whole = timeout(PATIENCE, Limited::new(answer, LONGEST).collect()).await;
+    let whole = timeout(ANSWER_TIMEOUT, Limited::new(answer, LONGEST).collect()).await;
     connection.abort();
     match whole {
         Err(error) => Err(lost(etcd, &error)),
@@ -67,7 +67,7 @@ pub(super) async fn begin(
         request = request.header("authorization", token);
     }
     let request = request.body(Full::new(Bytes::from(body))).map_err(|error| lost(etcd, &error))?;
-    let answer = match timeout(PATIENCE, sender.send_request(request)).await {
+    let answer = match timeout(ANSWER_TIMEOUT, sender.send_request(request)).await {
         Err(error) => Err(lost(etcd, &error)),
         Ok(answer) => answer.map_err(|error| cut(etcd, endpoint, &error)),
     };
@@ -77,7 +77,7 @@ pub(super) async fn begin(
         return Ok((answer.into_body(), connection));
     }
     let refusal = Limited::new(answer.into_body(), LONGEST_REFUSAL);
-    let text = timeout(PATIENCE, refusal.collect()).await;
+    let text = timeout(ANSWER_TIMEOUT, refusal.collect()).await;
     connection.abort();
     let text = text.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
     Err(Refusal::read(&text).map_or_else(|| lost(etcd, &status), Refusal::error))
@@ -121,7 +121,7 @@ async fn open(etcd: &Etcd, endpoint: &Endpoint) -> Result<Box<dyn Connection>, E
     let Some(tls) = etcd.access.tls.as_ref().filter(|_| endpoint.is_tls()) else {
         return Ok(Box::new(stream));
     };
-    let secure = timeout(PATIENCE, tls.secure(endpoint, stream)).await;
+    let secure = timeout(ANSWER_TIMEOUT, tls.secure(endpoint, stream)).await;
     let secure = secure.map_err(|error| lost(etcd, &error))?.map_err(|error| {
         let problem = tls.problem(endpoint, &error);
         problem.map_or_else(|| lost(etcd, &error), |it| EtcdError::Unreachable(Box::new(it)))

@@ -15,7 +15,7 @@ use waiting::until;
 pub(super) const COUNT: usize = 3;
 const NAMES: [&str; COUNT] = ["e0", "e1", "e2"];
 /// A member that does not answer within this time is not asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Members {
     hosts: [Host; COUNT],
@@ -143,13 +143,13 @@ fn data(name: &str) -> String {
 /// A connection to one member.
 pub(super) fn connect_to(number: usize) -> Option<TcpStream> {
     let member = format!("{}:2379", address(number)).parse().unwrap();
-    TcpStream::connect_timeout(&member, PATIENCE).ok()
+    TcpStream::connect_timeout(&member, MEMBER_TIMEOUT).ok()
 }
 
 /// Sends a request to one member.
 fn ask(number: usize, path: &str, body: &str) -> Option<Value> {
     let mut stream = connect_to(number)?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MEMBER_TIMEOUT)).unwrap();
     let head = format!("POST {path} HTTP/1.0\r\ncontent-length: {}", body.len());
     write!(stream, "{head}\r\n\r\n{body}").ok()?;
     let mut answer = String::new();
