@@ -6,7 +6,7 @@
 //! is the same link with another index.
 
 use crate::ioctl::{self, Ethtool, Plain, Request};
-use crate::namespace::{self, Wanted};
+use crate::namespace::{self, Refusal, Wanted};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,27 @@ pub enum LinkOffload {
     Gso,
     /// Receive coalescing by the kernel.
     Gro,
+}
+
+impl Refusal {
+    /// Returns the error of a port, which says what could not be made.
+    pub(crate) fn told<E: From<LinkError>>(self, making: impl FnOnce(io::Error) -> E) -> E {
+        match self {
+            Refusal::Namespace { path, source } => LinkError::Namespace { path, source }.into(),
+            Refusal::Making(source) => making(source),
+        }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> io::Error {
+        match refusal {
+            Refusal::Namespace { path, source } => {
+                io::Error::new(source.kind(), LinkError::Namespace { path, source })
+            }
+            Refusal::Making(source) => source,
+        }
+    }
 }
 
 impl Link {

@@ -15,8 +15,7 @@ pub mod helper;
 mod request;
 
 use crate::bpf::{self, Hook};
-use crate::link::LinkError;
-use crate::packet::steering;
+use crate::packet::steering::program;
 use request::Refused;
 pub(crate) use request::Wanted;
 use rustix::fs::{Mode, OFlags};
@@ -45,27 +44,6 @@ pub(crate) enum Refusal {
     },
     /// It cannot be made there.
     Making(io::Error),
-}
-
-impl Refusal {
-    /// The same as an error of a port, which says what could not be made.
-    pub(crate) fn told<E: From<LinkError>>(self, making: impl FnOnce(io::Error) -> E) -> E {
-        match self {
-            Refusal::Namespace { path, source } => LinkError::Namespace { path, source }.into(),
-            Refusal::Making(source) => making(source),
-        }
-    }
-}
-
-impl From<Refusal> for io::Error {
-    fn from(refusal: Refusal) -> io::Error {
-        match refusal {
-            Refusal::Namespace { path, source } => {
-                io::Error::new(source.kind(), LinkError::Namespace { path, source })
-            }
-            Refusal::Making(source) => source,
-        }
-    }
 }
 
 /// A descriptor of the network namespace at `netns`, or of the calling thread's where there is
@@ -124,7 +102,7 @@ fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
         }
         Wanted::Steering => {
             let maps = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-            steering::load_program(maps)?
+            program::load(maps)?
         }
     })
 }

@@ -1,14 +1,15 @@
 //! Steering by our own eBPF program: it and its maps, and what changes them.
 
-mod program;
+pub(crate) mod program;
 
 use super::batch::{Arrivals, batches};
 use super::fence::{Fence, Outcome};
 use super::socket::PacketSocket;
-use crate::bpf::{self, HashMap, MappedArray};
+use crate::bpf::{HashMap, MappedArray};
 use crate::lock;
 use crate::namespace::helper;
 use crate::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
+use program::TABLE_BYTES;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashSet;
 use std::io;
@@ -23,8 +24,6 @@ use wire::toeplitz::{Key, Toeplitz};
 const TABLES: usize = 1024;
 /// Input bytes of the hash: two IPv6 addresses and two ports.
 const INPUT: usize = 36;
-/// Bytes of an input byte's table: a word for each value.
-const TABLE_BYTES: usize = 256 * 4;
 
 /// An address in a VLAN.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,16 +81,6 @@ type Store<'t> = (EntryMove, &'t AtomicU8);
 /// How often a move looks whether its round is over. The held queue's reader looks as well, each
 /// time it would take.
 const LOOK: Duration = Duration::from_micros(50);
-
-/// Loads the program for these maps: the vNICs, their tables, their counts and the words of the
-/// key.
-pub(crate) fn load_program(
-    [vnics, tables, frames, key]: [BorrowedFd<'_>; 4],
-) -> io::Result<OwnedFd> {
-    let maps = program::Maps { vnics, tables, frames, key };
-    let program = program::assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
-    bpf::load(bpf::Kind::SocketFilter, &program)
-}
 
 impl ProgramSteering {
     /// Loads the program. The default table has the queues in turn.

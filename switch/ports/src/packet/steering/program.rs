@@ -19,26 +19,42 @@
     reason = "places in 40 bytes of stack and in 36 tables of 1 KiB"
 )]
 
-use super::{ENTRIES, TABLE_BYTES};
+use crate::bpf;
 use crate::bpf::assemble::{Assembler, Condition, Helper, Instruction, Label, Operation, Register};
 use crate::bpf::assemble::{STACK, Width};
+use crate::steering::ENTRIES;
 use Condition::{Equal, Greater, Less, NotEqual};
 use Operation::{Add, And, Set, ShiftLeft, ShiftRight, Xor};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use Width::{Byte, Half, Word};
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Bytes of an input byte's table: a word for each value.
+pub(super) const TABLE_BYTES: usize = 256 * 4;
+
+/// Loads the program for these maps: the vNICs, their tables, their counts and the words of the
+/// key.
+///
+/// # Errors
+/// The kernel refuses the program, or this process may not load one.
+pub(crate) fn load([vnics, tables, frames, key]: [BorrowedFd<'_>; 4]) -> io::Result<OwnedFd> {
+    let maps = Maps { vnics, tables, frames, key };
+    let program = assemble(&maps).ok_or(io::ErrorKind::InvalidInput)?;
+    bpf::load(bpf::Kind::SocketFilter, &program)
+}
 
 /// The maps it reads.
-pub(super) struct Maps<'m> {
+struct Maps<'m> {
     /// Address and VLAN id (6 and 2 bytes, the id in the machine's order) to a vNIC's number.
-    pub(super) vnics: BorrowedFd<'m>,
+    vnics: BorrowedFd<'m>,
     /// For each vNIC its indirection table, a byte an entry.
-    pub(super) tables: BorrowedFd<'m>,
+    tables: BorrowedFd<'m>,
     /// For each vNIC a count of frames for each entry, 8 bytes each.
-    pub(super) frames: BorrowedFd<'m>,
+    frames: BorrowedFd<'m>,
     /// For each of the hash's 36 input bytes, for each of its values, the word it adds; all of it
     /// is one value.
-    pub(super) key: BorrowedFd<'m>,
+    key: BorrowedFd<'m>,
 }
 
 // Offsets in `struct __sk_buff`.
@@ -92,7 +108,7 @@ const MOST_EXTENSIONS: usize = 8;
 const FAR: usize = 32;
 
 /// Assembles it; `None` only if a jump were too long.
-pub(super) fn assemble(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
+fn assemble(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     let mut code = Assembler::default();
     let (steer, without_hash) = (code.label(), code.label());
     let mut program = Program { maps, code, steer, without_hash };

@@ -2,6 +2,7 @@
 
 use super::super::gate::{Gate, Slots};
 use super::*;
+use crate::bpf;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
