@@ -22,7 +22,7 @@ use wire::{Kind, Traits, checksum, parse};
 
 const IPV6_HEADER: u16 = 40;
 
-/// What to claim about a frame of which AF_XDP said nothing.
+/// Returns the header to claim for a frame that AF_XDP gave no metadata for.
 pub(super) fn claim(frame: &[u8]) -> VnetHeader {
     unfinished(frame).unwrap_or_default()
 }
@@ -99,7 +99,7 @@ mod tests {
             Made { frame, l4, field }
         }
 
-        /// As the switch and the kernel do it.
+        /// Finishes the checksum as the switch and the kernel do.
         fn finish(&mut self) {
             let sum = Sum::of(&self.frame[self.l4..]);
             let is_udp = self.field - self.l4 == 6;
@@ -133,8 +133,8 @@ mod tests {
             prop_assert_eq!(made.claimed().is_some(), made.frame == unfinished);
         }
 
-        /// An intact frame whose checksum is the pseudo-header's sum by chance, here by its last
-        /// word.
+        /// An intact frame with a checksum that equals the pseudo-header's sum by chance, here
+        /// because of its last word.
         #[test]
         fn an_intact_frame_that_looks_unfinished_stays_as_it_is(mut made in made()) {
             // In TCP 0xffff would become 0, which is the same checksum.
@@ -151,7 +151,7 @@ mod tests {
             prop_assert_eq!(&made.frame, &intact);
         }
 
-        /// What is behind the packet would be added to its checksum.
+        /// Bytes behind the packet would be added to its checksum.
         #[test]
         fn a_frame_with_more_than_its_packet_is_left_alone(mut made in made(), padding in vec(any::<u8>(), 1..20)) {
             made.frame.extend(padding);
