@@ -68,8 +68,8 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// Makes a descriptor in the network namespace at `netns`, or in the calling thread's if `None`.
-/// Fails if the namespace cannot be entered or the kernel refuses the descriptor.
+/// A descriptor of the network namespace at `netns`, or of the calling thread's where there is
+/// none.
 pub(crate) fn make(netns: Option<&Path>, wanted: Wanted) -> Result<OwnedFd, Refusal> {
     ask(netns, wanted, &[])
 }

@@ -27,9 +27,9 @@ pub(super) struct Interface<'o> {
     pub(super) mtu: u32,
     /// Receive queues of the device.
     pub(super) queues: u32,
-    /// Whether the kernel finishes checksums where it copies what is sent. Devices whose driver
-    /// takes frames in pieces (virtio-net) did not at first, and the receiver dropped the frames;
-    /// of veth it is known that it does.
+    /// Whether the kernel finishes checksums where it copies what is sent: known of veth only. It
+    /// did not at first for drivers that take frames in pieces (virtio-net), and the receiver
+    /// dropped the frames.
     pub(super) copies_finished: bool,
 }
 
