@@ -19,7 +19,7 @@ pub struct RawFrame {
     pub vnet: VnetHeader,
     /// A tag that travels beside the frame.
     pub vlan: Option<VlanTag>,
-    /// Bytes of the frame, the tag beside it not counted.
+    /// Bytes of the frame, without the tag beside it.
     pub len: u32,
     /// Its slices in the burst's list: index of the first, and their number.
     first: u32,
@@ -42,7 +42,7 @@ pub struct Burst<'q> {
 pub struct BurstLimit {
     /// Frames.
     pub frames: usize,
-    /// Bytes; the frame that reaches them is the last.
+    /// Bytes; the frame that reaches the limit is the last.
     pub bytes: usize,
 }
 
@@ -170,7 +170,7 @@ impl<'q> Burst<'q> {
         &self.frames
     }
 
-    /// The bytes of one of its frames.
+    /// Returns the bytes of one of its frames.
     #[inline]
     pub fn slices(&self, frame: &RawFrame) -> &[Slice<'q>] {
         let first = frame.first as usize;

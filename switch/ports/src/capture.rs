@@ -65,10 +65,10 @@ pub enum Direction {
 pub struct CaptureStatus {
     /// Frames written (or waiting in the file buffer).
     pub frames: u64,
-    /// Bytes of the file that frames take so far.
+    /// Bytes that frames take in the file so far.
     pub bytes: u64,
-    /// Frames that were offered and are not in the file: the queue was full, or the capture had
-    /// ended.
+    /// Frames that were offered and are not in the file, because the queue was full or the capture
+    /// had ended.
     pub missed: u64,
     /// Why the capture ended before it was stopped.
     pub error: Option<String>,
@@ -133,7 +133,7 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// Fails if the file's header cannot be written or the thread cannot be started.
+    /// Fails if the thread cannot be started. [`Capture::status`] reports later write errors.
     pub fn start(
         output: impl Write + Send + 'static,
         options: CaptureOptions,
@@ -198,7 +198,7 @@ impl Capture {
     /// Writes the frames offered so far and ends. Waits for the disk, so workers must not call it.
     pub fn stop(&self) -> CaptureStatus {
         if let Some(writer) = lock(&self.writer).take() {
-            // An error says that the writer has ended by itself.
+            // An error means that the writer has ended by itself.
             let _ = self.to_writer.send(Message::Stop);
             if writer.join().is_err() {
                 *lock(&self.progress.error) = Some("the writer thread panicked".into());

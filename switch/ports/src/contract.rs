@@ -63,7 +63,7 @@ pub enum EgressDrop {
 /// Free room of an egress queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Buffers; a frame takes one or more.
+    /// Buffers; each frame takes at least one.
     pub buffers: usize,
     /// Bytes of all free buffers.
     pub bytes: usize,
@@ -84,9 +84,9 @@ pub enum PortFault {
     /// Any other error of the device.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },
@@ -174,6 +174,6 @@ pub struct Device {
     pub live: Arc<Capabilities>,
     /// Largest IP packet it carries, in bytes.
     pub mtu: u16,
-    /// The address of the device itself, where it has one.
+    /// The device's own address, if it has one.
     pub mac: Option<Mac>,
 }

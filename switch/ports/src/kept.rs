@@ -1,12 +1,12 @@
-//! Why descriptors that an earlier process kept are not used: they are not what is wanted and are
-//! of no further use, or this process lacks something at the moment and can try them again.
+//! Reasons not to use descriptors that an earlier process kept: they do not fit and are of no
+//! further use, or this process is short of something at the moment and can try them again.
 
 use std::io;
 
 /// Why kept descriptors are not used: they do not fit, or resources are short.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// What does not fit, for people.
+    /// What does not fit, as text for people.
     Unfit(String),
     /// This process, or the host, is short of descriptors or memory; holds the error number.
     Shortage(i32),

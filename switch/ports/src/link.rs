@@ -37,7 +37,7 @@ pub enum LinkError {
     Namespace {
         /// The path given.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -61,7 +61,7 @@ pub enum LinkError {
     NotPermitted {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
     },
     /// Anything else.
@@ -69,9 +69,9 @@ pub enum LinkError {
     Io {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },

@@ -40,7 +40,7 @@ pub(crate) enum Refusal {
     Namespace {
         /// The path given.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// It cannot be made there.

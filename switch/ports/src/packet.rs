@@ -120,7 +120,7 @@ pub enum PacketError {
     Socket {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -129,9 +129,9 @@ pub enum PacketError {
     Set {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -147,7 +147,7 @@ pub enum PacketError {
         slots: u32,
         /// Bytes of each.
         slot_size: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -241,7 +241,7 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
     Ok(Opened { device, link, degraded, spread, stalls, files })
 }
 
-/// An interface that is being opened.
+/// An interface during its opening.
 struct Interface<'o> {
     options: &'o PacketOptions,
     link: &'o Link,

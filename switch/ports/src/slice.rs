@@ -3,12 +3,12 @@
 // array without a copy.
 //! Lent payload bytes.
 //!
-//! **A guest may change what it lent at any moment**, so there is no `&[u8]` of it: a reference
-//! promises the compiler that the bytes stay, and it may read them twice and rely on both. They
-//! leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
-//! another guest ([`vhost`](crate::vhost)'s `copy.rs`), added up ([`Slice::sum`]), or read by the
-//! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new, and nothing is
-//! decided by bytes that are still the guest's: headers are parsed from a private copy.
+//! **A guest may change lent bytes at any moment**, so there is no `&[u8]` of them: a reference
+//! promises the compiler that the bytes stay, and it may read them twice and rely on both reads.
+//! Bytes leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
+//! another guest ([`vhost`](crate::vhost)'s `copy.rs`), summed ([`Slice::sum`]), or read by the
+//! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new. No decision
+//! depends on bytes that the guest can still change: headers are parsed from a private copy.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;

@@ -114,7 +114,7 @@ pub enum SteeringError {
     /// The kernel refused a step.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
         /// The kernel's error.
         #[source]
@@ -160,6 +160,8 @@ pub trait Steering: Send + Sync {
     /// after some 10 ms for each batch whatever the number of entries; the queues' readers must
     /// keep running for that. A new queue is held back no longer than `patience`: then its reader
     /// continues by itself, even while the caller does not run.
+    ///
+    /// Fails, with nothing moved, if an entry or a queue does not exist.
     fn move_entries(
         &self,
         moves: &[EntryMove],

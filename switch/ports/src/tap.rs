@@ -94,7 +94,7 @@ pub enum TapError {
         name: String,
         /// Queues asked for.
         queues: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
         /// What may help.
@@ -105,9 +105,9 @@ pub enum TapError {
     Set {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

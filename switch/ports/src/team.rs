@@ -4,11 +4,12 @@
 //! must see an address at only one member, its *home*, and every change of it is announced. Two
 //! algorithms spread egress frames, named as in `Set-VMSwitchTeam` ([`Algorithm`]).
 //!
-//! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and
-//! one egress queue that wraps those of the members ([`TeamEgress`], [`TeamIngress`]), and a
-//! [`Team`] for the control plane. Workers share a `state` without a lock. A thread watches the
-//! links (`watch`) and draws the conclusions (`members`). A member is any port of one queue pair:
-//! [`Member::packet`] opens one, and a member of another kind is another such function.
+//! [`open`] makes a [`Device`] and a [`Team`], the handle of the control plane. The device has one
+//! ingress queue for each of the eight places (`place`), and one egress queue that wraps those of
+//! the members ([`TeamIngress`], [`TeamEgress`]). Workers share a `state` without a lock. A thread
+//! watches the links (`watch`) and decides which members carry frames (`members`). A member is any
+//! port of one queue pair: [`Member::packet`] opens one, and another kind of member needs another
+//! such function.
 //!
 //! No frame passes from one member to another: all members are one port, and the switch never sends
 //! a frame back to its ingress port.
@@ -106,9 +107,9 @@ pub enum TeamError {
     /// The kernel refused the namespace, or another thing that the team itself needs.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },

@@ -1,12 +1,11 @@
 //! AF_XDP: a port on any network interface of the host that bypasses the host's stack; the uplink
 //! with the least work per frame.
 //!
-//! A program of ours (`program`) redirects every frame of a receive queue to a socket of that
-//! queue, so there are as many queues as the device has receive queues; those beyond its transmit
-//! queues send nothing. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them
-//! from there, egress copies into it. The driver runs the program itself where it can (native),
-//! else the stack does (generic); it fills the UMEM itself where it can (zero-copy), else the
-//! kernel copies.
+//! Our program (`program`) redirects every frame of a receive queue to a socket of that queue. So
+//! there are as many queues as the device has receive queues; those beyond its transmit queues send
+//! nothing. Frames lie in a UMEM that all sockets share (`umem`): ingress lends them from there,
+//! egress copies into it. The driver runs the program itself if it can (native), else the stack
+//! does (generic). The driver fills the UMEM itself if it can (zero-copy), else the kernel copies.
 //!
 //! Three surprises. The host's own stack no longer sees any frame of the interface. The program is
 //! gone with the process. AF_XDP carries no metadata of a received frame: no checksum state, no
@@ -45,7 +44,7 @@ pub struct XdpOptions {
     pub queues: Option<u32>,
     /// Take frames for all addresses, as an uplink must.
     pub promiscuous: bool,
-    /// Have the driver run the program where it can.
+    /// Whether the driver runs the program, if it can; else the stack does.
     pub native: bool,
     /// Memory of a queue's ingress chunks, in bytes, half of it for egress.
     pub ring_bytes: u32,
@@ -142,9 +141,9 @@ pub enum XdpError {
     Set {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -155,7 +154,7 @@ pub enum XdpError {
     Program {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -244,7 +244,8 @@ fn reply(
     }
 }
 
-/// Makes what a message asks for. `None`: the message was too long, or lacks descriptors.
+/// Makes what a message asks for; the message is `None` if it was too long. Fails if it is
+/// malformed or the kernel refuses.
 fn answer(message: Option<&[u8]>, files: &[OwnedFd]) -> Result<OwnedFd, Refused> {
     let malformed = || Refused::Making(Errno::INVAL.into());
     let (path, wanted) = message.and_then(request::decode).ok_or_else(malformed)?;

@@ -3,25 +3,24 @@
 //!
 //! 1. The reader of the new queue stops ([`Fence::hold`]).
 //! 2. The entry is stored; from now on frames come to the new queue.
-//! 3. In rounds, the place behind all that the new queue has is noted, then that of each old one.
-//!    When the old ones' readers have delivered up to theirs, the new one's reader may take up to
-//!    its own.
+//! 3. Each round notes the place behind the new queue's frames, and then the place behind each old
+//!    queue's frames. Once the old queues' readers have delivered up to their places, the new
+//!    queue's reader may take up to its own.
 //! 4. The first round that begins a grace period after the store is the last.
 //!
-//! **Why rounds.** On another processor the program may have read the old entry without its frame
-//! being in a slot yet. Only a grace period (`membarrier`, some 10 ms) makes sure that there is no
-//! such frame any more, which is too long to hold a queue. But a flow's frames come one after the
-//! other: where the new queue has one, all before it are in their slots. So a frame of the new
-//! queue may be taken when that has been taken which the old queues had *after* it was seen, and no
-//! round waits for anything but readers.
-//!
-//! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither
-//! waits for the thread that asked for the move.
+//! **Why rounds.** On another processor the program may have read the old entry while its frame is
+//! not in a slot yet. Only a grace period (`membarrier`, some 10 ms) rules out such frames, and
+//! that is too long to hold a queue. But a flow's frames come one after the other: once the new
+//! queue has one, all earlier ones are in their slots. So a frame of the new queue may be taken
+//! once the frames are taken that the old queues had *after* it was seen, and a round waits only
+//! for readers.
+//! The held queue's own reader runs the rounds, and ends the move at its deadline, so neither waits
+//! for the thread that asked for the move.
 //!
 //! **Moves to several queues at once** share the grace period; each has its own old queues and its
-//! own rounds. No queue may be an old one of any and a new one of any
-//! ([`batches`](super::batch::batches)): two that are each other's would wait for one another until
-//! the deadline.
+//! own rounds. No queue may be an old one of one move and a new one of another
+//! ([`batches`](super::batch::batches)): two such queues could wait for each other until the
+//! deadline.
 
 use super::gate::Gate;
 use crate::lock;

@@ -2,7 +2,7 @@
 //! `Documentation/networking/packet_mmap.rst`).
 //!
 //! The group picks one socket for each frame: by our program ([`steering`](super::steering)), or by
-//! the kernel's own hash of the flow where this process may not load one.
+//! the kernel's own hash of the flow if this process may not load a program.
 //!
 //! One surprise: the program names a socket by its place in the group, and places change. When the
 //! link comes up the kernel adds the sockets to the group again, in the order they were made; when

@@ -37,9 +37,9 @@ pub(super) struct Shape {
 /// Bytes of a slot before the frame: its header, the sender's address, the virtio header, and
 /// alignment.
 const SLOT_OVERHEAD: u32 = 128;
-/// Ethernet header and two tags.
+/// Bytes of an Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
-/// Bytes the kernel allocates in one piece, unless a slot is larger.
+/// Bytes that the kernel allocates in one piece, unless a slot is larger.
 const BLOCK: u32 = 64 << 10;
 
 impl Shape {
@@ -93,7 +93,7 @@ unsafe impl Sync for Mapping {}
 
 /// A slot the kernel filled.
 pub(super) struct Filled<'q> {
-    /// Copy of the slot's header, the status as it was read.
+    /// Copy of the slot's header, with the status as read.
     pub(super) header: libc::tpacket2_hdr,
     /// Checksum and segmentation as the kernel states them.
     pub(super) vnet: VnetHeader,

@@ -1,4 +1,4 @@
-//! Delivering through a team: each frame to one member that is alive.
+//! Delivers through a team: each frame to one member that is alive.
 //!
 //! Workers deliver in parallel: each call has its own scratch, and the members' queues have their
 //! own locks. A member found down in the middle of a call is taken out, and frames that it did not

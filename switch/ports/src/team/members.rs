@@ -28,7 +28,7 @@ const NO_CARRIER: &str = "its device has no carrier";
 pub(super) struct Members {
     shared: Arc<Shared>,
     pub(super) seats: [Option<Seat>; PLACES],
-    /// How long a member has to be up before it is used again.
+    /// How long a member must be up before it is used again.
     pub(super) fail_back: Nanos,
     /// Members in use when addresses were last moved and announced.
     used: Mask,

@@ -36,7 +36,7 @@ pub(super) struct State {
     /// Members with a queue on a device that has gone.
     gone: AtomicU8,
     dynamic: AtomicBool,
-    /// Counts changes of the members that are alive or present.
+    /// Number of changes of the members that are alive or present.
     changes: AtomicU32,
     /// The workers' clock in milliseconds, as last read.
     clock_ms: AtomicU32,

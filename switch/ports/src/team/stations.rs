@@ -1,6 +1,6 @@
-//! The IP addresses of stations behind a team, learned from ARP and neighbour discovery, so that
-//! they can be announced from another member. Source addresses of other packets are not learned,
-//! because the station may route for others.
+//! Learns the IP addresses of stations behind a team from ARP and neighbour discovery, so that they
+//! can be announced from another member. Source addresses of other packets are not learned, because
+//! the station may route for others.
 
 use std::collections::HashMap;
 use wire::Mac;

@@ -1,10 +1,10 @@
-//! Delivering to a queue of an interface: each frame is gathered into a chunk of the UMEM, and the
-//! kernel is called once a burst, if at all.
+//! Delivers to a queue of an interface: gathers each frame into a chunk of the UMEM, and calls the
+//! kernel once a burst, if at all.
 //!
-//! Where the driver copies, the kernel sends in our call and only then, up to 256 frames in one (32
-//! before Linux 6.17). What it could not take stays in the ring: it goes with the next burst, or
-//! when the queue's ingress side is woken for it, which may be another worker's. Chunks come back
-//! by the completion ring, without a call.
+//! If the driver copies, the kernel sends only within our call, up to 256 frames in one (32 before
+//! Linux 6.17). Frames that it could not take stay in the ring. They leave with the next burst, or
+//! when the queue's ingress side, perhaps another worker's, is woken for them. Chunks come back by
+//! the completion ring, without a call.
 //!
 //! An error alone reports what the driver drops. It does not say which frame, so one frame of the
 //! burst counts as dropped. It does not say why either: a veth with a full peer, or with a peer
@@ -69,7 +69,7 @@ impl XdpEgress {
 }
 
 impl State {
-    /// Takes back the chunks of frames that were sent.
+    /// Takes back the chunks of sent frames.
     fn reap(&mut self) {
         while let Some(address) = self.completion.take() {
             self.chunks.completed(address);
@@ -98,7 +98,7 @@ impl State {
         self.down = false;
         let (most, mut dropped) = (self.transmit.pending(), 0);
         let mut pending = most;
-        // Each call takes one frame at least, or is the last one.
+        // Each call takes at least one frame, or is the last one.
         for _ in 0..most {
             if pending == 0 || !self.transmit.needs_wakeup() {
                 break;
@@ -165,7 +165,7 @@ impl Egress for XdpEgress {
     ) -> Result<(), PortFault> {
         let mut state = lock(&self.state);
         if state.down {
-            // What is in the ring was reported when it was put there.
+            // Frames in the ring were reported when they were put there.
             state.send(&self.socket)?;
         }
         if state.down {
@@ -313,7 +313,7 @@ mod tests {
             drop(state);
 
             let (start, ingress) = (Instant::now(), &mut device.ingress[0]);
-            // What the kernel says of its own at the other end may end a few of them early.
+            // The kernel's own frames at the other end may end a few of them early.
             turns(&mut **ingress, start, 200);
             assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
             assert_eq!(lock(&egress.state).transmit.pending(), 1);

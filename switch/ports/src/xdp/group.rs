@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Most queue pairs of a port.
 const MOST_QUEUES: u32 = 64;
 
-/// An interface that is being opened.
+/// An interface during its opening.
 pub(super) struct Interface<'o> {
     pub(super) options: &'o XdpOptions,
     pub(super) index: u32,
@@ -43,7 +43,7 @@ pub(super) struct Group {
     pub(super) finishes_checksums: bool,
 }
 
-/// A socket that is bound to its queue.
+/// A socket bound to its queue.
 struct Bound {
     socket: XdpSocket,
     rings: Rings,

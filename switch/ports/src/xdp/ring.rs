@@ -91,7 +91,8 @@ impl<T> Drop for Mapping<T> {
 /// A ring that the kernel fills.
 pub(super) struct Reader<T> {
     ring: Mapping<T>,
-    /// The next entry to be taken, at or after the consumer's index: what is between them is lent.
+    /// The next entry to take, at or after the consumer's index; the entries between the two are
+    /// lent.
     next: u32,
     /// The kernel's index as last read.
     filled: u32,

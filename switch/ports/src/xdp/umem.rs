@@ -28,7 +28,7 @@ pub(super) struct Shape {
 
 /// Bytes that the kernel keeps free before an ingress frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
-/// Ethernet header and two tags.
+/// Bytes of an Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
 /// Offset of an egress frame in its chunk, behind its metadata (`struct xsk_tx_metadata`).
 pub(super) const METADATA: u32 = 32;

@@ -91,7 +91,7 @@ const MOST_EXTENSIONS: usize = 8;
 /// reaches.
 const FAR: usize = 32;
 
-/// Assembles it; `None` only if a jump were too long.
+/// Assembles the program; `None` only if a jump were too long.
 pub(super) fn assemble(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     let mut code = Assembler::default();
     let (steer, without_hash) = (code.label(), code.label());
@@ -126,7 +126,7 @@ impl Program<'_> {
         code.compute(R4, Set, 6);
         code.compute(R5, Set, MAC_HEADER);
         code.combine(R1, Set, CONTEXT);
-        // Fails for no frame; if it did, the address would be zero, which no vNIC has.
+        // Never fails; if it did, the address would be zero, which no vNIC has.
         code.call(Helper::LoadRelative);
     }
 
