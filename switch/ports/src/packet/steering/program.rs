@@ -91,7 +91,7 @@ const MOST_EXTENSIONS: usize = 8;
 /// reaches.
 const FAR: usize = 32;
 
-/// Assembles the program; `None` only if a jump were too long.
+/// Assembles it; `None` only if a jump were too long.
 pub(super) fn assemble(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     let mut code = Assembler::default();
     let (steer, without_hash) = (code.label(), code.label());
