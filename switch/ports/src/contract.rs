@@ -72,7 +72,7 @@ pub struct Room {
     pub waiting: usize,
 }
 
-/// A fault after which a port cannot go on as it is.
+/// A fault after which a port cannot continue unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum PortFault {
     /// The device is down; it may come up by itself.

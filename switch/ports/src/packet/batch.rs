@@ -7,7 +7,7 @@ pub(super) struct Arrivals<T> {
     pub(super) to: usize,
     /// The old queues, each once.
     pub(super) from: Vec<usize>,
-    /// What each move moves.
+    /// The moved items.
     pub(super) moves: Vec<T>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Fence {
     moves: Mutex<Vec<Move>>,
 }
 
-/// How the queue that flows moved to fared.
+/// Result of a move for its new queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Frames that waited: all that arrived from the stop to the end of the last round.
