@@ -7,21 +7,21 @@ use std::net::IpAddr;
 use wire::Mac;
 use wire::announce::{Buffer, Station, gratuitous_arp, rarp, unsolicited_advertisement};
 
-/// What is known of a port's guest.
+/// What the switch knows of a port's guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
     /// VLANs of tagged frames, beside the one of untagged frames.
     pub tagged: Vec<u16>,
-    /// Its IP addresses, as far as they are known.
+    /// The guest's known IP addresses.
     pub addresses: Vec<IpAddr>,
 }
 
 impl Announced {
-    /// Most frames of an announcement: storm control would hold back more of a vNIC.
+    /// Most frames of an announcement: storm control would hold back more from a vNIC.
     pub const FRAMES: usize = 1000;
 
-    /// The frames that announce an address: for the switches in each VLAN first, then for the
-    /// neighbours.
+    /// Returns the frames that announce an address: first those for the switches in each VLAN, then
+    /// those for the neighbours.
     pub fn frames(&self, mac: Mac) -> Vec<Vec<u8>> {
         let vlans = || std::iter::once(None).chain(self.tagged.iter().copied().map(Some));
         let stations = || vlans().map(|tci| Station { mac, tci });
@@ -52,7 +52,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     proptest! {
-        /// A frame for each VLAN and address, those that the switches need in front.
+        /// One frame for each VLAN and address; those for the switches come first.
         #[test]
         fn each_vlan_hears_of_the_guest_and_each_of_its_addresses(
             tagged in prop::collection::vec(1..4095u16, 0..20),
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// 4094 VLANs and 256 addresses would be a million frames for one message of a front end.
+    /// 4094 VLANs and 256 addresses would cause a million frames for one message of a front end.
     #[test]
     fn an_announcement_has_an_end() {
         let address = IpAddr::from([10, 0, 0, 1]);

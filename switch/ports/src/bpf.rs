@@ -51,7 +51,7 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    /// By its number.
+    /// Returns the hook with this number.
     pub(crate) fn of(number: u32) -> Option<Hook> {
         [Hook::Generic, Hook::Native].into_iter().find(|hook| *hook as u32 == number)
     }
@@ -111,17 +111,17 @@ struct LinkAttributes {
 pub(crate) struct HashMap(OwnedFd);
 
 impl HashMap {
-    /// An empty map that holds `entries` at most.
+    /// Creates an empty map that holds at most `entries`. Fails if the kernel refuses it.
     pub(crate) fn create(entries: usize) -> io::Result<HashMap> {
         create_map(MAP_TYPE_HASH, 8, 4, entries as u32, 0).map(HashMap)
     }
 
-    /// Inserts or replaces.
+    /// Inserts or replaces an entry. Fails if the map is full.
     pub(crate) fn insert(&self, key: [u8; 8], value: u32) -> io::Result<()> {
         self.element(MAP_UPDATE_ELEM, &key, Some(&value))
     }
 
-    /// Removes; an error if it is not there.
+    /// Removes an entry. Fails if it is not there.
     pub(crate) fn remove(&self, key: [u8; 8]) -> io::Result<()> {
         self.element(MAP_DELETE_ELEM, &key, None)
     }
@@ -145,7 +145,7 @@ impl AsFd for HashMap {
     }
 }
 
-/// An array map in this process's memory: a store is what the next run of a program reads.
+/// An array map in this process's memory: a program's next run reads what is stored here.
 pub(crate) struct MappedArray {
     memory: NonNull<u8>,
     len: usize,
@@ -158,7 +158,8 @@ unsafe impl Send for MappedArray {}
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
-    /// `entries` values of `value_size` bytes, a multiple of 8, all zero.
+    /// Creates `entries` values of `value_size` bytes, a multiple of 8, all zero. Fails if the
+    /// kernel refuses the map or its mapping.
     pub(crate) fn create(value_size: usize, entries: usize) -> io::Result<MappedArray> {
         let map = create_map(MAP_TYPE_ARRAY, 4, value_size as u32, entries as u32, MAPPABLE)?;
         let len = value_size * entries;
@@ -170,7 +171,7 @@ impl MappedArray {
         Ok(MappedArray { memory, len, map })
     }
 
-    /// All values, one behind the other.
+    /// Returns the bytes of all values, one value behind the other.
     pub(crate) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: mapped as long as the array lives, and never reached but as atomics on our side.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
@@ -178,7 +179,7 @@ impl MappedArray {
 }
 
 impl MappedArray {
-    /// The same as words of 8 bytes.
+    /// Returns all values as words of 8 bytes.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: as `bytes`; a mapping starts at a page, and values are multiples of 8 bytes.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len / 8) }
@@ -203,12 +204,13 @@ impl Drop for MappedArray {
 pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// An empty map for `queues` queues.
+    /// Creates an empty map for `queues` queues. Fails if the kernel refuses it.
     pub(crate) fn create(queues: u32) -> io::Result<SocketMap> {
         create_map(MAP_TYPE_XSK, 4, 4, queues, 0).map(SocketMap)
     }
 
-    /// Frames of the queue go to this socket from now on. It leaves the map when it is closed.
+    /// Redirects frames of the queue to this socket from now on. The entry goes when the socket is
+    /// closed. Fails if the kernel refuses the socket.
     pub(crate) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd().cast_unsigned();
         let mut attributes = ElementAttributes {
@@ -229,8 +231,9 @@ impl AsFd for SocketMap {
     }
 }
 
-/// Attaches an XDP program to an interface of this thread's network namespace, until the link is
-/// closed, by the end of the process at the latest. EBUSY, EEXIST: another program is attached.
+/// Attaches an XDP program to an interface of this thread's network namespace until the link is
+/// closed, at the latest when the process ends. Fails with EBUSY or EEXIST if another program is
+/// attached.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
     let mut attributes = LinkAttributes {
         program: program.as_raw_fd().cast_unsigned(),
@@ -240,11 +243,11 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io:
     };
     // SAFETY: the attributes hold no pointers.
     let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Loads a program. EPERM: the process may not (CAP_BPF in the host's user namespace).
+/// Loads a program. Fails with EPERM if the process lacks CAP_BPF in the host's user namespace.
 pub(crate) fn load(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
     let license = c"Apache-2.0";
     let mut attributes = ProgramAttributes {
@@ -261,7 +264,7 @@ pub(crate) fn load(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
     };
     // SAFETY: program and license outlive the call; the kernel verifies the program.
     let program = unsafe { bpf(PROG_LOAD, &mut attributes) }?;
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }
 
@@ -278,10 +281,12 @@ fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::
     };
     // SAFETY: the attributes hold no pointers.
     let map = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(map) })
 }
 
+/// Calls `bpf` and returns its result.
+///
 /// # Safety
 /// The attributes must be those of the command, and pointers in them valid until it is back.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
@@ -329,8 +334,7 @@ pub(crate) mod tests {
         padding: u32,
     }
 
-    /// Has the interface's stack put a tag beside every frame that is sent, until the link is
-    /// closed.
+    /// Makes the interface's stack put a tag beside every sent frame, until the link is closed.
     pub(crate) fn tag_all(interface: u32, tci: u16) -> io::Result<OwnedFd> {
         /// `BPF_TCX_EGRESS`
         const ATTACH_EGRESS: u32 = 47;
@@ -349,11 +353,11 @@ pub(crate) mod tests {
         };
         // SAFETY: the attributes hold no pointers.
         let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
-        // SAFETY: a new descriptor, nobody else's.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(link) })
     }
 
-    /// What a program says of a frame of at least 15 bytes, without a tag beside it; and
+    /// Returns a program's verdict on a frame of at least 15 bytes without a tag beside it, and the
     /// nanoseconds of a run.
     pub(crate) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
         let mut attributes = RunAttributes {

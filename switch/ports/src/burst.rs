@@ -3,7 +3,7 @@
 use crate::{Slice, recycle};
 use wire::vnet::VnetHeader;
 
-/// A VLAN tag that the port took out of the frame (AF_PACKET does) and the switch has to see.
+/// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VlanTag {
     /// 0x8100 or 0x88a8.
@@ -15,25 +15,25 @@ pub struct VlanTag {
 /// A frame as the port has it: not parsed, not trusted.
 #[derive(Clone, Debug)]
 pub struct RawFrame {
-    /// What the source says about checksum and segmentation.
+    /// What the source states about checksum and segmentation.
     pub vnet: VnetHeader,
     /// A tag that travels beside the frame.
     pub vlan: Option<VlanTag>,
-    /// Bytes of the frame, the tag beside it not counted.
+    /// Bytes of the frame, without the tag beside it.
     pub len: u32,
-    /// Its slices among the burst's: the first, and how many.
+    /// Its slices in the burst's list: index of the first, and their number.
     first: u32,
     count: u32,
 }
 
-/// Up to 256 frames or about 512 KiB, whichever comes first: more would only push the first frames
-/// out of the cache again before they are delivered.
+/// Up to 256 frames or about 512 KiB, whichever comes first: with more, the first frames would
+/// leave the cache again before they are delivered.
 #[derive(Default)]
 pub struct Burst<'q> {
     frames: Vec<RawFrame>,
     slices: Vec<Slice<'q>>,
     bytes: usize,
-    /// What it may hold this time.
+    /// The limit until the burst is recycled.
     limit: BurstLimit,
 }
 
@@ -42,19 +42,19 @@ pub struct Burst<'q> {
 pub struct BurstLimit {
     /// Frames.
     pub frames: usize,
-    /// Bytes; the frame that reaches them is the last.
+    /// Bytes; the frame that reaches the limit is the last.
     pub bytes: usize,
 }
 
 impl BurstLimit {
-    /// The tighter of both, frames and bytes each.
+    /// Returns the smaller number of frames and the smaller number of bytes.
     pub fn min(self, other: BurstLimit) -> BurstLimit {
         BurstLimit { frames: self.frames.min(other.frames), bytes: self.bytes.min(other.bytes) }
     }
 }
 
 impl Default for BurstLimit {
-    /// As much as a burst can hold.
+    /// Returns the most that a burst can hold.
     fn default() -> BurstLimit {
         BurstLimit { frames: Burst::FRAMES, bytes: Burst::BYTES }
     }
@@ -68,11 +68,11 @@ impl<'q> Burst<'q> {
     /// Most bytes of one frame: virtio header, Ethernet header with tags, and an IP packet of 64
     /// KiB, rounded up.
     pub const LARGEST_FRAME: usize = 66 * 1024;
-    /// Bytes that a queue needs which receives a burst into a buffer of its own: the frame that
-    /// fills the burst may be the largest. Pages that are never written take no memory.
+    /// Bytes of a buffer that receives a burst: the frame that fills the burst may be the largest.
+    /// Pages that are never written take no memory.
     pub const BUFFER: usize = Self::BYTES + Self::LARGEST_FRAME;
 
-    /// An empty burst with room for a full one.
+    /// Returns an empty burst with capacity for a full one.
     pub fn new() -> Burst<'q> {
         Burst {
             frames: Vec::with_capacity(Self::FRAMES),
@@ -82,17 +82,17 @@ impl<'q> Burst<'q> {
         }
     }
 
-    /// Holds no more than this until it is recycled.
+    /// Limits the burst until it is recycled.
     pub fn limit(&mut self, limit: BurstLimit) {
         self.limit = limit;
     }
 
-    /// No more frames should be pushed.
+    /// Whether no more frames should be pushed.
     pub fn is_full(&self) -> bool {
         self.frames.len() >= self.limit.frames || self.bytes >= self.limit.bytes
     }
 
-    /// Frames that still fit.
+    /// Returns how many frames still fit.
     pub fn room(&self) -> usize {
         if self.bytes >= self.limit.bytes {
             0
@@ -101,24 +101,24 @@ impl<'q> Burst<'q> {
         }
     }
 
-    /// Bytes that still fit.
+    /// Returns how many bytes still fit.
     pub fn room_bytes(&self) -> usize {
         self.limit.bytes.saturating_sub(self.bytes)
     }
 
-    /// Bytes of its frames, tags beside them not counted.
+    /// Returns the bytes of its frames, without tags beside them.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Slices of all its frames.
+    /// Returns the number of slices of all its frames.
     #[inline]
     pub fn slice_count(&self) -> usize {
         self.slices.len()
     }
 
-    /// Adds a frame whose bytes are the slices in order.
+    /// Adds a frame; its bytes are the slices in order.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "a burst holds far less than 4 GiB and 4 G slices"
@@ -151,8 +151,8 @@ impl<'q> Burst<'q> {
         }));
     }
 
-    /// Keeps the frames that `keeps` says yes to, given each with its slices. The others are no
-    /// frames of the burst any more; what they lent is released with the rest.
+    /// Keeps the frames for which `keeps`, called with each frame and its slices, returns `true`.
+    /// The others leave the burst; their buffers are released with the rest.
     pub fn retain(&mut self, mut keeps: impl FnMut(&RawFrame, &[Slice<'q>]) -> bool) {
         let Burst { frames, slices, bytes, .. } = self;
         frames.retain(|frame| {
@@ -164,13 +164,13 @@ impl<'q> Burst<'q> {
         });
     }
 
-    /// The frames, in order of arrival.
+    /// Returns the frames in order of arrival.
     #[inline]
     pub fn frames(&self) -> &[RawFrame] {
         &self.frames
     }
 
-    /// The bytes of one of its frames.
+    /// Returns the bytes of one of its frames.
     #[inline]
     pub fn slices(&self, frame: &RawFrame) -> &[Slice<'q>] {
         let first = frame.first as usize;

@@ -1,11 +1,11 @@
-//! Writes a port's frames to pcapng while traffic runs; dropped frames have their reason as a
+//! Writes a port's frames to pcapng while traffic runs. A dropped frame carries its reason as a
 //! comment.
 //!
 //! A worker calls [`Capture::offer`], which copies the frame into a bounded queue and never waits:
 //! a frame without room is counted as missed. The capture's thread writes. A write error (a full
 //! disk) ends the capture, not the traffic, and is reported by [`Capture::status`].
 //!
-//! tcpdump and Wireshark read the result; trains are in it as they went through the switch, longer
+//! tcpdump and Wireshark read the result. Trains appear as they passed through the switch, longer
 //! than any MTU.
 
 use crate::{Nanos, Slice, lock};
@@ -23,23 +23,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// What to capture, and how.
+/// Options of [`Capture::start`].
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
     /// Name of the port, which readers show as the interface.
     pub interface: String,
     /// Most bytes kept of each frame.
     pub snaplen: u32,
-    /// Frames that may wait for the writer, and bytes of them.
+    /// Most frames that may wait for the writer.
     pub queue: usize,
-    /// Bytes of the frames that wait.
+    /// Most bytes of the frames that wait.
     pub queue_bytes: usize,
     /// The wall clock at `Nanos(0)` of the switch's clock.
     pub epoch: SystemTime,
 }
 
 impl CaptureOptions {
-    /// Whole frames, 4096 of them or 16 MiB waiting at most.
+    /// Returns options for whole frames, with at most 4096 of them or 16 MiB waiting.
     pub fn new(interface: &str, epoch: SystemTime) -> CaptureOptions {
         CaptureOptions {
             interface: interface.to_owned(),
@@ -51,7 +51,7 @@ impl CaptureOptions {
     }
 }
 
-/// Which way a frame went, seen from the switch.
+/// Direction of a frame, seen from the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the switch.
@@ -60,37 +60,37 @@ pub enum Direction {
     Egress,
 }
 
-/// How a capture is doing.
+/// Progress of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureStatus {
     /// Frames written (or waiting in the file buffer).
     pub frames: u64,
-    /// Bytes of the file that frames take so far.
+    /// Bytes that frames take in the file so far.
     pub bytes: u64,
-    /// Frames that were offered and are not in the file: the queue was full, or the capture had
-    /// ended.
+    /// Frames that were offered and are not in the file, because the queue was full or the capture
+    /// had ended.
     pub missed: u64,
-    /// Why it ended before it was stopped.
+    /// Why the capture ended before it was stopped.
     pub error: Option<String>,
 }
 
-/// A running capture, shared by workers. When the last of them drops it, its thread writes what is
-/// left and ends; nobody waits for that.
+/// A running capture, shared by workers. When the last reference is dropped, its thread writes what
+/// is left and ends; the drop does not wait for it.
 pub struct Capture {
     to_writer: SyncSender<Message>,
     progress: Arc<Progress>,
     snaplen: usize,
     queue_bytes: usize,
-    /// Taken by whoever stops the capture first.
+    /// The writer thread; the first call of `stop` takes it.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How a capture is doing.
+/// A handle that reads a capture's progress, also after the [`Capture`] is dropped.
 #[derive(Clone)]
 pub struct CaptureProgress(Arc<Progress>);
 
 impl CaptureProgress {
-    /// At this moment.
+    /// Returns the progress so far.
     pub fn status(&self) -> CaptureStatus {
         CaptureStatus {
             frames: self.0.frames.load(Ordering::Relaxed),
@@ -101,13 +101,14 @@ impl CaptureProgress {
     }
 }
 
-/// Written by the writer thread, `missed` by workers; read by `status`.
+/// Counters of a capture. The writer thread writes all but `missed`, which workers write; `status`
+/// reads them.
 #[derive(Default)]
 struct Progress {
     frames: AtomicU64,
     bytes: AtomicU64,
     missed: AtomicU64,
-    /// Bytes in the queue: added to by workers, taken from by the writer.
+    /// Bytes in the queue: workers add, the writer subtracts.
     waiting: AtomicUsize,
     error: Mutex<Option<String>>,
 }
@@ -122,13 +123,17 @@ struct Record {
     direction: Direction,
     /// Length of the whole frame.
     length: usize,
-    /// As much of it as is kept.
+    /// Its first bytes, up to the snap length.
     bytes: Vec<u8>,
     drop_reason: Option<&'static str>,
 }
 
 impl Capture {
-    /// Starts a capture into a file, a pipe, or anything else that takes bytes.
+    /// Starts a capture into a file, a pipe, or any other writer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thread cannot be started. [`Capture::status`] reports later write errors.
     pub fn start(
         output: impl Write + Send + 'static,
         options: CaptureOptions,
@@ -145,9 +150,9 @@ impl Capture {
         Ok(Capture { to_writer, progress, snaplen, queue_bytes, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Offers a frame: private header and lent payload, and why it was dropped if it was. Never
-    /// waits. Copies what is kept, so it allocates; it is called for captured ports only. Returns
-    /// the bytes copied.
+    /// Offers a frame: private header, lent payload, and the reason if it was dropped. Never waits.
+    /// Copies what is kept, so it allocates; called for captured ports only. Returns the bytes
+    /// copied.
     pub fn offer(
         &self,
         time: Nanos,
@@ -180,21 +185,20 @@ impl Capture {
         self.progress.missed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How it is doing, to be asked when the capture itself has gone.
+    /// Returns a handle that reads the progress after the capture is dropped.
     pub fn progress(&self) -> CaptureProgress {
         CaptureProgress(self.progress.clone())
     }
 
-    /// How it is doing.
+    /// Returns the progress so far.
     pub fn status(&self) -> CaptureStatus {
         self.progress().status()
     }
 
-    /// Writes what was offered so far and ends. Waits for the disk, so it is not for workers to
-    /// call.
+    /// Writes the frames offered so far and ends. Waits for the disk, so workers must not call it.
     pub fn stop(&self) -> CaptureStatus {
         if let Some(writer) = lock(&self.writer).take() {
-            // An error says that the writer has ended by itself.
+            // An error means that the writer has ended by itself.
             let _ = self.to_writer.send(Message::Stop);
             if writer.join().is_err() {
                 *lock(&self.progress.error) = Some("the writer thread panicked".into());
@@ -204,7 +208,7 @@ impl Capture {
     }
 }
 
-/// What went wrong: the library's own words leave out the system's.
+/// Returns the error as text, with the system's own words, which the library leaves out.
 fn words(error: &PcapError) -> String {
     match error {
         PcapError::IoError(error) => format!("cannot write the capture: {error}"),
@@ -212,7 +216,7 @@ fn words(error: &PcapError) -> String {
     }
 }
 
-/// The writer thread.
+/// Body of the writer thread.
 fn write_all(
     output: impl Write,
     options: &CaptureOptions,
@@ -239,7 +243,7 @@ fn write_all(
     file.get_mut().flush().map_err(PcapError::IoError)
 }
 
-/// Waits for the next frame; what was written is on the disk meanwhile. `None`: stop.
+/// Waits for the next frame, and flushes the output while the queue is empty. `None`: stop.
 fn next<W: Write>(
     from_workers: &Receiver<Message>,
     file: &mut PcapNgWriter<BufWriter<W>>,

@@ -1,13 +1,13 @@
-//! Closing the sockets of all ports at the same time, as a daemon does that ends: see
-//! [`side_by_side`].
+//! Closes the sockets of all ports at the same time when a daemon ends, by [`side_by_side`].
 //!
-//! Workers close ingress queues and the control thread the rest, so this is of the whole process.
+//! Workers close ingress queues and the control thread closes the rest, so the collection belongs
+//! to the whole process.
 
 use crate::{lock, side_by_side};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// What is to be closed, while [`at_once`] collects it.
+/// Sockets to close, while [`at_once`] collects them.
 static COLLECTED: Mutex<Option<Vec<OwnedFd>>> = Mutex::new(None);
 
 /// Runs `close`, which drops ports, and returns when all their sockets are closed.
@@ -19,10 +19,10 @@ pub fn at_once(close: impl FnOnce()) {
     side_by_side::map(&files, |file| drop(lock(file).take()));
 }
 
-/// The socket is about to be dropped. Where sockets are collected its close waits for no grace
-/// period: it is not the last descriptor.
+/// Collects a socket that is about to be dropped. While sockets are collected the owner's close
+/// waits for no grace period: its descriptor is not the last one.
 pub(crate) fn collect(socket: BorrowedFd<'_>) {
-    // Without a descriptor more, the socket is closed by its owner.
+    // If no descriptor is left for a copy, the owner's close closes the socket.
     lock(&COLLECTED).iter_mut().for_each(|files| files.extend(socket.try_clone_to_owned()));
 }
 
@@ -46,7 +46,7 @@ mod tests {
         peer.read(&mut [0]).is_ok_and(|count| count == 0)
     }
 
-    /// In one test: sockets are collected of the whole process.
+    /// One test for both, because sockets are collected for the whole process.
     #[test]
     fn what_is_dropped_within_stays_open_until_the_end_and_else_is_closed_by_its_owner() {
         let mut pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();

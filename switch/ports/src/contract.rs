@@ -9,10 +9,10 @@ use wire::Mac;
 use wire::vnet::VnetHeader;
 
 bitflags! {
-    /// What an egress queue takes without help.
+    /// Work that an egress queue can leave to its other side.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Offloads: u8 {
-        /// Frames whose transport checksum is not finished (`NEEDS_CSUM`).
+        /// Frames with an unfinished transport checksum (`NEEDS_CSUM`).
         const CSUM = 1;
         /// TCP/IPv4 trains.
         const TSO4 = 2;
@@ -25,10 +25,10 @@ bitflags! {
     }
 }
 
-/// A frame on its way out: virtio header, private bytes, lent bytes, in this order on the wire.
+/// An egress frame: virtio header, private bytes, lent bytes, in this order on the wire.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// Says only what the port's [`Offloads`] allow.
+    /// Asks only for what the port's [`Offloads`] allow.
     pub vnet: VnetHeader,
     /// Headers (or a whole short frame), the switch's own copy.
     pub header: &'a [u8],
@@ -39,8 +39,8 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Whether a copy of these frames takes so long that other workers should not wait for it: from
-    /// 32 KiB on.
+    /// Whether a copy of these frames takes so long that other workers should not wait for it: 32
+    /// KiB or more.
     #[inline]
     pub(crate) fn are_long(frames: &[Outgoing<'_>]) -> bool {
         frames.iter().map(|frame| u64::from(frame.len)).sum::<u64>() >= 32 * 1024
@@ -50,44 +50,43 @@ impl Outgoing<'_> {
 /// Why an egress queue did not take a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EgressDrop {
-    /// No room: the other side is slower than the traffic to it.
+    /// The queue has no room: the other side is slower than the traffic to it.
     Full,
     /// The device is administratively down or has no carrier.
     Down,
-    /// The one way this frame may take is down, and the device has others.
+    /// The only path that this frame may take is down; other paths of the device are up.
     PathDown,
-    /// The device refused this frame (its own words are in the log of the state change, not per
-    /// frame).
+    /// The device refused this frame.
     Refused,
 }
 
-/// What an egress queue has room for.
+/// Free room of an egress queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Buffers; a frame takes one or more.
+    /// Buffers; each frame takes at least one.
     pub buffers: usize,
-    /// Bytes of all of them.
+    /// Bytes of all free buffers.
     pub bytes: usize,
-    /// Bytes that it has taken and not sent yet, beyond what it has room for as well; 0 where that
-    /// is not known.
+    /// Bytes that the queue has taken and not sent yet, including those beyond its limit; 0 if not
+    /// known.
     pub waiting: usize,
 }
 
-/// A port that cannot go on as it is.
+/// A fault after which a port cannot continue unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum PortFault {
-    /// The device is down; it may come back by itself.
+    /// The device is down; it may come up by itself.
     #[error("the device is down")]
     Down,
     /// The device has gone for good (deleted, moved away).
     #[error("the device has gone: {0}")]
     Gone(#[source] io::Error),
-    /// Anything else the device said.
+    /// Any other error of the device.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },
@@ -95,52 +94,53 @@ pub enum PortFault {
 
 /// The taking side of one queue pair of a port.
 pub trait Ingress {
-    /// Takes what has arrived, as far as the burst has room. Nothing there is no error. `now` is
-    /// the turn's clock. A fault after some frames were taken is reported by the next call: what
-    /// was pushed is always good.
+    /// Takes frames that have arrived, as far as the burst has room. Finding none is not an error.
+    /// `now` is the turn's clock. Fails if the port has a fault. A fault after some frames were
+    /// taken is reported by the next call: pushed frames are always good.
     fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault>;
 
     /// Gives every buffer lent by the last [`take`](Ingress::take) back to the source.
     fn release(&mut self);
 
-    /// Asks to be woken for what arrives from now on. `true`: something has arrived meanwhile, do
-    /// not sleep.
+    /// Requests a wake-up for frames that arrive from now on. Returns `true` if some have arrived
+    /// meanwhile: then the worker must not sleep.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// The worker is polling again; wake-ups are a waste.
+    /// Cancels the request for wake-ups: the worker polls again.
     fn disarm(&mut self) {}
 
-    /// Readable when there is something to take. `None`: the queue can only be polled.
+    /// Returns a descriptor that is readable when there is something to take. `None`: the queue can
+    /// only be polled.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Nanoseconds that the kernel takes for each frame, roughly; 0 where frames come through
-    /// shared memory.
+    /// Returns roughly the nanoseconds that the kernel takes for each frame; 0 if frames come
+    /// through shared memory.
     fn kernel_ns(&self) -> u32 {
         0
     }
 
-    /// Frames the device itself lost since the port was opened: before the switch saw them, or
-    /// after it said that it had taken them.
+    /// Returns the frames that the device itself lost since the port was opened: before the switch
+    /// saw them, or after the device reported them as taken.
     fn lost(&self) -> u64 {
         0
     }
 }
 
-/// The delivering side of one queue pair of a port. Workers share it: what one of them delivers
-/// stays in order.
+/// The delivering side of one queue pair of a port. Workers share it: frames that one worker
+/// delivers stay in order.
 pub trait Egress {
-    /// Copies each frame to the other side, in order, and publishes once. What was not taken is
-    /// pushed to `drops` as the frame's place in `frames` and the reason. After an `Err` all frames
-    /// not yet taken count as lost to it.
+    /// Copies each frame to the other side, in order, and publishes once. Each frame not taken is
+    /// pushed to `drops` as its place in `frames` and the reason. Fails if the port has a fault;
+    /// all frames not yet taken then count as lost to it.
     fn deliver(
         &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
 
-    /// [`Egress::deliver`] by a queue that asks for the time; `now` is the turn's clock.
+    /// Calls [`Egress::deliver`] on a queue that uses the time; `now` is the turn's clock.
     fn deliver_at(
         &self,
         _now: Nanos,
@@ -150,14 +150,14 @@ pub trait Egress {
         self.deliver(frames, drops)
     }
 
-    /// Nanoseconds that the kernel takes for each frame, roughly: the call, and the way through the
-    /// kernel that is walked in it. 0 where frames go through shared memory.
+    /// Returns roughly the nanoseconds that the kernel takes for each frame: the call, and the path
+    /// through the kernel within it. 0 if frames go through shared memory.
     fn kernel_ns(&self) -> u32 {
         0
     }
 
-    /// What it has room for now; it may be a system call. `None`: not known, or without a limit
-    /// worth asking for.
+    /// Returns the room that the queue has now; may be a system call. `None`: not known, or no
+    /// limit worth asking for.
     fn room(&self) -> Option<Room> {
         None
     }
@@ -169,10 +169,11 @@ pub struct Device {
     pub ingress: Vec<IngressQueue>,
     /// Egress queues, one per pair.
     pub egress: Vec<EgressQueue>,
-    /// What its egress takes without help, and on how many of its queues: may change while it runs.
+    /// Offloads of its egress, and the number of its queues that take them; may change while it
+    /// runs.
     pub live: Arc<Capabilities>,
     /// Largest IP packet it carries, in bytes.
     pub mtu: u16,
-    /// The address of the device itself, where it has one.
+    /// The device's own address, if it has one.
     pub mac: Option<Mac>,
 }

@@ -4,7 +4,7 @@
 //! Used by tests and the lab. Chance comes from a seed, so a run can be repeated. The wrapper
 //! copies and allocates, and while frames wait in it, it keeps its worker from sleeping.
 //!
-//! Surprising: a frame with a partial checksum is *lost* instead of corrupted. On a real wire the
+//! One surprise: a frame with a partial checksum is *lost* instead of corrupted. On a real wire the
 //! checksum is complete, so the receiver would notice the corruption and drop the frame; here it
 //! could not.
 
@@ -18,34 +18,34 @@ use line::{Held, Line};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
-/// A chance in parts per million.
+/// A probability in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerMillion(pub u32);
 
-/// What happens to frames, each independently of the others.
+/// Probabilities of faults, each drawn independently of the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Where chance starts; the same seed and frames give the same faults.
+    /// Seed of the random numbers; the same seed and frames give the same faults.
     pub seed: u64,
-    /// Lost.
+    /// The frame is lost.
     pub loss: PerMillion,
-    /// One bit flipped.
+    /// One bit is flipped.
     pub corruption: PerMillion,
-    /// Sent twice.
+    /// The frame is sent twice.
     pub duplication: PerMillion,
-    /// Overtaken by the next frame. Where none comes: late by [`Faults::OVERTAKE`] on ingress, and
-    /// on egress with the next call.
+    /// The next frame overtakes this one. If none comes, the frame is late by [`Faults::OVERTAKE`]
+    /// on ingress, and leaves with the next call on egress.
     pub reordering: PerMillion,
-    /// How long every frame takes; ingress only, as delivering knows no time.
+    /// Delay of every frame; ingress only, as `deliver` has no clock.
     pub delay: Nanos,
 }
 
 impl Faults {
-    /// How long a frame waits to be overtaken.
+    /// How long a frame waits for the next one to overtake it.
     pub const OVERTAKE: Nanos = Nanos::MILLISECOND;
 }
 
-/// Wraps all queues of a port, each with a seed of its own.
+/// Wraps all queues of a port, each with its own seed.
 pub fn wrap(device: Device, ingress: Faults, egress: Faults) -> Device {
     let seeded = |faults: Faults, queue: usize| Faults {
         seed: faults.seed.wrapping_add(queue as u64),
@@ -80,9 +80,9 @@ pub fn wrap_egress(inner: EgressQueue, faults: Faults) -> EgressQueue {
 pub struct FaultIngress {
     inner: IngressQueue,
     line: Line,
-    /// What the last `take` pushed.
+    /// The frames that the last `take` pushed.
     lent: Vec<Held>,
-    /// A fault of the inner queue, reported once what waited before it is out.
+    /// A fault of the inner queue, reported once the frames waiting before it have left.
     fault: Option<PortFault>,
 }
 
@@ -92,7 +92,7 @@ pub struct FaultEgress {
     line: Mutex<Line>,
 }
 
-/// Frames that may wait before no more are taken.
+/// Most frames that may wait; with so many, no more are taken.
 const MOST_WAITING: usize = 4096;
 
 impl Ingress for FaultIngress {
@@ -175,7 +175,7 @@ impl Egress for FaultEgress {
         let result = self.inner.deliver(&outgoing, &mut refused);
         let place_of = |at: usize| due.get(at).and_then(|frame| frame.place);
         drops.extend(refused.into_iter().filter_map(|(at, reason)| Some((place_of(at)?, reason))));
-        // A frame that waits on is one of an earlier call from now on.
+        // Frames that still wait belong to an earlier call from now on.
         line.forget_places();
         result
     }

@@ -1,6 +1,6 @@
 // UNSAFETY: an ioctl reads and writes through an untyped pointer; here each call gets the type its
 // request expects.
-//! The ioctls of network links and TAP devices, each as one safe function.
+//! The ioctls of network links and TAP devices, one safe function each.
 //!
 //! `struct ifreq` is a name and a union; it is kept as a name and plain bytes, so that only the
 //! calls themselves are unsafe. Used by `link` and `tap`.
@@ -10,7 +10,7 @@ use libc::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// `struct ifreq`: a device name, and bytes whose meaning the request decides.
+/// `struct ifreq`: a device name, and bytes that each request interprets in its own way.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Request {
@@ -27,7 +27,7 @@ thread_local! {
     pub(crate) static ASKED_BY_NAME: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Requests whose union holds plain values, never a pointer.
+/// Requests with plain values in the union, never a pointer.
 #[derive(Clone, Copy)]
 pub(crate) enum Plain {
     /// `SIOCGIFINDEX`: the index as `int`.
@@ -71,7 +71,8 @@ impl Plain {
 }
 
 impl Request {
-    /// A request about a device. The name must fit with its terminating zero: at most 15 bytes.
+    /// Creates a request about a device. Fails if the name is longer than 15 bytes, which leave
+    /// room for its terminating zero.
     pub(crate) fn new(name: &str) -> io::Result<Request> {
         let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
         let fits = name.len() < libc::IFNAMSIZ && !name.contains('\0');
@@ -82,41 +83,41 @@ impl Request {
         Ok(request)
     }
 
-    /// With a leading `short` (flags) in the union.
+    /// Sets the leading `short` (flags) of the union.
     pub(crate) fn short(mut self, value: i16) -> Request {
         self.value[..2].copy_from_slice(&value.to_ne_bytes());
         self
     }
 
-    /// With a leading `int` in the union.
+    /// Sets the leading `int` of the union.
     pub(crate) fn int(mut self, value: i32) -> Request {
         self.value[..4].copy_from_slice(&value.to_ne_bytes());
         self
     }
 
-    /// The leading `short` of the answer.
+    /// Returns the leading `short` of the answer.
     pub(crate) fn as_short(&self) -> i16 {
         i16::from_ne_bytes([self.value[0], self.value[1]])
     }
 
-    /// The leading `int` of the answer.
+    /// Returns the leading `int` of the answer.
     pub(crate) fn as_int(&self) -> i32 {
         i32::from_ne_bytes([self.value[0], self.value[1], self.value[2], self.value[3]])
     }
 
-    /// The hardware address of the answer.
+    /// Returns the hardware address of the answer.
     pub(crate) fn as_address(&self) -> [u8; 6] {
         let [_, _, a, b, c, d, e, f, ..] = self.value;
         [a, b, c, d, e, f]
     }
 
-    /// The device name of the answer.
+    /// Returns the device name of the answer.
     pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(self.name.split(|&byte| byte == 0).next().unwrap_or_default())
             .into_owned()
     }
 
-    /// Makes the request; the answer.
+    /// Makes the request and returns the answer. Fails with the kernel's error.
     pub(crate) fn call(mut self, fd: impl AsFd, plain: Plain) -> io::Result<Request> {
         #[cfg(test)]
         ASKED_BY_NAME.set(ASKED_BY_NAME.get() + usize::from(!matches!(plain, Plain::GetName)));
@@ -128,15 +129,15 @@ impl Request {
 }
 
 /// Reads or sets one `ethtool_value` (`SIOCETHTOOL`): `command` is an `ETHTOOL_G*` or `ETHTOOL_S*`
-/// of that shape.
+/// of that shape. Fails if the driver lacks the command.
 pub(crate) fn ethtool(fd: impl AsFd, name: &str, command: Ethtool, value: u32) -> io::Result<u32> {
     // SAFETY: all commands of `Ethtool` read and write a `struct ethtool_value`, two words, alone.
     let [_, answer] = unsafe { exchange(fd, name, [command as u32, value]) }?;
     Ok(answer)
 }
 
-/// The speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 where it does not
-/// know.
+/// Returns the speed of a device in megabits a second (`ETHTOOL_GSET`); all ones or 0 if the device
+/// does not know it. Fails if the driver lacks the command.
 pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
     const GET_SETTINGS: u32 = 1;
     let mut settings = [0; 11];
@@ -151,7 +152,8 @@ pub(crate) fn ethtool_speed(fd: impl AsFd, name: &str) -> io::Result<u32> {
     Ok(half(7) << 16 | half(3))
 }
 
-/// The name of a device's driver (`ETHTOOL_GDRVINFO`).
+/// Returns the name of a device's driver (`ETHTOOL_GDRVINFO`). Fails if the driver lacks the
+/// command.
 pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
     const GET_DRIVER: u32 = 3;
     let mut facts = [0; 49];
@@ -164,8 +166,8 @@ pub(crate) fn driver(fd: impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); those that are both count as
-/// each.
+/// Returns the receive and transmit queues of a device (`ETHTOOL_GCHANNELS`); combined queues count
+/// as both. Fails if the driver lacks the command.
 pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     const GET_CHANNELS: u32 = 0x3c;
     // The command, four maxima, then receive, transmit, other and combined queues.
@@ -175,8 +177,8 @@ pub(crate) fn queues(fd: impl AsFd, name: &str) -> io::Result<(u32, u32)> {
     Ok((receive.saturating_add(combined), transmit.saturating_add(combined)))
 }
 
-/// One command of ethtool (`SIOCETHTOOL`): the words of its struct, the command first, as the
-/// kernel leaves them.
+/// Runs one command of ethtool (`SIOCETHTOOL`). Takes the words of its struct, the command first,
+/// and returns them as the kernel leaves them.
 ///
 /// # Safety
 /// The command reads and writes these words alone.
@@ -216,7 +218,8 @@ pub(crate) enum Ethtool {
     SetGro = 0x2c,
 }
 
-/// Sets what the kernel may leave to the reader of a TAP device (`TUN_F_*`).
+/// Sets the work that the kernel may leave to the reader of a TAP device (`TUN_F_*`). Fails if the
+/// kernel does not know a bit.
 pub(crate) fn tap_set_offload(fd: impl AsFd, features: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes the bits in place of a pointer and touches no memory of ours.
     unsafe { call(fd, libc::TUNSETOFFLOAD, features as usize as *mut libc::c_void) }
@@ -227,13 +230,13 @@ pub(crate) fn tap_set_offload(fd: impl AsFd, features: u32) -> io::Result<()> {
 pub(crate) enum TapSetting {
     /// Bytes of the virtio-net header.
     HeaderSize,
-    /// Whether its fields are little-endian.
+    /// Whether the header's fields are little-endian.
     LittleEndian,
-    /// Bytes the kernel holds of what was written and not yet taken.
+    /// Bytes that the kernel holds of frames written and not yet taken.
     SendBuffer,
 }
 
-/// Changes a setting of a TAP device.
+/// Changes a setting of a TAP device. Fails if the kernel refuses it.
 pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> io::Result<()> {
     let code = match setting {
         TapSetting::HeaderSize => libc::TUNSETVNETHDRSZ,
@@ -244,13 +247,13 @@ pub(crate) fn tap_set(fd: impl AsFd, setting: TapSetting, mut value: c_int) -> i
     unsafe { call(fd, code, (&raw mut value).cast()) }
 }
 
-/// The network namespace of the device that a TAP descriptor is attached to. It needs
+/// Returns the network namespace of the device that a TAP descriptor is attached to. Fails without
 /// `CAP_NET_ADMIN` there.
 pub(crate) fn tap_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
     namespace(fd, libc::TUNGETDEVNETNS)
 }
 
-/// The network namespace of a socket. It needs `CAP_NET_ADMIN` there.
+/// Returns the network namespace of a socket. Fails without `CAP_NET_ADMIN` there.
 pub(crate) fn socket_namespace(fd: impl AsFd) -> io::Result<OwnedFd> {
     /// `SIOCGSKNS`
     const GET_NAMESPACE: libc::Ioctl = 0x894c;
@@ -266,6 +269,8 @@ fn namespace(fd: impl AsFd, code: libc::Ioctl) -> io::Result<OwnedFd> {
     }
 }
 
+/// Makes an ioctl and drops its result.
+///
 /// # Safety
 /// `argument` must be what `code` expects, valid for reads and writes of that type until the call
 /// is back.

@@ -1,19 +1,19 @@
-//! Why descriptors that an earlier process kept are not used: they are not what is wanted and are
-//! of no further use, or this process lacks something at the moment and can try them again.
+//! Reasons not to use descriptors that an earlier process kept: they do not fit and are of no
+//! further use, or this process is short of something at the moment and can try them again.
 
 use std::io;
 
-/// See the module.
+/// Why kept descriptors are not used: they do not fit, or resources are short.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// What does not fit, for people.
+    /// What does not fit, as text for people.
     Unfit(String),
-    /// This process, or the host, is short of descriptors or memory; the number of the error.
+    /// This process, or the host, is short of descriptors or memory; holds the error number.
     Shortage(i32),
 }
 
 impl Flaw {
-    /// What a system call's error says of the descriptors, of which it was to tell this.
+    /// Classifies the error of a system call on kept descriptors; `doing` says what was tried.
     pub(crate) fn of(doing: &str, error: &io::Error) -> Flaw {
         match error.raw_os_error() {
             Some(
@@ -28,7 +28,7 @@ impl Flaw {
         }
     }
 
-    /// As an error of a port.
+    /// Converts to an error of a port.
     pub(crate) fn told<E>(
         self,
         unfit: impl FnOnce(String) -> E,

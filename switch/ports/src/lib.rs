@@ -4,19 +4,19 @@
 //! it. A worker owns an ingress queue and uses it in three steps each turn:
 //!
 //! 1. [`Ingress::take`] fills a [`Burst`]. The payload stays where the port has it and is *lent*:
-//!    the burst borrows the queue, so the compiler sees to it that nothing outlives the loan.
+//!    the burst borrows the queue, so the compiler ensures that nothing outlives the loan.
 //! 2. The switch decides, and hands [`Outgoing`] frames (a private header and a list of lent
 //!    slices) to [`Egress::deliver`] of other ports, which copies each byte once.
 //! 3. [`Ingress::release`] gives the buffers back to the source, one publish per burst.
 //!
-//! Before it sleeps a worker calls [`Ingress::arm`] and waits for [`Ingress::ready_fd`].
+//! A worker calls [`Ingress::arm`] before it sleeps, and waits for [`Ingress::ready_fd`].
 //!
-//! A new kind of port is a variant of the two enums and a file of its own: [`tap`] is the kernel of
-//! this host or of a container, [`packet`] and [`xdp`] an interface of the host, [`team`] several
-//! of them as one, [`vhost`] a guest behind a Unix socket, [`memory`] a test. [`fault`] wraps any
-//! port for tests; [`capture`] writes what a port sees to pcapng; [`link`] asks the kernel about
-//! the device behind a port; [`steering`] says which queue of an uplink a flow arrives at. Wrappers
-//! for tests may copy and allocate; the others never do so per frame.
+//! A new kind of port is a variant of the two enums and its own file. [`tap`] connects the kernel
+//! of this host or of a container, [`packet`] and [`xdp`] an interface of the host, [`team`]
+//! several of them as one, [`vhost`] a guest behind a Unix socket, and [`memory`] a test. [`fault`]
+//! wraps any port for tests; [`capture`] writes a port's frames to pcapng; [`link`] asks the kernel
+//! about the device behind a port; [`steering`] chooses the queue of an uplink at which a flow
+//! arrives. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod announced;
 mod bpf;

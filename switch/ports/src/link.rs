@@ -1,9 +1,9 @@
-//! A network link of the host: what the control plane asks once a second, and what it sets when a
-//! port is opened.
+//! A network link of the host: its properties, which the control plane reads once a second, and its
+//! settings, which are applied when a port is opened.
 //!
-//! A [`Link`] keeps a socket of the link's network namespace, so that it can be asked from any
-//! thread, wherever that is. A link is identified by name: a device that is deleted and recreated
-//! is the same link with another index.
+//! A [`Link`] keeps a socket of the link's network namespace, so any thread in any namespace can
+//! use it. The name identifies a link: a device that is deleted and recreated is the same link with
+//! another index.
 
 use crate::ioctl::{self, Ethtool, Plain, Request};
 use crate::namespace::{self, Refusal, Wanted};
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wire::Mac;
 
-/// See the module.
+/// A network link of the host, identified by its name.
 pub struct Link {
     name: String,
-    /// It is in the namespace of the process, which `/sys` shows.
+    /// Whether it is in the namespace of the process, which `/sys` shows.
     is_here: bool,
-    /// Any socket of the namespace will do; nothing is ever sent on it.
+    /// A socket of the namespace, for ioctls; nothing is ever sent on it.
     socket: OwnedFd,
 }
 
-/// What could not be learned or set.
+/// Why a property could not be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Nothing of that name.
+    /// There is no device of that name.
     #[error(
         "there is no network device {name}: create it, or correct the name (`ip link` lists what there is)"
     )]
@@ -37,11 +37,11 @@ pub enum LinkError {
     Namespace {
         /// The path given.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The device takes no such MTU.
+    /// The device does not support the MTU.
     #[error(
         "{name} has MTU {seen} and does not take {wanted}: choose one between the minmtu and maxmtu that \
          `ip -d link show {name}` prints"
@@ -51,17 +51,17 @@ pub enum LinkError {
         name: String,
         /// Its MTU, in bytes.
         seen: u32,
-        /// What was asked for.
+        /// The MTU asked for.
         wanted: u32,
     },
-    /// Setting needs a privilege.
+    /// The process lacks the privilege to change the device.
     #[error(
         "{name}: cannot {doing}: it needs CAP_NET_ADMIN in the network namespace of the device"
     )]
     NotPermitted {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
     },
     /// Anything else.
@@ -69,9 +69,9 @@ pub enum LinkError {
     Io {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },
@@ -114,7 +114,8 @@ impl From<Refusal> for io::Error {
 }
 
 impl Link {
-    /// A link by name, in a namespace or in that of the calling thread. It need not exist yet.
+    /// Opens a link by name, in a namespace or in that of the calling thread. The device need not
+    /// exist yet. Fails if the namespace cannot be entered.
     pub fn open(name: &str, netns: Option<&Path>) -> Result<Link, LinkError> {
         let failed = |source| {
             let doing = "open a socket to ask about it";
@@ -125,18 +126,18 @@ impl Link {
         Ok(Link { name: name.to_owned(), is_here: netns.is_none(), socket })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A socket of its network namespace.
+    /// Returns a socket of its network namespace.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The links that it stands on, as a VLAN or a bond does; none where it is in another network
-    /// namespace.
+    /// Returns the links that it is built on, such as those of a VLAN or a bond; none if it is in
+    /// another network namespace.
     pub fn lower(&self) -> Vec<Link> {
         let entries =
             self.is_here.then(|| std::fs::read_dir(format!("/sys/class/net/{}", self.name)));
@@ -149,25 +150,26 @@ impl Link {
         lower.collect()
     }
 
-    /// The kernel's number of it.
+    /// Returns the kernel's number of the device. Fails if there is none of that name.
     pub fn index(&self) -> Result<u32, LinkError> {
         let answer = self.ask(Plain::GetIndex, "read its index")?;
         Ok(answer.as_int().unsigned_abs())
     }
 
-    /// Whether a device has this number. For one that is asked by a name that there is not, the
-    /// kernel looks for a module, with each question, and has the asker wait; not for a number.
+    /// Whether a device has this number. Asked by number because a question by an unknown name
+    /// makes the kernel look for a module, and the caller wait, each time.
     pub(crate) fn has_device(&self, index: u32) -> bool {
         let request = self.request().map(|request| request.int(index.cast_signed()));
         request.is_ok_and(|request| request.call(&self.socket, Plain::GetName).is_ok())
     }
 
-    /// Largest IP packet it carries, in bytes.
+    /// Returns the largest IP packet it carries, in bytes. Fails if there is no such device.
     pub fn mtu(&self) -> Result<u32, LinkError> {
         Ok(self.ask(Plain::GetMtu, "read its MTU")?.as_int().unsigned_abs())
     }
 
-    /// Sets the largest IP packet, in bytes.
+    /// Sets the largest IP packet, in bytes. Fails if the device does not support it or the process
+    /// may not change it.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), LinkError> {
         let value = i32::try_from(mtu).unwrap_or(i32::MAX);
         match self.request()?.int(value).call(&self.socket, Plain::SetMtu) {
@@ -178,37 +180,38 @@ impl Link {
         }
     }
 
-    /// Its Ethernet address.
+    /// Returns its Ethernet address. Fails if there is no such device.
     pub fn mac(&self) -> Result<Mac, LinkError> {
         Ok(Mac(self.ask(Plain::GetAddress, "read its address")?.as_address()))
     }
 
-    /// Whether it is administratively up.
+    /// Whether it is administratively up. Fails if there is no such device.
     pub fn is_up(&self) -> Result<bool, LinkError> {
         Ok(self.flags()? & libc::IFF_UP != 0)
     }
 
-    /// Whether it is up and the other side is there.
+    /// Whether it is up and has a carrier. Fails if there is no such device.
     pub fn has_carrier(&self) -> Result<bool, LinkError> {
         Ok(self.flags()? & libc::IFF_RUNNING != 0)
     }
 
-    /// Whether the other side is there, as the device itself knows it: `has_carrier` may follow up
-    /// to a second later where it changes often.
+    /// Whether it has a carrier according to the device itself: `has_carrier` may follow up to a
+    /// second later if it changes often. Fails if there is no such device.
     pub fn detects_carrier(&self) -> Result<bool, LinkError> {
         ioctl::ethtool(&self.socket, &self.name, Ethtool::GetLink, 0)
             .map(|value| value != 0)
             .map_err(|error| self.error("read its carrier", error))
     }
 
-    /// Megabits a second, where the device knows.
+    /// Returns its speed in megabits a second; `None` if the device does not know it. Fails if the
+    /// device cannot be asked.
     pub fn speed(&self) -> Result<Option<u32>, LinkError> {
         let speed = ioctl::ethtool_speed(&self.socket, &self.name);
         let speed = speed.map_err(|error| self.error("read its speed", error))?;
         Ok((speed != 0 && speed != u32::MAX).then_some(speed))
     }
 
-    /// Brings it up or down.
+    /// Brings it up or down. Fails if there is no such device or the process may not change it.
     pub fn set_up(&self, up: bool) -> Result<(), LinkError> {
         let answer = self.ask(Plain::GetFlags, "read its flags")?;
         let bit = UP;
@@ -220,7 +223,8 @@ impl Link {
             .map_err(|error| self.error(if up { "bring it up" } else { "bring it down" }, error))
     }
 
-    /// How many frames the kernel queues toward the device before it drops.
+    /// Sets how many frames the kernel queues toward the device before it drops. Fails if the
+    /// process may not change it.
     pub fn set_queue_length(&self, frames: u16) -> Result<(), LinkError> {
         self.request()?
             .int(i32::from(frames))
@@ -229,24 +233,24 @@ impl Link {
             .map_err(|error| self.error("set its queue length", error))
     }
 
-    /// How many queues it receives by. `None`: its driver does not tell.
+    /// Returns the number of its receive queues; `None` if its driver does not tell.
     pub fn receive_queues(&self) -> Option<u32> {
         let queues = ioctl::queues(&self.socket, &self.name).ok();
         queues.map(|(receive, _)| receive).filter(|count| *count > 0)
     }
 
-    /// How many queues it sends by. `None`: its driver does not tell.
+    /// Returns the number of its transmit queues; `None` if its driver does not tell.
     pub fn transmit_queues(&self) -> Option<u32> {
         let queues = ioctl::queues(&self.socket, &self.name).ok();
         queues.map(|(_, transmit)| transmit).filter(|count| *count > 0)
     }
 
-    /// Whether it is one end of a pair whose other end is on this host.
+    /// Whether it is a veth: one end of a pair.
     pub(crate) fn is_veth(&self) -> bool {
         ioctl::driver(&self.socket, &self.name).is_ok_and(|driver| driver == "veth")
     }
 
-    /// Whether it takes the tag out of a frame that it receives.
+    /// Whether it takes the tag out of a received frame.
     pub fn strips_tags(&self) -> bool {
         /// `ETH_FLAG_RXVLAN`
         const RECEIVE_VLAN: u32 = 1 << 8;
@@ -254,7 +258,7 @@ impl Link {
             .is_ok_and(|flags| flags & RECEIVE_VLAN != 0)
     }
 
-    /// Whether an offload is on.
+    /// Whether an offload is on. Fails if the device cannot be asked.
     pub fn offload(&self, offload: LinkOffload) -> Result<bool, LinkError> {
         let (get, _) = offload.commands();
         ioctl::ethtool(&self.socket, &self.name, get, 0)
@@ -262,7 +266,8 @@ impl Link {
             .map_err(|error| self.error("read its offloads", error))
     }
 
-    /// Turns an offload on or off. The lab does it to make a sender put single frames on the wire.
+    /// Turns an offload on or off. The lab uses it to make a sender put single frames on the wire.
+    /// Fails if the device or the kernel refuses it.
     pub fn set_offload(&self, offload: LinkOffload, on: bool) -> Result<(), LinkError> {
         let (_, set) = offload.commands();
         ioctl::ethtool(&self.socket, &self.name, set, u32::from(on))
@@ -297,7 +302,7 @@ const UP: i16 = 1;
 const _: () = assert!(libc::IFF_UP == 1);
 
 impl LinkOffload {
-    /// ethtool's short name of it.
+    /// Returns ethtool's short name of the feature.
     pub fn name(self) -> &'static str {
         match self {
             LinkOffload::RxCsum => "rx",

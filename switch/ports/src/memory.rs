@@ -1,7 +1,7 @@
-//! Frames in process: the port of tests, benches and the lab's in-process guests.
+//! In-process ports of tests, benches and the lab's in-process guests.
 //!
-//! A port made by [`open`] comes with a [`Peer`], the other side of its wire. Buffers go round in a
-//! pool, so that after the first frames nothing is allocated.
+//! A port made by [`open`] comes with a [`Peer`], the other side of its wire. A pool recycles
+//! buffers, so nothing is allocated after the first frames.
 
 use crate::{
     Burst, Capabilities, Device, Egress, EgressDrop, EgressQueue, Ingress, IngressQueue, Nanos,
@@ -15,19 +15,19 @@ use wire::vnet::VnetHeader;
 /// A frame of the memory port: the virtio header and the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFrame {
-    /// What is said about checksum and segmentation.
+    /// Checksum and segmentation of the frame.
     pub vnet: VnetHeader,
-    /// The frame.
+    /// Bytes of the frame.
     pub bytes: Vec<u8>,
 }
 
-/// Frames from the peer. The switch takes all that waits as one list and gives the buffers back as
-/// one list: the cost of this port is in every instruction count of the data path.
+/// Frames from the peer. The switch takes all waiting frames as one list and gives the buffers back
+/// as one list: this port's cost is part of every instruction count of the data path.
 #[derive(Default)]
 struct ToSwitch {
-    /// Oldest first.
+    /// Waiting frames, oldest first.
     waiting: Vec<MemoryFrame>,
-    /// Bytes of all that waits.
+    /// Bytes of all waiting frames.
     bytes: usize,
     /// Used buffers.
     spare: Vec<MemoryFrame>,
@@ -43,8 +43,8 @@ impl ToSwitch {
         self.waiting.push(frame);
     }
 
-    /// Moves the frames that fit into a burst with room for `room` frames and `room_bytes` to the
-    /// end of `taken`.
+    /// Moves the frames that fit a burst with room for `room` frames and `room_bytes` to the end of
+    /// `taken`.
     fn take(&mut self, room: usize, room_bytes: usize, taken: &mut Vec<MemoryFrame>) {
         if self.waiting.len() <= room && self.bytes <= room_bytes {
             hand_over(&mut self.waiting, taken);
@@ -63,18 +63,19 @@ impl ToSwitch {
     }
 }
 
-/// Frames to the peer. The switch writes them where they wait, into the buffers of the frames that
-/// waited there before; long ones without the lock, into lists of its own, which change places with
-/// those.
+/// Frames to the peer. The switch writes short frames under the lock into the buffers of frames
+/// read before. It writes long ones without the lock into its own lists, and then swaps those with
+/// the buffers.
 #[derive(Default)]
 struct FromSwitch {
-    /// `read..written` wait, oldest first; the others are free.
+    /// Buffers in order: those in `read..written` hold waiting frames, oldest first; the others are
+    /// free.
     places: Vec<MemoryFrame>,
     read: usize,
     written: usize,
     /// Used buffers that the peer gave back.
     spare: Vec<MemoryFrame>,
-    /// One for each worker that copied without the lock at a time.
+    /// One list for each worker that was copying without the lock at a time.
     lists: Vec<Vec<MemoryFrame>>,
 }
 
@@ -87,9 +88,9 @@ impl FromSwitch {
         depth.saturating_sub(self.waiting())
     }
 
-    /// The next `count` places, to be written, and the buffers for those that have none.
+    /// Returns the next `count` places to write, and the spare buffers for places that have none.
     fn write(&mut self, count: usize, depth: usize) -> (&mut [MemoryFrame], &mut Vec<MemoryFrame>) {
-        // With twice as many places as frames may wait, the waiting ones move at most once in
+        // With twice as many places as frames may wait, the waiting frames move at most once in
         // `depth` frames.
         if self.waiting() == 0 {
             (self.read, self.written) = (0, 0);
@@ -105,7 +106,7 @@ impl FromSwitch {
         (self.places.get_mut(start..self.written).unwrap_or_default(), &mut self.spare)
     }
 
-    /// Buffers of `count` frames at least, to be written without the lock.
+    /// Returns buffers of at least `count` frames, to be written without the lock.
     fn list(&mut self, count: usize) -> Vec<MemoryFrame> {
         let mut list = self.lists.pop().unwrap_or_default();
         list.resize_with(list.len().max(count), MemoryFrame::default);
@@ -121,7 +122,7 @@ impl FromSwitch {
 }
 
 impl MemoryFrame {
-    /// Takes a used buffer where it has none.
+    /// Takes a used buffer if this place has none.
     #[inline]
     fn find_buffer(&mut self, spare: &mut Vec<MemoryFrame>) {
         if self.bytes.capacity() == 0 {
@@ -129,7 +130,7 @@ impl MemoryFrame {
         }
     }
 
-    /// Makes it another frame in the same buffer.
+    /// Replaces the frame, in the same buffer.
     #[inline]
     fn fill(&mut self, frame: &Outgoing<'_>) {
         self.vnet = frame.vnet;
@@ -154,11 +155,11 @@ struct Wire {
     to_switch: Mutex<ToSwitch>,
     from_switch: Mutex<FromSwitch>,
     depth: usize,
-    /// `None`: nothing sleeps until a frame is there.
+    /// Wakes the worker. `None`: no worker sleeps on this port.
     wake: Option<OwnedFd>,
 }
 
-/// The other side of a memory port: what a guest would be.
+/// The other side of a memory port, in the place of a guest.
 #[derive(Clone)]
 pub struct Peer {
     wire: Arc<Wire>,
@@ -175,13 +176,15 @@ pub struct MemoryEgress {
     wire: Arc<Wire>,
 }
 
-/// A port of one queue pair that holds up to `depth` frames a direction, and its other side.
+/// Opens a port of one queue pair that holds up to `depth` frames a direction. Returns it and its
+/// other side. Fails if the process is out of descriptors.
 pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Device, Peer)> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     Ok(join(depth, offloads, mtu, Some(wake)))
 }
 
-/// The same for a switch that is stepped: its workers never sleep, so the port needs no descriptor.
+/// Opens a port like [`open`] for a switch that is stepped: its workers never sleep, so the port
+/// needs no descriptor.
 pub fn open_stepped(depth: usize, offloads: Offloads, mtu: u16) -> (Device, Peer) {
     join(depth, offloads, mtu, None)
 }
@@ -203,7 +206,7 @@ fn join(depth: usize, offloads: Offloads, mtu: u16, wake: Option<OwnedFd>) -> (D
 }
 
 impl Peer {
-    /// Sends a frame to the switch; `false` where there is no room.
+    /// Sends a frame to the switch. Returns `false` if there is no room.
     pub fn send(&self, vnet: VnetHeader, bytes: &[u8]) -> bool {
         let mut lane = lock(&self.wire.to_switch);
         if lane.waiting.len() >= self.wire.depth {
@@ -212,19 +215,20 @@ impl Peer {
         lane.push(vnet, bytes);
         drop(lane);
         if let Some(wake) = &self.wire.wake {
-            // A full eventfd counter (2^64 - 2) is the only way to fail, and it is readable then.
+            // The write fails only at a full eventfd counter (2^64 - 2), which is readable anyway.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
         true
     }
 
-    /// The oldest frame the switch delivered. Give its buffer back with [`Peer::recycle`] to save
-    /// the next allocation.
+    /// Takes the oldest frame that the switch delivered. Give its buffer back with
+    /// [`Peer::recycle`] to save the next allocation.
     pub fn receive(&self) -> Option<MemoryFrame> {
         lock(&self.wire.from_switch).read()
     }
 
-    /// Has the next turn of the port's queue last until the guard goes: a worker that hangs.
+    /// Blocks the next turn of the port's queue until the guard is dropped, to simulate a worker
+    /// that hangs.
     pub fn hang(&self) -> impl Sized + '_ {
         lock(&self.wire.to_switch)
     }

@@ -1,14 +1,14 @@
-// UNSAFETY: `unshare` is unsafe because it can part threads from shared descriptors; here it parts
-// the network alone.
-//! Other network namespaces than that of the process.
+// UNSAFETY: `unshare` is unsafe because it can separate threads from shared descriptors; here it
+// separates only the network namespace.
+//! Opens descriptors in network namespaces other than the process's own.
 //!
 //! A namespace belongs to a thread, and descriptors keep the one they were opened in. So a port
 //! gets its descriptors from the namespace of its device (`make`, `attach`) and does everything
 //! else here. A scratch thread enters the namespace, opens the descriptor and ends; the caller's
-//! own thread never moves. That thread is this process's, or a [`helper`]'s, where this process
-//! gave up the right to enter namespaces.
+//! own thread never moves. The scratch thread belongs to a [`helper`] if this process gave up the
+//! right to enter namespaces.
 //!
-//! [`within`] and [`fresh`] run any function so, in a process that may.
+//! [`within`] and [`fresh`] run any function this way, if the process may enter namespaces.
 #![allow(unsafe_code)]
 
 pub mod helper;
@@ -29,17 +29,17 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Where the kernel makes TAP devices.
+/// Device file that makes TAP devices.
 pub(crate) const TAP: &str = "/dev/net/tun";
 
-/// Why a descriptor is not there.
+/// Why a descriptor could not be made.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The namespace cannot be entered.
     Namespace {
         /// The path given.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// It cannot be made there.
@@ -52,8 +52,8 @@ pub(crate) fn make(netns: Option<&Path>, wanted: Wanted) -> Result<OwnedFd, Refu
     ask(netns, wanted, &[])
 }
 
-/// Attaches an XDP program to an interface of that namespace, until the link is closed, by the end
-/// of the process at the latest. EBUSY, EEXIST: another program is attached.
+/// Attaches an XDP program to an interface of that namespace until the link is closed, at the
+/// latest when the process ends. Fails with EBUSY or EEXIST if another program is attached.
 pub(crate) fn attach(
     netns: Option<&Path>,
     program: BorrowedFd<'_>,
@@ -75,13 +75,13 @@ fn ask(netns: Option<&Path>, wanted: Wanted, files: &[BorrowedFd<'_>]) -> Result
     })
 }
 
-/// In the namespace at this path.
+/// Makes the descriptor in the namespace at this path.
 fn there(path: &Path, wanted: Wanted, files: &[BorrowedFd<'_>]) -> Result<OwnedFd, Refused> {
     let made = within(Some(path), || here(wanted, files)).map_err(Refused::Entry)?;
     made.map_err(Refused::Making)
 }
 
-/// In the namespace of this thread.
+/// Makes the descriptor in the namespace of this thread.
 fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let socket =
         |family, kind, flags| socket_with(family, kind, SocketFlags::CLOEXEC | flags, None);
@@ -107,11 +107,16 @@ fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     })
 }
 
-/// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or here
-/// where there is none.
+/// Runs `work` in the network namespace at `path` (`/run/netns/NAME`, `/proc/PID/ns/net`), or on
+/// this thread if `None`.
+///
+/// # Errors
+///
+/// Fails if the path cannot be opened, the process may not enter the namespace, or no thread can be
+/// started.
 pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let Some(path) = path else { return Ok(work()) };
-    // A FIFO in its place is not waited for.
+    // The flag avoids waiting at a FIFO in its place.
     let namespace = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     on_scratch_thread(
         move || Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?),
@@ -120,7 +125,7 @@ pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> 
 }
 
 /// Runs `work` in a new network namespace, which ends with the last thread and descriptor that uses
-/// it.
+/// it. Fails if the process may not make one.
 pub fn fresh<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     on_scratch_thread(
         // SAFETY: descriptors stay shared; only the network namespace of the scratch thread

@@ -1,14 +1,14 @@
 //! AF_PACKET: a port on any network interface of the host; the uplink if AF_XDP is not available.
 //!
-//! Ingress is a mapped ring of slots, from which frames are lent; trains that are longer than a
-//! slot come by `recv` into a buffer of the queue. It is a ring of version 2: version 3 hands over
-//! blocks of frames, the last one only when its timer fires, and that would add latency. Egress is
-//! one `sendmmsg` a burst.
+//! Ingress is a mapped ring of slots, which lends frames; trains longer than a slot arrive by
+//! `recv` in a buffer of the queue. The ring has version 2: version 3 hands over blocks of frames,
+//! the last one only when its timer fires, which would add latency. Egress is one `sendmmsg` for up
+//! to 64 frames of a burst.
 //!
-//! What surprises: the host's own stack sees every ingress frame as well, so an uplink should have
-//! no addresses; and the ring is memory of the kernel that counts as resident from the start.
+//! Two surprises: the host's own stack sees every ingress frame as well, so an uplink should have
+//! no addresses; and the ring is kernel memory that counts as resident from the start.
 //!
-//! The ring of a port of one queue can outlive the process: [`open_kept`].
+//! The ring of a port of one queue can outlive the process: see [`open_kept`].
 
 mod batch;
 mod egress;
@@ -39,14 +39,14 @@ use std::time::Duration;
 use wire::toeplitz::Key;
 use wire::vnet::VnetHeader;
 
-/// What to open.
+/// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct PacketOptions {
     /// The interface's name.
     pub interface: String,
     /// The network namespace it is in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// Queue pairs, at least 1. Each has a ring and a socket for either direction.
+    /// Queue pairs, at least 1. Each has a ring, and a socket for each direction.
     pub queues: u8,
     /// Take frames for all addresses, as an uplink must.
     pub promiscuous: bool,
@@ -54,17 +54,18 @@ pub struct PacketOptions {
     /// interface's MTU, at least 2 KiB.
     pub ring_bytes: usize,
     /// The key of the hash that spreads flows over several queues, for tests that choose flows by
-    /// it; `None`: drawn at random, so that no peer can aim its flows at one queue.
+    /// it. `None` draws it at random, so that no peer can aim its flows at one queue.
     pub key: Option<Key>,
-    /// Have [`Opened::files`], by which another process can go on. Only with one queue.
+    /// Whether to provide [`Opened::files`], with which another process can resume. Only with one
+    /// queue.
     pub kept: bool,
-    /// How long a frame may have waited in a ring with which [`open_kept`] goes on.
+    /// Longest time that a frame may have waited in a ring that [`open_kept`] resumes.
     pub longest_wait: Duration,
 }
 
 impl PacketOptions {
-    /// One queue, promiscuous, in this namespace, with a ring of 8 MiB (4096 slots at MTU 1500),
-    /// whose frames may be 10 s old.
+    /// Returns options for one queue, promiscuous, in this namespace, with a ring of 8 MiB (4096
+    /// slots at MTU 1500). Frames of a resumed ring may be 10 s old.
     pub fn new(interface: &str) -> PacketOptions {
         PacketOptions {
             interface: interface.to_owned(),
@@ -85,11 +86,12 @@ pub struct Opened {
     pub device: Device,
     /// The link behind it.
     pub link: Link,
-    /// What this kernel does not do and is done in software, for people; empty on a good day.
+    /// What is done in software because this kernel does not do it, as text for people; usually
+    /// empty.
     pub degraded: Vec<String>,
     /// How flows are spread.
     pub spread: Spread,
-    /// Tells when the port has to be opened anew.
+    /// Detects when the port must be reopened.
     pub stalls: StallWatch,
     /// The socket of its ring and the ring's position if they are [kept](PacketOptions::kept), for
     /// [`open_kept`].
@@ -101,23 +103,24 @@ pub struct Opened {
 pub enum Spread {
     /// There is one queue.
     Single,
-    /// By tables of our own, one for each vNIC.
+    /// Our own tables spread flows, one table for each vNIC.
     Tables(Arc<dyn Steering>),
-    /// By the kernel's hash, because of this: flows keep their queue, and nothing can be moved.
+    /// The kernel's hash spreads flows, for this reason: flows keep their queue, and none can be
+    /// moved.
     Hash(String),
 }
 
 /// Why an interface could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// Raw sockets are a privilege.
+    /// The process lacks the privilege to open raw sockets.
     #[error(
         "cannot open a packet socket for {interface}: {source}: it needs CAP_NET_RAW in its network namespace"
     )]
     Socket {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -126,9 +129,9 @@ pub enum PacketError {
     Set {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -144,11 +147,11 @@ pub enum PacketError {
         slots: u32,
         /// Bytes of each.
         slot_size: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Several queues, and a link that has to be up for that.
+    /// Several queues were asked for, and this kernel needs the link up for that.
     #[error(
         "{interface} is down: before Linux 6.13 a packet port of several queues opens only while it is up: \
          `ip link set {interface} up`"
@@ -157,7 +160,7 @@ pub enum PacketError {
         /// The interface.
         interface: String,
     },
-    /// Descriptors that were kept are not those of such a ring.
+    /// The kept descriptors do not belong to such a ring.
     #[error("packet socket for {interface}: the descriptors that were kept do not fit: {flaw}")]
     Kept {
         /// The interface.
@@ -165,29 +168,37 @@ pub enum PacketError {
         /// What does not fit.
         flaw: String,
     },
-    /// The link behind it.
+    /// An operation on the link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
-/// The virtio-net header of packet sockets here is the one without `num_buffers`: we need nothing
-/// more of it, and every kernel has it.
+/// Length of the virtio-net header of packet sockets, which here lacks `num_buffers`: nothing more
+/// of it is needed, and every kernel supports this one.
 const VNET_LEN: usize = VnetHeader::LEGACY_LEN;
-/// What may wait in either direction outside the ring: trains in, and frames the device has not
-/// sent yet. Only what waits takes memory.
+/// Most bytes that may wait outside the ring in either direction: trains in, and frames that the
+/// device has not sent yet. Memory is only used by what waits.
 const SOCKET_BUFFER: i32 = 16 << 20;
 
-/// Opens an interface as a port. It may be down: the port works when it comes up. With several
-/// queues that takes Linux 6.13.
+/// Opens an interface as a port. The interface may be down: the port works when it comes up. With
+/// several queues this needs Linux 6.13.
+///
+/// # Errors
+///
+/// Fails if the interface does not exist, the process lacks CAP_NET_RAW, or the kernel refuses a
+/// setting or the ring.
 pub fn open(options: &PacketOptions) -> Result<Opened, PacketError> {
     open_with(options, &[])
 }
 
-/// Goes on with the ring of an earlier process, by its [`Opened::files`]: first come the frames
-/// that it had not given back, then those that came meanwhile; those that have waited for too long
-/// are lost. Frames that it had sent are the kernel's, with or without its sockets. Descriptors
-/// that are not of such a ring of the interface are refused ([`PacketError::Kept`]). After any
-/// other error they can be tried again.
+/// Resumes the ring of an earlier process, by its [`Opened::files`]. First come the frames that it
+/// had not given back, then those that arrived meanwhile; frames that waited for too long are lost.
+/// Frames that it had sent belong to the kernel, with or without the sockets.
+///
+/// # Errors
+///
+/// Fails with [`PacketError::Kept`] if the descriptors are not of such a ring of the interface.
+/// After any other error they can be tried again.
 pub fn open_kept(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, PacketError> {
     if files.is_empty() || options.queues > 1 {
         let flaw = format!("{} for {} queue(s)", files.len(), options.queues);
@@ -230,12 +241,12 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
     Ok(Opened { device, link, degraded, spread, stalls, files })
 }
 
-/// An interface that is being opened.
+/// An interface during its opening.
 struct Interface<'o> {
     options: &'o PacketOptions,
     link: &'o Link,
     index: u32,
-    /// In bytes.
+    /// Largest IP packet in bytes.
     mtu: u32,
 }
 
@@ -252,15 +263,15 @@ impl Interface<'_> {
         let socket = self.open_ingress_socket()?;
         let ring = self.map_ring(&socket)?;
         self.make_promiscuous(&socket)?;
-        // Only now may frames come: what comes before the ring is there would wait where nobody
-        // looks.
+        // Frames may arrive only now: one that arrived before the ring was there would wait where
+        // no code looks for it.
         socket
             .bind(self.index, socket::ALL_PROTOCOLS)
             .map_err(self.set_error("bind to the interface"))?;
         Ok((vec![PacketIngress::new(socket, ring, self.index, None)], Spread::Single))
     }
 
-    /// A socket for ingress, without a ring and not bound yet.
+    /// Opens a socket for ingress, without a ring and not bound yet.
     fn open_ingress_socket(&self) -> Result<Arc<PacketSocket>, PacketError> {
         let socket = self.open_socket()?;
         let version_2 = libc::tpacket_versions::TPACKET_V2 as i32;
@@ -271,7 +282,7 @@ impl Interface<'_> {
         Ok(Arc::new(socket))
     }
 
-    /// Settings that a socket takes with its ring too.
+    /// Applies the settings that a socket may change even when it has its ring.
     fn set_up_ingress(&self, socket: &PacketSocket) -> Result<(), PacketError> {
         for (doing, setting, value) in [
             ("leave out its own frames", Setting::IgnoreOutgoing, 1),
@@ -283,7 +294,7 @@ impl Interface<'_> {
         Ok(())
     }
 
-    /// Makes its ring. The kernel takes a grace period for that.
+    /// Makes the socket's ring, which takes the kernel a grace period.
     fn map_ring(&self, socket: &PacketSocket) -> Result<Ring, PacketError> {
         let shape = Shape::fitting(self.mtu, self.options.ring_bytes);
         Ring::map(socket, shape).map_err(|source| PacketError::Ring {
@@ -294,8 +305,8 @@ impl Interface<'_> {
         })
     }
 
-    /// Has the interface take frames for all addresses as long as this socket lives, where that is
-    /// wanted.
+    /// Makes the interface take frames for all addresses as long as this socket lives, if the
+    /// options say so.
     fn make_promiscuous(&self, socket: &PacketSocket) -> Result<(), PacketError> {
         if !self.options.promiscuous {
             return Ok(());
@@ -305,8 +316,8 @@ impl Interface<'_> {
             .map_err(self.set_error("make the interface promiscuous"))
     }
 
-    /// A socket of its own, bound to no protocol: nothing is ever received on it, and the two sides
-    /// share no lock.
+    /// Opens a separate socket for egress, bound to no protocol: nothing is ever received on it,
+    /// and the two sides share no lock.
     fn open_egress(&self) -> Result<PacketEgress, PacketError> {
         let socket = self.open_socket()?;
         socket
@@ -333,14 +344,14 @@ impl Interface<'_> {
     }
 }
 
-/// Tries what trains this kernel takes, which all later openings go by. A process that gives up
+/// Finds the trains that this kernel accepts, for all later openings. A process that gives up
 /// CAP_SYS_ADMIN calls this first.
 pub fn try_trains() {
-    // An opening says why it failed, if it did.
+    // If this fails, the next opening reports the reason.
     let _ = kernel_offloads();
 }
 
-/// What this kernel takes from a packet socket.
+/// Returns the offloads that this kernel accepts on a packet socket.
 fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
     match kernel_offloads() {
         Ok(offloads) => {
@@ -356,9 +367,9 @@ fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
     }
 }
 
-/// The same, tried on the loopback of a namespace that exists for no more than that: a probe on a
-/// real interface would be on the wire. It is tried once: to make and to remove a namespace takes
-/// the kernel long, and it answers the same for all interfaces.
+/// Returns the offloads that the kernel accepts, tried on the loopback of a temporary namespace: a
+/// probe on a real interface would be on the wire. Tried once: making and removing a namespace
+/// takes the kernel long, and the answer is the same for all interfaces.
 fn kernel_offloads() -> io::Result<Offloads> {
     static TRIED: Mutex<Option<Offloads>> = Mutex::new(None);
     let mut tried = lock(&TRIED);

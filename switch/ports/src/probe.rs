@@ -16,16 +16,16 @@ const SEGMENT: u16 = 64;
 /// Locally administered addresses that no device has: the kernel drops the frame as not its own.
 const NOBODY: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
 
-/// The kinds of trains.
+/// Kinds of trains, and the offload of each.
 const TRAINS: [(GsoType, Offloads); 3] = [
     (GsoType::Tcp4, Offloads::TSO4),
     (GsoType::Tcp6, Offloads::TSO6),
     (GsoType::UdpL4, Offloads::USO),
 ];
 
-/// What the device behind `file` takes, each frame behind the first `header_len` bytes of the
-/// virtio header. Anything but `EINVAL` is a yes: it speaks of the device's state, not of the
-/// frame.
+/// Returns the offloads of the device behind `file`, found by writing a train of each kind after
+/// the first `header_len` bytes of the virtio header. Any answer but `EINVAL` counts as accepted:
+/// other errors concern the device's state, not the frame.
 pub(crate) fn egress_offloads(file: impl AsFd, header_len: usize) -> Offloads {
     let mut offloads = Offloads::all();
     for (kind, offload) in TRAINS {
@@ -39,7 +39,7 @@ pub(crate) fn egress_offloads(file: impl AsFd, header_len: usize) -> Offloads {
     offloads
 }
 
-/// What the kernel refuses of a device, for people.
+/// Returns the trains that the kernel refuses for a device, as text for people.
 pub(crate) fn refused(name: &str, offloads: Offloads) -> impl Iterator<Item = String> {
     let refused = TRAINS.into_iter().filter(move |(_, offload)| !offloads.contains(*offload));
     refused.map(move |(_, offload)| {
@@ -47,7 +47,8 @@ pub(crate) fn refused(name: &str, offloads: Offloads) -> impl Iterator<Item = St
     })
 }
 
-/// Headers of a train of two segments. Its checksum is never looked at: the address is nobody's.
+/// Builds the headers of a train of two segments. Its checksum is never checked: no station has the
+/// address.
 fn probe_frame(kind: GsoType) -> (VnetHeader, Vec<u8>) {
     let (v6, tcp) = (kind == GsoType::Tcp6, kind != GsoType::UdpL4);
     let transport = if tcp { 20 } else { 8 };

@@ -1,4 +1,4 @@
-//! All kinds of queues as two enums. Each is a [`Deref`] to its trait, so a kind is matched once
+//! All kinds of queues, as two enums. Each is a [`Deref`] to its trait, so the kind is matched once
 //! per call, and the switch calls once per burst.
 
 use crate::{Egress, Ingress};

@@ -1,6 +1,6 @@
-//! Scratch vectors whose elements borrow for one turn, kept for their allocation between turns.
+//! Recycles the allocation of scratch vectors whose elements borrow for one turn.
 
-/// Empties a vector and gives its allocation to the next turn, whose loans are others. `A` and `B`
+/// Empties a vector and gives its allocation to the next turn, which has other loans. `A` and `B`
 /// are the same type but for lifetimes; collecting an emptied vector into one of the same layout
 /// reuses its allocation.
 pub fn recycle<A, B>(mut list: Vec<A>) -> Vec<B> {

@@ -1,8 +1,9 @@
 //! Runs tasks that wait for the kernel on their own threads, so that they wait at the same time.
 //!
-//! A ring of an AF_PACKET socket is made after an RCU grace period, and a socket is closed after
-//! one or two, 8 to 16 ms each. Those who wait at the same time share them. So a daemon that starts
-//! opens its ports by [`map`], and one that ends closes them by [`closing`](crate::closing).
+//! Making a ring of an AF_PACKET socket waits for an RCU grace period, and closing a socket waits
+//! for one or two, 8 to 16 ms each. Threads that wait at the same time share them. So a daemon
+//! opens its ports by [`map`] when it starts, and closes them by [`closing`](crate::closing) when
+//! it ends.
 
 use std::panic::resume_unwind;
 use std::thread::{self, ScopedJoinHandle};
@@ -10,14 +11,14 @@ use std::thread::{self, ScopedJoinHandle};
 /// Most threads at a time.
 const THREADS: usize = 64;
 
-/// A part of the items, under way or done.
+/// The results of some items, or the thread that computes them.
 enum Part<'s, R> {
     UnderWay(ScopedJoinHandle<'s, Vec<R>>),
     Done(Vec<R>),
 }
 
-/// What `work` makes of each item, in their order. Threads have the namespace and the restrictions
-/// of the caller's.
+/// Returns the results of `work` for each item, in their order. The threads have the caller's
+/// namespace and restrictions.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let each = items.len().div_ceil(THREADS).max(1);
     let all = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
@@ -27,7 +28,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
     thread::scope(|scope| {
         let start = |part| match thread::Builder::new().spawn_scoped(scope, move || all(part)) {
             Ok(thread) => Part::UnderWay(thread),
-            // Where no thread can be made the caller does it.
+            // If no thread can be started, the caller does the work.
             Err(_) => Part::Done(all(part)),
         };
         let parts: Vec<_> = items.chunks(each).map(start).collect();
@@ -57,7 +58,7 @@ mod tests {
         }
     }
 
-    /// Done one after another, the first would wait for ever.
+    /// One after another, the first item would wait for ever.
     #[test]
     fn items_wait_at_the_same_time() {
         let all = Barrier::new(3);

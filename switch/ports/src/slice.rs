@@ -3,12 +3,12 @@
 // array without a copy.
 //! Lent payload bytes.
 //!
-//! **A guest may change what it lent at any moment**, so there is no `&[u8]` of it: a reference
-//! promises the compiler that the bytes stay, and it may read them twice and rely on both. They
-//! leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
-//! another guest ([`vhost`](crate::vhost)'s `copy.rs`), added up ([`Slice::sum`]), or read by the
-//! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new, and nothing is
-//! decided by bytes that are still the guest's: headers are parsed from a private copy.
+//! **A guest may change lent bytes at any moment**, so there is no `&[u8]` of them: a reference
+//! promises the compiler that the bytes stay, and it may read them twice and rely on both reads.
+//! Bytes leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
+//! another guest ([`vhost`](crate::vhost)'s `copy.rs`), summed ([`Slice::sum`]), or read by the
+//! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new. No decision
+//! depends on bytes that the guest can still change: headers are parsed from a private copy.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -30,7 +30,7 @@ unsafe impl Send for Slice<'_> {}
 unsafe impl Sync for Slice<'_> {}
 
 impl<'a> Slice<'a> {
-    /// Lent bytes that must not be a Rust reference, such as a guest's.
+    /// Makes a slice of bytes that must not be a Rust reference, such as a guest's.
     ///
     /// # Safety
     /// `start..start + len` stays mapped and readable for `'a`. It may be written by others
@@ -43,25 +43,25 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.iovec.iov_len
     }
 
-    /// No bytes.
+    /// Whether the slice has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the bytes start.
+    /// Returns the address of the first byte.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.iovec.iov_base.cast_const().cast()
     }
 
-    /// The part from `from` on, empty where `from` is past the end.
+    /// Returns the part from `from` on, empty if `from` is past the end.
     #[inline]
     pub fn skip(&self, from: usize) -> Slice<'a> {
         let from = from.min(self.len());
@@ -69,14 +69,14 @@ impl<'a> Slice<'a> {
         unsafe { Slice::from_raw(self.as_ptr().add(from), self.len() - from) }
     }
 
-    /// The first `len` bytes, or all.
+    /// Returns the first `len` bytes, or all if there are fewer.
     #[inline]
     pub fn take(&self, len: usize) -> Slice<'a> {
         // SAFETY: a part of the lent range.
         unsafe { Slice::from_raw(self.as_ptr(), len.min(self.len())) }
     }
 
-    /// Copies as many bytes as both hold; the number copied.
+    /// Copies as many bytes as both hold. Returns the number copied.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let count = self.len().min(out.len());
@@ -86,7 +86,7 @@ impl<'a> Slice<'a> {
         count
     }
 
-    /// Copies the first `LEN` bytes; `false`: there are fewer.
+    /// Copies the first `LEN` bytes. Returns `false` if there are fewer.
     #[inline(always)]
     pub fn copy_first<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
         let fits = LEN <= self.len();
@@ -97,7 +97,7 @@ impl<'a> Slice<'a> {
         fits
     }
 
-    /// Copies the last `LEN` bytes; `false`: there are fewer.
+    /// Copies the last `LEN` bytes. Returns `false` if there are fewer.
     #[inline(always)]
     pub fn copy_last<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
         let fits = LEN <= self.len();
@@ -124,14 +124,14 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// The Internet checksum's sum of the bytes.
+    /// Returns the Internet checksum's sum of the bytes.
     #[inline]
     pub fn sum(&self) -> Sum {
         // SAFETY: mapped and readable for 'a.
         unsafe { Sum::of_raw(self.as_ptr(), self.len()) }
     }
 
-    /// A list of slices as the kernel takes it.
+    /// Returns a list of slices as an `iovec` array for the kernel.
     pub fn as_io_slices<'s>(list: &'s [Slice<'a>]) -> &'s [IoSlice<'a>] {
         // SAFETY: both are laid out as iovec (`IoSlice` guarantees it on Unix), and both only read
         // for 'a.

@@ -1,9 +1,9 @@
 //! Steering: which ingress queue of an uplink the flows of a vNIC arrive at.
 //!
-//! What the kernel's fan-out program does today, and what a NIC with RSS contexts or AF_XDP may do,
-//! as one trait, for the control plane. A vNIC is an address in a VLAN. Each has an indirection
-//! table of its own; the entry at the flow's Toeplitz hash, modulo 128, names the queue. Frames for
-//! no vNIC go by the table of [`Vnic::DEFAULT`].
+//! One trait for the control plane: implemented by the kernel's fan-out program today, and possibly
+//! by a NIC with RSS contexts or by AF_XDP later. A vNIC is an address in a VLAN, with its own
+//! indirection table. The table's entry at the flow's Toeplitz hash, modulo 128, names the queue.
+//! Frames for no vNIC use the table of [`Vnic::DEFAULT`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -17,7 +17,7 @@ pub const ENTRIES: usize = 128;
 /// A vNIC's indirection table: the queue of each entry.
 pub type Table = [u8; ENTRIES];
 
-/// A key that nobody else knows, drawn as the other secrets of the data path are.
+/// Returns a secret key, drawn like the other secrets of the data path.
 pub fn random_key() -> Key {
     let (random, mut key) = (RandomState::new(), Key([0; 40]));
     for (place, bytes) in key.0.chunks_mut(8).enumerate() {
@@ -31,59 +31,59 @@ pub fn random_key() -> Key {
 pub struct Vnic {
     /// The number of its table. Once the vNIC is removed, another one may get it.
     pub number: u16,
-    /// Tells apart vNICs that had the same number one after the other:
-    /// [`SteeringError::NoSuchVnic`] for all but the last.
+    /// Distinguishes vNICs that had the same number one after the other: all but the last give
+    /// [`SteeringError::NoSuchVnic`].
     pub generation: u32,
 }
 
 impl Vnic {
-    /// Has no address: its table serves the frames that are for no vNIC.
+    /// The vNIC without an address: its table serves the frames that are for no vNIC.
     pub const DEFAULT: Vnic = Vnic { number: 0, generation: 0 };
 }
 
-/// An entry that is to name another queue.
+/// An entry to be moved to another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryMove {
-    /// Whose table it is in.
+    /// The vNIC of the table.
     pub vnic: Vnic,
-    /// Its place there.
+    /// The entry's index in the table.
     pub entry: usize,
     /// The new queue.
     pub queue: u8,
 }
 
-/// What became of entries that moved to one queue at one time.
+/// Result for the entries that moved to one queue at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Which, in the order of the call.
+    /// The entries, in the order of the call.
     pub entries: Vec<(Vnic, usize)>,
-    /// Whether its flows kept their order.
+    /// Whether their flows kept their order.
     pub order: Order,
-    /// Frames that waited in the new queue, of whatever flow.
+    /// Frames that waited in the new queue, of any flow.
     pub held_frames: u64,
     /// Frames that the kernel dropped at the new queue meanwhile, because its ring was full.
     pub lost_frames: u64,
-    /// How long the new queue was not read at first. Later it was read with a delay.
+    /// How long the new queue was not read at first. After that it was read with a delay.
     pub held: Duration,
 }
 
 /// Whether the flows that moved kept their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// They did.
+    /// All flows kept their order.
     Kept,
-    /// They did, unless the kernel was just about to give a frame to the old queue: it refused
-    /// `membarrier`.
+    /// All flows kept their order, unless the kernel was just about to give a frame to the old
+    /// queue: it refused `membarrier`.
     NearlySure,
-    /// The old queue was not read in time, so the new one did not wait any longer. The entries name
-    /// the new queue all the same.
+    /// The old queue was not read in time, so the new one stopped waiting. The entries name the new
+    /// queue nevertheless.
     GivenUp,
 }
 
-/// What cannot be steered so.
+/// Why a change of steering failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SteeringError {
-    /// No such vNIC any more, or the default one where that cannot be.
+    /// The vNIC does not exist any more, or it is the default one, which the call does not allow.
     #[error("no vNIC has the number {0}")]
     NoSuchVnic(u16),
     /// A vNIC has this address already.
@@ -94,66 +94,74 @@ pub enum SteeringError {
         /// The VLAN.
         vlan: u16,
     },
-    /// Not an entry of a table.
+    /// The table has no such entry.
     #[error("entry {0} wanted: a table has the entries 0 to 127")]
     NoSuchEntry(usize),
-    /// Not a queue of the uplink.
+    /// The uplink has no such queue.
     #[error("queue {queue} wanted: the uplink has {queues}")]
     NoSuchQueue {
-        /// What was asked for.
+        /// The queue asked for.
         queue: u8,
-        /// How many there are.
+        /// Queues of the uplink.
         queues: u8,
     },
-    /// Entries are on the move, which takes some 10 ms: to be tried again.
+    /// Entries are being moved, which takes some 10 ms: try again later.
     #[error("entries are on the move: try again in a moment")]
     Busy,
-    /// The device takes no more vNICs.
+    /// The device has no room for more vNICs.
     #[error("{0} vNICs have tables: there is room for no more")]
     Full(usize),
-    /// What the kernel said.
+    /// The kernel refused a step.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// Why not.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A device that steers. Changes are in force for the next frame. While entries move, vNICs neither
-/// come nor go ([`SteeringError::Busy`]), and other changes of entries wait.
+/// A device that steers. Changes apply from the next frame on. While entries move, adding and
+/// removing vNICs fails with [`SteeringError::Busy`], and other changes of entries wait.
 pub trait Steering: Send + Sync {
-    /// Ingress queues.
+    /// Returns the number of ingress queues.
     fn queues(&self) -> u8;
 
-    /// Gives an address in a VLAN (0: untagged) a table of its own, at first a copy of the default
-    /// one, so that its flows stay where they are.
+    /// Gives an address in a VLAN (0: untagged) its own table, at first a copy of the default one,
+    /// so that its flows stay where they are. Fails if the address is in use, the device is full,
+    /// or entries are being moved.
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError>;
 
-    /// Its frames go by the default table again. Move its entries to where the default table has
-    /// them first, if order matters.
+    /// Removes a vNIC, so that its frames use the default table again. If order matters, first move
+    /// its entries to the default table's queues. Fails for the default vNIC, and while entries are
+    /// being moved.
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError>;
 
-    /// A vNIC's table.
+    /// Returns a vNIC's table. Fails if there is no such vNIC.
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError>;
 
-    /// Frames that came by each entry of a vNIC's table: what share of its queues' load each is.
-    /// They count from the opening of the uplink on, those of an earlier vNIC of this number too,
-    /// so only the difference of two readings tells.
+    /// Returns the frames that arrived by each entry of a vNIC's table, which tell each entry's
+    /// share of its queue's load. They count from the opening of the uplink on, including those of
+    /// earlier vNICs with this number, so only the difference of two readings is meaningful. Fails
+    /// if there is no such vNIC.
     fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError>;
 
-    /// Stores one entry. What the old queue still holds is overtaken.
+    /// Stores one entry. Its flows' new frames may overtake frames in the old queue. Fails if there
+    /// is no such vNIC, entry or queue.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
-    /// Has entries name other queues, in such a way that no frame of a flow overtakes another. Left
-    /// out are those of vNICs that are gone and those that name their queue already; of an entry
-    /// that is given twice the first counts. They move together, unless a queue that some leave is
-    /// one that others go to: such moves are made one batch after the other, the first ones first.
-    /// Returns when that is so, after some 10 ms for each batch whatever the number of entries, for
-    /// which the queues' readers must go on. A new queue is held back no longer than `patience`:
-    /// then its reader goes on by itself, also while the caller does not run.
+    /// Moves entries to other queues, and keeps the order of each flow's frames. Skips entries of
+    /// vNICs that are gone, entries that name their queue already, and all but the first move of an
+    /// entry.
+    ///
+    /// Entries move together, unless a queue is an old one of some and a new one of others: such
+    /// moves run in batches one after the other, the first ones first. Returns when all are moved,
+    /// after some 10 ms for each batch whatever the number of entries; the queues' readers must
+    /// keep running for that. A new queue is held back no longer than `patience`: then its reader
+    /// continues by itself, even while the caller does not run.
+    ///
+    /// Fails, with nothing moved, if an entry or a queue does not exist.
     fn move_entries(
         &self,
         moves: &[EntryMove],

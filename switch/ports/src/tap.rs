@@ -1,13 +1,13 @@
-//! TAP: a port whose other side is the kernel of this host, or of a container.
+//! TAP ports: the other side is the kernel of this host, or of a container.
 //!
 //! [`open`] attaches to an existing device or makes one that lasts as long as the port. Frames go
 //! with a 12-byte virtio-net header both ways, so trains and unfinished checksums pass without
 //! being taken apart.
 //!
 //! Two surprises. The offloads set on a TAP device belong to the *device* and outlive the
-//! descriptor, so they are set at every opening, also to nothing. And some kernels refuse valid
-//! trains, so a train addressed to nobody is written first, and what is refused is then done in
-//! software and said in [`Opened::degraded`].
+//! descriptor, so every opening sets them, even to none. And some kernels refuse valid trains: a
+//! test train to an unused address is written first, and offloads that the kernel refuses are done
+//! in software and listed in [`Opened::degraded`].
 
 mod kept;
 mod queue;
@@ -24,28 +24,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wire::vnet::VnetHeader;
 
-/// What to open.
+/// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct TapOptions {
     /// The device's name, at most 15 bytes; `tap%d` lets the kernel number it.
     pub name: String,
     /// Queue pairs, at least 1.
     pub queues: u16,
-    /// Largest IP packet in bytes, to be set; `None` leaves it.
+    /// Largest IP packet in bytes to set; `None` leaves the MTU as it is.
     pub mtu: Option<u16>,
     /// Frames each queue holds for us before the kernel drops (1000 by default); `None` leaves it.
     pub queue_length: Option<u16>,
     /// The network namespace the device is or shall be in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// The kernel takes our frames through a NAPI instance for each queue (`IFF_NAPI`), so that it
-    /// may coalesce them.
+    /// Whether the kernel takes our frames through a NAPI instance for each queue (`IFF_NAPI`), so
+    /// that it may coalesce them.
     pub napi: bool,
-    /// What the kernel may leave to us in the frames we take.
+    /// Work that the kernel may leave undone in the frames we take.
     pub ingress_offloads: Offloads,
 }
 
 impl TapOptions {
-    /// One queue, all offloads, in this namespace, the MTU as it is.
+    /// Returns options for one queue, all offloads, in this namespace, with the MTU as it is.
     pub fn new(name: &str) -> TapOptions {
         TapOptions {
             name: name.to_owned(),
@@ -65,22 +65,23 @@ pub struct Opened {
     pub device: Device,
     /// The link behind it; also tells the name the kernel chose.
     pub link: Link,
-    /// What this kernel does not do and is done in software, for people; empty on a good day.
+    /// What is done in software because this kernel does not do it, as text for people; usually
+    /// empty.
     pub degraded: Vec<String>,
-    /// Its descriptors in the order of the queues. The device lasts as long as one of them, where
-    /// it was made for this port.
+    /// Its descriptors in the order of the queues. A device made for this port lasts as long as one
+    /// of them is open.
     pub files: Vec<Arc<OwnedFd>>,
 }
 
 /// Why a TAP device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// Not a number of queues.
+    /// The number of queues is outside 1 to 256.
     #[error("{name}: {queues} queues wanted: a TAP device has 1 to {MOST_QUEUES}")]
     Queues {
         /// The device.
         name: String,
-        /// What was asked for.
+        /// The number asked for.
         queues: u16,
     },
     /// `/dev/net/tun` is missing or closed to us.
@@ -93,7 +94,7 @@ pub enum TapError {
         name: String,
         /// Queues asked for.
         queues: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
         /// What may help.
@@ -104,13 +105,13 @@ pub enum TapError {
     Set {
         /// The device.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Descriptors that were kept are not those of such a device.
+    /// The kept descriptors do not belong to such a device.
     #[error("TAP device {name}: the descriptors that were kept do not fit: {flaw}")]
     Kept {
         /// The device.
@@ -118,17 +119,23 @@ pub enum TapError {
         /// What does not fit.
         flaw: String,
     },
-    /// The link behind it.
+    /// An operation on the link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
 /// `MAX_TAP_QUEUES` of the kernel.
 const MOST_QUEUES: u16 = 256;
-/// Enough that a slow reader is felt as full queues there, not as refused writes here.
+/// Send buffer in bytes. Large enough that a slow reader shows as full queues there, not as refused
+/// writes here.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// Opens a TAP device as a port, up and with its MTU set.
+/// Opens a TAP device as a port, brings it up and sets its MTU.
+///
+/// # Errors
+///
+/// Fails if `/dev/net/tun` cannot be opened, the device cannot be attached to with so many queues,
+/// or a setting is refused.
 pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     if !(1..=MOST_QUEUES).contains(&options.queues) {
         return Err(TapError::Queues { name: options.name.clone(), queues: options.queues });
@@ -137,10 +144,13 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     set_up(options, name, files)
 }
 
-/// Goes on with a device by the descriptors that an earlier process had, one for each queue in
-/// their order. What waits in its queues is not lost, and its carrier stays. Descriptors that are
-/// not of the device that `options` describe are refused ([`TapError::Kept`]). After any other
-/// error they can be tried again.
+/// Reopens a device from the descriptors of an earlier process, one for each queue in their order.
+/// Frames that wait in its queues are not lost, and its carrier stays.
+///
+/// # Errors
+///
+/// Fails with [`TapError::Kept`] if the descriptors are not of the device that `options` describe.
+/// After any other error they can be tried again.
 pub fn open_kept(options: &TapOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, TapError> {
     let link = Link::open(&options.name, options.netns.as_deref())?;
     kept::check(options, files, link.socket()).map_err(|flaw| kept_error(&options.name, flaw))?;
@@ -155,8 +165,8 @@ fn kept_error(name: &str, flaw: Flaw) -> TapError {
     )
 }
 
-/// Settings belong to the device or to its queues, and an earlier process may have had others: all
-/// are made anew.
+/// Applies all settings anew: they belong to the device or to its queues, and an earlier process
+/// may have set others.
 fn set_up(
     options: &TapOptions,
     name: String,
@@ -196,7 +206,7 @@ fn set_up(
     Ok(Opened { device, link, degraded, files })
 }
 
-/// One descriptor a queue, and the device's name as the kernel has it.
+/// Opens one descriptor a queue. Returns them and the device's name as the kernel has it.
 fn attach(options: &TapOptions) -> Result<(String, Vec<Arc<OwnedFd>>), TapError> {
     let mut name = options.name.clone();
     let mut files = Vec::new();
@@ -210,7 +220,7 @@ fn attach(options: &TapOptions) -> Result<(String, Vec<Arc<OwnedFd>>), TapError>
     Ok((name, files))
 }
 
-/// Attaches one queue. A device made with several queues must be attached to as such, also for one.
+/// Attaches one queue. A device made with several queues must be attached to as such, even for one.
 fn attach_queue(file: &OwnedFd, name: &str, options: &TapOptions) -> io::Result<String> {
     let request = Request::new(name)?;
     let (queues, napi) = (options.queues, if options.napi { libc::IFF_NAPI } else { 0 });
@@ -241,7 +251,8 @@ fn attach_error(name: &str, queues: u16, source: io::Error) -> TapError {
     TapError::Attach { name: name.to_owned(), queues, source, remedy }
 }
 
-/// Header layout and buffer: settings of the device, so one queue sets them for all.
+/// Sets the header layout and the send buffer. They are settings of the device, so one queue sets
+/// them for all.
 fn set_up_header(name: &str, file: &OwnedFd) -> Result<(), TapError> {
     let header = i32::try_from(VnetHeader::LEN).unwrap_or_default();
     for (doing, setting, value) in [
@@ -258,7 +269,8 @@ fn set_up_header(name: &str, file: &OwnedFd) -> Result<(), TapError> {
     Ok(())
 }
 
-/// What may stay undone in the frames we take, step by step down to what this kernel knows.
+/// Sets the work that may stay undone in the frames we take, step by step down to what this kernel
+/// supports.
 fn set_ingress_offloads(
     name: &str,
     file: impl AsFd,
@@ -290,7 +302,8 @@ fn set_ingress_offloads(
     Err(TapError::Set { name: name.to_owned(), doing, source: refusal })
 }
 
-/// As `TUNSETOFFLOAD` takes them. Every other feature needs the checksum, and ECN needs TSO.
+/// Translates offloads to the flags of `TUNSETOFFLOAD`. Every other feature needs the checksum, and
+/// ECN needs TSO.
 fn kernel_features(offloads: Offloads) -> u32 {
     let tso = offloads.intersects(Offloads::TSO4 | Offloads::TSO6);
     let table = [

@@ -4,11 +4,12 @@
 //! must see an address at only one member, its *home*, and every change of it is announced. Two
 //! algorithms spread egress frames, named as in `Set-VMSwitchTeam` ([`Algorithm`]).
 //!
-//! [`open`] makes a [`Device`] with one ingress queue for each of the eight places (`place`) and
-//! one egress queue that wraps those of the members ([`TeamEgress`], [`TeamIngress`]), and a
-//! [`Team`] for the control plane. Workers share a `state` without a lock. A thread watches the
-//! links (`watch`) and draws the conclusions (`members`). A member is any port of one queue pair:
-//! [`Member::packet`] opens one, and a member of another kind is another such function.
+//! [`open`] makes a [`Device`] and a [`Team`], the handle of the control plane. The device has one
+//! ingress queue for each of the eight places (`place`), and one egress queue that wraps those of
+//! the members ([`TeamIngress`], [`TeamEgress`]). Workers share a `state` without a lock. A thread
+//! watches the links (`watch`) and decides which members carry frames (`members`). A member is any
+//! port of one queue pair: [`Member::packet`] opens one, and another kind of member needs another
+//! such function.
 //!
 //! No frame passes from one member to another: all members are one port, and the switch never sends
 //! a frame back to its ingress port.
@@ -55,21 +56,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// What to open.
+/// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct TeamOptions {
     /// The members' interfaces, 1 to 8.
     pub members: Vec<String>,
     /// The network namespace they are in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// How frames toward the network are spread.
+    /// Algorithm that spreads frames toward the network.
     pub algorithm: Algorithm,
-    /// How long a member whose link came back has to stay up before it is used again.
+    /// How long a returned link must stay up before its member is used again.
     pub fail_back: Duration,
 }
 
 impl TeamOptions {
-    /// The algorithm `hyper-v-port`, in this namespace; a second until fail-back.
+    /// Returns options for the algorithm `hyper-v-port` in this namespace, with one second until
+    /// fail-back.
     pub fn new(members: &[&str]) -> TeamOptions {
         TeamOptions {
             members: members.iter().map(|&name| name.to_owned()).collect(),
@@ -83,37 +85,37 @@ impl TeamOptions {
 /// Why a team could not be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TeamError {
-    /// No member opens.
+    /// None of the members opens.
     #[error("no member of the team opens: {}", reasons.join("; "))]
     NoMember {
-        /// Why, for each.
+        /// The reason for each member.
         reasons: Vec<String>,
-        /// Each lacks a privilege.
+        /// Whether each member lacks a privilege.
         denied: bool,
     },
-    /// A member that was to be added does not open.
+    /// A member to be added does not open.
     #[error("{name} cannot be a member: {reason}")]
     Member {
         /// The interface.
         name: String,
-        /// Why not.
+        /// Why it does not open.
         reason: String,
     },
-    /// There are more than 8.
+    /// More than 8 members were asked for.
     #[error("a team has at most {PLACES} members, and {0} are wanted")]
     TooMany(usize),
-    /// The namespace, or what the team itself needs of the kernel.
+    /// The kernel refused the namespace, or another thing that the team itself needs.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// The error of the step.
         #[source]
         source: io::Error,
     },
 }
 
-/// What the queues and the control plane share.
+/// State that the queues and the control plane share.
 pub(crate) struct Shared {
     state: State,
     slots: [Slot; PLACES],
@@ -126,7 +128,11 @@ impl Shared {
     }
 }
 
-/// Opens a team. Members that do not open yet are tried again each second; one has to open now.
+/// Opens a team. Members that do not open yet are tried again each second.
+///
+/// # Errors
+///
+/// Fails if no member opens, if there are more than 8, or if the links cannot be watched.
 pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device, Team), TeamError> {
     let links = watch::subscribe(options.netns.as_deref())
         .map_err(|source| TeamError::Io { doing: "listen to changes of links", source })?;
@@ -140,8 +146,8 @@ pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device,
     Ok((device, team))
 }
 
-/// Makes a team without a thread, of members without a link: their condition is told by
-/// [`Team::note`].
+/// Makes a team without a thread, of members without a link: [`Team::note`] sets their condition.
+/// Fails if no member opens, or if there are more than 8.
 pub fn assemble(
     options: &TeamOptions,
     opener: Box<MemberOpener>,

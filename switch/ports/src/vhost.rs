@@ -1,13 +1,13 @@
 //! vhost-user ports: a virtual machine, a DPDK application or a user-mode Linux behind a Unix
 //! socket.
 //!
-//! Frames lie in the guest's own memory. Ingress lends them from there, egress copies into the
-//! buffers the guest made available: each byte is copied once, from one guest's memory into the
-//! other's.
+//! Frames lie in the guest's own memory. Ingress lends them from there; egress copies them into the
+//! buffers that the guest made available. So each byte is copied once, from one guest's memory into
+//! the other's.
 //!
-//! What the guest takes is known when its driver is ready, and again after each of its resets: the
-//! session writes it into the port's [`Capabilities`]. A guest that is absent makes the port's
-//! queues empty and its deliveries `Down`, nothing more.
+//! What the guest accepts is known once its driver is ready, and changes with each reset: the
+//! session writes it into the port's [`Capabilities`]. While the guest is absent the port's queues
+//! are empty and its deliveries fail with `Down`.
 
 mod copy;
 mod egress;
@@ -25,29 +25,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wire::Mac;
 
-/// How a vhost-user port is to be opened.
+/// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct VhostOptions {
-    /// Where the socket is.
+    /// Path of the socket.
     pub socket: PathBuf,
     /// Which side opens the connection.
     pub role: SocketRole,
-    /// Permissions and owner of a socket that we make.
+    /// Permissions and owner of the socket, if this side creates it.
     pub access: Access,
     /// Most queue pairs, 1 to 64.
     pub queues: u16,
     /// Largest IP packet in bytes.
     pub mtu: u16,
-    /// The guest's address, where the front end asks us for it.
+    /// The guest's address, told to a front end that asks for it.
     pub mac: Option<Mac>,
-    /// Most bytes of memory that the front end may have mapped.
+    /// Most bytes of memory that the front end may map.
     pub memory_limit: u64,
-    /// The back end whose features it offers.
+    /// The back end to offer the same features as.
     pub compat: Option<Compat>,
 }
 
 impl VhostOptions {
-    /// One queue pair, an MTU of 1500 and as much memory as this host has, listening.
+    /// Returns options for one queue pair, an MTU of 1500 and as much memory as this host has,
+    /// listening.
     pub fn new(socket: impl Into<PathBuf>) -> VhostOptions {
         VhostOptions {
             socket: socket.into(),
@@ -62,7 +63,8 @@ impl VhostOptions {
     }
 }
 
-/// Bytes of this host's memory, `MemTotal` of proc_meminfo(5); no limit where that cannot be read.
+/// Returns the bytes of this host's memory, `MemTotal` of proc_meminfo(5); no limit if it cannot be
+/// read.
 fn host_memory() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -74,16 +76,25 @@ fn host_memory() -> u64 {
 pub struct Opened {
     /// The port.
     pub device: Device,
-    /// What serves the front end: ends when it is dropped.
+    /// The session that serves the front end; it ends when dropped.
     pub session: Session,
 }
 
-/// Opens a vhost-user port. The guest may come later, go, and come again.
+/// Opens a vhost-user port. The guest may connect later, go, and come again.
+///
+/// # Errors
+///
+/// Fails if the session cannot start: see [`SessionError`].
 pub fn open(options: &VhostOptions) -> Result<Opened, SessionError> {
     open_kept(options, Inherited::default())
 }
 
-/// The same with what an earlier process left, as far as it can be used.
+/// Opens a vhost-user port like [`open`], and takes over what an earlier process left, as far as it
+/// can be used.
+///
+/// # Errors
+///
+/// Fails if the session cannot start: see [`SessionError`].
 pub fn open_kept(options: &VhostOptions, inherited: Inherited) -> Result<Opened, SessionError> {
     let live = Arc::new(Capabilities::new(Offloads::empty(), 0));
     let session = Session::open_with(session_options(options, &live), inherited)?;
@@ -115,8 +126,8 @@ fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_us
     }
 }
 
-/// What a guest takes without help. All of it needs unfinished checksums (virtio 1.2, section
-/// 5.1.3.1).
+/// Returns the offloads that a guest with these features accepts. All of them need unfinished
+/// checksums (virtio 1.2, section 5.1.3.1).
 fn offloads(features: Features) -> Offloads {
     if !features.contains(Features::GUEST_CSUM) {
         return Offloads::empty();

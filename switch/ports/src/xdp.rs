@@ -1,17 +1,17 @@
 //! AF_XDP: a port on any network interface of the host that bypasses the host's stack; the uplink
 //! with the least work per frame.
 //!
-//! A program of ours (`program`) redirects every frame of a receive queue to a socket of that
-//! queue, so there are as many queues as the device has receive queues; those beyond its transmit
-//! queues send nothing. Frames lie in a UMEM that all sockets share (`umem`); ingress lends them
-//! from there, egress copies into it. The driver runs the program itself where it can (native),
-//! else the stack does (generic); it fills the UMEM itself where it can (zero-copy), else the
-//! kernel copies.
+//! Our program (`program`) redirects every frame of a receive queue to a socket of that queue. So
+//! there are as many queues as the device has receive queues; those beyond its transmit queues send
+//! nothing. Frames lie in a UMEM that all sockets share (`umem`): ingress lends them from there,
+//! egress copies into it. The driver runs the program itself if it can (native), else the stack
+//! does (generic). The driver fills the UMEM itself if it can (zero-copy), else the kernel copies.
 //!
-//! What surprises: the host's own stack sees no frame of the interface any more, the program is
-//! gone with the process, and nothing is said about a frame: no checksum, no segment size, no tag
-//! that travels beside it. What a peer on this host left unfinished is recognised (`checksum`); a
-//! tag beside the frame and the segments of a train are lost, which [`Opened::limits`] tells.
+//! Three surprises. The host's own stack no longer sees any frame of the interface. The program is
+//! gone with the process. AF_XDP carries no metadata of a received frame: no checksum state, no
+//! segment size, no VLAN tag beside the frame. A checksum that a peer on this host left unfinished
+//! is recognised (`checksum`). A tag beside the frame and the segments of a train are lost;
+//! [`Opened::limits`] lists such losses.
 
 mod checksum;
 mod egress;
@@ -33,26 +33,26 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What to open.
+/// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
     /// The interface's name.
     pub interface: String,
     /// The network namespace it is in; `None` is that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// Queue pairs; `None`: as many as the device has receive queues, and no other number will do.
+    /// Queue pairs. `None`: as many as the device has receive queues; any other number is refused.
     pub queues: Option<u32>,
     /// Take frames for all addresses, as an uplink must.
     pub promiscuous: bool,
-    /// Have the driver run the program where it can.
+    /// Whether the driver runs the program, if it can; else the stack does.
     pub native: bool,
     /// Memory of a queue's ingress chunks, in bytes, half of it for egress.
     pub ring_bytes: u32,
 }
 
 impl XdpOptions {
-    /// All queues, promiscuous, in this namespace, 12 MiB of chunks a queue (4096 for ingress at
-    /// MTU 1500).
+    /// Returns options for all queues, promiscuous, in this namespace, with 12 MiB of chunks a
+    /// queue (4096 for ingress at MTU 1500).
     pub fn new(interface: &str) -> XdpOptions {
         XdpOptions {
             interface: interface.to_owned(),
@@ -65,7 +65,7 @@ impl XdpOptions {
     }
 }
 
-/// How frames come from the device.
+/// How the kernel passes frames between the device and the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// The driver runs the program; else the stack does.
@@ -80,27 +80,27 @@ pub struct Opened {
     pub device: Device,
     /// The link behind it.
     pub link: Link,
-    /// How its frames come.
+    /// How frames pass between the device and the port.
     pub mode: Mode,
-    /// What it was opened for, which the link may stop to be.
+    /// The link properties that the port was opened for; the link may change later.
     pub fit: Fit,
-    /// What is lost here and how that is avoided, for people.
+    /// What frames lose here and how to avoid it, as text for people.
     pub limits: Vec<String>,
 }
 
-/// What a link has to be for the port to see all of its frames.
+/// Link properties that the port relies on to see all of its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
     queues: u32,
-    /// Those of them that send: the kernel drops what is sent by a queue beyond the device's
-    /// transmit queues, and says that it was sent.
+    /// Queues that send. The kernel drops frames sent on a queue beyond the device's transmit
+    /// queues, and reports them as sent.
     sending: u32,
-    /// The largest that a chunk holds.
+    /// Largest MTU that fits a chunk.
     mtu: u32,
 }
 
 impl Fit {
-    /// Why the port has to be opened anew, if it has.
+    /// Returns why the port must be reopened for this link; `None` if it need not.
     pub fn fault(&self, link: &Link) -> Option<String> {
         let (queues, mtu) = (link.receive_queues(), link.mtu().unwrap_or_default());
         if let Some(now) = queues.filter(|now| *now != self.queues) {
@@ -121,7 +121,7 @@ impl Fit {
             .then(|| format!("the device has MTU {mtu} now, it was opened for {most} at most"))
     }
 
-    /// What a device with fewer transmit queues than receive queues cannot do.
+    /// Returns a sentence for people if the device has fewer transmit queues than receive queues.
     fn limit(&self, interface: &str) -> Option<String> {
         let Fit { queues, sending, .. } = self;
         (sending < queues).then(|| {
@@ -136,42 +136,42 @@ impl Fit {
 /// Why an interface could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// Something was refused.
+    /// The kernel refused a step.
     #[error("AF_XDP on {interface}: cannot {doing}: {source}")]
     Set {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Loading a program is a privilege.
+    /// The process lacks the privilege to load a program.
     #[error(
         "AF_XDP on {interface}: cannot load the redirect program: {source}: it needs CAP_BPF and CAP_NET_ADMIN on the host"
     )]
     Program {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Neither way of attaching it works.
+    /// The program can be attached neither in the driver nor in the stack.
     #[error(
         "AF_XDP on {interface}: cannot attach the redirect program: in the driver: {native}; in the stack: {generic}"
     )]
     Attach {
         /// The interface.
         interface: String,
-        /// What the kernel said of native mode.
+        /// The kernel's error in native mode.
         native: io::Error,
-        /// And of generic mode.
+        /// The kernel's error in generic mode.
         #[source]
         generic: io::Error,
     },
-    /// A frame does not fit a chunk.
+    /// A frame of this MTU does not fit a chunk.
     #[error(
         "AF_XDP on {interface}: its MTU is {seen}, and a frame has to fit one piece of memory: lower it to {most}, or use \
          a packet port"
@@ -181,7 +181,7 @@ pub enum XdpError {
         interface: String,
         /// Its MTU.
         seen: u32,
-        /// The largest that can be.
+        /// The largest MTU that fits.
         most: u32,
     },
     /// The driver runs no program at this MTU.
@@ -195,7 +195,8 @@ pub enum XdpError {
         /// Its MTU.
         seen: u32,
     },
-    /// A queue without a socket would lose its frames.
+    /// Fewer or more queues were asked for than the device has: a queue without a socket would lose
+    /// its frames.
     #[error(
         "AF_XDP on {interface}: {wanted} queues are wanted and the device has {seen} receive queues, each of which needs \
          one: leave out `queues`, or `ethtool -L {interface} combined {wanted}` (`rx {wanted}` where that is refused)"
@@ -208,7 +209,7 @@ pub enum XdpError {
         /// Queues that were asked for.
         wanted: u32,
     },
-    /// More than a port can have.
+    /// The device has more receive queues than a port can have.
     #[error(
         "AF_XDP on {interface}: the device has {seen} receive queues, and a port has {most} at most: `ethtool -L {interface} \
          combined {most}`"
@@ -221,7 +222,7 @@ pub enum XdpError {
         /// Most queues of a port.
         most: u32,
     },
-    /// Another socket has the queue.
+    /// Another socket is bound to the queue.
     #[error(
         "AF_XDP on {interface}: queue {queue} is in use by another AF_XDP socket: stop the program that has it \
          (`ss --xdp -p` tells)"
@@ -232,14 +233,14 @@ pub enum XdpError {
         /// The queue.
         queue: u32,
     },
-    /// The link behind it.
+    /// An operation on the link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
 impl XdpError {
-    /// Whether the interface could still be a packet port: only AF_XDP is not to be had. Where
-    /// another program has the interface it takes the frames before a packet port sees them.
+    /// Whether the interface can still be a packet port: only AF_XDP is unavailable. `false` where
+    /// another program has the interface, as it takes the frames before a packet port sees them.
     pub fn leaves_packet(&self) -> bool {
         let is_taken =
             |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
@@ -251,7 +252,13 @@ impl XdpError {
     }
 }
 
-/// Opens an interface as a port. It may be down: the port works when it comes up.
+/// Opens an interface as a port. The interface may be down: the port works once it comes up.
+///
+/// # Errors
+///
+/// Fails if the interface does not exist, its MTU or number of queues does not fit, a queue is in
+/// use by another socket, or the program cannot be loaded or attached. [`XdpError::leaves_packet`]
+/// tells whether a packet port is still possible.
 pub fn open(options: &XdpOptions) -> Result<Opened, XdpError> {
     let link = Link::open(&options.interface, options.netns.as_deref())?;
     let (index, mtu) = (link.index()?, link.mtu()?);
@@ -279,7 +286,7 @@ pub fn open(options: &XdpOptions) -> Result<Opened, XdpError> {
     Ok(Opened { device, link, mode, fit, limits })
 }
 
-/// What a frame can lose on its way into the port, and how that is avoided.
+/// Returns what a frame can lose on its way into the port and how to avoid it, as text for people.
 fn limits(
     interface: &str,
     link: &Link,

@@ -1,4 +1,4 @@
-//! No allocation per frame, not even per burst: counted over turns of each kind of port after a
+//! Counts allocations: none per frame and none per burst, over turns of each kind of port after a
 //! first one.
 
 #![allow(
@@ -25,11 +25,11 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all is left to the system's allocator; counting touches no heap.
+// SAFETY: the system's allocator does all the work; counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's word is passed on.
+        // SAFETY: the caller's contract is passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -45,7 +45,8 @@ static COUNTING: Counting = Counting;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
-/// Turns in which `from` delivers a full burst and `to` takes what came; how many frames it took.
+/// Runs turns in which `from` delivers a full burst and `to` takes the frames that arrived. Returns
+/// how many it took.
 fn turns<'b>(
     (from, to): (&mut Device, &mut Device),
     header: &[u8],
@@ -70,7 +71,7 @@ fn turns<'b>(
     (taken, burst)
 }
 
-/// Allocations of many turns after a first.
+/// Returns the allocations of many turns after a first, and the frames taken.
 fn allocations(from: &mut Device, to: &mut Device) -> (u64, usize) {
     let header = udp_header(THEIR_MAC, OUR_MAC, [[10, 9, 0, 2], [10, 9, 0, 1]], 1000);
     let (_, burst) = turns((from, to), &header, 1, Burst::new());
@@ -92,14 +93,15 @@ fn packet_ports_allocate_nothing_in_a_turn() {
     });
 }
 
-/// Of two members, by either algorithm; with `dynamic` frames leave under a member's own address.
+/// Teams of two members, with either algorithm; with `dynamic` frames leave under a member's own
+/// address.
 #[test]
 fn teams_allocate_nothing_in_a_turn() {
     in_namespace(|| {
         for (team, peer) in [("mill0", "mill1"), ("mill2", "mill3")] {
             ip(&format!("link add {team} type veth peer name {peer}"));
             for link in [team, peer] {
-                // The kernel's own frames for its IPv6 address are taken as well.
+                // The port would take the kernel's own frames for its IPv6 address as well.
                 ip(&format!("link set {link} addrgenmode none up"));
             }
         }
@@ -121,7 +123,7 @@ fn teams_allocate_nothing_in_a_turn() {
             assert!(taken.iter().sum::<usize>() > Burst::FRAMES, "{taken:?}");
             let (allocations, taken) = allocations(&mut peers[0], &mut team);
             assert_eq!(allocations, 0);
-            // What was sent just now from this address comes back.
+            // Frames sent just now from this address come back.
             assert_eq!(taken, 0);
             assert!(handle.status().members[0].counters.reflected > 0);
         }
@@ -152,7 +154,7 @@ fn xdp_ports_allocate_nothing_in_a_turn() {
 fn tap_ports_allocate_nothing_in_a_turn() {
     in_namespace(|| {
         let mut tap = tap::open(&TapOptions::new("mill2")).expect("open").device;
-        // What a packet port sends through the device of a TAP, the TAP takes.
+        // The TAP takes the frames that a packet port sends through its device.
         let mut kernel = packet::open(&PacketOptions::new("mill2")).expect("open").device;
         let (in_kernel_to_tap, taken) = allocations(&mut kernel, &mut tap);
         assert!(taken > Burst::FRAMES, "{taken}");

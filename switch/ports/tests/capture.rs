@@ -1,4 +1,4 @@
-//! Captures, read back by the library and by tcpdump; a full disk; a disk that is too slow.
+//! Tests captures that the library and tcpdump read back, on a full disk, and on a slow disk.
 
 #![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-/// A file in memory that the test can still read.
+/// A file in memory that the test can read while the capture has it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -32,7 +32,7 @@ fn options() -> CaptureOptions {
     CaptureOptions::new("vm1", SystemTime::UNIX_EPOCH + EPOCH)
 }
 
-/// Two frames: one passed on, one cut and dropped.
+/// Returns a capture of two frames: one passed on, one cut and dropped.
 fn two_frames() -> Vec<u8> {
     let file = Shared::default();
     let capture = Capture::start(file.clone(), CaptureOptions { snaplen: 64, ..options() });
@@ -124,7 +124,7 @@ fn a_full_disk_ends_the_capture_with_its_error() {
 
 #[test]
 fn a_disk_that_stands_still_costs_frames_and_never_a_worker() {
-    /// A disk that writes nothing until it is told to.
+    /// A disk that writes nothing until told to.
     struct Slow {
         started: Sender<()>,
         go_on: Receiver<()>,
@@ -143,7 +143,7 @@ fn a_disk_that_stands_still_costs_frames_and_never_a_worker() {
     let (go, go_on) = channel();
     let slow = Slow { started, go_on };
     let capture = Capture::start(slow, CaptureOptions { queue: 10, ..options() }).expect("start");
-    // The file's header is being written; from now on nothing leaves the queue.
+    // The file's header is being written; from now on no frame leaves the queue.
     is_started.recv().expect("a write");
     for _ in 0..25 {
         capture.offer(Nanos(0), Direction::Ingress, &[0; 60], &[], None);
@@ -155,7 +155,7 @@ fn a_disk_that_stands_still_costs_frames_and_never_a_worker() {
 
 #[test]
 fn a_capture_that_is_dropped_writes_what_is_left_and_closes_the_file() {
-    /// Tells with its end that the file was closed.
+    /// A file that tells by its drop that it was closed.
     struct Closing(Shared, #[allow(dead_code, reason = "only its end matters")] Sender<()>);
     impl Write for Closing {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,5 +1,5 @@
-//! A packet port of several queues on a veth pair: which queue a frame arrives at, and what changes
-//! it.
+//! Tests a packet port of several queues on a veth pair: at which queue a frame arrives, and what
+//! changes it.
 
 #![allow(
     clippy::expect_used,
@@ -23,12 +23,12 @@ use wire::vnet::{GsoType, VnetHeader};
 
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-/// A source that is not counted.
+/// A source address that is not counted.
 const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const QUEUES: u8 = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One end with one queue, the other with three, steered by a key that tests know.
+/// Opens one end with one queue, the other with three, with a known key.
 fn pair() -> (Opened, Opened) {
     pair_with(Some(Key::MICROSOFT))
 }
@@ -43,7 +43,7 @@ fn pair_with(key: Option<Key>) -> (Opened, Opened) {
     (one, packet::open(&several).expect("open"))
 }
 
-/// What steers; `None`: this process may not load programs.
+/// Returns the port's steering; `None` if this process may not load programs.
 fn steering(opened: &Opened) -> Option<Arc<dyn Steering>> {
     match &opened.spread {
         Spread::Tables(steering) => Some(steering.clone()),
@@ -55,7 +55,7 @@ fn steering(opened: &Opened) -> Option<Arc<dyn Steering>> {
     }
 }
 
-/// A frame as it came, and the queue it came from.
+/// A frame that arrived, and its queue.
 struct Arrival {
     queue: usize,
     bytes: Vec<u8>,
@@ -63,7 +63,7 @@ struct Arrival {
     gso: GsoType,
 }
 
-/// Takes from all queues until so many frames of ours have come.
+/// Takes from all queues until this many frames of the test have arrived.
 fn arrivals(device: &mut Device, enough: usize) -> Vec<Arrival> {
     let (start, mut all) = (Instant::now(), Vec::new());
     while all.len() < enough {
@@ -74,7 +74,7 @@ fn arrivals(device: &mut Device, enough: usize) -> Vec<Arrival> {
     all
 }
 
-/// Sends until a frame comes: a link that came up carries frames when the kernel gets to it.
+/// Sends until a frame arrives: a link that came up carries frames only after some time.
 fn until_it_carries(here: &mut Opened, device: &mut Device) {
     let mut all = Vec::new();
     let mut probe = flow(THEIR_MAC, 1, &[]);
@@ -102,7 +102,7 @@ fn take_all(device: &mut Device, all: &mut Vec<Arrival>) {
     }
 }
 
-/// A UDP frame of a flow, with tags in front of its EtherType.
+/// Returns a UDP frame of a flow, with tags in front of its EtherType.
 fn flow(to: [u8; 6], number: u8, tags: &[u16]) -> Vec<u8> {
     let mut frame = udp_header(to, OUR_MAC, [[10, 9, number, 2], [10, 9, 0, 1]], 18);
     frame.resize(frame.len() + 18, number);
@@ -121,8 +121,8 @@ fn entry(frame: &[u8]) -> usize {
     Toeplitz::new(&Key::MICROSOFT).hash_flow(frame, &parsed) as usize % 128
 }
 
-/// Sends the frames one by one; each must arrive once, at the queue of its entry in the table of
-/// its vNIC.
+/// Sends the frames one by one. Each must arrive once, at the queue of its entry in its vNIC's
+/// table.
 fn assert_steered(
     here: &mut Opened,
     there: &mut Opened,
@@ -147,7 +147,7 @@ fn assert_steered(
     counts
 }
 
-/// Tags, which the kernel takes out of the frame, are what `BPF_PROG_TEST_RUN` cannot show.
+/// The kernel takes tags out of the frame, which `BPF_PROG_TEST_RUN` cannot show.
 #[test]
 fn frames_arrive_at_the_queue_of_their_vnic_s_table_tags_and_all() {
     in_namespace(|| {
@@ -168,7 +168,7 @@ fn frames_arrive_at_the_queue_of_their_vnic_s_table_tags_and_all() {
         let counts = assert_steered(&mut here, &mut there, &frames, &*steering, is_vnic);
         assert!(counts.iter().all(|&count| count > 10), "{counts:?}");
 
-        // A change is in force for the next frame, that of one vNIC for its frames alone.
+        // A change applies from the next frame on; a vNIC's change applies to its frames alone.
         (0..128).for_each(|entry| steering.set_entry(vnic, entry, 2).expect("set"));
         assert_steered(&mut here, &mut there, &frames, &*steering, is_vnic);
         steering.remove_vnic(vnic).expect("removed");
@@ -176,7 +176,7 @@ fn frames_arrive_at_the_queue_of_their_vnic_s_table_tags_and_all() {
     });
 }
 
-/// The kernel puts the sockets into their group anew, in the order in which they were made.
+/// The kernel adds the sockets to their group again, in the order in which they were made.
 #[test]
 fn queues_keep_their_numbers_when_the_link_was_down() {
     in_namespace(|| {
@@ -203,13 +203,13 @@ fn queues_keep_their_numbers_when_the_link_was_down() {
     });
 }
 
-/// Whatever a peer sends comes once, at the queue of entry 0 where it has no hash.
+/// Any frame of a peer arrives once, at the queue of entry 0 if it has no hash.
 #[test]
 fn crafted_frames_have_a_queue() {
     in_namespace(|| {
         let (mut here, mut there) = pair();
         let Some(steering) = steering(&there) else { return };
-        // Entry 0 belongs to another queue than most of the others.
+        // Entry 0 names another queue than the other entries.
         (1..128).for_each(|entry| steering.set_entry(Vnic::DEFAULT, entry, 0).expect("set"));
         steering.set_entry(Vnic::DEFAULT, 0, 2).expect("set");
         let whole = flow(THEIR_MAC, 1, &[]);
@@ -222,7 +222,7 @@ fn crafted_frames_have_a_queue() {
             [&whole[..12], &[0, 3], &[0xaa; 40]].concat(),
         ];
         frames.extend((15..whole.len()).map(|len| whole[..len].to_vec()));
-        // Extension headers: as many as are walked, one more, and one that reaches beyond the
+        // As many extension headers as are walked, one more, and one that reaches beyond the
         // packet.
         for (count, length) in [(8usize, 0u8), (9, 0), (2, 255)] {
             let mut frame = [&whole[..12], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
@@ -266,7 +266,7 @@ fn a_train_arrives_whole_beside_the_ring_of_its_queue() {
     });
 }
 
-/// A socket's own option has no effect in a group: it takes the group's flag.
+/// A socket's own option has no effect in a group: the group's flag is needed.
 #[test]
 fn what_the_port_sends_does_not_come_back() {
     in_namespace(|| {

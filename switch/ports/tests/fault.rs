@@ -1,4 +1,5 @@
-//! The bad wire around whole ports: the contract holds, and frames come out as the faults say.
+//! Tests the bad wire around whole ports: the contract holds, and frames come out as the faults
+//! say.
 
 #![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
 
@@ -58,11 +59,11 @@ fn egress_overtakes_across_calls_and_names_the_right_drops() {
     let swapped = Faults { reordering: ALWAYS, ..Faults::default() };
     let (device, peer) = port(2, Faults::default(), swapped);
     let mut drops = Vec::new();
-    // 0 is overtaken by 1, 2 waits to be overtaken.
+    // 1 overtakes 0; 2 waits to be overtaken.
     let frames = [outgoing(&[0]), outgoing(&[1]), outgoing(&[2])];
     device.egress[0].deliver(&frames, &mut drops).expect("deliver");
     assert_eq!(drops, []);
-    // There is room for two frames only: 3 is refused under its own place, 2 of the call before
+    // There is room for two frames only: 3 is refused under its own place, 2 of the earlier call
     // silently.
     device.egress[0].deliver(&[outgoing(&[3])], &mut drops).expect("deliver");
     assert_eq!(drops, [(0, EgressDrop::Full)]);

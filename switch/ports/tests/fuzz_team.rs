@@ -1,6 +1,6 @@
-//! Fuzz target: whatever guests send through a team and whatever comes in at its members, nothing
-//! panics, and a failover announces what is true: each frame is whole by another's reading, for an
-//! address that sent, with IP addresses that it told.
+//! Fuzz target: whatever guests send through a team and whatever arrives at its members, nothing
+//! panics, and a failover announces only the truth. Another parser must find each announcement
+//! whole, for an address that sent, with IP addresses that it told.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 #[path = "support/team.rs"]
@@ -15,10 +15,10 @@ use wire::Mac;
 use wire::announce::{self, Station};
 use world::{NAMES, START, World, own_mac, tagged, vnic};
 
-/// What happens next.
+/// An event of a run.
 #[derive(Debug, TypeGenerator)]
 enum Event {
-    /// A station sends a frame that tells, altered at some places and cut short.
+    /// A station sends a frame that tells its address, altered at some places and cut short.
     Sends {
         station: u8,
         kind: u8,
@@ -26,7 +26,7 @@ enum Event {
         edits: Vec<(u8, u8)>,
         cut: u8,
     },
-    /// The like comes in at a member.
+    /// A frame like that of `Sends` arrives at a member.
     Comes {
         member: u8,
         station: u8,
@@ -35,7 +35,7 @@ enum Event {
         edits: Vec<(u8, u8)>,
         cut: u8,
     },
-    /// Any bytes.
+    /// Any bytes are sent.
     SendsAny(Vec<u8>),
     ComesAny(u8, Vec<u8>),
     /// A member goes down or comes back.
@@ -46,7 +46,7 @@ enum Event {
     Passes(u16),
 }
 
-/// ARP, neighbour advertisement or solicitation, or RARP, of a station.
+/// Returns a frame of a station: ARP, neighbour advertisement or solicitation, or RARP.
 fn telling(station: u8, kind: u8, tag: Option<u16>, edits: &[(u8, u8)], cut: u8) -> Vec<u8> {
     let (number, mut buffer) = (station % 4, [0; 90]);
     let of = Station { mac: vnic(number), tci: None };
@@ -71,7 +71,7 @@ fn telling(station: u8, kind: u8, tag: Option<u16>, edits: &[(u8, u8)], cut: u8)
     frame
 }
 
-/// What a frame may have told: its source, and any bytes of it that could be an address.
+/// Facts that a frame may have told: its source, and any of its bytes that could be an address.
 #[derive(Default)]
 struct Known {
     sources: HashSet<[u8; 6]>,
@@ -86,7 +86,7 @@ impl Known {
         self.told.extend(parts.map(|part| (*source, part.to_vec())));
     }
 
-    /// An announcement is whole and true.
+    /// Checks that an announcement is whole and true.
     fn check(&self, frame: &[u8]) {
         let packet = SlicedPacket::from_ethernet(frame).unwrap();
         let source: [u8; 6] = frame[6..12].try_into().unwrap();
@@ -147,7 +147,7 @@ fn fuzz_team() {
     });
 }
 
-/// Each frame leaves at most once, and under its own address or a member's.
+/// Sends a frame, which must leave at most once, under its own address or a member's.
 fn send(world: &mut World, known: &mut Known, now: Nanos, frame: Vec<u8>) {
     known.note(&frame);
     let drops = world.send(now, std::slice::from_ref(&frame));
@@ -161,7 +161,7 @@ fn send(world: &mut World, known: &mut Known, now: Nanos, frame: Vec<u8>) {
     }
 }
 
-/// It is taken once or not.
+/// Brings a frame to a member, which must be taken at most once.
 fn comes(world: &mut World, now: Nanos, member: u8, frame: &[u8]) {
     world.bring(NAMES[usize::from(member) % 3], frame);
     let taken = world.taken(now);

@@ -1,4 +1,4 @@
-//! A packet port goes on with the ring that an earlier process had, as `open_kept` says.
+//! Tests that a packet port resumes the ring of an earlier process, as `open_kept` says.
 
 #![allow(
     clippy::expect_used,
@@ -30,12 +30,12 @@ const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
 /// Bytes of a train, which does not fit a slot.
 const TRAIN: usize = 9000;
 
-/// A ring of 32 slots.
+/// Returns options for a ring of 32 slots.
 fn options() -> PacketOptions {
     PacketOptions { ring_bytes: 0, kept: true, ..PacketOptions::new("mill1") }
 }
 
-/// Who sends, and what is kept.
+/// Opens the sender and the kept port.
 fn pair() -> (Opened, Opened) {
     pair_by(&options())
 }
@@ -67,30 +67,30 @@ fn numbers(queue: &mut IngressQueue, enough: usize) -> Vec<(u16, usize)> {
     frames.iter().map(number).collect()
 }
 
-/// The number of a frame, and the length of its payload.
+/// Returns the number of a frame and the length of its payload.
 fn number(frame: &Taken) -> (u16, usize) {
     (u16::from_be_bytes([frame.bytes[42], frame.bytes[43]]), frame.bytes.len() - 42)
 }
 
-/// As another process gets them.
+/// Returns copies of the descriptors, as another process gets them.
 fn files(opened: &Opened) -> Vec<Arc<OwnedFd>> {
     opened.files.iter().map(|file| Arc::new(file.try_clone().expect("a copy"))).collect()
 }
 
-/// The same port in the next process.
+/// Reopens the port as the next process does.
 fn next(opened: Opened) -> Opened {
     let files = files(&opened);
     drop(opened);
     packet::open_kept(&options(), &files).expect("goes on")
 }
 
-/// The length of what is sent under a number, if the kernel takes trains.
+/// Returns the length of the frame with this number: a train's, if the kernel accepts trains.
 fn length(here: &Opened, number: u16) -> usize {
     let is_train = number % 5 == 3 && here.device.live.offloads().contains(Offloads::USO);
     if is_train { TRAIN + usize::from(number) } else { 18 }
 }
 
-/// Often enough that the ring comes round, at a position that differs each time.
+/// Enough times that the ring turns over, at a position that differs each time.
 #[test]
 fn each_frame_comes_once_and_in_order_whoever_has_the_ring() {
     in_namespace(|| {
@@ -102,7 +102,7 @@ fn each_frame_comes_once_and_in_order_whoever_has_the_ring() {
                     send(&mut here, sent);
                     sent += 1;
                 }
-                // What came meanwhile waits; at the last step nothing does.
+                // Frames that arrived meanwhile wait; at the last step there are none.
                 there = next(there);
                 let enough = if step == 5 { 4 } else { usize::from(sent) - came.len() };
                 came.extend(numbers(&mut there.device.ingress[0], enough));
@@ -113,8 +113,8 @@ fn each_frame_comes_once_and_in_order_whoever_has_the_ring() {
     });
 }
 
-/// It dies in the middle of a turn: what it had not given back comes once more, but trains, which
-/// it had received.
+/// The process dies in the middle of a turn: frames it had not given back come once more, except
+/// trains, which it had received.
 #[test]
 fn after_a_crash_frames_come_again_and_no_train_comes_in_another_one_s_place() {
     in_namespace(|| {
@@ -134,18 +134,18 @@ fn after_a_crash_frames_come_again_and_no_train_comes_in_another_one_s_place() {
     });
 }
 
-/// In the environment of a reader that is to be killed: where it finds the position of the ring.
-/// The socket is its standard input.
+/// Environment variable of a reader that is to be killed: the file with the ring's position. The
+/// socket is its standard input.
 const POSITION: &str = "KEPT_POSITION";
 
-/// A ring of 512 slots: of one that is nearly full, readers that die while they give slots back are
-/// not followed.
+/// Returns options for a ring of 512 slots. A reader that dies while it gives slots back of a
+/// nearly full ring is not followed.
 fn large() -> PacketOptions {
     PacketOptions { ring_bytes: 1 << 20, ..options() }
 }
 
-/// What a reader reported comes in order and without a gap; what it had not given back comes once
-/// more.
+/// Frames that a reader reported come in order and without a gap; those it had not given back come
+/// once more.
 #[test]
 fn a_reader_that_is_killed_at_any_moment_loses_nothing() {
     if let Some(position) = env::var_os(POSITION) {
@@ -190,7 +190,7 @@ fn start_reader(ring: &Opened) -> Child {
     command.spawn().expect("spawn")
 }
 
-/// Reports the numbers of each burst before it gives that back.
+/// Reports the numbers of each burst before it gives the burst back.
 fn read_until_killed(position: &Path) {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a copy");
     let position = File::options().read(true).write(true).open(position).expect("open");
@@ -216,7 +216,7 @@ fn read_until_killed(position: &Path) {
     }
 }
 
-/// After an outage of hours the oldest frames were delivered, and meant nothing any more.
+/// After an outage of hours the oldest frames were delivered, when they had lost their meaning.
 #[test]
 fn frames_that_waited_too_long_are_lost_with_their_trains_and_newer_ones_come() {
     in_namespace(|| {
@@ -224,7 +224,7 @@ fn frames_that_waited_too_long_are_lost_with_their_trains_and_newer_ones_come() 
         (0..20).for_each(|number| send(&mut here, number));
         let files = files(&there);
         drop(there);
-        // Everything that is there has waited for longer.
+        // All waiting frames have waited for longer.
         let strict = PacketOptions { longest_wait: Duration::ZERO, ..options() };
         let mut there = packet::open_kept(&strict, &files).expect("goes on");
         let lost = there.device.ingress[0].lost();
@@ -254,7 +254,7 @@ fn an_interface_is_promiscuous_again_whatever_the_earlier_process_did() {
     });
 }
 
-/// Why descriptors are refused.
+/// Returns why the descriptors are refused.
 fn refusal(files: Vec<Arc<OwnedFd>>) -> String {
     let refused = packet::open_kept(&options(), &files).err().expect("refused");
     assert!(matches!(refused, PacketError::Kept { .. }), "{refused}");

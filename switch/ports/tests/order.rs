@@ -1,6 +1,6 @@
-//! Entries of an uplink's table moved under load, between queues with a reader each: a fence keeps
-//! the order, each frame arrives once, and without the fence the same load finds that frames
-//! overtake each other.
+//! Tests moves of an uplink's table entries under load, between queues with one reader each. A
+//! fence keeps the order, each frame arrives once, and without the fence the same load finds frames
+//! that overtake each other.
 
 #![allow(
     clippy::expect_used,
@@ -25,19 +25,19 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const FLOWS: u8 = 8;
 const BATCH: u32 = 32;
-/// Where the number of a frame in its flow stands.
+/// Offset of a frame's number in its flow.
 const NUMBER: usize = 42;
 
 #[derive(Debug, Default)]
 struct Load {
-    /// The moves are made: the sender stops.
+    /// Whether the moves are made: then the sender stops.
     done: AtomicBool,
-    /// It has stopped: the readers stop once all is delivered.
+    /// Whether the sender has stopped: the readers stop once all frames are delivered.
     all_sent: AtomicBool,
     sent: AtomicU64,
     delivered: AtomicU64,
     overtaken: AtomicU64,
-    /// Frames of the number that came last: what was delivered twice.
+    /// Frames with the number that came last: those delivered twice.
     twice: AtomicU64,
     /// Frames that the kernel dropped because a ring was full.
     lost: AtomicU64,
@@ -45,8 +45,8 @@ struct Load {
     latest: [AtomicU32; FLOWS as usize],
 }
 
-/// Ends the threads of a load however the moves end: the scope that they are in waits for them,
-/// after a failed assertion too.
+/// Ends the threads of a load however the moves end, even after a failed assertion: their scope
+/// waits for them.
 struct Done<'a>(&'a Load);
 
 impl Drop for Done<'_> {
@@ -66,7 +66,7 @@ fn frame(flow: u8, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The entry that a flow hits.
+/// Returns the entry that a flow hits.
 fn entry(flow: u8) -> usize {
     let frame = frame(flow, 0);
     let parsed = wire::parse(&frame, frame.len()).expect("Ethernet");
@@ -95,10 +95,10 @@ fn send(egress: &mut EgressQueue, load: &Load) {
     load.all_sent.store(true, Ordering::Release);
 }
 
-/// Turns of one queue, as a worker has them: what was taken counts as delivered before it is
+/// Runs turns of one queue like a worker: frames that were taken count as delivered before they are
 /// released.
 fn read(ingress: &mut IngressQueue, load: &Load) {
-    // What is not there after so many looks at an empty queue is lost.
+    // Frames that have not arrived after so many looks at an empty queue are lost.
     let mut looks = 10_000;
     while looks > 0 {
         let all_sent = load.all_sent.load(Ordering::Acquire);
@@ -130,8 +130,8 @@ fn read(ingress: &mut IngressQueue, load: &Load) {
     load.lost.fetch_add(ingress.lost(), Ordering::Relaxed);
 }
 
-/// A port at one end of a link of this name, and one of so many queues with rings of so many bytes
-/// at the other, with its steering.
+/// Opens a port at one end of a link of this name, and one at the other with `queues` queues and
+/// rings of `ring_bytes`. Returns them with the steering.
 fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
     let [near, far] = [0, 1].map(|end| format!("{link}{end}"));
     ip(&format!("link add {near} type veth peer name {far}"));
@@ -148,8 +148,8 @@ fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Ar
     Some((here, there, steering))
 }
 
-/// Sends over a link of this name to so many queues while entries are moved; what came of it, or
-/// `None` where programs cannot be loaded.
+/// Sends over a link of this name to this many queues while entries are moved. Returns the load's
+/// counts; `None` if programs cannot be loaded.
 fn under_load(link: &str, queues: u8, moves: impl FnOnce(&dyn Steering)) -> Option<Load> {
     let (mut here, mut there, steering) = open(link, queues, 8 << 20)?;
     let load = Load::default();
@@ -179,7 +179,8 @@ fn table(steering: &dyn Steering) -> Table {
     steering.table(Vnic::DEFAULT).expect("a table")
 }
 
-/// Moves entries, all of which have to name another queue then, in order.
+/// Moves entries, checks that all of them name another queue then, and returns the results in
+/// order.
 fn move_entries(steering: &dyn Steering, moves: &[(usize, u8)]) -> Vec<Moved> {
     let moves = moves.iter().map(|&(entry, queue)| EntryMove { vnic: Vnic::DEFAULT, entry, queue });
     let moves: Vec<EntryMove> = moves.collect();
@@ -189,7 +190,8 @@ fn move_entries(steering: &dyn Steering, moves: &[(usize, u8)]) -> Vec<Moved> {
     moved
 }
 
-/// Each frame came once and in order, unless the kernel says that it dropped it.
+/// Checks that each frame arrived once and in order, unless the kernel says that it dropped the
+/// frame.
 fn assert_in_order_and_once(load: Load) {
     eprintln!("{load:?}");
     let [sent, delivered, overtaken, twice, lost] =
@@ -204,7 +206,7 @@ fn number(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// How long things took.
+/// Prints how long the moves took.
 fn tell(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
     let at = |part: usize| times[(times.len() - 1) * part / 100];
@@ -239,8 +241,8 @@ fn moves_of_entries_under_load_reorder_nothing() {
 }
 
 /// Moves of one decision: all flows to queue 0, from there to three others, dealt out, and in a
-/// circle. Where one queue is left for several, or several for one, there is one batch, and in a
-/// circle of four there are two.
+/// circle. Moves from one queue to several, or from several to one, make one batch; a circle of
+/// four makes two.
 #[test]
 fn decisions_of_several_queues_under_load_reorder_nothing() {
     const KINDS: [&str; 4] = ["to one queue", "one to three", "dealt out", "in a circle"];
@@ -274,8 +276,8 @@ fn decisions_of_several_queues_under_load_reorder_nothing() {
     });
 }
 
-/// Each uplink has a fence of its own: moves at the same time neither wait for each other nor harm
-/// each other's order.
+/// Each uplink has its own fence: simultaneous moves neither wait for each other nor harm each
+/// other's order.
 #[test]
 fn two_uplinks_move_entries_at_the_same_time() {
     in_namespace(|| {
@@ -300,7 +302,8 @@ fn two_uplinks_move_entries_at_the_same_time() {
     });
 }
 
-/// While a queue waits for another's, what its ring has no room for is lost, for order's sake.
+/// While a queue waits for another one, frames that its ring has no room for are lost, to keep the
+/// order.
 #[test]
 fn frames_that_a_held_queue_has_no_room_for_are_counted() {
     in_namespace(|| {
@@ -312,7 +315,7 @@ fn frames_that_a_held_queue_has_no_room_for_are_counted() {
         steering.set_entry(Vnic::DEFAULT, moving, 0).expect("set");
         steering.set_entry(Vnic::DEFAULT, other, 1).expect("set");
         let of = |flow, count| (0..count).map(|number| frame(flow, number)).collect::<Vec<_>>();
-        // The old queue has a frame that nobody reads, and the new one has lost some already.
+        // The old queue has a frame that stays unread, and the new one has lost some already.
         deliver(egress, &of(0, 1));
         deliver(egress, &of(1, 100));
         let moved = std::thread::scope(|scope| {
@@ -327,14 +330,14 @@ fn frames_that_a_held_queue_has_no_room_for_are_counted() {
             mover.join().expect("no panic").remove(0)
         });
         assert_eq!((moved.order, moved.held_frames), (Order::GivenUp, 32));
-        // A few of the kernel's own may come as well.
+        // A few frames of the kernel's own may arrive as well.
         assert!((100..120).contains(&moved.lost_frames), "{moved:?}");
     });
 }
 
 #[test]
 fn stores_without_a_fence_are_found_to_reorder() {
-    // Where the readers take turns on one core, a whole load may stay in order.
+    // If the readers take turns on one core, a whole load may stay in order.
     for _ in 0..20 {
         let mut overtaken = None;
         in_namespace(|| {

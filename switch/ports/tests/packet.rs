@@ -1,5 +1,5 @@
-//! The packet port on a veth pair: both ways, tags, trains, a link that goes down, a ring that
-//! overflows.
+//! Tests the packet port on a veth pair: both ways, tags, trains, a link that goes down, a ring
+//! that overflows.
 
 #![allow(
     clippy::expect_used,
@@ -22,10 +22,10 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
-/// Nanoseconds by which a queue has long been due to look at its socket.
+/// Nanoseconds after which a queue is long due to check its socket.
 const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Both ends of a veth pair as ports.
+/// Opens both ends of a veth pair as ports.
 fn pair() -> (packet::Opened, packet::Opened) {
     ip("link add mill0 type veth peer name mill1");
     ip("link set mill0 up");
@@ -171,7 +171,7 @@ fn a_frame_that_is_refused_does_not_stop_the_others() {
     });
 }
 
-/// Takes until there is a fault; frames of the kernel's own (neighbour discovery) may come first.
+/// Takes until there is a fault; the kernel's own frames (neighbour discovery) may come first.
 fn next_fault(queue: &mut IngressQueue) -> PortFault {
     for _ in 0..100 {
         let fault = queue.take(LATER, &mut Burst::new()).err();
@@ -245,11 +245,12 @@ fn what_overflows_the_ring_is_counted() {
         for _ in 0..100 {
             deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
         }
-        // Frames of the kernel's own may be among them, so at least what is ours beyond 32 slots.
+        // The kernel's own frames may be among them, so at least the test's frames beyond 32 slots
+        // are lost.
         let lost = there.device.ingress[0].lost();
         assert!(lost >= 68, "{lost}");
         assert_eq!(there.device.ingress[0].lost(), lost);
-        // Without a release in between, a ring that is lent whole does not begin anew.
+        // Without a release in between, a wholly lent ring does not start again.
         let mut burst = Burst::new();
         there.device.ingress[0].take(Nanos(1), &mut burst).expect("take");
         assert_eq!(burst.frames().len(), 32);
@@ -274,7 +275,7 @@ fn offloads_of_a_link_can_be_switched() {
     });
 }
 
-/// A train that the kernel has no virtio-net header for (UDP to be fragmented, which a TAP takes)
+/// A train without a virtio-net header in the kernel (UDP to be fragmented, which a TAP accepts)
 /// stops a ring for good: it was never read again.
 #[test]
 fn a_ring_that_the_kernel_fills_no_more_is_found() {
@@ -289,7 +290,7 @@ fn a_ring_that_the_kernel_fills_no_more_is_found() {
                 uplink.stalls.stalled()
             })
         };
-        // What is read, and what overflows a ring that nobody reads.
+        // Frames that are read, and frames that overflow an unread ring.
         for _ in 0..2 {
             send();
             take_until(&mut uplink.device.ingress[0], 1, is_ours);

@@ -1,5 +1,5 @@
-//! Two kernels' TCP through a TAP port and an uplink that are joined by a loop: every byte arrives,
-//! by a packet port as trains, by an xdp port in segments.
+//! Tests two kernels' TCP through a TAP port and an uplink, joined by a loop. Every byte arrives:
+//! as trains by a packet port, in segments by an xdp port.
 
 #![allow(
     clippy::expect_used,
@@ -25,13 +25,14 @@ use wire::vnet::GsoType;
 
 const BYTES: usize = 8 << 20;
 
-/// Bytes that tell where they belong.
+/// Returns bytes with values that depend on their position.
 fn pattern() -> Vec<u8> {
     (0..BYTES).map(|at| ((at * 31) >> 7).to_le_bytes()[0]).collect()
 }
 
-/// The far kernel: sends back what it got, in a namespace that it names by its thread. `moved`
-/// tells it that the link is in its namespace, and by closing that the link is no longer used.
+/// Runs the far kernel, which sends back what it received, in a namespace that it names by its
+/// thread. `moved` tells that the link is in its namespace; when it closes, the link is no longer
+/// used.
 fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     thread.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("told");
     moved.recv().expect("the link is here");
@@ -49,7 +50,7 @@ fn echo(thread: &Sender<i32>, moved: &Receiver<()>, ready: &Sender<()>) {
     let _ = moved.recv();
 }
 
-/// The near kernel: sends, and checks what comes back.
+/// Runs the near kernel, which sends and checks what comes back.
 fn talk() {
     let mut stream = TcpStream::connect("10.9.0.2:5001").expect("connect");
     let sent = pattern();
@@ -60,7 +61,7 @@ fn talk() {
     assert!(got == sent, "{} bytes came back, and not those", got.len());
 }
 
-/// One turn of one direction; how many trains it saw.
+/// Runs one turn of one direction. Returns the trains it saw.
 fn forward(from: &mut IngressQueue, to: &mut EgressQueue) -> usize {
     let mut burst = Burst::new();
     from.take(Nanos(0), &mut burst).expect("take");
@@ -76,7 +77,7 @@ fn forward(from: &mut IngressQueue, to: &mut EgressQueue) -> usize {
     trains
 }
 
-/// Joins two ports until told to end; trains seen from each.
+/// Joins two ports until told to end. Returns the trains seen from each.
 fn relay(near: &mut ports::Device, far: &mut ports::Device, done: &AtomicBool) -> [usize; 2] {
     let mut trains = [0, 0];
     while !done.load(Ordering::Acquire) {
@@ -91,8 +92,8 @@ fn relay(near: &mut ports::Device, far: &mut ports::Device, done: &AtomicBool) -
     trains
 }
 
-/// Has two kernels talk through a TAP that takes what the uplink gives, and the uplink `open`
-/// gives; trains seen from each.
+/// Connects two kernels through a TAP that accepts the uplink's frames, and the uplink that `open`
+/// returns. Returns the trains seen from each.
 fn between_kernels(tap: &TapOptions, open: impl FnOnce() -> Device + Send) -> [usize; 2] {
     let mut near = tap::open(tap).expect("open");
     ip("addr add 10.9.0.1/24 dev mill0");
@@ -110,7 +111,7 @@ fn between_kernels(tap: &TapOptions, open: impl FnOnce() -> Device + Send) -> [u
         is_ready.recv().expect("listening");
         let mut far = open();
         let client = scope.spawn(|| {
-            // Also told when a check fails, or the relay would never end.
+            // The relay must end after a failed check as well.
             struct Done<'a>(&'a AtomicBool);
             impl Drop for Done<'_> {
                 fn drop(&mut self) {
@@ -133,18 +134,18 @@ fn tcp_of_two_kernels_passes_as_trains_both_ways() {
     in_namespace(|| {
         let mut watcher = None;
         let trains = between_kernels(&TapOptions::new("mill0"), || {
-            // Somebody else who listens makes the kernel share each frame between the two.
+            // Another listener makes the kernel share each frame between the two.
             watcher = packet::open(&PacketOptions::new("mill1")).ok();
             packet::open(&PacketOptions::new("mill1")).expect("open").device
         });
         assert!(watcher.is_some());
-        // All as full trains would be 128.
+        // If all frames were full trains there would be 128.
         assert!(trains.iter().all(|&count| count > 30), "{trains:?}");
     });
 }
 
-/// The relay cuts no train, so the near kernel sends none: the device's own segmentation is what an
-/// xdp port has not.
+/// The relay cuts no train, so the near kernel must send none: an xdp port lacks segmentation by
+/// the device.
 #[test]
 fn tcp_of_two_kernels_passes_through_an_xdp_port() {
     in_namespace(|| {

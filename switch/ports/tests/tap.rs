@@ -1,5 +1,5 @@
-//! TAP against the kernel of this host: sockets on the other side, trains both ways, and a device
-//! that goes away.
+//! Tests TAP against the kernel of this host: sockets on the other side, trains both ways, and a
+//! device that goes away.
 
 #![allow(clippy::expect_used, reason = "tests, though not only in functions marked so")]
 
@@ -21,9 +21,8 @@ const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const KERNEL: [u8; 4] = [10, 9, 0, 1];
 const OURS: [u8; 4] = [10, 9, 0, 2];
 
-/// Opens a TAP device. A child that another test is starting holds a copy of every descriptor of
-/// this process until it becomes another program: a device that was closed just now may be busy for
-/// that long.
+/// Opens a TAP device. A child that another test starts holds a copy of every descriptor of this
+/// process until it runs its program, so a device closed just now may be busy for that long.
 fn open(options: &TapOptions) -> tap::Opened {
     let start = Instant::now();
     loop {
@@ -38,7 +37,7 @@ fn open(options: &TapOptions) -> tap::Opened {
     }
 }
 
-/// A TAP device with an address, and a socket behind it that has us as its peer.
+/// Opens a TAP device with an address, and a socket behind it with us as its peer.
 fn tap_and_socket(options: &TapOptions) -> (tap::Opened, UdpSocket) {
     let opened = open(options);
     ip(&format!("addr add 10.9.0.1/24 dev {}", options.name));
@@ -218,10 +217,10 @@ fn offloads_set_by_an_earlier_opener_do_not_survive() {
     });
 }
 
-/// A TCP segment of `len` bytes of zeros, its checksum left to others.
+/// Returns a TCP segment of `len` zero bytes with an unfinished checksum.
 fn segment(to: [u8; 6], sequence: u32, len: usize) -> (VnetHeader, Vec<u8>) {
     let mut frame = udp_header(to, OUR_MAC, [OURS, KERNEL], len + 12);
-    // The IPv4 header with TCP in it: protocol 6 in place of 17.
+    // Makes the IPv4 header one of TCP: protocol 6 in place of 17.
     let sum = u16::from_be_bytes([frame[24], frame[25]]) + (17 - 6);
     frame[23] = 6;
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
@@ -242,8 +241,8 @@ fn segment(to: [u8; 6], sequence: u32, len: usize) -> (VnetHeader, Vec<u8>) {
     (vnet, frame)
 }
 
-/// Frames of a TAP that holds what it may coalesce for a minute: the largest of what 100 segments
-/// of 1,000 bytes come to.
+/// Returns the largest frame that 100 segments of 1,000 bytes become at a TAP that may hold them a
+/// minute for coalescing.
 fn largest_of_many(name: &str, napi: bool) -> usize {
     let (mut opened, _socket) = tap_and_socket(&TapOptions { napi, ..TapOptions::new(name) });
     let hold = format!(

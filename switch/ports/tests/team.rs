@@ -1,4 +1,4 @@
-//! A team of memory ports on virtual time: what leaves, and by which member.
+//! Tests a team of memory ports on virtual time: which frames leave, and by which member.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
@@ -26,7 +26,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
 }
 
-/// What happens next.
+/// An event of a run.
 #[derive(Clone, Debug)]
 enum Event {
     Set(usize, bool),
@@ -66,7 +66,7 @@ proptest! {
                 }
                 Event::Wait(time) => {
                     now = now + Nanos(time);
-                    // As the thread does that watches the links.
+                    // Like the thread that watches the links.
                     world.set("no member", true, now);
                     last.clear();
                 }
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// What teaches others where a station is leaves by its home member alone, under its own address.
+/// Frames that teach where a station is leave only by its home member, under its own address.
 #[test]
 fn what_teaches_leaves_at_home() {
     let world = World::new(&NAMES, Algorithm::Dynamic, 1 << 12);
@@ -168,8 +168,8 @@ fn a_pinned_address_is_dropped_when_its_member_is_down() {
     assert!(drops.len() == 50 && drops.iter().all(|(_, drop)| *drop == EgressDrop::Down));
 }
 
-/// A member whose link came back is used once it has been up for the fail-back time without a
-/// break, at once where no other is left; what moved is announced from the member it moved to.
+/// A member with a returned link is used once it has been up for the fail-back time without a
+/// break, or at once if no other is left. Moved addresses are announced from their new member.
 #[test]
 fn fail_back_is_damped_and_moves_are_announced() {
     let world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -199,14 +199,14 @@ fn fail_back_is_damped_and_moves_are_announced() {
     assert!(is_at(vnic(1), "eth0") && is_at(vnic(2), "eth0"), "no other is left");
 }
 
-/// Frames that a second takes through uplinks that carry 1000 each a second and hold 10: so many at
-/// each in 10 ms.
+/// Returns the frames that pass in one second through uplinks that carry 1000 a second each and
+/// hold 10, which is what each carries in 10 ms.
 fn carried(members: &[&str], algorithm: Algorithm, vnics: u8, flows: u16) -> usize {
     let world = World::new(members, algorithm, 10);
     let mut carried = 0;
     for tick in 0..100u64 {
         let now = START + Nanos(tick * 10_000_000);
-        // Three times what one uplink carries, spread over the tick.
+        // Three times the capacity of one uplink, spread over the tick.
         for step in 0..30u16 {
             let from = u8::try_from(step % u16::from(vnics)).unwrap();
             let flow = (u16::try_from(tick).unwrap() * 30 + step) % flows;
@@ -218,8 +218,8 @@ fn carried(members: &[&str], algorithm: Algorithm, vnics: u8, flows: u16) -> usi
     carried
 }
 
-/// On virtual time, so that the figure is of the team and not of the machine. The flows are many:
-/// 30 that send all the time are spread 8 to 22 by their hashes now and then.
+/// On virtual time, so that the result depends on the team and not on the machine. Many flows,
+/// because hashes now and then spread 30 steady flows 8 to 22.
 #[test]
 fn two_uplinks_carry_what_two_uplinks_can() {
     for (algorithm, vnics, flows) in [(Algorithm::HyperVPort, 10, 1), (Algorithm::Dynamic, 1, 3000)]
@@ -231,8 +231,8 @@ fn two_uplinks_carry_what_two_uplinks_can() {
     }
 }
 
-/// One guest that filled one member held those whose flows left by another to a share of the full
-/// one.
+/// One guest that filled one member limited guests with flows on another member to a share of the
+/// full one.
 #[test]
 fn a_full_member_takes_no_room_from_the_others() {
     let world = World::new(&NAMES[..2], Algorithm::HyperVPort, 64);
@@ -244,7 +244,7 @@ fn a_full_member_takes_no_room_from_the_others() {
     assert_eq!((room().buffers, room().bytes), (64, empty.bytes / 2));
     assert!(world.send(START, &vec![udp(vnic(2), OUTSIDE, 0, 0); 32]).is_empty());
     assert_eq!(room().buffers, 32);
-    // What is left of a team is not short for good beside what there was.
+    // The rest of a team is not short for good compared with the former sum.
     world.received();
     assert_eq!(room(), empty);
     world.set(NAMES[0], false, START);
@@ -254,8 +254,8 @@ fn a_full_member_takes_no_room_from_the_others() {
     assert_eq!(world.device.egress[0].room(), None);
 }
 
-/// Taking out a member that is not the last of the list leaves the others their places, and a new
-/// one takes the free place.
+/// Taking out a member that is not the last of the list leaves the others their places; a new
+/// member takes the free place.
 #[test]
 fn a_place_in_the_middle_is_empty_and_taken_again() {
     let world = World::new(&NAMES[..3], Algorithm::HyperVPort, 1 << 12);
@@ -282,7 +282,7 @@ fn a_place_in_the_middle_is_empty_and_taken_again() {
     );
 }
 
-/// It had MTU 0 then, and senders were told so.
+/// The team had MTU 0 then, and told senders so.
 #[test]
 fn a_team_without_an_open_member_keeps_its_mtu() {
     let world = World::new(&["eth0"], Algorithm::HyperVPort, 1 << 12);
@@ -291,7 +291,7 @@ fn a_team_without_an_open_member_keeps_its_mtu() {
     assert_eq!(world.team.mtu(), 1500);
 }
 
-/// One cable is no redundancy, and each frame would come twice.
+/// One cable is no redundancy, and each frame would arrive twice.
 #[test]
 fn a_device_is_no_member_twice_under_two_names() {
     support::in_namespace(|| {
@@ -333,7 +333,7 @@ fn a_member_may_be_named_otherwise() {
     });
 }
 
-/// Its queues are deaf from then on, though the device has its old number again.
+/// Its queues receive nothing from then on, though the device has its old number again.
 #[test]
 fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
     support::in_namespace(|| {
@@ -388,7 +388,7 @@ fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
     });
 }
 
-/// Its link may be there again by the time that it is looked at, and its queues are deaf.
+/// Its link may be there again when it is checked, but its queues receive nothing.
 #[test]
 fn a_member_that_a_worker_finds_gone_is_opened_anew() {
     support::in_namespace(|| {
@@ -397,7 +397,7 @@ fn a_member_that_a_worker_finds_gone_is_opened_anew() {
         ip("link set mill1 up");
         let opened = Arc::new(AtomicUsize::new(0));
         let count = opened.clone();
-        // Without a link, so that the worker alone can tell.
+        // Without a link, so that only the worker can tell.
         let opener = move |name: &str| {
             count.fetch_add(1, Relaxed);
             let failed =
@@ -417,8 +417,7 @@ fn a_member_that_a_worker_finds_gone_is_opened_anew() {
     });
 }
 
-/// The host may give a device another address at any time; frames for the old one went to the
-/// switch.
+/// The host may change a device's address at any time; frames for the old one went to the switch.
 #[test]
 fn a_member_has_the_address_that_its_device_has_now() {
     support::in_namespace(|| {

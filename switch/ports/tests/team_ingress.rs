@@ -1,4 +1,4 @@
-//! A team of memory ports on virtual time: what is taken of what comes in.
+//! Tests a team of memory ports on virtual time: which arriving frames are taken.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
@@ -17,8 +17,8 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 }
 
 proptest! {
-    /// The switch outside sends what it gets at one member to all others, as one that floods does.
-    /// Nothing of ours is taken, and of each frame from outside one copy.
+    /// The switch outside floods a frame from one member to all others. No frame of ours is taken,
+    /// and one copy of each frame from outside is.
     #[test]
     fn nothing_returns_and_nothing_comes_twice(
         sent in vec((0u8..6, any::<bool>()), 1..40),
@@ -45,9 +45,9 @@ proptest! {
         }
     }
 
-    /// A guest that only receives is forgotten by the switch outside, which floods what is for it
-    /// to all members, until it has learned the guest and sends to its home alone. In whatever
-    /// order workers look at the members, and wherever its home is, each frame comes once.
+    /// The switch outside forgets a guest that only receives, and floods its frames to all members
+    /// until it has learned the guest and sends only to its home. Each frame is taken once, in any
+    /// order of workers and with any home.
     #[test]
     fn a_flooded_frame_for_one_of_ours_is_taken_once(
         bursts in vec((1u64..300, any::<bool>(), 1u32..5), 1..20),
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// A frame that comes in at another member than the home is a copy, unless the home brings none.
+/// A frame that arrives at another member than the home is a copy, unless the home receives none.
 #[test]
 fn frames_for_an_address_are_taken_at_its_home() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -91,15 +91,15 @@ fn frames_for_an_address_are_taken_at_its_home() {
     assert_eq!((counters[1].copies, counters[0].to_member), (1, 1));
 }
 
-/// A guest that has moved to another host sends from there: its frames are no reflection.
+/// A guest that has moved to another host sends from there: its frames are not reflections.
 #[test]
 fn frames_of_a_guest_that_moved_away_are_taken() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
     let at = |ms: u64| START + Nanos(ms * 1_000_000);
     world.send(at(0), &[arp(vnic(1), [10, 0, 0, 1])]);
     let frame = arp(vnic(1), [10, 0, 0, 1]);
-    // Members have just come: it may be the team's own announcement, which the switch outside has
-    // flooded.
+    // The members have just come: the frame may be the team's own announcement, flooded by the
+    // switch outside.
     world.bring("eth1", &frame);
     assert!(world.taken(at(60)).is_empty());
     world.send(at(300), &[arp(vnic(1), [10, 0, 0, 1])]);
@@ -109,8 +109,7 @@ fn frames_of_a_guest_that_moved_away_are_taken() {
     assert_eq!(world.taken(at(350)), [frame]);
 }
 
-/// Two routers of one VRRP number, a guest's in VLAN 20 and one outside in VLAN 10, have one
-/// address.
+/// Two routers of one VRRP number, a guest in VLAN 20 and one outside in VLAN 10, have one address.
 #[test]
 fn an_address_that_a_guest_sends_from_in_another_vlan_is_no_reflection() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -118,7 +117,7 @@ fn an_address_that_a_guest_sends_from_in_another_vlan_is_no_reflection() {
     let at = |ms: u64| START + Nanos(ms * 1_000_000);
     let advert = udp(virtual_router, Mac([1, 0, 0x5e, 0, 0, 18]), 1, 1);
     world.send(at(0), &[tagged(20, &advert)]);
-    // Past the grace after a change of members.
+    // After the grace that follows a change of members.
     world.taken(at(0));
     let from_outside = tagged(10, &udp(virtual_router, vnic(1), 2, 2));
     for ms in (300..400).step_by(10) {
@@ -129,7 +128,8 @@ fn an_address_that_a_guest_sends_from_in_another_vlan_is_no_reflection() {
     }
 }
 
-/// Frames that a world of two members has sent to announce an address, after a failover.
+/// Returns how many frames a world of two members has sent to announce an address, after a
+/// failover.
 fn announced(world: &World, now: Nanos) -> usize {
     world.received();
     let home = world.current(vnic(1)).unwrap_or_else(|| "eth0".to_owned());
@@ -141,8 +141,8 @@ fn announced(world: &World, now: Nanos) -> usize {
     announced
 }
 
-/// Every switch outside would have learned it here, and the guest would have been cut off where it
-/// is.
+/// Every switch outside would have learned it here, and the guest would have been cut off at its
+/// new host.
 #[test]
 fn a_guest_that_left_is_announced_no_more() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -155,13 +155,13 @@ fn a_guest_that_left_is_announced_no_more() {
     world.bring("eth1", &frame);
     assert_eq!(world.taken(at(5_200)), [frame.as_slice()]);
     assert_eq!(announced(&world, at(6_000)), 0);
-    // It comes back.
+    // The guest comes back.
     world.send(at(7_000), &[frame]);
     assert_eq!(announced(&world, at(8_000)), 1);
 }
 
-/// It had to be heard outside five seconds after it last sent, but a guest that is moved says where
-/// it is within one and a half.
+/// It had to be heard outside five seconds after it last sent, but a moved guest announces itself
+/// within one and a half.
 #[test]
 fn a_guest_that_moved_a_moment_after_it_sent_is_announced_no_more() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -173,7 +173,7 @@ fn a_guest_that_moved_a_moment_after_it_sent_is_announced_no_more() {
     world.bring("eth1", &frame);
     assert_eq!(world.taken(at(2_060)), [frame.as_slice()]);
     assert_eq!(announced(&world, at(3_000)), 0);
-    // It comes back, and later it sends what tells nothing.
+    // It comes back, and later it sends a frame that does not tell its address.
     world.send(at(5_000), std::slice::from_ref(&frame));
     assert_eq!(announced(&world, at(6_000)), 1);
     world.taken(at(8_000));
@@ -183,7 +183,7 @@ fn a_guest_that_moved_a_moment_after_it_sent_is_announced_no_more() {
     assert_eq!(announced(&world, at(13_000)), 1);
 }
 
-/// A router outside that has the address in VLAN 10 (VRRP) had the guest in VLAN 20 forgotten.
+/// A router outside with the address in VLAN 10 (VRRP) made the team forget the guest in VLAN 20.
 #[test]
 fn a_guest_that_is_heard_in_another_vlan_is_announced_in_its_own() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -211,7 +211,7 @@ fn addresses_of_a_port_that_is_closed_are_announced_no_more() {
     assert_eq!(announced(&world, START + SECOND), 0);
 }
 
-/// A guest that sends from ever new addresses filled the table of what was sent lately, and others'
+/// A guest that sends from ever new addresses filled the table of recent senders, and others'
 /// broadcasts came back.
 #[test]
 fn what_comes_back_is_refused_whatever_others_send() {
@@ -239,8 +239,8 @@ fn what_comes_back_is_refused_whatever_others_send() {
     assert_eq!(world.taken(at(1_040)), Vec::<Vec<u8>>::new());
 }
 
-/// What comes back within the time that it takes, or is our own announcement for a guest that is
-/// silent, is no guest that left: it would not be announced at the next failover.
+/// A frame that returns right after it was sent, or an announcement of ours for a silent guest,
+/// does not mean that the guest has left: the next failover would not announce it.
 #[test]
 fn a_guest_is_announced_after_reflections_of_it_and_of_its_announcements() {
     let mut world = World::new(&["eth0", "eth1"], Algorithm::HyperVPort, 1 << 12);
@@ -252,7 +252,7 @@ fn a_guest_is_announced_after_reflections_of_it_and_of_its_announcements() {
         world.bring("eth1", &frame);
         world.taken(at(ms));
     }
-    // The guest is silent from now on, and so are the workers' clocks while they sleep.
+    // The guest is silent from now on, and the workers' clocks stand still while they sleep.
     assert_eq!(announced(&world, at(60_000)), 1);
     for ms in [60_001, 60_250, 61_000] {
         world.bring("eth1", &frame);

@@ -1,5 +1,5 @@
-//! The AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link that
-//! goes down, and opening again.
+//! Tests the AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link
+//! that goes down, and reopening.
 
 #![allow(
     clippy::expect_used,
@@ -23,11 +23,11 @@ use wire::vnet::{Flags, VnetHeader};
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
-/// Nanoseconds by which a queue has long been due to look at its socket.
+/// Nanoseconds after which a queue is long due to check its socket.
 const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Runs a test with a veth pair, mill0 and mill1, in a namespace of its own, unless programs may
-/// not be loaded, which is tried on another pair.
+/// Runs a test with a veth pair, mill0 and mill1, in its own namespace. Skips it if programs cannot
+/// be loaded, which is tried on another pair.
 fn on_veth(test: impl FnOnce() + Send) {
     on_veth_of(1, test);
 }
@@ -53,8 +53,8 @@ fn open(name: &str) -> Opened {
     xdp::open(&XdpOptions::new(name)).expect("open")
 }
 
-/// Waits until the program is gone: a child of another test has copies of all descriptors, also of
-/// a closed link, until it runs its program.
+/// Waits until the program is gone: a child of another test has copies of all descriptors,
+/// including that of a closed link, until it runs its program.
 fn until_closed(name: &str) {
     waiting::until("the program is gone", || {
         let shown = shown(name);
@@ -62,7 +62,7 @@ fn until_closed(name: &str) {
     });
 }
 
-/// `ethtool -K`; `false`: there is no such program, and the test is skipped.
+/// Runs `ethtool -K`. Returns `false` if there is no such program; then the test is skipped.
 fn ethtool(words: &str) -> bool {
     let Ok(output) = Command::new("ethtool").args(words.split(' ')).output() else {
         eprintln!("skipped: needs ethtool");
@@ -80,7 +80,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..251u8).cycle().take(len).collect()
 }
 
-/// What `ip -d link` says of a device.
+/// Returns the output of `ip -d link` for a device.
 fn shown(name: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", name]).output().expect("ip");
     String::from_utf8(output.stdout).expect("text")
@@ -110,7 +110,7 @@ fn frames_arrive_as_sent_and_in_order_both_ways() {
     });
 }
 
-/// More frames than chunks, with nobody who reads at the other end until all is sent.
+/// Sends more frames than there are chunks, and reads at the other end only after all are sent.
 #[test]
 fn chunks_come_back_and_what_overflows_the_ring_is_counted() {
     on_veth(|| {
@@ -132,8 +132,8 @@ fn chunks_come_back_and_what_overflows_the_ring_is_counted() {
     });
 }
 
-/// A train or a frame longer than a chunk: the switch sends none, and one that slips through stops
-/// no other.
+/// A train or a frame longer than a chunk: the switch sends none, and one that slips through does
+/// not stop others.
 #[test]
 fn a_frame_that_is_refused_does_not_stop_the_others() {
     on_veth(|| {
@@ -152,7 +152,7 @@ fn a_frame_that_is_refused_does_not_stop_the_others() {
     });
 }
 
-/// A peer's stack leaves checksums to the device, and no word of that comes with the frame.
+/// A peer's stack leaves checksums to the device, and no metadata of the frame says so.
 #[test]
 fn a_checksum_that_a_peer_left_unfinished_is_claimed() {
     on_veth(|| {
@@ -166,7 +166,7 @@ fn a_checksum_that_a_peer_left_unfinished_is_claimed() {
         vnet.csum_start.set(38);
         vnet.hdr_len.set(46);
         deliver(&mut peer.device.egress[0], vnet, &tagged, &[Slice::from(&payload[..])]);
-        // Another sum is not one that was left unfinished.
+        // Another sum is not an unfinished one.
         let mut other = header.clone();
         other[41] ^= 1;
         let finished = VnetHeader::default();
@@ -205,8 +205,7 @@ fn an_unfinished_checksum_may_be_sent() {
     });
 }
 
-/// Elsewhere the kernel may copy a frame without a look at what was asked of it, and the receiver
-/// drops it.
+/// On other devices the kernel may copy a frame without its metadata, and the receiver drops it.
 #[test]
 fn checksums_are_left_to_the_kernel_at_a_veth_alone() {
     on_veth(|| {
@@ -221,14 +220,14 @@ fn the_program_is_there_while_the_port_is_and_it_opens_again_at_once() {
         for _ in 0..20 {
             let mut there = open("mill1");
             assert!(shown("mill1").contains("prog/xdp"), "{}", shown("mill1"));
-            // A queue that goes before its port, and one that goes after it.
+            // One queue is dropped before its port, and one after it.
             drop(there.device.ingress.pop());
             until_closed("mill1");
         }
         let _first = open("mill1");
         let second = xdp::open(&XdpOptions::new("mill1")).err().expect("refused");
         let text = second.to_string();
-        // A packet port would get no frame of it.
+        // A packet port would not receive any of its frames.
         assert!(text.contains("cannot attach") && !second.leaves_packet(), "{text}");
     });
 }
@@ -244,7 +243,7 @@ fn every_receive_queue_has_a_socket_and_no_other_number_will_do() {
         let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 0);
         let frame =
             Outgoing { vnet: VnetHeader::default(), header: &header, payload: &[], len: 42 };
-        // A veth hands frames of a transmit queue to the receive queue of its number.
+        // A veth passes frames of a transmit queue to the receive queue with the same number.
         for (egress, count) in here.device.egress.iter().zip([10, 20, 30]) {
             egress.deliver(&vec![frame; count], &mut Vec::new()).expect("deliver");
         }
@@ -272,8 +271,8 @@ fn a_device_that_gets_another_queue_is_to_be_opened_anew() {
     });
 }
 
-/// The kernel takes what is sent by a queue that the device does not transmit by, drops it, and
-/// says nothing.
+/// The kernel accepts frames sent on a queue that the device does not transmit by, drops them, and
+/// reports nothing.
 #[test]
 fn frames_leave_by_no_more_queues_than_the_device_transmits_by() {
     on_veth_of(3, || {
@@ -319,7 +318,7 @@ fn a_driver_that_takes_no_program_at_this_mtu_says_so_with_both_values() {
     });
 }
 
-/// Takes until there is a fault; frames of the kernel's own (neighbour discovery) may come first.
+/// Takes until there is a fault; the kernel's own frames (neighbour discovery) may come first.
 fn next_fault(queue: &mut IngressQueue) -> PortFault {
     for _ in 0..100 {
         let fault = queue.take(LATER, &mut Burst::new()).err();
@@ -350,10 +349,10 @@ fn a_link_that_was_down_works_again_and_one_that_is_deleted_is_gone() {
         }
         here.link.set_up(true).expect("up");
         deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
-        // What was in the ring when the link went down may come as well.
+        // Frames in the ring when the link went down may arrive as well.
         assert!(!take_until(&mut there.device.ingress[0], 1, is_ours).is_empty());
 
-        // Frames that wait do not hide it.
+        // Waiting frames do not hide the fault.
         deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
         ip("link del mill0");
         let delivered = here.device.egress[0].deliver(&[frame], &mut Vec::new());
@@ -368,7 +367,7 @@ fn wait_for_carrier(link: &Link, wanted: bool) {
     waiting::until("the carrier is noticed", || link.has_carrier().expect("flags") == wanted);
 }
 
-/// The driver drops such frames one a call, and says so of each alone.
+/// The driver drops such frames one a call, and reports each alone.
 #[test]
 fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
     on_veth(|| {
@@ -386,7 +385,7 @@ fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
         }
         there.link.set_up(true).expect("up");
         deliver(&mut here.device.egress[0], VnetHeader::default(), &header, &[]);
-        // The three calls gave up after a frame each: those left of the first burst come, and the
+        // The three calls gave up after a frame each: the rest of the first burst arrives, and the
         // one above.
         let left = take_until(&mut there.device.ingress[0], 70 - 3 + 1, is_ours);
         assert_eq!(left.len(), 70 - 3 + 1);
@@ -394,9 +393,9 @@ fn without_a_carrier_each_frame_counts_as_down_and_the_call_is_given_up() {
     });
 }
 
-/// A veth says the same of a frame that its peer does not take as it does without a carrier. The
-/// port counted as down then, and what came behind such frames was reported lost: one guest turned
-/// off the egress of all.
+/// A veth reports a frame that its peer does not take as it reports a missing carrier. The port
+/// counted as down then, and frames behind such a frame were reported lost: one guest turned off
+/// the egress of all.
 #[test]
 fn what_a_peer_has_no_room_for_takes_nothing_else_with_it() {
     on_veth(|| {
@@ -419,7 +418,7 @@ fn what_a_peer_has_no_room_for_takes_nothing_else_with_it() {
     });
 }
 
-/// In the stack a train of a peer comes as one long frame, and has no room.
+/// In the stack a train of a peer arrives as one long frame, and does not fit a chunk.
 #[test]
 fn a_train_in_generic_mode_is_counted_as_lost() {
     on_veth(|| {

@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, AsRawFd};
 #[repr(C)]
 pub(crate) struct Instruction {
     code: u8,
-    /// The destination in the low half, the source in the high one.
+    /// The destination in the low half, the source in the high half.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// `R0` is a call's result, `R1` to `R5` its arguments, which it destroys; `R6` to `R9` outlive it,
-/// and `R10` is the end of the stack's 512 bytes.
+/// `R0` is a call's result. `R1` to `R5` are its arguments, which it destroys; `R6` to `R9` outlive
+/// it. `R10` is the end of the stack's 512 bytes.
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "numbers")]
 #[repr(u8)]
@@ -33,7 +33,7 @@ pub(crate) enum Register {
     R10,
 }
 
-/// The end of the stack.
+/// End of the stack.
 pub(crate) const STACK: Register = Register::R10;
 
 /// Arithmetic on 64 bits.
@@ -47,7 +47,7 @@ pub(crate) enum Operation {
     Set = 0xb0,
 }
 
-/// Comparison of unsigned numbers.
+/// Comparisons of unsigned numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum Condition {
     Equal = 0x10,
@@ -56,7 +56,7 @@ pub(crate) enum Condition {
     Less = 0xa0,
 }
 
-/// Bytes of an access to memory.
+/// Width of an access to memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Width {
     Word = 0x00,
@@ -64,7 +64,7 @@ pub(crate) enum Width {
     Byte = 0x10,
 }
 
-/// Functions of the kernel, by their numbers in `uapi/linux/bpf.h`.
+/// Functions of the kernel, with their numbers in `uapi/linux/bpf.h`.
 #[derive(Clone, Copy)]
 pub(crate) enum Helper {
     /// `map_lookup_elem`
@@ -80,17 +80,17 @@ pub(crate) enum Helper {
     LoadRelative = 68,
 }
 
-/// A place in the program.
+/// A jump target.
 #[derive(Clone, Copy)]
 pub(crate) struct Label(usize);
 
-/// A program in the making.
+/// A program under construction.
 #[derive(Default)]
 pub(crate) struct Assembler {
     program: Vec<Instruction>,
-    /// Where each label is.
+    /// The place of each label.
     places: Vec<usize>,
-    /// Jumps, and where they lead.
+    /// Jumps, and their targets.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -105,9 +105,9 @@ const ATOMIC_ADD: u8 = 0xdb;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const TO_BIG_ENDIAN: u8 = 0xdc;
-/// The operand is a register, not the immediate.
+/// Says that the operand is a register, not the immediate.
 const REGISTER: u8 = 0x08;
-/// The immediate is a map's descriptor, and stands for the map, or for its first value.
+/// Says that the immediate is a map's descriptor, and stands for the map, or for its first value.
 const MAP: u8 = 1;
 const MAP_VALUE: u8 = 2;
 
@@ -127,7 +127,7 @@ impl Assembler {
         self.push(LOAD | width as u8, pair(register, base), offset, 0);
     }
 
-    /// The same of a big-endian half word, in the machine's order.
+    /// `register = big-endian half word at base + offset`, in the machine's order
     pub(crate) fn load_big_endian(&mut self, register: Register, base: Register, offset: i16) {
         self.load(register, Width::Half, base, offset);
         self.push(TO_BIG_ENDIAN, register as u8, 0, 16);
@@ -143,12 +143,12 @@ impl Assembler {
         self.push(STORE_IMMEDIATE | width as u8, base as u8, offset, value);
     }
 
-    /// `double word at base += register`, which other processors may do as well
+    /// `double word at base += register`, safe against other processors
     pub(crate) fn add_atomically(&mut self, base: Register, register: Register) {
         self.push(ATOMIC_ADD, pair(base, register), 0, 0);
     }
 
-    /// `register = the map`, as a helper takes it
+    /// `register = the map`, for a helper's argument
     pub(crate) fn map(&mut self, register: Register, map: impl AsFd) {
         let registers = register as u8 | MAP << 4;
         self.push(LD_IMMEDIATE, registers, 0, map.as_fd().as_raw_fd());
@@ -172,26 +172,26 @@ impl Assembler {
         self.push(EXIT, 0, 0, 0);
     }
 
-    /// A label that has no place yet.
+    /// Returns a new label, without a place yet.
     pub(crate) fn label(&mut self) -> Label {
         self.places.push(usize::MAX);
         Label(self.places.len() - 1)
     }
 
-    /// The label is here.
+    /// Places the label here.
     pub(crate) fn place(&mut self, label: Label) {
         if let Some(place) = self.places.get_mut(label.0) {
             *place = self.program.len();
         }
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub(crate) fn jump(&mut self, label: Label) {
         self.jumps.push((self.program.len(), label));
         self.push(JUMP, 0, 0, 0);
     }
 
-    /// Goes on at the label if `register CONDITION value`.
+    /// Jumps to the label if `register CONDITION value`.
     pub(crate) fn jump_if(
         &mut self,
         register: Register,
@@ -203,7 +203,7 @@ impl Assembler {
         self.push(JUMP | condition as u8, register as u8, 0, value);
     }
 
-    /// Goes on at the label if `register CONDITION other`.
+    /// Jumps to the label if `register CONDITION other`.
     pub(crate) fn jump_if_compared(
         &mut self,
         register: Register,
@@ -215,7 +215,8 @@ impl Assembler {
         self.push(JUMP | condition as u8 | REGISTER, pair(register, other), 0, 0);
     }
 
-    /// The program, each jump with its distance. `None`: one leads nowhere, or too far.
+    /// Returns the program, with the distance of each jump. `None`: a jump leads nowhere, or too
+    /// far.
     pub(crate) fn finish(mut self) -> Option<Vec<Instruction>> {
         for (jump, label) in self.jumps {
             let place = *self.places.get(label.0)?;

@@ -1,4 +1,4 @@
-//! One direction of a bad wire: what is put in comes out later, twice, changed, or not at all.
+//! One direction of a bad wire: frames put in come out later, twice, changed, or not at all.
 
 use super::{Faults, PerMillion};
 use crate::{Nanos, Outgoing, VlanTag};
@@ -22,7 +22,7 @@ impl Held {
         Held { vnet, vlan, bytes, place: None, due: Nanos(0) }
     }
 
-    /// As another queue takes it.
+    /// Returns the frame as another queue takes it.
     #[allow(clippy::cast_possible_truncation, reason = "a frame has less than 4 GiB")]
     pub(super) fn outgoing(&self) -> Outgoing<'_> {
         let len = self.bytes.len() as u32;
@@ -30,11 +30,11 @@ impl Held {
     }
 }
 
-/// See the module.
+/// One direction of a bad wire, with the frames that wait on it.
 pub(super) struct Line {
     faults: Faults,
     chance: Chance,
-    /// In the order in which they come out.
+    /// Waiting frames in the order in which they come out.
     waiting: VecDeque<Held>,
     /// A frame that waits for the next one to overtake it.
     aside: Option<Held>,
@@ -46,13 +46,13 @@ impl Line {
         Line { faults, chance, waiting: VecDeque::new(), aside: None }
     }
 
-    /// Frames on the wire.
+    /// Returns the number of frames on the wire.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + usize::from(self.aside.is_some())
     }
 
-    /// Puts a frame in. Every frame draws the same lots, so one fault more does not change all that
-    /// follow.
+    /// Puts a frame in. Every frame draws the same number of random values, so one more fault does
+    /// not change all later ones.
     pub(super) fn admit(&mut self, now: Nanos, mut frame: Held) {
         let [loss, corruption, duplication, reordering] = [
             self.faults.loss,
@@ -81,7 +81,7 @@ impl Line {
         }
     }
 
-    /// The next frame that is due.
+    /// Returns the next frame that is due.
     pub(super) fn next_due(&mut self, now: Nanos) -> Option<Held> {
         match self.waiting.front() {
             Some(first) if first.due <= now => self.waiting.pop_front(),
@@ -90,13 +90,13 @@ impl Line {
         }
     }
 
-    /// The call that put the waiting frames in is over.
+    /// Ends the call that put the waiting frames in: they lose their places.
     pub(super) fn forget_places(&mut self) {
         self.waiting.iter_mut().chain(&mut self.aside).for_each(|frame| frame.place = None);
     }
 }
 
-/// Flips a bit. `false`: nobody could notice, so the frame has to be lost.
+/// Flips a bit. Returns `false` if the receiver could not notice, so the frame has to be lost.
 fn corrupt(frame: &mut Held, chance: u64) -> bool {
     let flags = frame.vnet.flags();
     if flags.contains(Flags::NEEDS_CSUM) || frame.bytes.is_empty() {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sends frames numbered in their first bytes, and what came out at the end of time.
+    /// Sends frames numbered in their first bytes. Returns what came out at the end of time.
     fn run(faults: Faults, count: u32) -> Vec<Vec<u8>> {
         let mut line = Line::new(faults);
         for number in 0..count {

@@ -1,17 +1,17 @@
-//! A helper: a process that does for a daemon what takes CAP_SYS_ADMIN, which the daemon therefore
-//! gives up. It enters network namespaces, and loads the one program that the kernel's verifier
-//! follows to its end only for those with CAP_PERFMON, which CAP_SYS_ADMIN stands for.
+//! A helper process does for a daemon what takes CAP_SYS_ADMIN, which the daemon then gives up. It
+//! enters network namespaces, and loads one program that the kernel's verifier checks to its end
+//! only for processes with CAP_PERFMON, which CAP_SYS_ADMIN implies.
 //!
-//! The daemon starts it before it restricts itself, over a socket of whole messages
-//! (`SOCK_SEQPACKET`) that is the helper's standard input, and hands the other end to
-//! [`use_for_all`]. From then on every descriptor of another namespace that this process wants
-//! (`make`, `attach`) comes from there, and so does the program (`steering_program`). A process
-//! without a helper serves the same requests itself.
+//! The daemon starts it before it restricts itself. A socket of whole messages (`SOCK_SEQPACKET`)
+//! is the helper's standard input; the daemon passes the other end to [`use_for_all`]. From then on
+//! the helper makes every descriptor of another namespace that this process wants (`make`,
+//! `attach`), and the program (`steering_program`). A process without a helper serves the same
+//! requests itself.
 //!
-//! [`serve`] is the helper's side. It stores nothing, and ends with the daemon, whose end of the
-//! socket closes. Requests come one at a time. The daemon may have been taken over by a guest, so
-//! any message may come, and gets an answer. A request can hang, for example at a path on a disk
-//! that does not answer; [`when_closed`] ends the helper also then.
+//! [`serve`] is the helper's side. It stores nothing, and ends when the daemon's end of the socket
+//! closes. Requests come one at a time. A guest may have taken over the daemon, so any message may
+//! arrive, and each gets an answer. A request can hang, for example at a path on a disk that does
+//! not answer; [`when_closed`] ends the helper even then.
 
 use super::request::{self, ANSWER, MOST_FILES, REQUEST, Refused, Wanted};
 use crate::lock;
@@ -30,65 +30,65 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for. A namespace is entered within milliseconds, unless its path
+/// How long to wait for an answer. A namespace is entered within milliseconds, unless its path
 /// leads to a disk that hangs.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// How long a helper that is dismissed is waited for.
+/// How long to wait for a dismissed helper.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What is said of a helper that was there. A second one cannot be started: the daemon has
-/// restricted itself.
+/// Error when a helper has ended. A second one cannot be started: the daemon has restricted itself.
 const LOST: (io::ErrorKind, &str) = (
     io::ErrorKind::BrokenPipe,
     "the helper that enters namespaces no longer answers: restart the daemon",
 );
 
-/// Whom this process asks, once that is settled; until then it serves itself.
+/// The helper that this process asks, once set; until then the process serves itself.
 static HELPER: OnceLock<Helper> = OnceLock::new();
 
-/// Whom a process asks that enters no namespace itself.
+/// The helper of a process that does not enter namespaces itself.
 pub(super) struct Helper {
-    /// `None`: there is none, or no more.
+    /// `None`: there is no helper, or it has ended.
     connection: Mutex<Option<Connection>>,
-    /// What is said then.
+    /// The error when there is no connection.
     lacking: (io::ErrorKind, &'static str),
 }
 
 struct Connection {
-    /// `None`: the helper is asked no more, and has not ended yet.
+    /// `None`: the helper gets no more requests, and has not ended yet.
     socket: Option<OwnedFd>,
     process: Child,
 }
 
-/// From now on this process enters no namespace itself: the helper at the other end of the socket
-/// does. Once in its life.
+/// Makes the helper at the other end of the socket enter namespaces for this process from now on.
+/// Called at most once.
 pub fn use_for_all(socket: OwnedFd, process: Child) {
     let connection = Mutex::new(Some(Connection { socket: Some(socket), process }));
     let _ = HELPER.set(Helper { connection, lacking: LOST });
 }
 
-/// From now on this process enters no namespace, for this reason. Once in its life.
+/// Makes every later request for a namespace fail for this reason. Called at most once.
 pub fn enter_none(reason: &'static str) {
     let lacking = (io::ErrorKind::PermissionDenied, reason);
     let _ = HELPER.set(Helper { connection: Mutex::new(None), lacking });
 }
 
-/// Whether this process has had a helper that enters namespaces no more.
+/// Whether this process had a helper that no longer serves.
 pub fn has_ended() -> bool {
     HELPER.get().is_some_and(|helper| helper.lacking == LOST && !helper.runs())
 }
 
-/// Ends the helper, if there is one, and waits for that, so that nothing is left of the daemon when
-/// it has ended.
+/// Ends the helper, if there is one, and waits for its end, so that no process is left when the
+/// daemon has ended.
 pub fn end() {
     if let Some(helper) = HELPER.get() {
         dismiss(&mut lock(&helper.connection), FAREWELL);
     }
 }
 
-/// The program that steers the queues of an uplink, for these maps. Without a helper this process
-/// loads it itself, which takes CAP_BPF and CAP_PERFMON.
+/// Returns the program that steers the queues of an uplink, for these maps. Without a helper this
+/// process loads it itself, which takes CAP_BPF and CAP_PERFMON. Fails if the kernel or the helper
+/// refuses.
 pub(crate) fn steering_program(maps: [BorrowedFd<'_>; MOST_FILES]) -> io::Result<OwnedFd> {
     let nowhere = Path::new("");
     match get().map(|helper| helper.ask(nowhere, Wanted::Steering, &maps)) {
@@ -98,13 +98,13 @@ pub(crate) fn steering_program(maps: [BorrowedFd<'_>; MOST_FILES]) -> io::Result
     }
 }
 
-/// Whom this process asks.
+/// Returns the helper that this process asks.
 pub(super) fn get() -> Option<&'static Helper> {
     HELPER.get()
 }
 
 impl Helper {
-    /// One request and its answer.
+    /// Sends one request and returns its answer. Fails if the helper refuses or has ended.
     pub(super) fn ask(
         &self,
         path: &Path,
@@ -125,7 +125,7 @@ impl Helper {
         answer.unwrap_or_else(|| Err(Refused::Entry(io::Error::new(kind, lacking))))
     }
 
-    /// Never waits: one that is being asked runs.
+    /// Whether the helper runs. Never waits: a helper that is being asked counts as running.
     fn runs(&self) -> bool {
         let mut connection = match self.connection.try_lock() {
             Ok(connection) => connection,
@@ -141,9 +141,9 @@ impl Helper {
     }
 }
 
-/// Without its socket a helper ends, which is waited for this long; if it takes longer, a later
-/// call collects it. One that does not answer is not asked again, because it may still answer the
-/// last request.
+/// Closes the helper's socket, which ends it, and waits this long for the end; if it takes longer,
+/// a later call collects it. A helper that does not answer is not asked again, because it may still
+/// answer the last request.
 fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
     let Some(Connection { socket, process }) = connection.as_mut() else { return };
     drop(socket.take());
@@ -157,8 +157,8 @@ fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
     *connection = None;
 }
 
-/// Outer error: the helper cannot be asked any more. An inner one is of this request alone, and the
-/// next one gets its own answer.
+/// Sends a request and receives the answer. The outer error means that the helper cannot be asked
+/// any more. The inner error concerns this request alone, and the next one gets its own answer.
 fn exchange(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -166,8 +166,8 @@ fn exchange(
 ) -> io::Result<Result<OwnedFd, Refused>> {
     match send(socket, message, files) {
         Err(error) if has_gone(&error) => return Err(error),
-        // Nothing was sent, for example for lack of memory or because too many descriptors are on
-        // their way.
+        // The request was not sent, for example for lack of memory or because too many descriptors
+        // are in flight.
         Err(error) => return Ok(Err(Refused::Making(error))),
         Ok(()) => {}
     }
@@ -180,7 +180,7 @@ fn exchange(
     let answer = received.length.and_then(|length| request::decode_answer(bytes.get(..length)?));
     match (answer, received.files.pop(), received.files.is_empty(), received.lacks_files) {
         (Some(Ok(())), Some(file), true, false) => Ok(Ok(file)),
-        // It was made, and this process has no room for it.
+        // The descriptor was made, and this process has no room for it.
         (Some(Ok(())), _, _, true) => Ok(Err(Refused::Making(Errno::MFILE.into()))),
         (Some(Err(refused)), None, _, false) => Ok(Err(refused)),
         _ => Err(io::Error::other("an answer that is none")),
@@ -193,16 +193,17 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }
 
-/// Calls `end` on a thread of its own when the other end closes, also while [`serve`] hangs in a
-/// request. The helper ends its process so. A signal at the daemon's death (`PR_SET_PDEATHSIG`)
-/// would not do: it would spare a helper that a living daemon has dismissed, and Landlock keeps a
-/// restricted daemon, as the sender, from signalling the helper.
+/// Calls `end` on its own thread when the other end closes, even while [`serve`] hangs in a
+/// request. The helper uses it to end its process. A signal at the daemon's death
+/// (`PR_SET_PDEATHSIG`) would not do: it would miss a helper that a living daemon has dismissed,
+/// and Landlock keeps a restricted daemon, as the sender, from signalling the helper. Fails if no
+/// thread can be started.
 pub fn when_closed(
     socket: impl AsFd + Send + 'static,
     end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let wait = move || {
-        // No event is asked for: what is reported is that the other end has closed.
+        // No event is requested: the closing of the other end is always reported.
         let closed = &mut [PollFd::new(&socket, PollFlags::empty())];
         while let Err(Errno::INTR | Errno::NOMEM) = poll(closed, None) {}
         end();
@@ -210,7 +211,7 @@ pub fn when_closed(
     thread::Builder::new().name("daemon".into()).spawn(wait).map(drop)
 }
 
-/// Serves requests until the other end closes.
+/// Serves requests until the other end closes. Fails if the socket cannot be read.
 pub fn serve(socket: impl AsFd) -> io::Result<()> {
     let mut bytes = vec![0; REQUEST];
     loop {
@@ -227,8 +228,8 @@ pub fn serve(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Sends an answer. If what was made cannot be sent, for example because too many descriptors are
-/// on their way, the answer is why.
+/// Sends an answer. If the descriptor cannot be sent, for example because too many are in flight,
+/// the answer holds the reason.
 fn reply(
     made: &Result<OwnedFd, Refused>,
     mut send: impl FnMut(&[u8], Option<BorrowedFd<'_>>) -> io::Result<()>,
@@ -243,7 +244,8 @@ fn reply(
     }
 }
 
-/// What is made for a message; `None`: it was too long, or lacks descriptors.
+/// Makes what a message asks for; the message is `None` if it was too long. Fails if it is
+/// malformed or the kernel refuses.
 fn answer(message: Option<&[u8]>, files: &[OwnedFd]) -> Result<OwnedFd, Refused> {
     let malformed = || Refused::Making(Errno::INVAL.into());
     let (path, wanted) = message.and_then(request::decode).ok_or_else(malformed)?;
@@ -268,13 +270,13 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// A message.
+/// A received message.
 struct Received {
-    /// Its length, 0 at the end; `None`: it is longer than the buffer.
+    /// Its length, 0 at the end; `None` if it is longer than the buffer.
     length: Option<usize>,
     files: Vec<OwnedFd>,
-    /// Whether descriptors did not arrive: they were too many, or are more than this process may
-    /// have open.
+    /// Whether descriptors did not arrive: there were too many, or more than this process may have
+    /// open.
     lacks_files: bool,
 }
 
@@ -305,7 +307,7 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
-    /// A daemon's end, while a helper serves the other one in a thread.
+    /// Runs a test with a daemon's end, while a helper serves the other end in a thread.
     fn with_helper(test: impl FnOnce(BorrowedFd<'_>)) {
         let (ours, its) = pair();
         thread::scope(|scope| {
@@ -351,13 +353,13 @@ mod tests {
             let steering = request::encode(Path::new(""), Wanted::Steering).unwrap();
             let maps = [stray.as_fd(); MOST_FILES];
             assert_eq!(refusal(exchange(socket, &steering, &maps[1..])), malformed);
-            // Of the right number, and no maps.
+            // The right number of files, which are no maps.
             assert!(!refusal(exchange(socket, &steering, &maps)).0);
         });
     }
 
     proptest! {
-        /// A daemon that was taken over sends what it likes.
+        /// A daemon that was taken over may send anything.
         #[test]
         fn each_message_gets_an_answer_and_none_ends_the_helper(
             messages in proptest::collection::vec(
@@ -371,8 +373,8 @@ mod tests {
         }
     }
 
-    /// Sends an answer with more descriptors than are received, as it looks to a process that may
-    /// open no more.
+    /// Sends an answer with more descriptors than are received, which looks as it does to a process
+    /// that may open no more.
     fn send_too_many(socket: BorrowedFd<'_>, answer: &[u8]) {
         const MANY: usize = 4 * MOST_FILES;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MANY))];
@@ -382,7 +384,7 @@ mod tests {
         sendmsg(socket, &[IoSlice::new(answer)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// The helper was dismissed, and no namespace entered any more until the daemon was restarted.
+    /// The helper was dismissed, and no namespace was entered until the daemon was restarted.
     #[test]
     fn a_descriptor_that_does_not_arrive_fails_one_request() {
         let (ours, its) = pair();
@@ -396,11 +398,11 @@ mod tests {
         exchange(ours.as_fd(), &message, &[]).unwrap().unwrap();
     }
 
-    /// The same, where the kernel refuses to send a request.
+    /// A request that the kernel refuses to send ended the helper, too.
     #[test]
     fn a_request_that_cannot_be_sent_fails_alone() {
         with_helper(|socket| {
-            // More than fits the socket's buffer.
+            // Longer than the socket's buffer.
             let told = refusal(exchange(socket, &vec![0; 64 << 20], &[]));
             assert_eq!(told, (false, Some(libc::EMSGSIZE)));
             let message = request::encode(Path::new("/nowhere"), Wanted::Links).unwrap();
@@ -443,12 +445,12 @@ mod tests {
         assert!(!helper.runs());
     }
 
-    /// One that hung in a request outlived the daemon.
+    /// A helper that hung in a request outlived the daemon.
     #[test]
     fn a_helper_learns_that_it_is_dismissed_while_a_request_hangs() {
         let (ours, its) = pair();
         let (told, ended) = std::sync::mpsc::channel();
-        // Nothing is received: a request hangs, and the next one waits.
+        // Receives nothing: a request hangs, and the next one waits.
         send(ours.as_fd(), &[0; REQUEST], &[]).unwrap();
         when_closed(its, move || told.send(()).unwrap()).unwrap();
         assert!(ended.try_recv().is_err());
@@ -488,7 +490,7 @@ mod tests {
         let ended = helper(ours);
         assert_eq!([told(&ended), told(&ended)], [LOST.1; 2]);
         let (ours, its) = pair();
-        // Says that it made something, and sends nothing with it.
+        // Claims that it made something, and sends no descriptor.
         send(its.as_fd(), &[0; ANSWER], &[]).unwrap();
         let lying = helper(ours);
         assert_eq!(told(&lying), LOST.1);

@@ -1,5 +1,5 @@
-//! What a helper is asked, and what it answers: messages of fixed sizes, in this machine's byte
-//! order, each of which is checked by the side that reads it.
+//! Requests to a helper and its answers: messages of fixed sizes, in this machine's byte order. The
+//! side that reads a message checks it.
 
 use crate::bpf::Hook;
 use rustix::io::Errno;
@@ -8,34 +8,34 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is wanted, as one descriptor; all but the last of a namespace.
+/// The wanted thing, as one descriptor; all but the last belong to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// An open `/dev/net/tun`: the kernel looks for the device, or makes it, in the namespace in
-    /// which this was opened.
+    /// An open `/dev/net/tun`: the kernel finds or makes the device in the namespace in which this
+    /// was opened.
     Tap,
     /// A socket for the ioctls of links.
     Links,
-    /// A socket of rtnetlink, which tells of changes of links.
+    /// A socket of rtnetlink that reports changes of links.
     Changes,
     /// A raw packet socket.
     Packet,
     /// An AF_XDP socket.
     Xdp,
-    /// The link that attaches the program that comes with the request to an interface.
+    /// A link that attaches the program sent with the request to an interface.
     Attached {
         /// The kernel's number of the interface.
         interface: u32,
         /// Where the kernel runs the program.
         hook: Hook,
     },
-    /// The program that steers the queues of an uplink, for the four maps that come with the
-    /// request. Its instructions are the helper's own.
+    /// The program that steers the queues of an uplink, for the four maps sent with the request.
+    /// The helper has its own copy of the instructions.
     Steering,
 }
 
 impl Wanted {
-    /// How many descriptors come with the request.
+    /// Returns how many descriptors come with the request.
     pub(super) fn files(self) -> usize {
         match self {
             Wanted::Attached { .. } => 1,
@@ -51,23 +51,23 @@ pub(super) const MOST_FILES: usize = 4;
 /// Why nothing was made.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The namespace was not entered.
+    /// The namespace could not be entered.
     Entry(io::Error),
-    /// What was wanted could not be made there.
+    /// The descriptor could not be made there.
     Making(io::Error),
 }
 
-/// Bytes of a path, a zero behind it, and zeros to the end.
+/// Bytes of a path, followed by at least one zero.
 const PATH: usize = libc::PATH_MAX as usize;
-/// Kind, interface and hook, 4 bytes each, then the path.
+/// Bytes of a request: kind, interface and hook, 4 bytes each, then the path.
 pub(super) const REQUEST: usize = 12 + PATH;
-/// What came of it and the error, 4 bytes each.
+/// Bytes of an answer: result and error, 4 bytes each.
 pub(super) const ANSWER: usize = 8;
-/// The kernel's error numbers are not greater.
+/// Largest error number of the kernel.
 const MOST_ERRNO: u32 = 4095;
 
-/// One request. `None`: the path is too long, has a zero in it, or is empty where there has to be
-/// one or the other way round.
+/// Encodes a request. `None`: the path is too long or contains a zero, or it is empty for a kind
+/// that needs one, or given for one that takes none.
 pub(super) fn encode(path: &Path, wanted: Wanted) -> Option<[u8; REQUEST]> {
     let path = path.as_os_str().as_bytes();
     let is_fit = path.is_empty() == (wanted == Wanted::Steering);
@@ -90,7 +90,7 @@ pub(super) fn encode(path: &Path, wanted: Wanted) -> Option<[u8; REQUEST]> {
     Some(bytes)
 }
 
-/// What [`encode`] made; `None`: it did not make this.
+/// Decodes what [`encode`] made; `None` if it did not make this.
 pub(super) fn decode(bytes: &[u8]) -> Option<(PathBuf, Wanted)> {
     let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
     let (numbers, path) = bytes.split_at(12);
@@ -111,7 +111,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(PathBuf, Wanted)> {
     is_well_formed.then(|| (PathBuf::from(OsStr::from_bytes(path)), wanted))
 }
 
-/// The answer beside the descriptor, if there is one.
+/// Encodes the answer that goes with the descriptor, if there is one.
 pub(super) fn encode_answer<T>(made: &Result<T, Refused>) -> [u8; ANSWER] {
     let number = |error: &io::Error| {
         let errno = error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs();
@@ -127,7 +127,7 @@ pub(super) fn encode_answer<T>(made: &Result<T, Refused>) -> [u8; ANSWER] {
     bytes
 }
 
-/// What [`encode_answer`] made; `None`: it did not make this.
+/// Decodes what [`encode_answer`] made; `None` if it did not make this.
 pub(super) fn decode_answer(bytes: &[u8]) -> Option<Result<(), Refused>> {
     let bytes: &[u8; ANSWER] = bytes.try_into().ok()?;
     let mut numbers = bytes.as_chunks::<4>().0.iter().map(|number| u32::from_ne_bytes(*number));
@@ -157,7 +157,7 @@ mod tests {
         prop_oneof![proptest::sample::select(plain.to_vec()).boxed(), attached.boxed()]
     }
 
-    /// A request in which any bytes are changed.
+    /// Returns a request with some bytes changed.
     fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let damage = proptest::collection::vec((0..REQUEST, any::<u8>()), 1..4);
         ("[a-z/]{1,9}", any_wanted(), damage).prop_map(|(path, wanted, damage)| {
@@ -178,7 +178,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes), Some((path, wanted)));
         }
 
-        /// What is read at all is what is written for it: there is no second form of a request.
+        /// Decoding accepts only what encoding writes: a request has no second form.
         #[test]
         fn arbitrary_bytes_are_refused_or_are_a_request(
             bytes in prop_oneof![damaged().boxed(), proptest::collection::vec(any::<u8>(), 0..9000).boxed()],

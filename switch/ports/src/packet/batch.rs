@@ -5,15 +5,15 @@
 pub(super) struct Arrivals<T> {
     /// The new queue.
     pub(super) to: usize,
-    /// The old ones, each once.
+    /// The old queues, each once.
     pub(super) from: Vec<usize>,
-    /// What moves.
+    /// The moved items.
     pub(super) moves: Vec<T>,
 }
 
-/// Splits moves (old queue, new queue, what moves) into batches, to be made one after the other:
-/// each goes into the first batch that it can be in, so the first moves are made first. Those that
-/// stay at their queue are left out.
+/// Splits moves (old queue, new queue, what moves) into batches to run one after the other. Each
+/// goes into the first possible batch, so the first moves run first. Moves that stay at their queue
+/// are left out.
 pub(super) fn batches<T>(
     moves: impl IntoIterator<Item = (usize, usize, T)>,
 ) -> Vec<Vec<Arrivals<T>>> {
@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Old and new queue of each move, batch by batch.
+    /// Returns old and new queue of each move, batch by batch.
     fn split(moves: &[(usize, usize)]) -> Vec<Vec<(usize, usize)>> {
         let moves = moves.iter().map(|&(from, to)| (from, to, (from, to)));
         let of_batch =

@@ -1,8 +1,7 @@
-//! Delivering to an interface: one `sendmmsg` for up to 64 frames, each gathered from where it
-//! lies.
+//! Delivers to an interface: one `sendmmsg` for up to 64 frames, each gathered from its slices.
 //!
-//! A mapped transmit ring would copy each byte once as well, but into slots of a fixed size, which
-//! trains of 64 KiB do not fit, and with a walk over all slots to find what is done. The queueing
+//! A mapped transmit ring would also copy each byte once, but into slots of a fixed size that
+//! trains of 64 KiB do not fit, and all slots must be scanned for completed ones. The queueing
 //! discipline is not bypassed: a bypass drops trains that the device cannot segment itself.
 
 use super::VNET_LEN;
@@ -12,9 +11,9 @@ use rustix::io::{Errno, IoSlice};
 use std::sync::Mutex;
 use zerocopy::IntoBytes;
 
-/// What may wait to be sent, with what the kernel needs to keep it, before [`Egress::room`] is
-/// none: less than the 1000 frames that a queueing discipline takes by default, and enough for a
-/// millisecond of 4 Gbit/s.
+/// Bytes that may wait to be sent, with the kernel's overhead, before [`Egress::room`] is zero.
+/// Less than the 1000 frames that a queueing discipline takes by default, and enough for a
+/// millisecond at 4 Gbit/s.
 const QUEUED: usize = 1 << 20;
 /// Most slices of payload a message can carry: the kernel takes 1024 pieces, two are the headers.
 const PIECES: usize = 1022;
@@ -40,8 +39,8 @@ impl PacketEgress {
 }
 
 impl Scratch {
-    /// Sends at most [`Batch::FRAMES`] frames, the first of which is number `base` of the burst.
-    /// `true`: go on.
+    /// Sends at most [`Batch::FRAMES`] frames; the first is number `base` of the burst. Returns
+    /// whether to go on.
     fn deliver_batch(
         &mut self,
         socket: &PacketSocket,
@@ -75,7 +74,7 @@ impl Egress for PacketEgress {
         1500
     }
 
-    /// Without a queueing discipline nothing waits, and there is always room.
+    /// Returns the room; without a queueing discipline nothing waits, and there is always room.
     fn room(&self) -> Option<Room> {
         let waiting = self.socket.unsent().unwrap_or(0);
         let free = QUEUED.saturating_sub(waiting);
@@ -100,8 +99,8 @@ impl Egress for PacketEgress {
     }
 }
 
-/// Sends a batch, past the frames that are refused. `false`: the interface is down, and all the
-/// rest was dropped.
+/// Sends a batch, and skips refused frames. Returns `false` if the interface is down and the rest
+/// was dropped.
 fn send(
     socket: &PacketSocket,
     mut batch: Batch<'_>,
@@ -144,7 +143,7 @@ fn payload_len(frame: &Outgoing<'_>) -> usize {
     frame.payload.iter().map(Slice::len).sum()
 }
 
-/// Puts the payloads that have too many slices behind each other.
+/// Joins payloads of too many slices in one buffer, one behind the other.
 fn join_payloads(frames: &[Outgoing<'_>], joined: &mut Vec<u8>) {
     joined.clear();
     for frame in frames.iter().filter(|frame| frame.payload.len() > PIECES) {

@@ -1,27 +1,26 @@
-//! Order when flows move from one queue of a group to another: what the old queue still holds must
-//! not be overtaken.
+//! Keeps order when flows move from one queue of a group to another: frames that the old queue
+//! still holds must not be overtaken.
 //!
 //! 1. The reader of the new queue stops ([`Fence::hold`]).
 //! 2. The entry is stored; from now on frames come to the new queue.
-//! 3. In rounds, the place behind all that the new queue has is noted, then that of each old one.
-//!    When the old ones' readers have delivered up to theirs, the new one's reader may take up to
-//!    its own.
+//! 3. Each round notes the place behind the new queue's frames, and then the place behind each old
+//!    queue's frames. Once the old queues' readers have delivered up to their places, the new
+//!    queue's reader may take up to its own.
 //! 4. The first round that begins a grace period after the store is the last.
 //!
-//! **Why rounds.** On another processor the program may have read the old entry without its frame
-//! being in a slot yet. Only a grace period (`membarrier`, some 10 ms) makes sure that there is no
-//! such frame any more, which is too long to hold a queue. But a flow's frames come one after the
-//! other: where the new queue has one, all before it are in their slots. So a frame of the new
-//! queue may be taken when that has been taken which the old queues had *after* it was seen, and no
-//! round waits for anything but readers.
-//!
-//! The held queue's own reader carries the rounds on, and ends the move at its deadline, so neither
-//! waits for the thread that asked for the move.
+//! **Why rounds.** On another processor the program may have read the old entry while its frame is
+//! not in a slot yet. Only a grace period (`membarrier`, some 10 ms) rules out such frames, and
+//! that is too long to hold a queue. But a flow's frames come one after the other: once the new
+//! queue has one, all earlier ones are in their slots. So a frame of the new queue may be taken
+//! once the frames are taken that the old queues had *after* it was seen, and a round waits only
+//! for readers.
+//! The held queue's own reader runs the rounds, and ends the move at its deadline, so neither waits
+//! for the thread that asked for the move.
 //!
 //! **Moves to several queues at once** share the grace period; each has its own old queues and its
-//! own rounds. No queue may be an old one of any and a new one of any
-//! ([`batches`](super::batch::batches)): two that are each other's would wait for one another until
-//! the deadline.
+//! own rounds. No queue may be an old one of one move and a new one of another
+//! ([`batches`](super::batch::batches)): two such queues could wait for each other until the
+//! deadline.
 
 use super::gate::Gate;
 use crate::lock;
@@ -31,38 +30,39 @@ use std::time::{Duration, Instant};
 /// The queues of a group, and the moves under way.
 pub(super) struct Fence {
     gates: Vec<Gate>,
-    /// Most frames that are in the making at once in the kernel.
+    /// Most frames that the kernel can be writing to slots at once.
     processors: usize,
-    /// One for each new queue, in the order in which they were held.
+    /// One move for each new queue, in the order in which the queues were held.
     moves: Mutex<Vec<Move>>,
 }
 
-/// What the queue that flows moved to went through.
+/// Result of a move for its new queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Frames that waited: all that came from the stop to the end of the last round.
+    /// Frames that waited: all that arrived from the stop to the end of the last round.
     pub(super) held_frames: u64,
-    /// From the stop to the end of the first round, after which the queue was read again.
+    /// Time from the stop to the end of the first round, after which the queue was read again.
     pub(super) held: Duration,
-    /// The deadline came first: the new queue may have overtaken what the old ones had.
+    /// Whether the deadline came first: then the new queue may have overtaken frames of the old
+    /// ones.
     pub(super) given_up: bool,
 }
 
 struct Move {
     to: usize,
-    /// When the new queue waits no longer.
+    /// When the new queue stops waiting.
     deadline: Instant,
-    /// For each old queue the place that its reader has to pass in this round.
+    /// For each old queue, the place that its reader has to pass in this round.
     from: Vec<(usize, u64)>,
-    /// The places of this round are noted.
+    /// Whether the places of this round are noted.
     noted: bool,
-    /// Up to where the new queue may be read then.
+    /// Place up to which the new queue may be read after this round.
     open_to: u64,
-    /// A grace period has passed since the last store of the batch.
+    /// Whether a grace period has passed since the last store of the batch.
     grace: bool,
-    /// `grace` when the round began.
+    /// The value of `grace` when the round began.
     last: bool,
-    /// Of the new queue, when it stopped.
+    /// Places that the new queue's reader had taken when it stopped.
     taken: u64,
     stopped: Instant,
     held: Option<Duration>,
@@ -70,19 +70,19 @@ struct Move {
 }
 
 impl Fence {
-    /// A fence between queues, on a host with so many processors.
+    /// Creates a fence between queues, on a host with this many processors.
     pub(super) fn new(gates: Vec<Gate>, processors: usize) -> Fence {
         Fence { gates, processors, moves: Mutex::new(Vec::new()) }
     }
 
-    /// A queue's gate, for its reader.
+    /// Returns a queue's gate, for its reader.
     pub(super) fn gate(&self, queue: usize) -> Option<&Gate> {
         self.gates.get(queue)
     }
 
-    /// Has the reader of a queue take nothing until [`Fence::begin`]'s first round is over, or the
+    /// Stops the reader of a queue until the first round of [`Fence::begin`] is over, or the
     /// deadline has come. The caller holds the queues of one batch at a time. In force once
-    /// [`Fence::is_stopped`].
+    /// [`Fence::is_stopped`] returns `true`.
     pub(super) fn hold(&self, to: usize, deadline: Instant) {
         let stopped = Instant::now();
         lock(&self.moves).push(Move {
@@ -105,11 +105,11 @@ impl Fence {
         self.gates.get(to).is_none_or(Gate::is_stopped)
     }
 
-    /// The entries that name a held queue now, and named other ones, have been stored: its first
-    /// round begins.
+    /// Begins the first round of a held queue. The caller has stored the entries that now name this
+    /// queue and named others before.
     pub(super) fn begin(&self, to: usize, from: &[usize]) {
-        // Pairs with nothing of ours: the store must be visible to the kernel before the first slot
-        // is looked at.
+        // Pairs with no store of this process: the entries must be visible to the kernel before the
+        // first slot is read.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         for moving in lock(&self.moves).iter_mut().filter(|moving| moving.to == to) {
             moving.from = from.iter().map(|&queue| (queue, 0)).collect();
@@ -117,13 +117,13 @@ impl Fence {
         }
     }
 
-    /// A grace period has passed since the last store.
+    /// Notes that a grace period has passed since the last store.
     pub(super) fn grace_is_over(&self) {
         lock(&self.moves).iter_mut().for_each(|moving| moving.grace = true);
     }
 
-    /// Ends the rounds that can be, and begins the next ones; ends moves if it is time. What a held
-    /// queue's reader calls; never waits.
+    /// Ends rounds that are complete, begins the next ones, and ends moves that are due. Called by
+    /// a held queue's reader; never waits.
     pub(super) fn advance(&self) {
         let mut moves = match self.moves.try_lock() {
             Ok(moves) => moves,
@@ -137,8 +137,8 @@ impl Fence {
         self.gates.get(queue).map_or(0, |gate| gate.filled_end(self.processors))
     }
 
-    /// The outcome for each new queue in the order in which they were held, once all moves are
-    /// over.
+    /// Returns the outcome for each new queue, in the order in which the queues were held, once all
+    /// moves are over.
     pub(super) fn outcomes(&self) -> Option<Vec<Outcome>> {
         let mut moves = lock(&self.moves);
         let outcomes = moves.iter().map(|moving| moving.outcome).collect::<Option<_>>()?;
@@ -153,7 +153,7 @@ impl Move {
         if !is_over && Instant::now() >= self.deadline {
             return self.end(fence, true);
         }
-        // Without old queues it has not begun.
+        // A move without old queues has not begun.
         if is_over || self.from.is_empty() || self.noted && !self.has_passed(fence) {
             return;
         }
@@ -177,8 +177,9 @@ impl Move {
         })
     }
 
-    /// Begins a round: first the place behind what the new queue has, then those of the old ones,
-    /// see the module. `false`: not now, because slots of an old queue are just being given back.
+    /// Begins a round: notes first the place behind the frames of the new queue, then those of the
+    /// old ones, in the order that the module explains. Returns `false` if that must wait, because
+    /// slots of an old queue are being given back.
     fn note(&mut self, fence: &Fence) -> bool {
         self.last = self.grace;
         self.open_to = fence.filled_end(self.to);

@@ -1,22 +1,22 @@
-//! How far a queue of a fan-out group has been read, and how far it may be read: shared by its
-//! reader and moves of flows.
+//! How far a queue of a fan-out group has been read, and how far it may be read. Its reader and
+//! moves of flows share this.
 //!
-//! Slots are counted from the opening of the queue on, and called places. The reader is the worker
-//! that owns the queue; a [`Fence`](super::fence::Fence) holds it back by the limit. Per burst this
-//! costs the reader one locked store and five plain ones.
+//! Slots are counted from the opening of the queue on; the counts are called places. The reader is
+//! the worker that owns the queue; a [`Fence`](super::fence::Fence) holds it back by the limit. Per
+//! burst this costs the reader one locked store and five plain ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The slots of a ring, looked at from outside.
+/// The slots of a ring, seen from outside.
 pub(super) trait Slots: Send + Sync {
-    /// How many there are.
+    /// Returns the number of slots.
     fn count(&self) -> u64;
     /// Whether the slot at a place is filled and not given back.
     fn is_filled(&self, place: u64) -> bool;
 }
 
-/// See the module.
+/// The progress and the limit of a queue's reader.
 pub(super) struct Gate {
     slots: Arc<dyn Slots>,
     /// Places before this one were taken. Written by the reader.
@@ -25,9 +25,9 @@ pub(super) struct Gate {
     released: AtomicU64,
     /// The reader takes places before this one only. Written by the fence.
     limit: AtomicU64,
-    /// The reader is within a take.
+    /// Whether the reader is within a take.
     taking: AtomicBool,
-    /// The reader is giving slots back, which `released` does not count yet.
+    /// Whether the reader is giving back slots that `released` does not count yet.
     releasing: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Gate {
 const NONE: u64 = u64::MAX;
 
 impl Gate {
-    /// A queue that nothing was taken from and that is not held.
+    /// Creates the gate of a queue that is not held and that no frame was taken from.
     pub(super) fn new(slots: Arc<dyn Slots>) -> Gate {
         Gate {
             slots,
@@ -47,7 +47,8 @@ impl Gate {
         }
     }
 
-    /// The reader begins to take: how many slots it may. To be followed by [`Gate::leave`].
+    /// Begins a take. Returns how many slots the reader may take. Must be followed by
+    /// [`Gate::leave`].
     pub(super) fn enter(&self) -> u64 {
         // This store and the next load pair with the store and the load in `hold` and `is_stopped`:
         // at least one side sees the other, so a reader that the fence takes for stopped has seen
@@ -57,33 +58,32 @@ impl Gate {
         limit.saturating_sub(self.taken.load(Ordering::Relaxed))
     }
 
-    /// The reader has taken so many.
+    /// Ends a take of `count` slots.
     pub(super) fn leave(&self, count: u64) {
         let taken = self.taken.load(Ordering::Relaxed) + count;
         self.taken.store(taken, Ordering::Release);
         self.taking.store(false, Ordering::Release);
     }
 
-    /// The reader has delivered what it took and begins to give it back. To be followed by
-    /// [`Gate::release`].
+    /// Begins to give slots back after their delivery. Must be followed by [`Gate::release`].
     pub(super) fn begin_release(&self) {
-        // Ordered before the slots that are given back, whose stores release.
+        // Ordered before the given-back slots by the release stores of their status words.
         self.releasing.store(true, Ordering::Relaxed);
     }
 
-    /// The reader has given so many back.
+    /// Ends giving back `count` slots.
     pub(super) fn release(&self, count: u64) {
         let released = self.released.load(Ordering::Relaxed) + count;
         self.released.store(released, Ordering::Release);
         self.releasing.store(false, Ordering::Release);
     }
 
-    /// Whether the reader is giving slots back: the kernel may have filled some of them anew,
-    /// behind those that [`Gate::filled_end`] looks at. If not, what is filled now is found.
+    /// Whether the reader is giving slots back: the kernel may have refilled some of them, behind
+    /// the slots that [`Gate::filled_end`] checks. If not, all slots filled now are found.
     pub(super) fn is_releasing(&self) -> bool {
-        // Pairs with the last store of `release`, so that its count is seen as well. And who sees a
-        // frame that came after one in a slot given back sees the flag: the kernel orders the two
-        // frames.
+        // Pairs with the last store of `release`, so that its count is seen as well. A thread that
+        // sees a frame that came after one in a slot given back also sees the flag: the kernel
+        // orders the two frames.
         self.releasing.load(Ordering::Acquire)
     }
 
@@ -92,7 +92,8 @@ impl Gate {
         self.limit.load(Ordering::Relaxed) != NONE
     }
 
-    /// Has the reader take nothing; the places it has taken. In force once [`Gate::is_stopped`].
+    /// Stops the reader. Returns the places it has taken. In force once [`Gate::is_stopped`]
+    /// returns `true`.
     pub(super) fn hold(&self) -> u64 {
         self.limit.store(0, Ordering::SeqCst);
         self.taken.load(Ordering::Acquire)
@@ -103,19 +104,19 @@ impl Gate {
         !self.taking.load(Ordering::SeqCst)
     }
 
-    /// Lets the reader take up to a place; `None`: all.
+    /// Lets the reader take up to a place; `None` removes the limit.
     pub(super) fn open(&self, end: Option<u64>) {
         self.limit.store(end.unwrap_or(NONE), Ordering::Release);
     }
 
-    /// Whether all before a place was delivered.
+    /// Whether all slots before a place were delivered.
     pub(super) fn has_passed(&self, place: u64) -> bool {
         self.released.load(Ordering::Acquire) >= place
     }
 
-    /// A place behind all that are filled now. Slots in front of filled ones can be empty still:
-    /// the kernel hands them out in order, and on each processor one may be in the making. So the
-    /// search ends after `processors` empty ones.
+    /// Returns a place behind all slots that are filled now. Slots in front of filled ones can
+    /// still be empty: the kernel hands them out in order, and each processor may be filling one.
+    /// So the search ends after `processors` empty ones.
     pub(super) fn filled_end(&self, processors: usize) -> u64 {
         let end = self.released.load(Ordering::Acquire) + self.slots.count();
         let start = self.taken.load(Ordering::Acquire);
@@ -124,7 +125,7 @@ impl Gate {
             if self.slots.is_filled(place) {
                 found = place + 1;
             } else if place >= self.taken.load(Ordering::Acquire) {
-                // Otherwise it was filled, and the reader has given it back meanwhile.
+                // Otherwise it was filled, and the reader has given it back since.
                 empty += 1;
                 if empty > processors {
                     break;

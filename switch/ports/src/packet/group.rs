@@ -2,12 +2,12 @@
 //! `Documentation/networking/packet_mmap.rst`).
 //!
 //! The group picks one socket for each frame: by our program ([`steering`](super::steering)), or by
-//! the kernel's own hash of the flow where this process may not load one.
+//! the kernel's own hash of the flow if this process may not load a program.
 //!
-//! What surprises: the program names a socket by its place in the group, and places change. When
-//! the link comes up the kernel puts the sockets into the group anew, in the order they were made,
-//! and where one leaves, the last takes its place. So the sockets are made in the order of the
-//! queues and leave only all together.
+//! One surprise: the program names a socket by its place in the group, and places change. When the
+//! link comes up the kernel adds the sockets to the group again, in the order they were made; when
+//! one leaves, the last takes its place. So the sockets are made in the order of the queues, and
+//! leave only all together.
 
 use super::fence::Fence;
 use super::gate::Gate;
@@ -21,14 +21,15 @@ use crate::steering::random_key;
 use std::io;
 use std::sync::Arc;
 
-/// The queues, and what steers them.
+/// The queues of a group, and their steering.
 pub(super) struct Group {
     pub(super) ingress: Vec<PacketIngress>,
     /// The program, or why there is none.
     pub(super) steering: Result<ProgramSteering, io::Error>,
 }
 
-/// Opens a queue for each socket.
+/// Opens a queue for each socket. Fails if the kernel refuses a step, or the link must be up for
+/// it.
 pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
     let options = interface.options;
     let sockets = prepare(interface)?;
@@ -42,7 +43,8 @@ pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
     let fanout = if steering.is_ok() { Fanout::Program } else { Fanout::Hash };
     let mut group = None;
     for (socket, _) in &sockets {
-        // Between binding and joining a socket gets every frame, which the others have as well.
+        // Between binding and joining, a socket would get every frame that the other sockets get as
+        // well.
         socket.filter(Filter::Nothing).map_err(set_error("refuse frames at first"))?;
         socket.bind(interface.index, ALL_PROTOCOLS).map_err(set_error("bind to the interface"))?;
         let refused = |error| refused(interface, error, interface.link.is_up().unwrap_or(true));
@@ -55,14 +57,14 @@ pub(super) fn open(interface: &Interface<'_>) -> Result<Group, PacketError> {
         socket.filter(Filter::Received).map_err(set_error("receive frames"))?;
     }
     let ingress = |(queue, (socket, ring))| {
-        // Without tables nothing moves.
+        // Without tables no flow moves.
         let member = steering.is_ok().then(|| Member { fence: fence.clone(), queue });
         PacketIngress::new(socket, ring, interface.index, member)
     };
     Ok(Group { ingress: sockets.into_iter().enumerate().map(ingress).collect(), steering })
 }
 
-/// Sockets with their rings, in the order of the queues.
+/// Opens sockets with their rings, in the order of the queues.
 fn prepare(interface: &Interface<'_>) -> Result<Vec<(Arc<PacketSocket>, Ring)>, PacketError> {
     let sockets = (0..interface.options.queues).map(|_| interface.open_ingress_socket());
     let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
@@ -73,14 +75,14 @@ fn prepare(interface: &Interface<'_>) -> Result<Vec<(Arc<PacketSocket>, Ring)>, 
     Ok(sockets.into_iter().zip(rings).collect())
 }
 
-/// Joins a group, a new one if there is none yet; its number.
+/// Joins a group, a new one if `group` is `None`. Returns its number.
 fn join(socket: &PacketSocket, fanout: Fanout, group: Option<u16>) -> io::Result<u16> {
     socket.join(fanout, group)?;
     group.map_or_else(|| socket.group(), Ok)
 }
 
-/// Why a socket may not join. Before Linux 6.13 one that has no running interface is refused as
-/// invalid.
+/// Returns why a socket may not join. Before Linux 6.13 the kernel refuses one without a running
+/// interface as invalid.
 fn refused(interface: &Interface<'_>, error: io::Error, is_up: bool) -> PacketError {
     if error.kind() == io::ErrorKind::InvalidInput && !is_up {
         return PacketError::Down { interface: interface.options.interface.clone() };
@@ -95,7 +97,7 @@ mod tests {
     use crate::link::Link;
     use wire::toeplitz::Key;
 
-    /// The kernel's word for this, `Invalid argument`, told nobody that the link is to be set up.
+    /// The kernel's message for this, `Invalid argument`, did not say that the link must be up.
     #[test]
     fn a_link_that_has_to_be_up_is_named_as_the_reason() {
         let (options, link) = (PacketOptions::new("eth1"), Link::open("lo", None).unwrap());

@@ -1,4 +1,4 @@
-//! Taking from an interface: frames lent from the ring, trains from a buffer of the queue.
+//! Takes from an interface: frames lent from the ring, trains from a buffer of the queue.
 
 use super::VNET_LEN;
 use super::fence::Fence;
@@ -14,41 +14,41 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a frame may have waited in a kept ring, by default: longer than a restart takes, even
-/// one that systemd tries again after a second, and shorter than anybody waits for an answer. What
-/// waited longer was meant for a configuration and for peers of another time.
+/// Default of the longest time that a frame may have waited in a kept ring. Longer than a restart
+/// takes, even one that systemd tries again after a second, and shorter than a client waits for an
+/// answer. An older frame was meant for an earlier configuration and peers that have given up.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a queue that is only polled looks for an error of the socket.
+/// Interval between two checks of the socket for an error, for a queue that is only polled.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
-/// See [`Ingress`]. That the interface went down is reported once; frames come again when it is up.
+/// See [`Ingress`]. Reports once that the interface went down; frames come again when it is up.
 pub struct PacketIngress {
-    /// First, so that it goes first: the mapping before the socket.
+    /// Declared first, so that the mapping is dropped before the socket.
     ring: Ring,
     socket: Arc<PacketSocket>,
-    /// Frames longer than a slot are received here.
+    /// Buffer for frames longer than a slot.
     trains: Vec<u8>,
-    /// Frames we could not receive so far; the kernel counts those that it dropped.
+    /// Frames that could not be received so far; the kernel counts its own drops.
     lost: u64,
-    /// To be reported by the next call.
+    /// The fault that the next call reports.
     fault: Option<PortFault>,
-    /// An error of the socket that was told instead of a train.
+    /// An error of the socket that was returned in place of a train.
     error: Option<Errno>,
-    /// When the socket was last asked for an error.
+    /// When the socket was last checked for an error.
     looked: Nanos,
     /// Whether a fault was seen before.
     was_down: bool,
-    /// The interface.
+    /// The kernel's number of the interface.
     index: u32,
-    /// Where there are several queues.
+    /// The queue's fence, if there are several queues.
     member: Option<Member>,
-    /// Another process had the ring, and no train has been received since: trains that it received
-    /// are not beside the ring.
+    /// Whether another process had the ring and no train has been received since: trains that it
+    /// received are no longer beside the ring.
     is_resumed: bool,
 }
 
-/// A queue among those of a group, which a fence can hold.
+/// A queue of a group, which a fence can hold.
 pub(super) struct Member {
     pub(super) fence: Arc<Fence>,
     pub(super) queue: usize,
@@ -59,7 +59,7 @@ impl Member {
         self.fence.gate(self.queue)
     }
 
-    /// How many slots may be taken now.
+    /// Returns how many slots may be taken now.
     fn enter(&self) -> u64 {
         let Some(gate) = self.gate() else { return u64::MAX };
         if gate.is_held() {
@@ -91,7 +91,7 @@ impl PacketIngress {
         }
     }
 
-    /// Goes on with a ring that another process had. Frames that have waited for longer are lost.
+    /// Resumes a ring that another process had. Frames that have waited for longer are lost.
     pub(super) fn resumed(
         socket: Arc<PacketSocket>,
         ring: Ring,
@@ -105,7 +105,7 @@ impl PacketIngress {
         queue
     }
 
-    /// Gives back the oldest slots as long as they are stale, with their trains, and counts them as
+    /// Gives back the oldest slots while they are stale, with their trains, and counts them as
     /// lost.
     fn discard(&mut self, is_stale: impl Fn(&libc::tpacket2_hdr) -> bool) {
         while let Some(slot) = self.ring.take_if(&is_stale) {
@@ -118,18 +118,19 @@ impl PacketIngress {
         self.ring.release();
     }
 
-    /// Notes the position of its ring from now on. Returns the socket, and the position's file.
+    /// Notes the position of its ring from now on. Returns the socket and the position's file.
+    /// Fails if a descriptor or the file cannot be made.
     pub(super) fn keep(&mut self) -> io::Result<[OwnedFd; 2]> {
         Ok([self.socket.as_fd().try_clone_to_owned()?, self.ring.keep()?])
     }
 
-    /// Its ring and socket, to be looked at.
+    /// Returns its ring and socket for a [`StallWatch`](super::stall::StallWatch).
     pub(super) fn watched(&self) -> Watched {
         Watched::new(self.ring.slots(), self.socket.clone())
     }
 
-    /// Asks the socket whether something happened to the interface. An interface that is deleted
-    /// goes down first, and only that is told; so one that was down is also looked up.
+    /// Checks the socket for an error of the interface. A deleted interface goes down first, and
+    /// only that is reported; so an interface that was down is also looked up.
     fn look_for_fault(&mut self) {
         let error = self.error.take().or_else(|| self.socket.take_error());
         if error.is_none() && !self.was_down {
@@ -202,19 +203,19 @@ impl Ingress for PacketIngress {
         Some(self.socket.as_fd())
     }
 
-    /// A system call each time.
+    /// Costs a system call each time.
     fn lost(&self) -> u64 {
         self.lost + self.socket.statistics().1
     }
 }
 
-/// Whether the kernel filled a slot longer ago than that. Both times are since 1970, by a clock
-/// that can be set meanwhile: a frame from the future is as doubtful as an old one.
+/// Whether the kernel filled a slot longer ago than `longest_wait`. Both times count from 1970, by
+/// a clock that can be set meanwhile: a frame from the future is as doubtful as an old one.
 fn is_stale(header: &libc::tpacket2_hdr, now: Duration, longest_wait: Duration) -> bool {
     Duration::new(header.tp_sec.into(), header.tp_nsec).abs_diff(now) > longest_wait
 }
 
-/// Receives the frame that did not fit its slot, if it is there.
+/// Receives the frame that did not fit its slot, if the kernel still has it.
 fn receive_train<'q>(
     socket: &PacketSocket,
     slot: &Filled<'_>,
@@ -232,7 +233,7 @@ fn receive_train<'q>(
     if *is_resumed { None } else { receive(socket, room, len, told) }
 }
 
-/// Receives the frame that waits first. Such frames wait whole beside the ring, in the order of the
+/// Receives the first waiting frame. Such frames wait whole beside the ring, in the order of the
 /// slots.
 fn receive<'q>(
     socket: &PacketSocket,
@@ -250,8 +251,8 @@ fn receive<'q>(
     received.get(VNET_LEN..).map(Slice::from)
 }
 
-/// Whether the frame that waits first is that of a slot, which holds its beginning. A process that
-/// had the ring before and died may have received a frame without giving its slot back.
+/// Whether the first waiting frame belongs to a slot, which holds its beginning. A process that had
+/// the ring before and died may have received a frame without giving its slot back.
 fn is_next(
     socket: &PacketSocket,
     slot: Slice<'_>,
@@ -266,14 +267,14 @@ fn is_next(
         && room.get(VNET_LEN..) == Some(&start)
 }
 
-/// The length of the frame, of which as much is received as there is room for.
+/// Receives as much of a frame as there is room for. Returns the frame's whole length.
 fn receive_into(
     socket: &PacketSocket,
     room: &mut [u8],
     flags: RecvFlags,
     told: &mut Option<Errno>,
 ) -> Option<usize> {
-    // An error of the socket is told first, once, and the frame waits behind it.
+    // An error of the socket is returned first, once, and the frame waits behind it.
     for _ in 0..2 {
         match recv(socket, &mut *room, flags | RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok((_, count)) => return Some(count),
@@ -284,7 +285,7 @@ fn receive_into(
     None
 }
 
-/// The tag that the interface or the kernel took out of the frame.
+/// Returns the tag that the interface or the kernel took out of the frame.
 fn tag(header: &libc::tpacket2_hdr) -> Option<VlanTag> {
     let has = |bit| header.tp_status & bit != 0;
     has(libc::TP_STATUS_VLAN_VALID).then(|| VlanTag {

@@ -1,7 +1,8 @@
-//! Goes on with the ring of an earlier process, if the kernel says of its socket that it is such a
-//! one. The process that passed the descriptors is not believed, except in what the kernel does not
-//! tell: how the ring's memory is divided into slots, of which it confirms the sum; and what the
-//! slots hold, which that process could write. Wherever that leads, it stays inside the mapping.
+//! Resumes the ring of an earlier process, if the kernel confirms that its socket is such a one.
+//! The process that passed the descriptors is not trusted, except for two facts that the kernel
+//! does not tell: how the ring's memory is divided into slots (the kernel confirms the sum), and
+//! the slots' contents, which that process could write. Whatever those are, all accesses stay
+//! inside the mapping.
 
 use super::ring::{Ring, Shape};
 use super::socket::{ALL_PROTOCOLS, PacketSocket, Question, namespace};
@@ -13,7 +14,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 impl Interface<'_> {
-    /// A queue that takes what came meanwhile first. The files are the socket and its position.
+    /// Opens a queue that first takes the frames that arrived meanwhile. The files are the socket
+    /// and its position. Fails if the files do not fit.
     pub(super) fn resume_ingress(
         &self,
         files: &[Arc<OwnedFd>],
@@ -25,7 +27,7 @@ impl Interface<'_> {
                 self.set_error("resume with its kept ring"),
             )
         })?;
-        // The kernel does not tell whether the other process did the same.
+        // The kernel does not tell whether the other process set the same.
         self.set_up_ingress(&socket)?;
         self.make_promiscuous(&socket)?;
         Ok(PacketIngress::resumed(socket, ring, self.index, self.options.longest_wait))

@@ -1,11 +1,11 @@
 // UNSAFETY: a page of a memory file, which this process writes and the next one reads.
-//! Where the reader of a ring stands, in a memory file that outlives the process as the ring's
-//! socket does.
+//! The position of a ring's reader, in a memory file that outlives the process as the ring's socket
+//! does.
 //!
-//! The kernel tells nobody which slot it fills next, and an empty ring looks the same wherever that
-//! is. So a kept ring notes the oldest slot that was not given back, twice a burst: before slots
-//! are given back, with their number, and afterwards. Both are one word, so a process that dies at
-//! any moment leaves the one or the other.
+//! The kernel does not tell which slot it fills next, and an empty ring looks the same at any
+//! position. So a kept ring notes the oldest slot that was not given back, twice a burst: before
+//! slots are given back, with their number, and afterwards. Each note is one word, so a process
+//! that dies at any moment leaves one or the other.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of the file.
 const SIZE: usize = 4096;
 
-/// The mapped file: two words, the shape of the ring and where it stands.
+/// The mapped file: two words, the shape of the ring and the position.
 pub(super) struct Position {
     words: NonNull<[AtomicU64; 2]>,
 }
@@ -32,7 +32,8 @@ pub(super) struct Position {
 unsafe impl Send for Position {}
 
 impl Position {
-    /// A new file, for a ring from which nothing was taken; and its descriptor.
+    /// Creates a new file for a ring from which nothing was taken. Returns it with its descriptor.
+    /// Fails if the kernel refuses the file.
     pub(super) fn create(shape: Shape) -> io::Result<(Position, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("millrace-ring", flags)?;
@@ -43,10 +44,10 @@ impl Position {
         Ok((position, file))
     }
 
-    /// The file of an earlier process, whose ring has this shape. It may be any file with any
-    /// bytes.
+    /// Maps the file of an earlier process with a ring of this shape. It may be any file with any
+    /// bytes: fails if it does not fit.
     pub(super) fn adopt(file: impl AsFd, shape: Shape) -> Result<Position, Flaw> {
-        // One that can shrink would end this process at the next access.
+        // A file that can shrink would end this process at the next access.
         let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !is_sealed || !fstat(&file).is_ok_and(|facts| facts.st_size == SIZE.cast_signed() as i64)
         {
@@ -71,8 +72,8 @@ impl Position {
         Ok(Position { words })
     }
 
-    /// Gives back `count` slots from `oldest` on by `give_back`; then `next` is the oldest that was
-    /// not.
+    /// Notes that `count` slots from `oldest` on are being given back, calls `give_back`, and then
+    /// notes `next` as the oldest slot not given back.
     pub(super) fn while_released(
         &self,
         oldest: u32,
@@ -80,14 +81,15 @@ impl Position {
         next: u32,
         give_back: impl FnOnce(),
     ) {
-        // The slots' status words, whose stores release, come after this store and before the next
+        // The release stores of the slots' status words come after this store and before the next
         // one.
         self.words()[1].store(packed(oldest, count), Ordering::Relaxed);
         give_back();
         self.words()[1].store(packed(next, 0), Ordering::Release);
     }
 
-    /// The oldest slot that the process that ended had not given back.
+    /// Returns the oldest slot that the earlier process had not given back. Fails if the position
+    /// contradicts the slots.
     pub(super) fn find(&self, slots: &dyn Slots, processors: u64) -> Result<u32, &'static str> {
         let place = find(self.words()[1].load(Ordering::Acquire), slots, processors)?;
         u32::try_from(place).map_err(|_| NOT_THIS_RING)
@@ -102,7 +104,7 @@ impl Position {
 
 impl Drop for Position {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody borrows any more.
+        // SAFETY: our own mapping, which nothing borrows any more.
         let unmapped = unsafe { munmap(self.words.as_ptr().cast(), SIZE) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
     }
@@ -114,13 +116,13 @@ fn packed(low: u32, high: u32) -> u64 {
 
 const NOT_THIS_RING: &str = "its position is not one of this ring";
 
-/// The oldest slot that was not given back, by the word that the process that ended has left.
+/// Finds the oldest slot that was not given back, from the word that the earlier process has left.
 ///
-/// If it was not giving slots back, the word names it. If it was, the slots from `start` on were
-/// given back one after the other, so the oldest that was not is the first filled one. That fails
-/// only where the kernel has come round and filled given ones anew. It fills slots in order, and on
-/// each processor one may be in the making, which looks empty. So had it filled `start` before the
-/// search, one of the `processors + 1` slots before would be filled after it.
+/// If it was not giving slots back, the word names the slot. If it was, the slots from `start` on
+/// were given back one after the other, so the oldest one not given back is the first filled one.
+/// That is wrong only if the kernel has come round and refilled given-back slots. It fills slots in
+/// order, and each processor may be filling one, which looks empty. So if it had filled `start`
+/// before the search, one of the `processors + 1` slots before would be filled after it.
 fn find(word: u64, slots: &dyn Slots, processors: u64) -> Result<u64, &'static str> {
     let (start, giving) = (word & u64::from(u32::MAX), word >> 32);
     let (count, margin) = (slots.count(), processors + 1);
@@ -139,8 +141,8 @@ fn find(word: u64, slots: &dyn Slots, processors: u64) -> Result<u64, &'static s
     if is_filled_from(oldest, slots, processors) { Ok(oldest) } else { Err(NOT_THIS_RING) }
 }
 
-/// Whether what is filled is so from this slot on without gaps but those in the making. Says
-/// nothing of an empty ring.
+/// Whether filled slots follow from this slot on without gaps, except slots being filled. Says
+/// nothing about an empty ring.
 fn is_filled_from(oldest: u64, slots: &dyn Slots, processors: u64) -> bool {
     let mut empty = 0;
     (oldest..oldest + slots.count()).all(|place| {
@@ -160,7 +162,7 @@ mod tests {
     const PROCESSORS: u64 = 2;
     const SHAPE: Shape = Shape { slot_size: 2048, slots: 32 };
 
-    /// A ring as the kernel and a reader leave it.
+    /// A ring in the state that the kernel and a reader leave.
     struct Model {
         filled: Vec<AtomicBool>,
         /// Slots filled, and given back, since the beginning.
@@ -179,7 +181,7 @@ mod tests {
     }
 
     impl Model {
-        /// Empty, after so many slots.
+        /// Returns an empty ring that has turned by this many slots.
         fn new(turned: u64) -> Model {
             let filled = (0..SHAPE.slots).map(|_| AtomicBool::new(false)).collect();
             Model { filled, head: turned, given: turned }
@@ -189,7 +191,8 @@ mod tests {
             &self.filled[usize::try_from(place % self.count()).unwrap()]
         }
 
-        /// The kernel fills slots, as many as there is room for; the last ones stay in the making.
+        /// Fills slots as the kernel does, as many as there is room for; the last ones stay
+        /// unfinished.
         fn fill(&mut self, count: u64, making: u64) {
             let count = count.min(self.given + self.count() - self.head);
             (self.head..self.head + count.saturating_sub(making))
@@ -205,8 +208,8 @@ mod tests {
     }
 
     proptest! {
-        /// The reader had taken some slots, and had given back so many of them when it died;
-        /// meanwhile more came.
+        /// The reader had taken some slots and given back part of them when it died; meanwhile more
+        /// frames arrived.
         #[test]
         fn a_reader_that_dies_at_any_moment_is_followed_at_its_oldest_slot_or_not_at_all(
             turned in 0u64..100, first in 0u64..40, taken in 0u64..40, part in 0u64..=40, more in 0u64..80, making in 0u64..=2,
@@ -221,11 +224,11 @@ mod tests {
             ring.fill(more, making);
             match find(word, &ring, PROCESSORS) {
                 Ok(found) => prop_assert_eq!(found, ring.given % ring.count()),
-                // It had come near to the first one of those given back.
+                // The kernel had come near to the first slot of those given back.
                 Err(_) => prop_assert!(more + PROCESSORS + 1 >= room - part || taken + PROCESSORS >= ring.count()),
             }
-            // Had it died before it gave any back, its word names the slot whatever the ring looks
-            // like.
+            // Had it died before it gave any back, its word would name the slot whatever the ring
+            // looks like.
             let mut ring = Model::new(turned);
             ring.fill(first, 0);
             ring.fill(more, making);
@@ -242,7 +245,8 @@ mod tests {
         }
     }
 
-    /// What a process leaves that dies before it gives slots back, meanwhile, and afterwards.
+    /// The positions that a process leaves if it dies before it gives slots back, meanwhile, or
+    /// afterwards.
     #[test]
     fn a_release_can_be_followed_at_each_moment() {
         let (position, _file) = Position::create(SHAPE).unwrap();

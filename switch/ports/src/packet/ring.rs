@@ -1,13 +1,12 @@
-// UNSAFETY: the ring is memory that the kernel writes; a status word in each slot says whose it is
-// at the moment.
+// UNSAFETY: the ring is memory that the kernel writes; a status word in each slot says whether the
+// kernel or we own it.
 //! The mapped ring of received frames (TPACKET_V2, Linux
 //! `Documentation/networking/packet_mmap.rst`).
 //!
-//! Slots are filled in order. A slot whose status has `TP_STATUS_USER` is ours until we store
-//! `TP_STATUS_KERNEL`; while it is ours the kernel does not touch it. [`Ring::take`] lends slots
-//! for as long as the ring is borrowed, and [`Ring::release`], which needs the ring alone, gives
-//! all of them back. A ring that is kept notes its [`Position`] there, so that another process can
-//! go on with it.
+//! Slots are filled in order. We own a slot with `TP_STATUS_USER` in its status until we store
+//! `TP_STATUS_KERNEL`; until then the kernel does not touch it. [`Ring::take`] lends slots for as
+//! long as the ring is borrowed, and [`Ring::release`], which needs the ring alone, gives all of
+//! them back. A kept ring stores its [`Position`] there, so that another process can resume it.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
@@ -35,16 +34,16 @@ pub(super) struct Shape {
     pub(super) slots: u32,
 }
 
-/// What a slot holds before the frame: its header, the sender's address, the virtio header, and
+/// Bytes of a slot before the frame: its header, the sender's address, the virtio header, and
 /// alignment.
 const SLOT_OVERHEAD: u32 = 128;
-/// Ethernet header and two tags.
+/// Bytes of an Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
-/// Bytes the kernel allocates in one piece, unless a slot is larger.
+/// Bytes that the kernel allocates in one piece, unless a slot is larger.
 const BLOCK: u32 = 64 << 10;
 
 impl Shape {
-    /// Slots for frames of an MTU (and never more than a maximum IP packet), as many as fit the
+    /// Returns slots for frames of an MTU (at most of a maximum IP packet), as many as fit the
     /// memory.
     pub(super) fn fitting(mtu: u32, bytes: usize) -> Shape {
         let needed = mtu.min(u16::MAX.into()) + LINK_HEADER + SLOT_OVERHEAD;
@@ -69,47 +68,47 @@ impl Shape {
     }
 }
 
-/// The mapped slots. A fence looks at their status words while a ring is read.
+/// The mapped slots. A fence reads their status words while a ring is in use.
 pub(super) struct Mapping {
     memory: NonNull<u8>,
     shape: Shape,
 }
 
-/// See the module.
+/// The mapped ring of a socket, and how far it was read.
 pub(super) struct Ring {
     mapping: Arc<Mapping>,
-    /// The slot the kernel fills next after those we have seen.
+    /// The slot that the kernel fills next after those already seen.
     next: Cell<u32>,
-    /// Slots before `next` that are lent.
+    /// Number of lent slots before `next`.
     lent: Cell<u32>,
-    /// For the next process.
+    /// The position for the next process, if the ring is kept.
     position: Option<Position>,
 }
 
-// SAFETY: slots are the one ring's alone (apart from the kernel, with which the status words settle
-// it); others reach but the status words, atomically.
+// SAFETY: only the one ring uses the slots, in turn with the kernel by the status words; other
+// threads access the status words alone, atomically.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 /// A slot the kernel filled.
 pub(super) struct Filled<'q> {
-    /// Copy of the slot's header, the status as it was read.
+    /// Copy of the slot's header, with the status as read.
     pub(super) header: libc::tpacket2_hdr,
-    /// What the kernel says about checksum and segmentation.
+    /// Checksum and segmentation as the kernel states them.
     pub(super) vnet: VnetHeader,
-    /// As much of the frame as the slot holds.
+    /// The frame's bytes, as far as the slot holds them.
     pub(super) bytes: Slice<'q>,
 }
 
 impl Ring {
-    /// Makes the ring of a socket and maps it.
+    /// Makes the ring of a socket and maps it. Fails if the kernel lacks the memory.
     pub(super) fn map(socket: &PacketSocket, shape: Shape) -> io::Result<Ring> {
         socket.request_ring(&shape.request())?;
         Ring::of(socket, shape)
     }
 
-    /// Maps the ring that a socket has; the kernel refuses that if its size is another one.
+    /// Maps the ring that a socket has. Fails if its size differs.
     fn of(socket: &PacketSocket, shape: Shape) -> io::Result<Ring> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address the kernel chooses.
@@ -128,8 +127,9 @@ impl Ring {
         Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0), position: None })
     }
 
-    /// Goes on with the ring of a socket, where the process that had it has noted its position.
-    /// What that had taken and not given back is taken once more.
+    /// Resumes the ring of a socket from the position that an earlier process has noted. Slots that
+    /// it had taken and not given back are taken once more. Fails if the ring or the position does
+    /// not fit.
     pub(super) fn resume(
         socket: &PacketSocket,
         shape: Shape,
@@ -142,33 +142,33 @@ impl Ring {
         Ok(Ring { position: Some(position), ..ring })
     }
 
-    /// Notes its position from now on, before anything is taken, in a file that is returned.
+    /// Notes its position in a new file from now on. Called before any slot is taken. Returns the
+    /// file; fails if it cannot be made.
     pub(super) fn keep(&mut self) -> io::Result<OwnedFd> {
         let (position, file) = Position::create(self.mapping.shape)?;
         self.position = Some(position);
         Ok(file)
     }
 
-    /// Its slots, to be looked at.
+    /// Returns its slots, for readers of their status words.
     pub(super) fn slots(&self) -> Arc<dyn Slots> {
         self.mapping.clone()
     }
 
     /// Whether a slot is filled and not taken.
     pub(super) fn has_filled(&self) -> bool {
-        // Without this bound a ring that is lent whole would begin anew with slots that are still
-        // lent.
+        // Without this bound a wholly lent ring would start again at slots that are still lent.
         self.lent.get() < self.mapping.shape.slots
             && self.mapping.status(self.next.get()).load(Ordering::Acquire) & libc::TP_STATUS_USER
                 != 0
     }
 
-    /// The next filled slot, lent until [`Ring::release`].
+    /// Takes the next filled slot, lent until [`Ring::release`].
     pub(super) fn take(&self) -> Option<Filled<'_>> {
         self.take_if(|_| true)
     }
 
-    /// The next filled slot if its header is wanted, lent until [`Ring::release`].
+    /// Takes the next filled slot if its header is wanted, lent until [`Ring::release`].
     pub(super) fn take_if(
         &self,
         is_wanted: impl FnOnce(&libc::tpacket2_hdr) -> bool,
@@ -200,7 +200,7 @@ impl Ring {
         Some(Filled { header, vnet, bytes })
     }
 
-    /// Gives all lent slots back, oldest first; how many.
+    /// Gives all lent slots back, oldest first. Returns their number.
     pub(super) fn release(&mut self) -> u32 {
         let slots = self.mapping.shape.slots;
         let lent = self.lent.replace(0);
@@ -228,7 +228,7 @@ impl Mapping {
         unsafe { self.memory.add(index as usize * self.shape.slot_size as usize) }
     }
 
-    /// `tp_status`, the first word of a slot.
+    /// Returns `tp_status`, the first word of a slot.
     fn status(&self, index: u32) -> &AtomicU32 {
         // SAFETY: mapped as long as `self` lives, aligned to 16 bytes, and only ever accessed
         // atomically or when ours.

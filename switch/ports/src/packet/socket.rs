@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A raw packet socket.
 pub(crate) struct PacketSocket {
     fd: OwnedFd,
-    /// Frames that came for its ring so far, dropped ones among them; the kernel counts from the
-    /// last question on.
+    /// Frames that arrived for its ring so far, including dropped ones; the kernel counts from the
+    /// last reading on.
     packets: AtomicU64,
     drops: AtomicU64,
 }
@@ -32,8 +32,8 @@ pub(crate) struct PacketSocket {
 pub(super) enum Setting {
     /// `PACKET_VERSION` of the ring.
     RingVersion,
-    /// `PACKET_VNET_HDR`: every frame comes and goes behind a virtio-net header of 10 bytes. To be
-    /// set before the ring.
+    /// `PACKET_VNET_HDR`: every frame has a virtio-net header of 10 bytes in front, both ways. Must
+    /// be set before the ring.
     VnetHeader,
     /// `PACKET_IGNORE_OUTGOING`: frames sent through the interface are not shown.
     IgnoreOutgoing,
@@ -45,7 +45,7 @@ pub(super) enum Setting {
     SendBuffer,
 }
 
-/// What a socket is asked that another process has opened.
+/// Properties of a socket that another process has opened.
 #[derive(Clone, Copy)]
 pub(super) enum Question {
     /// `PACKET_VERSION` of the ring.
@@ -58,12 +58,12 @@ pub(super) enum Question {
     Group,
 }
 
-/// Which frames a socket shows.
+/// Frames that a socket shows.
 #[derive(Clone, Copy)]
 pub(super) enum Filter {
     /// None.
     Nothing,
-    /// Those that the interface received, and none that was sent through it.
+    /// Frames that the interface received, and none that was sent through it.
     Received,
 }
 
@@ -80,8 +80,8 @@ impl Fanout {
     /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel numbers a new group.
     const NEW: u32 = 0x2000;
     /// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: a socket's own option of that name has no effect in a
-    /// group. Before Linux 6.2 the kernel takes the flag and does nothing; then
-    /// [`Filter::Received`] does the same at a higher price.
+    /// group. Before Linux 6.2 the kernel accepts the flag and does nothing; then
+    /// [`Filter::Received`] has the same effect at a higher price.
     const IGNORE_OUTGOING: u32 = 0x4000;
 }
 
@@ -94,7 +94,7 @@ pub(super) const NO_PROTOCOL: u16 = 0;
 pub(super) const ALL_PROTOCOLS: u16 = 3;
 
 impl Setting {
-    /// What a process without `CAP_NET_ADMIN` on the host (in a user namespace) may set instead:
+    /// Returns the setting for a process without `CAP_NET_ADMIN` on the host (in a user namespace):
     /// the same buffer, up to the host's `net.core.rmem_max` or `wmem_max`.
     fn within_limit(self) -> Option<c_int> {
         match self {
@@ -106,18 +106,18 @@ impl Setting {
 }
 
 impl PacketSocket {
-    /// A socket of a namespace, or of the calling thread's. It receives nothing until it is bound
-    /// to a protocol.
+    /// Opens a socket of a namespace, or of the calling thread's. It receives nothing until it is
+    /// bound to a protocol. Fails if the process or its helper may not open it.
     pub(crate) fn open(netns: Option<&Path>) -> Result<PacketSocket, Refusal> {
         Ok(PacketSocket::of(namespace::make(netns, Wanted::Packet)?))
     }
 
-    /// A socket that another process has opened. It may be of any kind.
+    /// Wraps a socket that another process has opened. It may be of any kind.
     pub(super) fn of(fd: OwnedFd) -> PacketSocket {
         PacketSocket { fd, packets: AtomicU64::new(0), drops: AtomicU64::new(0) }
     }
 
-    /// Sets an option.
+    /// Sets an option. Fails if the kernel refuses it.
     pub(super) fn set(&self, setting: Setting, value: c_int) -> io::Result<()> {
         let (level, name) = match setting {
             Setting::RingVersion => (libc::SOL_PACKET, libc::PACKET_VERSION),
@@ -137,13 +137,14 @@ impl PacketSocket {
         }
     }
 
-    /// Asks for a ring of received frames.
+    /// Requests a ring of received frames. Fails if the kernel lacks the memory.
     pub(super) fn request_ring(&self, request: &libc::tpacket_req) -> io::Result<()> {
         // SAFETY: with ring version 2 the option reads one `tpacket_req`.
         unsafe { self.set_raw(libc::SOL_PACKET, libc::PACKET_RX_RING, request) }
     }
 
-    /// Takes frames for any address, as long as the socket lives.
+    /// Makes the interface take frames for any address as long as the socket lives. Fails if there
+    /// is no such interface.
     pub(crate) fn make_promiscuous(&self, index: u32) -> io::Result<()> {
         let membership = libc::packet_mreq {
             mr_ifindex: index.cast_signed(),
@@ -155,7 +156,7 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership) }
     }
 
-    /// Binds to an interface and a protocol.
+    /// Binds to an interface and a protocol. Fails if there is no such interface.
     pub(super) fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as libc::c_ushort,
@@ -171,7 +172,7 @@ impl PacketSocket {
         result(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) })
     }
 
-    /// Shows the frames that a filter passes from now on, and no others.
+    /// Shows only frames that pass the filter from now on. Fails if the kernel refuses the filter.
     pub(super) fn filter(&self, filter: Filter) -> io::Result<()> {
         // Code, jump where true and where false, operand: see the kernel's `filter.rst`.
         let instruction = |(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k };
@@ -194,17 +195,18 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
     }
 
-    /// Shows all frames from now on.
+    /// Shows all frames from now on. Fails if the kernel refuses it.
     pub(super) fn remove_filter(&self) -> io::Result<()> {
         // SAFETY: the option reads one int, and ignores it.
         match unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0) } {
-            // There is none.
+            // The socket has no filter.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             done => done,
         }
     }
 
-    /// Joins a group of sockets bound alike; `None` makes one.
+    /// Joins a group of sockets bound alike; `None` makes a new one. Fails if the sockets differ or
+    /// the link must be up.
     pub(super) fn join(&self, fanout: Fanout, group: Option<u16>) -> io::Result<()> {
         let flags = Fanout::IGNORE_OUTGOING | group.map_or(Fanout::NEW, |_| 0);
         let value = u32::from(group.unwrap_or(0)) | (fanout as u32 | flags) << 16;
@@ -212,12 +214,12 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT, &value) }
     }
 
-    /// The number of its group.
+    /// Returns the number of its group. Fails if the socket is of another kind.
     pub(super) fn group(&self) -> io::Result<u16> {
         self.ask(Question::Group).map(|value| value as u16)
     }
 
-    /// The kernel's answer.
+    /// Returns the kernel's answer. Fails if the socket is of another kind.
     pub(super) fn ask(&self, question: Question) -> io::Result<c_int> {
         let name = match question {
             Question::RingVersion => libc::PACKET_VERSION,
@@ -231,27 +233,27 @@ impl PacketSocket {
         Ok(value)
     }
 
-    /// The interface and the protocol that it is bound to.
+    /// Returns the interface and the protocol that it is bound to. Fails if the kernel refuses the
+    /// question.
     pub(super) fn bound_to(&self) -> io::Result<(u32, u16)> {
         // SAFETY: an address of zeros is one.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         let mut length = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: writes at most `length` bytes; of a longer address of another family the
-        // beginning.
+        // SAFETY: writes at most `length` bytes, the beginning of an address that is longer.
         result(unsafe {
             libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &raw mut length)
         })?;
         Ok((address.sll_ifindex.cast_unsigned(), u16::from_be(address.sll_protocol)))
     }
 
-    /// Has an eBPF program steer its group.
+    /// Makes an eBPF program steer its group. Fails if the group is of another kind.
     pub(super) fn steer(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: in a group of this kind the option reads one int, a descriptor.
         unsafe { self.set_raw(libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd()) }
     }
 
-    /// Frames that came for its ring since it was opened, and those of them that the kernel
-    /// dropped. A system call each time.
+    /// Returns the frames that arrived for its ring since it was opened, and those of them that the
+    /// kernel dropped. Costs a system call each time.
     pub(super) fn statistics(&self) -> (u64, u64) {
         let mut new = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         // SAFETY: with ring version 2 the option writes one `tpacket_stats`. If it fails, they stay
@@ -263,7 +265,8 @@ impl PacketSocket {
         (add(&self.packets, new.tp_packets), add(&self.drops, new.tp_drops))
     }
 
-    /// Memory of the frames that the device has not sent yet.
+    /// Returns the memory of frames that the device has not sent yet. Fails if the kernel refuses
+    /// the question.
     pub(super) fn unsent(&self) -> io::Result<usize> {
         let mut bytes: c_int = 0;
         // SAFETY: `SIOCOUTQ` writes one int.
@@ -271,8 +274,8 @@ impl PacketSocket {
         Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// The error that waits on the socket, such as the interface having gone down; it is reported
-    /// once.
+    /// Returns the pending error of the socket, such as the interface having gone down; it is
+    /// reported once.
     pub(super) fn take_error(&self) -> Option<Errno> {
         match sockopt::socket_error(&self.fd) {
             Ok(Ok(())) => None,
@@ -280,6 +283,8 @@ impl PacketSocket {
         }
     }
 
+    /// Sets an option from a value.
+    ///
     /// # Safety
     /// The option must read a `T`.
     unsafe fn set_raw<T>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
@@ -303,8 +308,8 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// The number of a socket's network namespace, which no other one has had since the host has
-/// started (Linux 5.14).
+/// Returns the number of a socket's network namespace, unique since the host has started (Linux
+/// 5.14). Fails on older kernels.
 pub(super) fn namespace(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     // SAFETY: the option writes one u64.
@@ -312,6 +317,8 @@ pub(super) fn namespace(socket: impl AsFd) -> io::Result<u64> {
     Ok(cookie)
 }
 
+/// Reads an option into `value`.
+///
 /// # Safety
 /// The option must write at most a `T`, and any bytes must be one.
 unsafe fn get_raw<T>(
@@ -326,7 +333,8 @@ unsafe fn get_raw<T>(
     result(unsafe { libc::getsockopt(socket, level, name, pointer, &raw mut length) })
 }
 
-/// Processors that the kernel may run on, whatever this process may.
+/// Returns the number of processors that the kernel may run on, which may be more than this process
+/// may use.
 pub(super) fn processors() -> usize {
     // SAFETY: reads a number.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
@@ -337,7 +345,7 @@ fn result(code: c_int) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Frames of one `sendmmsg`.
+/// The frames of one `sendmmsg`.
 pub(super) struct Batch<'a> {
     messages: [libc::mmsghdr; Batch::FRAMES],
     len: usize,
@@ -348,7 +356,8 @@ impl<'a> Batch<'a> {
     /// Most frames of a batch.
     pub(super) const FRAMES: usize = 64;
 
-    /// The pieces of all frames behind each other, and how many of them each frame has.
+    /// Prepares frames from their pieces, one behind the other, and the number of pieces of each
+    /// frame.
     pub(super) fn new(
         mut pieces: &'a [IoSlice<'a>],
         counts: impl Iterator<Item = usize>,
@@ -367,10 +376,11 @@ impl<'a> Batch<'a> {
         Batch { messages, len, pieces: PhantomData }
     }
 
-    /// Sends frames from the given one on. How many were sent, or why the first of them was not.
+    /// Sends frames from the given one on. Returns how many were sent. Fails if the first of them
+    /// was not.
     pub(super) fn send(&mut self, socket: &PacketSocket, from: usize) -> Result<usize, Errno> {
         let messages = self.messages.get_mut(from..self.len).unwrap_or_default();
-        // SAFETY: `messages` are valid headers, whose pieces live for 'a.
+        // SAFETY: `messages` are valid headers, and their pieces live for 'a.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.fd.as_raw_fd(),
@@ -390,7 +400,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::time::Duration;
 
-    /// A process that passes a socket may have left one, and the kernel does not tell.
+    /// A process that passes a socket may have left a filter, and the kernel does not tell.
     #[test]
     fn without_its_filter_a_socket_shows_frames_again() {
         let here = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Steering by our own eBPF program: it and its maps, and what changes them.
+//! Steering by our own eBPF program: the program, its maps, and their changes.
 
 pub(crate) mod program;
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use wire::Mac;
 use wire::toeplitz::{Key, Toeplitz};
 
-/// Tables, the default one among them: one for each port a switch can have.
+/// Number of tables, including the default one: one for each port a switch can have.
 const TABLES: usize = 1024;
 /// Input bytes of the hash: two IPv6 addresses and two ports.
 const INPUT: usize = 36;
@@ -33,14 +33,14 @@ struct Station {
 }
 
 impl Station {
-    /// As the program looks it up.
+    /// Returns the station's key in the program's map.
     fn key(self) -> [u8; 8] {
         let ([a, b, c, d, e, f], [g, h]) = (self.mac.0, self.vlan.to_ne_bytes());
         [a, b, c, d, e, f, g, h]
     }
 }
 
-/// The program with its maps. Once attached it stays with its group of sockets, also when this is
+/// The program with its maps. Once attached it stays with its group of sockets, even when this is
 /// dropped.
 pub(super) struct ProgramSteering {
     queues: u8,
@@ -51,39 +51,40 @@ pub(super) struct ProgramSteering {
     program: OwnedFd,
     stations: Mutex<Stations>,
     fence: Arc<Fence>,
-    /// One a queue, asked for what the kernel drops while a queue is held.
+    /// One socket a queue, read for the kernel's drops while a queue is held.
     sockets: Vec<Arc<PacketSocket>>,
-    /// Taken by whatever changes vNICs or entries, for the whole of a move too: first, before
-    /// `stations`. Else an entry could change, or its vNIC's number be given to another, while the
-    /// fence stands for what it was.
+    /// Locked by each change of vNICs or entries, for the whole of a move too. Locked before
+    /// `stations`. Otherwise an entry could change, or its vNIC's number could go to another, while
+    /// the fence still relies on the old state.
     changes: Mutex<()>,
 }
 
 /// The vNICs that have tables.
 struct Stations {
-    /// By number; the default vNIC has none.
+    /// vNICs by number; the default vNIC has no place.
     places: Vec<Option<(Vnic, Station)>>,
     /// vNICs that were removed so far: the generation of the next one.
     removed: u32,
 }
 
 impl Stations {
-    /// The station of a vNIC that there is.
+    /// Returns the station of a vNIC that exists.
     fn of(&self, vnic: Vnic) -> Option<Station> {
         let (known, station) = (*self.places.get(usize::from(vnic.number))?)?;
         (known == vnic).then_some(station)
     }
 }
 
-/// A move of an entry, and where the entry is stored.
+/// A move of an entry, and the entry's byte.
 type Store<'t> = (EntryMove, &'t AtomicU8);
 
-/// How often a move looks whether its round is over. The held queue's reader looks as well, each
-/// time it would take.
+/// Interval at which a move checks whether its round is over. The held queue's reader checks as
+/// well, each time it would take.
 const LOOK: Duration = Duration::from_micros(50);
 
 impl ProgramSteering {
-    /// Loads the program. The default table has the queues in turn.
+    /// Loads the program, with the queues in turn in the default table. Fails if the process may
+    /// not load it.
     pub(super) fn load(queues: u8, key: &Key, fence: Arc<Fence>) -> io::Result<ProgramSteering> {
         let vnics = HashMap::create(TABLES)?;
         let tables = MappedArray::create(ENTRIES, TABLES)?;
@@ -111,12 +112,13 @@ impl ProgramSteering {
         Ok(steering)
     }
 
-    /// Names the queues' sockets, once there are some: a move counts what the kernel drops.
+    /// Sets the queues' sockets once they exist, so that a move can count the kernel's drops.
     pub(super) fn watching(self, sockets: Vec<Arc<PacketSocket>>) -> ProgramSteering {
         ProgramSteering { sockets, ..self }
     }
 
-    /// The secret of the hash. Another key spreads all flows anew, whose order nothing keeps.
+    /// Sets the secret of the hash. Another key spreads all flows anew, and their order is not
+    /// kept.
     fn set_key(&self, key: &Key) {
         let toeplitz = Toeplitz::new(key);
         for (byte, words) in self.key.bytes().chunks(TABLE_BYTES).enumerate() {
@@ -129,13 +131,13 @@ impl ProgramSteering {
         }
     }
 
-    /// For `PACKET_FANOUT_DATA`.
+    /// Returns the program's descriptor, for `PACKET_FANOUT_DATA`.
     pub(super) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
-    /// The right to change vNICs, unless a move has it: whoever asks may hold locks that others
-    /// wait for.
+    /// Locks changes of vNICs. Fails with [`SteeringError::Busy`] during a move: the caller may
+    /// hold locks that other threads wait for.
     fn change_now(&self) -> Result<MutexGuard<'_, ()>, SteeringError> {
         match self.changes.try_lock() {
             Ok(guard) => Ok(guard),
@@ -144,13 +146,13 @@ impl ProgramSteering {
         }
     }
 
-    /// The table of a vNIC that there is.
+    /// Returns the table of a vNIC. Fails if it does not exist.
     fn known(&self, vnic: Vnic) -> Result<&[AtomicU8], SteeringError> {
         let is_known = vnic == Vnic::DEFAULT || lock(&self.stations).of(vnic).is_some();
         is_known.then(|| self.row(vnic)).ok_or(SteeringError::NoSuchVnic(vnic.number))
     }
 
-    /// Where an entry of a vNIC that there is is stored, if there is the queue that it is to name.
+    /// Returns the byte of an entry. Fails if the vNIC, the entry or its new queue does not exist.
     fn entry(&self, moving: EntryMove) -> Result<&AtomicU8, SteeringError> {
         let EntryMove { vnic, entry, queue } = moving;
         if queue >= self.queues {
@@ -159,18 +161,17 @@ impl ProgramSteering {
         self.known(vnic)?.get(entry).ok_or(SteeringError::NoSuchEntry(entry))
     }
 
-    /// Frames that the kernel dropped at a queue so far.
+    /// Returns the frames that the kernel dropped at a queue so far.
     fn drops(&self, queue: usize) -> u64 {
         self.sockets.get(queue).map_or(0, |socket| socket.statistics().1)
     }
 
-    /// Makes the moves of a batch, see [`super::fence`].
+    /// Makes the moves of a batch, as [`super::fence`] explains.
     fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, patience: Duration) -> Vec<Moved> {
         let drops_before: Vec<u64> = batch.iter().map(|arrivals| self.drops(arrivals.to)).collect();
         self.hold_and_store(&batch, Instant::now() + patience);
-        // What closes the last hole: when it returns, all programs that read an old entry have
-        // ended, their frames are in their slots. Meanwhile the held queues' readers carry the
-        // rounds on.
+        // Closes the last gap: when this returns, all programs that read an old entry have ended,
+        // and their frames are in their slots. Meanwhile the held queues' readers run the rounds.
         let closed = membarrier(MembarrierCommand::Global);
         self.fence.grace_is_over();
         let outcomes = loop {
@@ -194,8 +195,8 @@ impl ProgramSteering {
         batch.into_iter().zip(outcomes).zip(drops_before).map(moved).collect()
     }
 
-    /// Stops the readers of the new queues, and stores the entries of each as soon as it has
-    /// stopped.
+    /// Stops the readers of the new queues, and stores the entries of each as soon as its reader
+    /// has stopped.
     fn hold_and_store(&self, batch: &[Arrivals<Store<'_>>], deadline: Instant) {
         batch.iter().for_each(|arrivals| self.fence.hold(arrivals.to, deadline));
         let mut waiting: Vec<_> = batch.iter().collect();
@@ -205,8 +206,8 @@ impl ProgramSteering {
         }
     }
 
-    /// Stores the entries that go to a queue, and begins its rounds, if its reader has stopped or
-    /// the deadline has come.
+    /// Stores the entries that move to a queue, and begins its rounds, if its reader has stopped or
+    /// the deadline has come. Returns whether it did.
     fn store_stopped(&self, arrivals: &Arrivals<Store<'_>>, deadline: Instant) -> bool {
         let is_time = self.fence.is_stopped(arrivals.to) || Instant::now() >= deadline;
         if is_time {
@@ -241,7 +242,7 @@ impl Steering for ProgramSteering {
         let number = u16::try_from(place).ok().filter(|_| place < TABLES);
         let number = number.ok_or(SteeringError::Full(TABLES - 1))?;
         let vnic = Vnic { number, generation: stations.removed };
-        // First its table, then its address: no frame meets a table that is not filled in.
+        // The table first, then the address: no frame meets an unfilled table.
         store(self.row(vnic), copy(self.row(Vnic::DEFAULT)));
         self.vnics
             .insert(station.key(), number.into())

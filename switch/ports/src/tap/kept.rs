@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What does not fit, for people. The socket is of the namespace that the device shall be in.
+/// Checks the descriptors; the error says what does not fit. The socket belongs to the namespace
+/// that the device must be in.
 pub(super) fn check(
     options: &TapOptions,
     files: &[Arc<OwnedFd>],

@@ -1,5 +1,5 @@
-//! The two sides of a TAP queue: one `read` a frame in, one `writev` a frame out, nothing copied in
-//! between.
+//! The two sides of a TAP queue: one `read` for each frame in, one `writev` for each frame out,
+//! with no copy in between.
 
 use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, lock};
 use rustix::io::{Errno, IoSlice};
@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex};
 use wire::vnet::VnetHeader;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Frames start on cache lines: the kernel copies faster so.
+/// Alignment of frames to cache lines, which makes the kernel's copy faster.
 const ALIGN: usize = 64;
 
-/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. What the kernel
-/// drops because a queue is full, it counts in the statistics of the device (as its `tx_dropped`),
-/// not here.
+/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. The kernel
+/// counts the frames that it drops at a full queue in the statistics of the device (as its
+/// `tx_dropped`), not here.
 pub struct TapIngress {
     file: Arc<OwnedFd>,
     buffer: Vec<u8>,
 }
 
-/// See [`Egress`]. A frame goes from where it lies to the kernel in one call.
+/// See [`Egress`]. One call passes a frame from its buffers to the kernel.
 pub struct TapEgress {
     file: Arc<OwnedFd>,
-    /// For the rare frame of more pieces than [`PIECES`].
+    /// Buffer for the rare frame of more pieces than [`PIECES`].
     joined: Mutex<Vec<u8>>,
 }
 
 impl TapIngress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapIngress {
-        // Zeroed memory comes from the allocator untouched, so it takes no room until it is read
-        // into.
+        // The allocator hands out zeroed memory untouched, so it takes no pages until frames are
+        // read into it.
         TapIngress { file, buffer: vec![0; Burst::BUFFER] }
     }
 }
@@ -42,7 +42,7 @@ impl Ingress for TapIngress {
             let count = match rustix::io::read(&self.file, &mut *room) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
-                // What was taken is good; a lasting fault meets the next call again.
+                // Frames taken so far are good; the next call reports a lasting fault.
                 Err(_) if taken => break,
                 Err(Errno::AGAIN) => break,
                 Err(error) => return Err(fault("read from the TAP device", error)),
@@ -73,8 +73,8 @@ impl Ingress for TapIngress {
     }
 }
 
-/// Pieces of one frame that go to the kernel as they are; more are joined first (the kernel's limit
-/// is 1024).
+/// Most pieces of a frame that are passed to the kernel as they are; more are joined first (the
+/// kernel's limit is 1024).
 const PIECES: usize = 128;
 
 impl TapEgress {
@@ -121,7 +121,7 @@ impl Egress for TapEgress {
             };
             match written.map_err(refusal) {
                 Ok(_) => {}
-                // The rest would only be told the same.
+                // Further writes would fail with the same error.
                 Err(Refusal::Drop(EgressDrop::Down)) => {
                     drops.extend((place..frames.len()).map(|place| (place, EgressDrop::Down)));
                     return Ok(());
@@ -152,7 +152,7 @@ fn refusal(error: Errno) -> Refusal {
 fn fault(doing: &'static str, error: Errno) -> PortFault {
     match error {
         Errno::NETDOWN => PortFault::Down,
-        // A descriptor whose device was deleted is EBADFD.
+        // The error is EBADFD if the descriptor's device was deleted.
         Errno::BADFD | Errno::NODEV | Errno::NXIO | Errno::IO => PortFault::Gone(error.into()),
         _ => PortFault::Io { doing, source: error.into() },
     }

@@ -7,10 +7,11 @@ use super::state::count;
 use crate::{Outgoing, lock};
 use wire::vnet::VnetHeader;
 
-/// Frames that are handed over at a time.
+/// Most frames handed over in one call.
 const MOST: usize = 64;
 
-/// Announces addresses from the members they moved to, each with what its station told of itself.
+/// Announces addresses from the members they moved to, with the VLANs and addresses that each
+/// station told of itself.
 pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
     let now_ms = shared.state.now_ms();
     if !moved.is_empty() {
@@ -36,7 +37,7 @@ fn send(shared: &Shared, place: Place, frames: &mut Vec<Vec<u8>>) {
         && let Some(queue) = &*slot.egress()
     {
         let mut drops = Vec::new();
-        // A member that is down by now is looked at again, and the addresses move on.
+        // A member that went down meanwhile is checked again, and the addresses move on.
         let sent = match queue.deliver(&outgoing, &mut drops) {
             Ok(()) => outgoing.len() - drops.len().min(outgoing.len()),
             Err(_) => 0,

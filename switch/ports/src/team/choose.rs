@@ -10,7 +10,7 @@ use super::stations;
 use crate::{EgressDrop, Nanos, Outgoing, lock};
 use wire::{Mac, parse};
 
-/// Chooses for the frames of one call. The home of the last source is remembered: most frames have
+/// Chooses for the frames of one call. Remembers the home of the last source, as most frames have
 /// the same.
 pub(super) struct Chooser<'s> {
     state: &'s State,
@@ -23,17 +23,17 @@ pub(super) struct Chooser<'s> {
 /// An address and its VLAN, 0 without a tag.
 type Source = (Mac, u16);
 
-/// Where an address is now.
+/// The member that an address leaves by now.
 #[derive(Clone, Copy)]
 struct Standing {
     place: Place,
     is_pinned: bool,
 }
 
-/// How a frame leaves.
+/// The member that a frame leaves by.
 pub(super) struct Way {
     pub(super) place: Place,
-    /// By the member that stands for its source, which it keeps.
+    /// Whether it leaves by its source's current member; then it keeps its source address.
     pub(super) is_home: bool,
 }
 
@@ -90,7 +90,7 @@ impl<'s> Chooser<'s> {
         place.map(|place| Standing { place, is_pinned }).ok_or(none)
     }
 
-    /// `None`: not by its flow.
+    /// Chooses by the frame's flow. `None`: the frame does not leave by its flow.
     #[inline]
     fn by_flow(&self, frame: &Outgoing<'_>) -> Option<Place> {
         let is_group = frame.header.first()? & 1 != 0;

@@ -1,14 +1,14 @@
 //! Accepts one of the copies of a frame that arrive at several members.
 //!
 //! The switch outside floods a frame for a group, or for an address it has not learned, to every
-//! member. The member that brings a pair of source and destination first *claims* it, and copies at
-//! others are dropped until the claim has rested for [`REST`]. So nothing is lost where a member
-//! does not get what others get: behind a switch that snoops multicast, in a VLAN or a fabric of
-//! its own, or while it is silently dead. A fixed member for all such frames would be deaf to
-//! these.
+//! member. The first member to receive a pair of source and destination *claims* it. Copies at
+//! other members are dropped until the claim has rested for [`REST`]. So no frame is lost if a
+//! member does not receive what others receive: behind a switch that snoops multicast, in its own
+//! VLAN or fabric, or while it is silently dead. A fixed member for all such frames would miss
+//! those.
 //!
-//! A pair is a slot of a table, chosen by a hash that is keyed at random. Two pairs in one slot
-//! take it from each other: a copy may then be taken twice, never is a frame lost.
+//! A pair is a slot of a table, chosen by a hash with a random key. Two pairs in one slot take it
+//! from each other: then a copy may be taken twice, but a frame is never lost.
 
 use super::age::AHEAD_MS;
 use super::mask::{Mask, Place};
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 4096;
 
-/// How long a claim holds after its last frame. More than copies of a frame lie apart.
+/// How long a claim holds after its last frame. Copies of a frame arrive closer together than that.
 pub(super) const REST: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
-/// Bits of the time in a slot, in milliseconds; then come the place and the pair's tag.
+/// Bits of a slot that hold the time in milliseconds; above them are the place and the pair's tag.
 const TIME: u64 = (1 << 32) - 1;
 
 pub(super) struct Claims {
@@ -35,12 +35,13 @@ impl Claims {
         Claims { slots, random: RandomState::new() }
     }
 
-    /// A pair of addresses in a VLAN, as [`Claims::take`] and [`Claims::may_take`] know it.
+    /// Returns the hash of a pair of addresses in a VLAN, for [`Claims::take`] and
+    /// [`Claims::may_take`].
     pub(super) fn pair(&self, addresses: [u8; 12], vlan: u16) -> u64 {
         self.random.hash_one((addresses, vlan))
     }
 
-    /// The pair is claimed for a member, whatever was before.
+    /// Claims the pair for a member, and replaces any claim before.
     pub(super) fn take(&self, pair: u64, place: Place, now: Nanos) {
         if let Some(slot) = self.slot(pair) {
             let word = word(pair, place, now);
@@ -50,13 +51,13 @@ impl Claims {
         }
     }
 
-    /// Whether a member may bring a frame of the pair: it has the claim, or no other that is alive
-    /// had one lately.
+    /// Whether a member may accept a frame of the pair: it has the claim, or no other member that
+    /// is alive had one lately.
     pub(super) fn may_take(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
         let Some(slot) = self.slot(pair) else { return true };
         let mine = word(pair, place, now);
         let mut found = slot.load(Relaxed);
-        // Of two members that claim it in one moment, one wins; another pair that takes the slot
+        // If two members claim it in one moment, one wins. Another pair that takes the slot
         // meanwhile is no reason to refuse the frame.
         for _ in 0..2 {
             if is_held(found, mine, alive) {
@@ -70,7 +71,7 @@ impl Claims {
         !is_held(found, mine, alive)
     }
 
-    /// Whether another member that is alive has brought frames of the pair lately.
+    /// Whether another member that is alive has received frames of the pair lately.
     pub(super) fn is_elsewhere(&self, pair: u64, place: Place, alive: Mask, now: Nanos) -> bool {
         let found = self.slot(pair).map_or(0, |slot| slot.load(Relaxed));
         is_held(found, word(pair, place, now), alive)
@@ -82,11 +83,11 @@ impl Claims {
     }
 }
 
-/// Whether a word is the claim of another member to the same pair, and has not rested.
+/// Whether a word is another member's claim to the same pair, and has not rested.
 fn is_held(found: u64, mine: u64, alive: Mask) -> bool {
     let holder = Place((found >> 32 & 7) as u8);
     let rested = (mine & TIME).wrapping_sub(found & TIME) & TIME;
-    // The clock of the worker that claimed it may be ahead, and then the time wraps.
+    // The clock of the worker that claimed it may be ahead; then the time wraps.
     let is_ahead = rested > TIME - u64::from(AHEAD_MS);
     let is_other = found >> 32 & 7 != mine >> 32 & 7;
     let is_of_pair = found >> 35 == mine >> 35 && found != 0;
@@ -114,8 +115,8 @@ mod tests {
 
     proptest! {
         /// Frames of one pair, each with copies at some members in any order, no later than the
-        /// claim rests: each frame is taken at least once if the members that get it stay the same,
-        /// and never twice.
+        /// claim rests. Each frame is taken at least once if the members that receive it stay the
+        /// same, and never twice.
         #[test]
         fn of_all_copies_one_is_taken(
             frames in proptest::collection::vec((0u64..400, proptest::sample::subsequence(vec![0u8, 1, 2], 1..=3)), 1..20)
@@ -130,7 +131,7 @@ mod tests {
                 });
                 let taken = taken.count();
                 prop_assert!(taken <= 1);
-                // All members get it: whichever has the claim takes it.
+                // All members receive it: the one with the claim takes it.
                 prop_assert!(taken == 1 || places.len() < 3);
             }
         }
@@ -155,8 +156,8 @@ mod tests {
         assert!(!claims.may_take(pair, Place(1), BOTH, at(8)));
     }
 
-    /// A claim of 25 to 50 days ago counted as one of a clock that is ahead: a pair that came by
-    /// the other member alone from then on was refused for weeks.
+    /// A claim of 25 to 50 days ago counted as one of a clock that is ahead: a pair that arrived
+    /// only at the other member from then on was refused for weeks.
     #[test]
     fn an_old_claim_is_none_however_old_it_is() {
         const DAY_MS: u64 = 24 * 60 * 60 * 1000;

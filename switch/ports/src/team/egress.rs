@@ -1,8 +1,8 @@
-//! Delivering through a team: each frame to one member that is alive.
+//! Delivers through a team: each frame to one member that is alive.
 //!
-//! Workers deliver side by side: what a call needs is its own, and the members' queues have their
-//! own locks. A member found down in the middle of a call is taken out, and what it did not take
-//! goes to the others in the same call.
+//! Workers deliver in parallel: each call has its own scratch, and the members' queues have their
+//! own locks. A member found down in the middle of a call is taken out, and frames that it did not
+//! take go to the others in the same call.
 
 use super::Shared;
 use super::choose::{Chooser, Way};
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex};
 /// See [`Egress`].
 pub struct TeamEgress {
     shared: Arc<Shared>,
-    /// One for each worker that delivered at a time.
+    /// One for each worker that was delivering at a time.
     scratch: Mutex<Vec<Scratch>>,
-    /// The most members whose room was added up.
+    /// The largest number of members that a room was summed over.
     most_members: AtomicUsize,
 }
 
-/// What one call needs, kept for its allocations.
+/// Scratch of one call, kept for its allocations.
 #[derive(Default)]
 struct Scratch {
-    /// The frames to be delivered, as their places in the burst, with where they leave.
+    /// The frames to deliver, as their places in the burst, with the members they leave by.
     leaving: Vec<Leaving>,
-    /// Those that a member which is down did not take.
+    /// Frames that a down member did not take.
     left_over: Vec<usize>,
-    /// Headers with another source, one behind the other.
+    /// Headers with a changed source, one behind the other.
     headers: Vec<u8>,
     list: Vec<Outgoing<'static>>,
-    /// The place in the burst of each of `list`.
+    /// The place in the burst of each frame of `list`.
     numbers: Vec<usize>,
     drops: Vec<(usize, EgressDrop)>,
 }
 
-/// What one call is about.
+/// Arguments of one call.
 #[derive(Clone, Copy)]
 struct Call<'c, 'f> {
     shared: &'c Shared,
@@ -50,7 +50,7 @@ struct Call<'c, 'f> {
 struct Leaving {
     number: usize,
     place: Place,
-    /// Its header in [`Scratch::headers`], where it has another source.
+    /// Range of its header in [`Scratch::headers`], if its source is changed.
     header: Option<(usize, usize)>,
 }
 
@@ -61,7 +61,7 @@ impl TeamEgress {
 }
 
 impl Egress for TeamEgress {
-    /// Without a clock: all frames are of one moment.
+    /// Delivers without a clock: all frames have the same time.
     fn deliver(
         &self,
         frames: &[Outgoing<'_>],
@@ -80,7 +80,7 @@ impl Egress for TeamEgress {
         scratch.left_over.extend(0..frames.len());
         let before = drops.len();
         let call = Call { shared: &self.shared, now, frames };
-        // Each time round there is one member less.
+        // Each round has one member less.
         for _ in 0..=PLACES {
             let alive = self.shared.state.alive();
             scratch.choose(call, alive, drops);
@@ -101,9 +101,9 @@ impl Egress for TeamEgress {
         self.shared.kernel_ns
     }
 
-    /// That of all members that are alive: one without room drops frames of its own flows. A member
-    /// that was there and is not counts as the others do on average, or those left would be short
-    /// for good beside what there was.
+    /// Returns the sum of the rooms of all members that are alive: a member without room drops only
+    /// frames of its own flows. A member that went away counts as the average of the others;
+    /// otherwise the rest would be short for good compared with the former sum.
     fn room(&self) -> Option<Room> {
         let of = |place| self.shared.slot(place)?.egress().as_ref()?.room();
         let rooms = self.shared.state.alive().places().filter_map(of).map(|room| (room, 1));
@@ -140,7 +140,7 @@ impl Scratch {
         }
     }
 
-    /// Delivers what leaves by one member.
+    /// Delivers the frames that leave by one member.
     fn deliver(&mut self, of: Call<'_, '_>, place: Place, drops: &mut Vec<(usize, EgressDrop)>) {
         let mut list: Vec<Outgoing<'_>> = recycle(std::mem::take(&mut self.list));
         self.numbers.clear();
@@ -196,8 +196,8 @@ fn plus(one: Room, other: Room) -> Room {
     }
 }
 
-/// Gives frames to a member; what it did not take is in `drops`. `true`: it failed, and what it
-/// took is not known, so all count as lost.
+/// Gives frames to a member; those not taken are in `drops`. Returns `true` if the member failed:
+/// which frames it took is not known, so all count as lost.
 fn hand_over(
     shared: &Shared,
     place: Place,
@@ -206,7 +206,7 @@ fn hand_over(
 ) -> bool {
     let slot = shared.slot(place).map(Slot::egress);
     let queue = slot.as_ref().and_then(|queue| queue.as_ref());
-    // Without a queue: it left the team in this moment.
+    // No queue: the member left the team in this moment.
     let fault = queue.and_then(|queue| queue.deliver(list, drops).err());
     if matches!(fault, Some(PortFault::Gone(_))) {
         shared.state.has_gone(place);

@@ -1,28 +1,30 @@
 //! Frames for a team's address that were accepted at a member other than its home, because the
-//! physical switch has not learned the address: the copy that arrives at home is the same frame.
+//! physical switch has not learned the address. The copy that arrives at home is the same frame.
 //!
-//! Elsewhere copies are told by their addresses ([`Claims`](super::claims::Claims)), which is
-//! enough where all frames of a pair are flooded alike. A frame for one of our addresses is not: as
-//! soon as the switch has learned it, frames come at its home alone, right behind those that were
-//! flooded, and none of them may be lost. So here a frame is known by its bytes.
+//! Elsewhere copies are recognised by their addresses ([`Claims`](super::claims::Claims)), which is
+//! enough where all frames of a pair are flooded alike. That does not hold for a frame for one of
+//! our addresses: as soon as the switch has learned it, frames arrive only at its home, right
+//! behind the flooded ones, and none of them may be lost. So here a frame is recognised by its
+//! bytes.
 
 use super::age::has_passed;
 use crate::Slice;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Sets of slots, and slots of a set: a burst of frames and more.
+/// Sets of slots, and slots of a set: enough for a burst of frames and more.
 const SETS: usize = 256;
 const WAYS: usize = 4;
 
-/// How long a copy is waited for, in milliseconds: as long as a claim rests.
+/// How long a copy is expected, in milliseconds: as long as a claim rests.
 const REST_MS: u32 = 100;
 
-/// Bytes of a frame that are looked at: headers, with what tells datagrams and segments apart.
+/// Bytes of a frame that are hashed: headers, including the fields that distinguish datagrams and
+/// segments.
 const BYTES: usize = 128;
 
-/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. Where more frames of a
-/// set wait for their copies than it has slots, one is forgotten, and its copy taken.
+/// A slot is the upper half of a frame's hash, then milliseconds; 0 is free. If more frames of a
+/// set expect copies than it has slots, one is forgotten and its copy accepted.
 pub(super) struct Flooded {
     slots: Box<[AtomicU64]>,
     random: RandomState,
@@ -34,7 +36,7 @@ impl Flooded {
         Flooded { slots, random: RandomState::new() }
     }
 
-    /// The frame was taken away from its home.
+    /// Notes a frame that was accepted at a member other than its home.
     #[cold]
     pub(super) fn note(&self, slices: &[Slice<'_>], now_ms: u32) {
         let hash = self.hash(slices);
@@ -46,8 +48,8 @@ impl Flooded {
         }
     }
 
-    /// Whether the frame was taken away from its home lately. This is asked once: the next frame
-    /// that is alike is another.
+    /// Whether the frame was accepted lately at a member other than its home. Forgets the frame:
+    /// the next equal one is another.
     #[cold]
     pub(super) fn has_taken(&self, slices: &[Slice<'_>], now_ms: u32) -> bool {
         let hash = self.hash(slices);
@@ -59,8 +61,8 @@ impl Flooded {
         })
     }
 
-    /// Of the packet and its length, not of the Ethernet header: one device leaves a tag in it that
-    /// another takes out.
+    /// Hashes the packet and its length without the Ethernet header: one device leaves a tag in it
+    /// that another takes out.
     fn hash(&self, slices: &[Slice<'_>]) -> u64 {
         let mut bytes = [0; BYTES];
         let mut len = 0;
@@ -83,7 +85,7 @@ impl Flooded {
     }
 }
 
-/// Whether a slot holds a frame whose copy may still come.
+/// Whether a slot holds a frame that may still have a copy on its way.
 #[allow(clippy::cast_possible_truncation, reason = "the lower half is the time")]
 fn is_fresh(word: u64, now_ms: u32) -> bool {
     word != 0 && !has_passed(now_ms.wrapping_sub(word as u32), REST_MS)
@@ -103,14 +105,14 @@ mod tests {
         flooded.note(&slices, 5);
         assert!(!flooded.has_taken(&[Slice::from(&other[..])], 6));
         assert!(!flooded.has_taken(&[Slice::from(&frame[..199])], 6));
-        // Of the same bytes in other pieces, by a clock that lags.
+        // The same bytes in other pieces, by a clock that lags.
         assert!(flooded.has_taken(&[Slice::from(&frame[..])], 4));
         assert!(!flooded.has_taken(&slices, 4), "the next one is another");
         flooded.note(&slices, 5);
         assert!(!flooded.has_taken(&slices, 5 + REST_MS));
     }
 
-    /// Frames of a burst shared a slot as often as not: one was forgotten, and came twice.
+    /// Frames of a burst often shared a slot: then one was forgotten, and arrived twice.
     #[test]
     fn frames_of_a_burst_do_not_push_each_other_out() {
         let forgotten = (0..100).map(|_| {
@@ -120,7 +122,7 @@ mod tests {
             let is_known = |frame: &&[u8; 60]| flooded.has_taken(&[Slice::from(&frame[..])], 5);
             frames.len() - frames.iter().filter(is_known).count()
         });
-        // Of 6400. With a slot for each hash it was some 190.
+        // Out of 6400. With a slot for each hash it was some 190.
         assert!(forgotten.sum::<usize>() < 40);
     }
 

@@ -1,12 +1,12 @@
 //! Chooses the member through which a flow leaves, with algorithm `dynamic`.
 //!
-//! A flow keeps its member while its frames follow each other within [`GAP`] and the time that what
-//! waits at that member takes to leave. After a longer pause, a *flowlet*, it may take another one
-//! without overtaking itself, since paths through one network differ by less. The choice starts at
-//! the flow's hash and goes on to the member that sent least lately where that one is well ahead of
-//! it.
+//! A flow keeps its member while its frames follow each other within [`GAP`] plus the time that
+//! bytes waiting at that member take to leave. After a longer pause, a *flowlet*, it may change its
+//! member without overtaking itself, since the delays of paths through one network differ by less.
+//! The choice starts at the flow's hash, and goes to the member that sent least lately if that one
+//! is well behind the hash's.
 //!
-//! The table's place is by hash alone: flows that share one share a member, which breaks no order.
+//! The slot depends on the hash alone: flows that share one share a member, which breaks no order.
 
 use super::mask::{Mask, PLACES, Place};
 use super::mix::Mix;
@@ -16,29 +16,29 @@ use wire::{Kind, Parsed, Traits, upper};
 
 const SLOTS: usize = 4096;
 
-/// A longer pause between two frames of a flow lets it change its member.
+/// Pause between two frames of a flow after which it may change its member.
 pub const GAP: Nanos = Nanos(500_000);
 
-/// The longest that a flow keeps a member for what waits there: one that sends nothing any more is
-/// left by those that pause.
+/// The longest time that a flow keeps a member for bytes waiting there: flows that pause leave a
+/// member that sends nothing any more.
 const LONGEST_DELAY: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
-/// What was sent counts half after so long.
+/// Time after which sent bytes count half.
 const HALF_LIFE: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
 
 /// Bytes by which a member may be ahead of another before new flowlets avoid it.
 const SLACK: u64 = 64 * 1024;
 
-/// Set in a slot that was used.
+/// Marks a slot that was used.
 const USED: u64 = 8;
 
 pub(super) struct Flowlets {
-    /// When the flow last sent, in units of 16 ns; [`USED`]; its member.
+    /// For each slot: when the flow last sent, in units of 16 ns; [`USED`]; its member.
     slots: Box<[AtomicU64]>,
-    /// Bytes each member sent lately.
+    /// Bytes that each member sent lately.
     sent: [AtomicU64; PLACES],
-    /// Nanoseconds that what waits at a member takes to leave, by what it sent lately; at least so,
-    /// where it has just begun.
+    /// Nanoseconds that bytes waiting at a member take to leave, at the rate it sent lately; an
+    /// upper bound if it has just begun.
     delays: [AtomicU64; PLACES],
     /// When `sent` was last halved.
     halved: AtomicU64,
@@ -56,7 +56,7 @@ impl Flowlets {
         }
     }
 
-    /// The member of a flow, given its [hash](Flowlets::flow).
+    /// Returns the member of a flow, given its [hash](Flowlets::flow).
     #[allow(clippy::cast_possible_truncation, reason = "cut to the number of slots and of places")]
     #[inline]
     pub(super) fn member(&self, flow: u64, alive: Mask, now: Nanos) -> Option<Place> {
@@ -73,7 +73,7 @@ impl Flowlets {
         Some(place)
     }
 
-    /// For a new flowlet.
+    /// Chooses a member for a new flowlet.
     #[cold]
     fn choose(&self, flow: u64, alive: Mask) -> Option<Place> {
         let sent =
@@ -83,7 +83,7 @@ impl Flowlets {
         Some(if sent(&by_hash) > sent(&least) + SLACK { least } else { by_hash })
     }
 
-    /// A member was given so many bytes, and so many wait there now.
+    /// Counts bytes given to a member, and the bytes that wait there now.
     pub(super) fn count(&self, place: Place, bytes: u64, waiting: u64, now: Nanos) {
         let halved = self.halved.load(Relaxed);
         if now.since(Nanos(halved)) >= HALF_LIFE
@@ -96,15 +96,15 @@ impl Flowlets {
         if let Some(sent) = self.sent.get(place.index())
             && let Some(delay) = self.delays.get(place.index())
         {
-            // What is sent at a steady rate counts for one to two half lives of it.
+            // A steady rate counts as what it sends in one to two half-lives.
             let sent = sent.fetch_add(bytes, Relaxed) + bytes;
             let leaves = waiting * 2 * HALF_LIFE.0 / sent.max(1);
             delay.store(leaves.min(LONGEST_DELAY.0), Relaxed);
         }
     }
 
-    /// A hash of addresses and ports, keyed at random; `None`: the frame teaches where its sender
-    /// is, or has no ports, and leaves by the home member.
+    /// Returns a hash of addresses and ports with a random key. `None`: the frame teaches where its
+    /// sender is, or has no ports, so it leaves by the home member.
     #[inline]
     pub(super) fn flow(&self, header: &[u8], parsed: &Parsed) -> Option<u64> {
         const IP: Traits = Traits::IPV4.union(Traits::IPV6);
@@ -172,13 +172,13 @@ mod tests {
         }
     }
 
-    /// It overtook what waited at the member that it left, and every sixth segment of a connection
-    /// was sent again.
+    /// A flow overtook its frames waiting at the member that it left, and every sixth segment of a
+    /// connection was sent again.
     #[test]
     fn a_flow_keeps_a_member_where_more_waits_than_its_pause_lets_leave() {
         let (flowlets, ms) = (Flowlets::new(), |ms: u64| Nanos(ms * Nanos::MILLISECOND.0));
         let before = flowlets.member(7, Mask(3), ms(1)).unwrap();
-        // Of 200 Mbit a second 25 KB leave in a millisecond.
+        // At 200 Mbit a second 25 KB leave in a millisecond.
         flowlets.count(before, 250_000, 250_000, ms(1));
         assert_eq!(flowlets.member(7, Mask(3), ms(9)), Some(before));
         assert_ne!(flowlets.member(7, Mask(3), ms(20)), Some(before));

@@ -1,5 +1,5 @@
-//! Decides which frames of a member are accepted: no copies that another member also receives, and
-//! none of the team's own frames that come back.
+//! Decides which frames of a member are accepted: neither copies that another member also receives,
+//! nor the team's own frames that come back.
 
 use super::age::has_passed;
 use super::mask::{Mask, PLACES, Place};
@@ -8,37 +8,37 @@ use super::state::{State, count};
 use crate::{Nanos, RawFrame, Slice, lock};
 use wire::Mac;
 
-/// Milliseconds of silence after which an address of ours that is heard outside has left. Its own
-/// frames come back from the switch outside long before, also where a worker was held up.
+/// Milliseconds of silence after which one of our addresses that is heard outside has left. The
+/// station's own frames come back from the switch outside long before, even if a worker was held
+/// up.
 const LEFT_MS: u32 = 5_000;
-/// Milliseconds after an announcement in which it may come back.
+/// Milliseconds after an announcement within which it may come back.
 const LATE_MS: u32 = 1_000;
 
-/// Why a frame is not taken.
+/// Why a frame is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
-    /// Its source is one of ours: the switch outside sent it back.
+    /// Its source is one of our addresses: the switch outside sent it back.
     Reflected,
-    /// Another member brings it.
+    /// Another member receives it.
     Copy,
-    /// It is for the member itself, which is the host's and no vNIC's.
+    /// It is for the member itself, which belongs to the host and is no vNIC.
     ToMember,
 }
 
-/// What becomes of frames with the same addresses.
+/// Decision about frames with the same addresses.
 #[derive(Clone, Copy)]
 enum Verdict {
     Take,
     Refuse(Refusal),
-    /// They are for an address that is at home elsewhere: a copy may come there, too.
+    /// They are for an address with another home: a copy may arrive there, too.
     TakeAway,
-    /// They are for an address that is at home here, and another member has brought such frames
-    /// lately: copies of those are not taken. With the pair of addresses.
+    /// They are for an address with its home here, and another member has received such frames
+    /// lately: copies of those are refused. Holds the pair of addresses.
     TakeNew(u64),
 }
 
-/// What decides about the frames of one burst. A run of frames with the same addresses is asked
-/// about once.
+/// Decides about the frames of one burst. Looks up a run of frames with the same addresses once.
 pub(super) struct Gate<'s> {
     state: &'s State,
     place: Place,
@@ -69,7 +69,7 @@ impl<'s> Gate<'s> {
     }
 
     pub(super) fn admits(&mut self, frame: &RawFrame, slices: &[Slice<'_>]) -> bool {
-        // A runt is the switch's to drop.
+        // The switch drops runts.
         let Some(head) = head(frame, slices) else { return true };
         let verdict = match self.last {
             Some((last, verdict)) if last == head => verdict,
@@ -133,7 +133,7 @@ impl<'s> Gate<'s> {
         }
     }
 
-    /// Whether the source is ours, so that the switch outside sent the frame back.
+    /// Whether the source is one of our addresses, so that the switch outside sent the frame back.
     fn is_reflected(&self, from: u64, vlan: u16) -> bool {
         let State { homes, sent, .. } = self.state;
         if self.macs.contains(&from) || sent.is_recent(from, vlan, self.now_ms) {
@@ -149,9 +149,9 @@ impl<'s> Gate<'s> {
         self.grace
     }
 
-    /// An address of ours sends from outside, as that of a guest does that moved to another host:
-    /// it is not announced from here in this VLAN unless it sends from here again. In another VLAN
-    /// it may be another station's.
+    /// Notes that one of our addresses sends from outside, as a guest that moved to another host
+    /// does. It is not announced from here in this VLAN unless it sends from here again. In another
+    /// VLAN it may be another station's.
     #[cold]
     fn is_outside(&self, (mac, vlan): (u64, u16), has_left: bool) {
         let mut stations = lock(&self.state.stations);
@@ -178,7 +178,7 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// `None`: it is too short.
+/// Returns the frame's addresses and VLAN. `None`: the frame is too short.
 fn head(frame: &RawFrame, slices: &[Slice<'_>]) -> Option<Head> {
     let mut bytes = [0; 16];
     let mut len = 0;

@@ -18,18 +18,18 @@ use wire::Mac;
 /// The control plane's handle of an open team. Dropping it ends the thread that watches the links.
 pub struct Team {
     pub(super) inner: Arc<Inner>,
-    /// Where links are watched.
+    /// The thread that watches the links.
     pub(super) watcher: Option<JoinHandle<()>>,
 }
 
-/// What the handle and the thread that watches the links share.
+/// State that the handle and the thread that watches the links share.
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     members: Mutex<Members>,
     live: Arc<Capabilities>,
     open: Box<MemberOpener>,
     closing: AtomicBool,
-    /// The MTU when a member was open last.
+    /// The MTU when a member was last open.
     mtu: AtomicU16,
     start: Instant,
 }
@@ -52,25 +52,25 @@ impl Inner {
         }
     }
 
-    /// The clock of the links.
+    /// Returns the time on the clock of the links.
     pub(super) fn now(&self) -> Nanos {
         self.start.elapsed().into()
     }
 
-    /// Looks at the links and closes what is used no more.
+    /// Checks the links, and closes members that are no longer used.
     pub(super) fn look(&self) {
         let now = self.now();
         lock(&self.members).look(now);
         self.shared.slots.iter().for_each(Slot::close_retired);
     }
 
-    /// Takes out what is known to be down.
+    /// Takes out members that are known to be down.
     pub(super) fn glance(&self) {
         let now = self.now();
         lock(&self.members).glance(now);
     }
 
-    /// What all members take without help.
+    /// Sets the offloads that all members take.
     pub(super) fn negotiate(&self) {
         let members = lock(&self.members);
         let devices = members.seated().filter_map(|(_, seat)| seat.device.as_ref());
@@ -78,7 +78,7 @@ impl Inner {
         self.live.set_offloads(offloads.unwrap_or_default());
     }
 
-    /// Opens again the members that are not open, or whose device was made anew or has stalled.
+    /// Reopens members that are not open, or whose device was recreated or has stalled.
     pub(super) fn mend(&self) {
         let lost: Vec<(Place, String)> = {
             let members = lock(&self.members);
@@ -93,7 +93,7 @@ impl Inner {
         for (place, name) in lost {
             let member = (self.open)(&name).map_err(|failure| failure.reason);
             let mut members = lock(&self.members);
-            // It may have left the team meanwhile.
+            // The member may have left the team meanwhile.
             if members.place_of(&name) == Some(place) {
                 members.install(place, member);
             }
@@ -101,7 +101,7 @@ impl Inner {
         self.negotiate();
     }
 
-    /// The smallest of the members'; what it was last where none is open.
+    /// Returns the smallest MTU of the open members; the last one known if none is open.
     pub(super) fn mtu(&self) -> u16 {
         let members = lock(&self.members);
         let mtus = members.seated().filter_map(|(_, seat)| seat.mtu());
@@ -121,14 +121,14 @@ impl Inner {
 }
 
 impl Team {
-    /// No link is to be watched any more. Dropping the team waits until that has ended.
+    /// Stops watching the links. Dropping the team waits until the thread has ended.
     pub fn end(&self) {
         self.inner.closing.store(true, Ordering::Relaxed);
         self.inner.shared.state.look();
     }
 
-    /// Makes these the members, if those that are new open: nothing changes if one of them does
-    /// not.
+    /// Makes these the members. Fails if one of the new ones does not open or there are more than
+    /// 8; then nothing changes.
     pub fn try_members(&self, names: &[String]) -> Result<(), TeamError> {
         if names.len() > PLACES {
             return Err(TeamError::TooMany(names.len()));
@@ -142,7 +142,7 @@ impl Team {
         Ok(())
     }
 
-    /// Makes these the members. Those that do not open yet are returned with the reason, and tried
+    /// Makes these the members. Returns those that do not open yet, with the reason; they are tried
     /// again each second.
     pub fn set_members(&self, names: &[String]) -> Vec<(String, String)> {
         let opened = self.open_new(names);
@@ -169,7 +169,7 @@ impl Team {
         opened
     }
 
-    /// The name of a member that stays, or of one before it that is new, with the same device.
+    /// Returns the name of a remaining member, or of an earlier new one, with the same device.
     fn twin(
         &self,
         member: &Member,
@@ -193,7 +193,7 @@ impl Team {
         let mut members = lock(&self.inner.members);
         let gone = members.seated().filter(|(_, seat)| !names.contains(&seat.name));
         let gone: Vec<Place> = gone.map(|(place, _)| place).collect();
-        // A device that has another name from now on is no member twice.
+        // A renamed device must not become a member twice.
         let is_same = |index: u32| {
             opened
                 .iter()
@@ -205,7 +205,7 @@ impl Team {
         };
         let (renamed, gone): (Vec<Place>, Vec<Place>) = gone.into_iter().partition(is_renamed);
         renamed.into_iter().for_each(|place| members.leave(place, now));
-        // First those that come, as far as there are places, so that addresses move once.
+        // New members come first, as far as there are places, so that addresses move once.
         let mut opened = opened.into_iter();
         let free = PLACES - members.seated().count();
         for (name, member) in opened.by_ref().take(free) {
@@ -223,9 +223,8 @@ impl Team {
         self.inner.negotiate();
     }
 
-    /// Pins addresses to members, by name, and frees all others. A member that the team has not is
-    /// none of a pin's. Returns the addresses for which there is no room, since too many are
-    /// pinned.
+    /// Pins addresses to members, by name, and frees all others. Ignores pins to members that the
+    /// team does not have. Returns the addresses without room because too many are pinned.
     pub fn pin(&self, pins: &[(Mac, String)]) -> Vec<Mac> {
         let now = self.inner.now();
         let mut members = lock(&self.inner.members);
@@ -234,7 +233,7 @@ impl Team {
         members.pin(&pins, now)
     }
 
-    /// These addresses are no longer here, as their port is closed: they are announced no more.
+    /// Forgets addresses after their port has closed: they are announced no more.
     pub fn forget(&self, macs: &[Mac]) {
         let state = &self.inner.shared.state;
         for mac in macs {
@@ -243,18 +242,18 @@ impl Team {
         }
     }
 
-    /// Spreads what leaves by this algorithm from now on.
+    /// Sets the algorithm that spreads egress frames from now on.
     pub fn set_algorithm(&self, algorithm: Algorithm) {
         self.inner.shared.state.set_algorithm(algorithm);
     }
 
-    /// How long a member has to be up before it is used again, from now on.
+    /// Sets how long a member must be up before it is used again, from now on.
     pub fn set_fail_back(&self, fail_back: Duration) {
         lock(&self.inner.members).fail_back = fail_back.into();
         self.inner.shared.state.look();
     }
 
-    /// Tells the condition of a member without a link, at a time of the caller's clock.
+    /// Sets the condition of a member without a link, at a time of the caller's clock.
     pub fn note(&self, name: &str, condition: &Condition, now: Nanos) {
         let mut members = lock(&self.inner.members);
         if let Some(place) = members.place_of(name) {
@@ -263,7 +262,7 @@ impl Team {
         members.decide(now);
     }
 
-    /// The team now.
+    /// Returns the team's status.
     pub fn status(&self) -> TeamStatus {
         let members = lock(&self.inner.members);
         let state = &self.inner.shared.state;
@@ -279,20 +278,20 @@ impl Team {
         }
     }
 
-    /// Largest IP packet that all members carry, in bytes.
+    /// Returns the largest IP packet that all members carry, in bytes.
     pub fn mtu(&self) -> u16 {
         self.inner.mtu()
     }
 
-    /// Why this member carries no frames; `None`: it does, or is none of the team. Asks no device,
-    /// for a device's answer may wait for others of the host.
+    /// Returns why this member carries no frames; `None` if it does, or is not in the team. Asks no
+    /// device, as a device's answer may wait for others of the host.
     pub fn lost(&self, name: &str) -> Option<String> {
         let members = lock(&self.inner.members);
         let (place, seat) = members.seated().find(|(_, seat)| seat.name == name)?;
         idle_reason(members.is_used(place), seat.trouble.as_deref())
     }
 
-    /// Why no member carries frames; `None`: one does.
+    /// Returns why no member carries frames; `None` if one does.
     pub fn trouble(&self) -> Option<String> {
         let members = lock(&self.inner.members);
         if members.seated().any(|(place, _)| members.is_used(place)) {

@@ -1,9 +1,9 @@
 //! The home member of each address that sends through the team.
 //!
-//! A word an address, in a table of fixed size that workers read without a lock; it is written
-//! under one, for an address that is new and when members come or go. An address whose home is down
-//! leaves by its *substitute*, so it returns without a write when its home does. Where the table
-//! has no room for an address, its hash chooses among the members.
+//! The table has one word an address and a fixed size. Workers read it without a lock. It is
+//! written under a lock, for a new address and when members come or go. An address leaves by its
+//! *substitute* while its home is down, so it returns without a write when the home is up again. If
+//! the table has no room for an address, its hash chooses among the members.
 
 use super::age::has_passed;
 use super::mask::{Mask, PLACES, Place};
@@ -13,18 +13,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// Slots of addresses: some 4000 find room before the first does not. Guests may send from any
-/// number; the switch limits them for each port.
+/// Slots of addresses: some 4000 addresses find room before the first does not. Guests may send
+/// from any number of addresses; the switch limits them for each port.
 const SLOTS: usize = 8192;
 
-/// Slots that an address may be in.
+/// Slots in which an address may be.
 const WINDOW: usize = 16;
 
 /// Milliseconds of silence after which an address may lose its slot to a new one: longer than
-/// switches remember.
+/// switches remember an address.
 const STALE_MS: u32 = 600_000;
 
-/// What is known of an address, in one word: its 48 bits, home, substitute, and [`Home::PINNED`].
+/// State of an address, in one word: its 48 bits, home, substitute, and [`Home::PINNED`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Home(u64);
 
@@ -53,12 +53,12 @@ impl Home {
         Place((self.0 >> 4 & 7) as u8)
     }
 
-    /// May leave by its home alone.
+    /// Whether it may leave only by its home.
     pub(super) fn is_pinned(self) -> bool {
         self.0 & Self::PINNED != 0
     }
 
-    /// The member that stands for it while these are alive; `None`: none may.
+    /// Returns the member it leaves by while these are alive; `None` if none may send it.
     #[inline]
     pub(super) fn current(self, alive: Mask) -> Option<Place> {
         if alive.has(self.home()) {
@@ -73,23 +73,24 @@ impl Home {
     }
 }
 
-/// Addresses by place.
+/// Number of addresses, by place.
 type Counts = [usize; PLACES];
 
-/// An address that has another member now.
+/// An address that has moved to another member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moved {
     /// The address.
     pub mac: Mac,
-    /// The member's place.
+    /// The place of its new member.
     pub to: Place,
 }
 
 pub(super) struct Homes {
     words: Box<[AtomicU64]>,
-    /// When an address last sent, in milliseconds of the workers' clock.
+    /// When each address last sent, in milliseconds of the workers' clock.
     seen: Box<[AtomicU32]>,
-    /// Taken to write. How many addresses that may move each member is home of.
+    /// For each member, how many addresses that may move have it as home. Locked to write the
+    /// table.
     counts: Mutex<Counts>,
     mix: Mix,
 }
@@ -110,7 +111,7 @@ impl Homes {
         start..start + WINDOW
     }
 
-    /// The slot of an address, and what is known of it.
+    /// Returns the slot and the state of an address.
     #[inline]
     fn find(&self, mac: u64) -> Option<(usize, Home)> {
         self.window(mac).find_map(|slot| {
@@ -119,13 +120,13 @@ impl Homes {
         })
     }
 
-    /// What is known of an address.
+    /// Returns the state of an address.
     #[inline]
     pub(super) fn get(&self, mac: u64) -> Option<Home> {
         self.find(mac).map(|(_, home)| home)
     }
 
-    /// An address, and milliseconds since it last sent.
+    /// Returns the state of an address, and the milliseconds since it last sent.
     #[inline]
     pub(super) fn get_with_age(&self, mac: u64, now_ms: u32) -> Option<(Home, u32)> {
         let (slot, home) = self.find(mac)?;
@@ -133,14 +134,14 @@ impl Homes {
         Some((home, now_ms.wrapping_sub(seen)))
     }
 
-    /// When an address last sent.
+    /// Returns when an address last sent.
     pub(super) fn seen(&self, mac: u64) -> Option<u32> {
         let (slot, _) = self.find(mac)?;
         self.seen.get(slot).map(|seen| seen.load(Relaxed))
     }
 
-    /// The address sends now. One that is new gets the member that is home of the fewest; `None`:
-    /// there is no room for it.
+    /// Notes that the address sends now. A new one gets the member that is home of the fewest;
+    /// `None` if there is no room for it.
     #[inline]
     pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<Home> {
         let (slot, home) = match self.find(mac) {
@@ -156,7 +157,7 @@ impl Homes {
 
     #[cold]
     fn insert(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<(usize, Home)> {
-        // Without the lock: where there is no room, each frame of the address comes here.
+        // Checked without the lock: if there is no room, each frame of the address gets here.
         self.free_slot(mac, now_ms)?;
         let mut counts = lock(&self.counts);
         if let Some(found) = self.find(mac) {
@@ -166,14 +167,14 @@ impl Homes {
         let home = least(&counts, alive)?;
         let home = Home::new(mac, home, home, false);
         self.seen.get(slot)?.store(now_ms, Relaxed);
-        // One that is pinned is not stale.
+        // A pinned address is never stale.
         let old = Home::read(self.words.get(slot)?.swap(home.0, Relaxed));
         old.into_iter().for_each(|old| take(&mut counts, old.home()));
         add(&mut counts, home.home(), 1);
         Some((slot, home))
     }
 
-    /// The address is no longer here.
+    /// Forgets an address that is no longer here.
     pub(super) fn forget(&self, mac: u64) {
         let mut counts = lock(&self.counts);
         if let Some((slot, home)) = self.find(mac)
@@ -186,7 +187,7 @@ impl Homes {
         }
     }
 
-    /// A slot that is free or stale.
+    /// Returns a free or stale slot.
     fn free_slot(&self, mac: u64, now_ms: u32) -> Option<usize> {
         let word = |slot: usize| self.words.get(slot).map_or(0, |word| word.load(Relaxed));
         let is_stale = |slot: &usize| {
@@ -202,7 +203,7 @@ impl Homes {
         self.words.iter().filter_map(|word| Some((word, Home::read(word.load(Relaxed))?)))
     }
 
-    /// What the table says that `counts` is.
+    /// Returns what `counts` must be according to the table.
     fn counted(&self) -> Counts {
         let mut counts = [0; PLACES];
         for (_, home) in self.all().filter(|(_, home)| !home.is_pinned()) {
@@ -211,14 +212,14 @@ impl Homes {
         counts
     }
 
-    /// Every address with its home, in no order.
+    /// Returns every address with its home, in no order.
     pub(super) fn list(&self) -> Vec<(Mac, Home)> {
         self.all().map(|(_, home)| (Mac::from_u64(home.mac()), home)).collect()
     }
 
-    /// Pins addresses to the members named and frees all others. Returns those that another member
-    /// stands for now. A pin that finds no room takes the slot of an address that is not pinned;
-    /// where all of them are, it is in the second list.
+    /// Pins addresses to the given members and frees all others. Returns the addresses that have
+    /// moved. A pin without room takes the slot of an address that is not pinned. If all of them
+    /// are pinned, the pin is in the second list.
     pub(super) fn pin(
         &self,
         pins: &[(Mac, Place)],
@@ -253,8 +254,7 @@ impl Homes {
         (moved, without_room)
     }
 
-    /// A slot that is free, or that of the address that has been silent for longest and is not
-    /// pinned.
+    /// Returns a free slot, or that of the unpinned address that has been silent for longest.
     fn slot_to_pin(&self, mac: u64, now_ms: u32) -> Option<usize> {
         let is_pinned = |slot: &usize| {
             let word = self.words.get(*slot).map_or(0, |word| word.load(Relaxed));
@@ -269,10 +269,10 @@ impl Homes {
         self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))
     }
 
-    /// Members went down or came back: each address without a member gets a substitute, evenly. The
-    /// homes stay, except that one that has `joined` takes over what makes them even, and that none
-    /// is left at a place without a member. `tell` is called when the words stand and before the
-    /// lock is given up. Returns what moved.
+    /// Applies a change of members: each address without a member gets a substitute, evenly. Homes
+    /// stay, with two exceptions: a new member takes over as many as make the members even, and no
+    /// home stays at a place without a member. `tell` is called after the words are written and
+    /// before the lock is released. Returns what moved.
     pub(super) fn change(
         &self,
         old: Mask,
@@ -308,7 +308,7 @@ impl Homes {
         }
     }
 
-    /// Moves as few homes as make the members that are alive differ by one at most.
+    /// Moves as few homes as possible until members that are alive differ by at most one.
     fn even_out(&self, counts: &mut Counts, alive: Mask) {
         let targets = targets(counts, alive);
         let is_above = |counts: &Counts, place| count(counts, place) > count(&targets, place);
@@ -326,7 +326,7 @@ impl Homes {
         }
     }
 
-    /// Spreads the addresses of members that are down over those that are alive; a substitute that
+    /// Spreads the addresses of members that are down over those that are alive. A substitute that
     /// is alive stays.
     fn substitute(&self, mut counts: Counts, alive: Mask) {
         let is_away = |home: Home| !home.is_pinned() && !alive.has(home.home());
@@ -364,8 +364,8 @@ fn take(counts: &mut Counts, place: Place) {
     counts.get_mut(place.index()).into_iter().for_each(|count| *count = count.saturating_sub(1));
 }
 
-/// What each member shall be home of: those that have the most now may have one more than the
-/// others.
+/// Returns how many homes each member should have: members that have the most now may have one more
+/// than the others.
 fn targets(counts: &Counts, alive: Mask) -> Counts {
     let mut places: Vec<Place> = alive.places().collect();
     places.sort_by_key(|place| std::cmp::Reverse(count(counts, *place)));

@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// After a change of members, frames for an address are taken at any of them for so long: they were
-/// under way. What comes from an address of ours meanwhile is our own announcement, which the
+/// How long frames for an address are accepted at any member after a change of members: they were
+/// under way. Meanwhile, a frame from one of our addresses is our own announcement, which the
 /// switch outside floods.
 const GRACE: Nanos = Nanos(200 * Nanos::MILLISECOND.0);
 
@@ -21,13 +21,13 @@ pub struct TeamIngress {
     shared: Arc<Shared>,
     place: Place,
     inner: Option<IngressQueue>,
-    /// The queue's device has gone: it is left alone until another one is put here.
+    /// Whether the queue's device has gone: the queue is not used until another one is put here.
     is_gone: bool,
-    /// Readable when the queue is, or when another one is put here.
+    /// Readable if the queue is, or if another one is put here.
     epoll: OwnedFd,
-    /// Frames lost by queues that were here before.
+    /// Frames lost by earlier queues.
     lost_before: u64,
-    /// [`State::changes`] at the last turn, and until when there is grace for the last change.
+    /// [`State::changes`] at the last turn, and the end of the grace for the last change.
     changes: u32,
     grace_until: Nanos,
     /// The members' own addresses at that time.
@@ -54,7 +54,7 @@ impl TeamIngress {
         })
     }
 
-    /// Uses the queue that was put here, if there is another one.
+    /// Switches to the queue that was put here, if there is another one.
     #[cold]
     fn pick_up(&mut self) {
         let Some(slot) = self.shared.slot(self.place) else { return };
@@ -98,7 +98,7 @@ impl Ingress for TeamIngress {
         self.follow(now);
         let Self { inner, is_gone, shared, place, grace_until, macs, .. } = self;
         let Some(queue) = inner.as_mut().filter(|_| !*is_gone) else { return Ok(()) };
-        // A member that is down is no fault of the port's.
+        // A down member is not a fault of the port.
         if let Err(fault) = queue.take(now, burst) {
             *is_gone = matches!(fault, PortFault::Gone(_));
             if *is_gone { shared.state.has_gone(*place) } else { shared.state.fell(*place) }
@@ -119,7 +119,7 @@ impl Ingress for TeamIngress {
 
     fn arm(&mut self) -> bool {
         if self.is_gone {
-            // It would be readable for ever.
+            // The descriptor would be readable for ever.
             if let Some(fd) = self.inner.as_ref().and_then(|queue| queue.ready_fd()) {
                 let _ = epoll::delete(&self.epoll, fd);
             }

@@ -3,13 +3,12 @@
 /// Most members of a team, as in SET.
 pub const PLACES: usize = 8;
 
-/// A member's place, 0 to 7: it keeps it for as long as it is in the team, whatever happens to the
-/// others.
+/// A member's place, 0 to 7. The member keeps it for as long as it is in the team.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Place(pub u8);
 
 impl Place {
-    /// As an index.
+    /// Returns the place as an index.
     pub fn index(self) -> usize {
         usize::from(self.0) % PLACES
     }
@@ -20,36 +19,36 @@ impl Place {
 pub(super) struct Mask(pub(super) u8);
 
 impl Mask {
-    /// Whether a place is in it.
+    /// Whether a place is in the set.
     #[inline]
     pub(super) fn has(self, place: Place) -> bool {
         self.0 >> place.index() & 1 != 0
     }
 
-    /// With one more.
+    /// Returns the set with one more place.
     #[must_use]
     pub(super) fn with(self, place: Place) -> Mask {
         Mask(self.0 | 1 << place.index())
     }
 
-    /// With one less.
+    /// Returns the set without a place.
     #[must_use]
     pub(super) fn without(self, place: Place) -> Mask {
         Mask(self.0 & !(1 << place.index()))
     }
 
-    /// Whether none is in it.
+    /// Whether the set is empty.
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those in it, lowest first.
+    /// Returns the places in the set, lowest first.
     #[inline]
     pub(super) fn places(self) -> impl Iterator<Item = Place> {
         (0..8).map(Place).filter(move |place| self.has(*place))
     }
 
-    /// The one that a number leads to, evenly.
+    /// Maps a number to a place of the set, evenly.
     #[inline]
     pub(super) fn nth(self, number: u64) -> Option<Place> {
         let count = u64::from(self.0.count_ones());

@@ -6,7 +6,7 @@ use crate::{Device, EgressQueue, IngressQueue, Offloads};
 use std::path::Path;
 use wire::Mac;
 
-/// A member, opened.
+/// An opened member.
 pub struct Member {
     pub(super) ingress: IngressQueue,
     pub(super) egress: EgressQueue,
@@ -21,27 +21,27 @@ pub struct Member {
 /// Whether a member carries frames, and why not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// It does.
+    /// The member carries frames.
     Up,
-    /// It does not.
+    /// The member carries none, for this reason.
     Down(String),
 }
 
 /// Why a member did not open.
 #[derive(Clone, Debug)]
 pub struct MemberError {
-    /// For people.
+    /// Reason as text for people.
     pub reason: String,
-    /// This process lacks a privilege.
+    /// Whether this process lacks a privilege.
     pub denied: bool,
 }
 
-/// Opens the member of this name.
+/// Opens the member with this name.
 pub type MemberOpener = dyn Fn(&str) -> Result<Member, MemberError> + Send + Sync;
 
 impl Member {
-    /// The first queue pair of a device, with the link behind it: without one it is up until
-    /// [`Team::note`] says otherwise. `None`: it has no queue pair.
+    /// Makes a member of the first queue pair of a device, with the link behind it. Without a link
+    /// it is up until [`Team::note`] says otherwise. `None`: the device has no queue pair.
     ///
     /// [`Team::note`]: super::Team::note
     pub fn new(device: Device, link: Option<Link>) -> Option<Member> {
@@ -57,12 +57,13 @@ impl Member {
         })
     }
 
-    /// The kernel's number of its device; `None`: it has no link, or the device is gone.
+    /// Returns the kernel's number of its device; `None` if it has no link, or the device is gone.
     pub(super) fn index(&self) -> Option<u32> {
         self.link.as_ref()?.index().ok()
     }
 
-    /// An interface of the host, by AF_PACKET.
+    /// Opens an interface of the host as a member, by AF_PACKET. Fails if the packet port cannot be
+    /// opened.
     pub fn packet(name: &str, netns: Option<&Path>) -> Result<Member, PacketError> {
         let options =
             PacketOptions { netns: netns.map(Path::to_owned), ..PacketOptions::new(name) };

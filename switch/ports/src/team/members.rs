@@ -1,8 +1,8 @@
-//! The members of a team as the control plane and the thread that watches their links keep them.
+//! The members of a team, for the control plane and the thread that watches their links.
 //!
-//! A member whose link is lost is taken out at once. One that is up again is used once it has been
-//! up for the fail-back time, so that a flapping link moves no addresses; earlier only if no other
-//! is left. All of it is decided here, with time as an argument.
+//! A member with a lost link is taken out at once. A member that is up again is used once it has
+//! been up for the fail-back time, so that a flapping link moves no addresses; earlier only if no
+//! other member is left. All decisions are made here, with time as an argument.
 
 use super::Shared;
 use super::announcer::announce;
@@ -16,11 +16,11 @@ use crate::{Nanos, Offloads};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A second time, should the first announcement get lost.
+/// Time until the second announcement, in case the first one gets lost.
 const AGAIN: Nanos = Nanos::SECOND;
 
-/// A VLAN of which nothing was heard at a member in the last one to two of these counts as missing
-/// there.
+/// Period of aging. A VLAN counts as missing at a member if no frame of it arrived there in the
+/// last one to two periods.
 const AGE: Nanos = Nanos(300 * Nanos::SECOND.0);
 
 const NO_CARRIER: &str = "its device has no carrier";
@@ -28,32 +28,32 @@ const NO_CARRIER: &str = "its device has no carrier";
 pub(super) struct Members {
     shared: Arc<Shared>,
     pub(super) seats: [Option<Seat>; PLACES],
-    /// How long a member has to be up before it is used again.
+    /// How long a member must be up before it is used again.
     pub(super) fail_back: Nanos,
-    /// Those that are used, as addresses were moved and announced last.
+    /// Members in use when addresses were last moved and announced.
     used: Mask,
-    /// The places that were taken then.
+    /// Taken places at that time.
     taken: Mask,
-    /// What is to be announced a second time, and when.
+    /// Addresses to announce a second time, and when.
     again: Option<(Nanos, Vec<Moved>)>,
-    /// When what was heard of VLANs was last aged.
+    /// When heard VLANs were last aged.
     aged: Nanos,
 }
 
-/// A place that is taken.
+/// A taken place.
 pub(super) struct Seat {
     pub(super) name: String,
     pub(super) device: Option<Opened>,
-    /// Why it carries nothing.
+    /// Why the member carries no frames.
     pub(super) trouble: Option<String>,
-    /// Since when its link is up, without a break.
+    /// Since when its link has been up without a break.
     up_since: Option<Nanos>,
-    /// It was used before, or is there since the team was made: only what fails has to prove
-    /// itself.
+    /// Whether the member was used before, or has been there since the team was made. Only members
+    /// that failed have to stay up for the fail-back time.
     trusted: bool,
 }
 
-/// What of a member stays with the control plane.
+/// What the control plane keeps of an open member.
 pub(super) struct Opened {
     pub(super) link: Option<Link>,
     pub(super) index: u32,
@@ -61,8 +61,8 @@ pub(super) struct Opened {
     pub(super) offloads: Offloads,
     pub(super) mtu: u16,
     pub(super) degraded: Vec<String>,
-    /// Its queues went with it, even if it comes back under its old number: the member is left
-    /// alone until it is opened anew.
+    /// Whether the device is gone. Its queues went with it, even if it comes back under its old
+    /// number: the member is not used until it is reopened.
     is_gone: bool,
 }
 
@@ -96,8 +96,7 @@ impl Members {
         self.seated().find(|(_, seat)| seat.name == name).map(|(place, _)| place)
     }
 
-    /// Seats a member, opened or not yet to be opened, at the first place that is free. `None`:
-    /// none is.
+    /// Seats a member, opened or not yet open, at the first free place. `None`: no place is free.
     pub(super) fn seat(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
         let place = (0..8).map(Place).find(|place| !self.present().has(*place))?;
         let seat = Seat {
@@ -112,7 +111,7 @@ impl Members {
         Some(place)
     }
 
-    /// Puts a member's queues into its place, or keeps the reason why there are none.
+    /// Puts a member's queues into its place, or stores the reason why there are none.
     pub(super) fn install(&mut self, place: Place, member: Result<Member, String>) {
         let twin = member.as_ref().ok().and_then(|member| self.twin(place, member));
         let member = twin.map_or(member, Err);
@@ -134,7 +133,7 @@ impl Members {
                     degraded: member.degraded,
                     is_gone: false,
                 });
-                // Without a link it is up until it is told otherwise.
+                // Without a link it is up until `note` says otherwise.
                 if seat.device.as_ref().is_some_and(|device| device.link.is_none()) {
                     seat.up_since = Some(Nanos(0));
                 }
@@ -144,7 +143,7 @@ impl Members {
         }
     }
 
-    /// Why a member cannot have a place: its device is that of another one, by another name.
+    /// Returns why a member cannot have a place: another member has its device, by another name.
     fn twin(&self, place: Place, member: &Member) -> Option<String> {
         let index = member.index()?;
         let is_same =
@@ -152,7 +151,7 @@ impl Members {
         self.seated().find(is_same).map(|(_, seat)| is_also(&seat.name))
     }
 
-    /// Gives a place up. Its addresses have moved when this is back.
+    /// Frees a place. Its addresses have moved when this returns.
     pub(super) fn leave(&mut self, place: Place, now: Nanos) {
         if let Some(seat) = self.seats.get_mut(place.index()) {
             *seat = None;
@@ -165,21 +164,21 @@ impl Members {
         }
     }
 
-    /// Takes out the members whose links say that they are down: asks what the kernel tells without
-    /// a lock.
+    /// Takes out members with links that are down, as far as the kernel tells without a lock.
     pub(super) fn glance(&mut self, now: Nanos) {
         self.look_by(now, |device| device.flaw().map(Condition::Down));
     }
 
-    /// Looks at all links. What is known to be down is out before the devices are asked, which the
-    /// kernel does under its lock of all links: another process may hold that for long.
+    /// Checks all links. Members known to be down are taken out before the devices are asked: the
+    /// kernel answers for these under its lock of all links, which another process may hold for
+    /// long.
     pub(super) fn look(&mut self, now: Nanos) {
         self.glance(now);
         self.look_by(now, Opened::condition);
         self.look_at_addresses();
     }
 
-    /// Takes over the addresses that the devices have now.
+    /// Takes over the devices' current addresses.
     fn look_at_addresses(&self) {
         for (place, seat) in self.seated() {
             let device = seat.device.as_ref().filter(|device| !device.is_gone);
@@ -209,7 +208,7 @@ impl Members {
         self.decide(now);
     }
 
-    /// The link of a member is so now. [`Members::decide`] draws the conclusion.
+    /// Stores the condition of a member's link. [`Members::decide`] applies it.
     pub(super) fn note(&mut self, place: Place, condition: &Condition, now: Nanos) {
         let Some(Some(seat)) = self.seats.get_mut(place.index()) else { return };
         match condition {
@@ -225,7 +224,7 @@ impl Members {
         }
     }
 
-    /// Makes those members carry frames that shall, and moves and announces addresses accordingly.
+    /// Decides which members carry frames, and moves and announces addresses accordingly.
     pub(super) fn decide(&mut self, now: Nanos) {
         let fallen = self.used.0 & !self.shared.state.alive().0;
         let fail_back = self.fail_back;
@@ -260,7 +259,7 @@ impl Members {
         self.repeat(now);
     }
 
-    /// Pins addresses to members and frees the others. Returns those for which there is no room.
+    /// Pins addresses to members and frees the others. Returns the addresses without room.
     pub(super) fn pin(&mut self, pins: &[(wire::Mac, Place)], now: Nanos) -> Vec<wire::Mac> {
         let state = &self.shared.state;
         let (moved, without_room) = state.homes.pin(pins, self.used, state.now_ms());
@@ -279,7 +278,7 @@ impl Members {
         waiting.extend(moved);
     }
 
-    /// Announces what is still where it moved to.
+    /// Announces again the moved addresses that are still at their new member.
     fn repeat(&mut self, now: Nanos) {
         let Some((_, waiting)) = self.again.take_if(|(due, _)| now >= *due) else { return };
         let used = self.used;
@@ -291,8 +290,8 @@ impl Members {
         announce(&self.shared, &waiting);
     }
 
-    /// When to look next, if no link changes: a member's fail-back time is over, or something is to
-    /// be announced.
+    /// Returns when to check next if no link changes: when a fail-back time ends or an announcement
+    /// is due.
     pub(super) fn due(&self) -> Option<Nanos> {
         let proving = self.seated().filter(|(_, seat)| !seat.trusted);
         let proven = proving.filter_map(|(_, seat)| Some(seat.up_since? + self.fail_back));
@@ -304,14 +303,14 @@ impl Members {
         self.used.has(place)
     }
 
-    /// The address of a member, the VLANs heard there, and its counters.
+    /// Returns the address of a member, the VLANs heard there, and its counters.
     pub(super) fn shown(&self, place: Place) -> (wire::Mac, Vec<u16>, Option<&Counters>) {
         let state = &self.shared.state;
         let vlans = state.heard.get(place.index()).map_or_else(Vec::new, Heard::list);
         (state.mac(place), vlans, state.counters(place))
     }
 
-    /// Every address that sent, with its members.
+    /// Returns every address that sent, with its members.
     pub(super) fn homes(&self) -> Vec<HomeStatus> {
         let status = |(mac, home): (wire::Mac, Home)| HomeStatus {
             mac,
@@ -325,19 +324,20 @@ impl Members {
     }
 }
 
-/// What is wrong with a member that is another one's device.
+/// Returns the text for a member that is another one's device.
 pub(super) fn is_also(name: &str) -> String {
     format!("it is the same device as {name}")
 }
 
 impl Seat {
-    /// The kernel's number of its device when it was opened; `None`: it is not open or has no link.
+    /// Returns the kernel's number of its device when it was opened; `None` if it is not open or
+    /// has no link.
     pub(super) fn index(&self) -> Option<u32> {
         let device = self.device.as_ref()?;
         device.link.as_ref().map(|_| device.index)
     }
 
-    /// Largest IP packet, in bytes, as the device is now.
+    /// Returns the device's current MTU, in bytes.
     pub(super) fn mtu(&self) -> Option<u16> {
         let device = self.device.as_ref()?;
         let now = device.link.as_ref().and_then(|link| link.mtu().ok());
@@ -346,7 +346,7 @@ impl Seat {
 }
 
 impl Opened {
-    /// Why it carries no frames, by its flags; `None`: nothing is known against it.
+    /// Returns why it carries no frames, by its flags; `None` if the flags show no reason.
     fn flaw(&self) -> Option<String> {
         let link = self.link.as_ref()?;
         let is = |answer: Result<bool, _>| answer.unwrap_or(false);
@@ -362,7 +362,7 @@ impl Opened {
         Some(reason.to_owned())
     }
 
-    /// Whether its device is the one that was opened. One that has gone is not asked for.
+    /// Whether its device is the one that was opened. Does not ask for a device that has gone.
     fn is_there(&self) -> bool {
         let is_same = |link: &Link| {
             link.has_device(self.index) && link.index().is_ok_and(|index| index == self.index)
@@ -370,8 +370,8 @@ impl Opened {
         !self.is_gone && self.link.as_ref().is_none_or(is_same)
     }
 
-    /// By its flags and by what the device itself says of its carrier. `None`: it has no link, and
-    /// is told otherwise.
+    /// Returns the condition by its flags and by the carrier that the device reports. `None`: it
+    /// has no link, so [`Members::note`] sets its condition.
     fn condition(&self) -> Option<Condition> {
         let link = self.link.as_ref()?;
         let flaw = self.flaw().or_else(|| {
@@ -381,7 +381,7 @@ impl Opened {
         Some(flaw.map_or(Condition::Up, Condition::Down))
     }
 
-    /// Whether it has to be opened anew to carry frames again.
+    /// Whether it must be reopened to carry frames again.
     pub(super) fn is_lost(&self) -> bool {
         self.is_gone || self.stalls.as_ref().is_some_and(|stalls| stalls.stalled().is_some())
     }

@@ -1,7 +1,7 @@
-//! A hash of single words, keyed at random, for tables that are looked at once a frame.
+//! A hash of single words with a random key, for tables with one look-up a frame.
 //!
-//! A product with a random number alone puts addresses that follow each other, as those of guests
-//! do, into few slots.
+//! Multiplying by a random number alone would put consecutive addresses, which guests often have,
+//! into few slots.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -14,8 +14,8 @@ impl Mix {
         Mix([0, 1].map(|place| random.hash_one(place)))
     }
 
-    /// Every bit of it depends on every bit of the word. The steps are those of SplitMix64 (Steele,
-    /// Lea, Flood 2014), with the key before each.
+    /// Returns a hash in which every bit depends on every bit of the word. The steps are those of
+    /// SplitMix64 (Steele, Lea, Flood 2014), with the key before each.
     #[inline]
     pub(super) fn hash(&self, word: u64) -> u64 {
         let [first, second] = self.0;
@@ -32,8 +32,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Of 256 words in a row, or apart by any step, few share one of 4096 slots. By chance 8 do
-        /// once in 10^15.
+        /// Few of 256 words, consecutive or apart by any step, share one of 4096 slots. By chance 8
+        /// do once in 10^15.
         #[test]
         fn words_in_a_row_are_spread(start: u64, step in 1u64..1 << 48) {
             let (mix, mut slots) = (Mix::new(), std::collections::HashMap::new());

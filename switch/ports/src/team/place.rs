@@ -1,9 +1,9 @@
-//! The place of a member: where its queues are put, by the control plane, and used, by workers.
+//! The place of a member: the control plane puts the member's queues there, and workers use them.
 //!
-//! A port's queues are given to the workers once, when it is opened. So a team has a queue pair for
-//! each of its places from the start, and a member that comes or goes puts queues into one, or
-//! takes them out. The number of a queue is that of its place for as long as the port is open; the
-//! queue of a place without a member, or with one that is down, is empty.
+//! The workers get a port's queues once, when it is opened. So a team has a queue pair for each of
+//! its places from the start; a member puts its queues into one when it comes, and takes them out
+//! when it leaves. A queue has the number of its place for as long as the port is open. The queue
+//! of a place is empty if the place has no member or a down one.
 
 use crate::{EgressQueue, IngressQueue, lock};
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub(super) struct Slot {
-    /// Workers deliver side by side; it is taken out when none does.
+    /// The member's egress queue. Workers deliver in parallel; it is taken out when none does.
     egress: RwLock<Option<EgressQueue>>,
-    /// The ingress queue, or none, that the worker is to use from its next turn on.
+    /// The ingress queue, or none, that the worker uses from its next turn on.
     next: Mutex<Option<Option<IngressQueue>>>,
-    /// Whether there is a `next`. Changed under its lock, as `wake` is: it is readable just while
-    /// this is so.
+    /// Whether there is a `next`. Changed under the lock of `next`, like `wake`, which is readable
+    /// exactly while this is set.
     is_due: AtomicBool,
-    /// Queues that the worker uses no more, to be closed by another thread: that may take long.
+    /// Queues that the worker no longer uses. Another thread closes them, which may take long.
     retired: Mutex<Vec<IngressQueue>>,
     /// Wakes the worker.
     pub(super) wake: OwnedFd,
@@ -37,7 +37,7 @@ impl Slot {
         })
     }
 
-    /// Puts the queues of a member in place of those that are there.
+    /// Replaces the queues with those of a member.
     pub(super) fn put(&self, queues: Option<(IngressQueue, EgressQueue)>) {
         let (ingress, egress) = queues.unzip();
         let mut place = self.egress.write().unwrap_or_else(PoisonError::into_inner);
@@ -46,25 +46,25 @@ impl Slot {
         let mut next = lock(&self.next);
         let unused = next.replace(ingress);
         self.is_due.store(true, Ordering::Relaxed);
-        // A counter that is full is readable.
+        // The write fails only at a full counter, which is readable anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         drop(next);
-        // Closed under no lock: the kernel may take its time.
+        // Closed under no lock: the kernel may take long.
         drop((unused, old));
     }
 
-    /// The member's egress queue.
+    /// Locks and returns the member's egress queue.
     pub(super) fn egress(&self) -> RwLockReadGuard<'_, Option<EgressQueue>> {
         self.egress.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether other queues were put here since [`Slot::pick_up`].
+    /// Whether other queues were put here since the last [`Slot::pick_up`].
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.is_due.load(Ordering::Relaxed)
     }
 
-    /// What the worker is to use from now on, if that is something else.
+    /// Returns the queue to use from now on, if it has changed.
     pub(super) fn pick_up(&self) -> Option<Option<IngressQueue>> {
         let mut next = lock(&self.next);
         self.is_due.store(false, Ordering::Relaxed);
@@ -72,12 +72,12 @@ impl Slot {
         next.take()
     }
 
-    /// The worker uses this queue no more.
+    /// Takes a queue that the worker no longer uses.
     pub(super) fn retire(&self, queue: IngressQueue) {
         lock(&self.retired).push(queue);
     }
 
-    /// Closes what the worker uses no more.
+    /// Closes the queues that the worker no longer uses.
     pub(super) fn close_retired(&self) {
         let retired = std::mem::take(&mut *lock(&self.retired));
         drop(retired);

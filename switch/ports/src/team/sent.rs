@@ -1,16 +1,16 @@
-//! When an address last sent through the team in a VLAN. A frame from it right after that is its
-//! own, which the physical switch sent back.
+//! When an address last sent through the team in a VLAN. A frame from it at a member right after
+//! that is its own frame, sent back by the physical switch.
 //!
-//! Beside [`Homes`](super::homes::Homes), because a VLAN has stations of its own: one address may
-//! be a guest's in one VLAN and a router's outside in another, as VRRP's are.
+//! Separate from [`Homes`](super::homes::Homes), because each VLAN has its own stations: one
+//! address may be a guest's in one VLAN and an outside router's in another, as VRRP addresses are.
 
 use super::age::has_passed;
 use super::mix::Mix;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// An address that sent through the team no longer ago is reflected: milliseconds. A guest that
-/// moves to another host is silent for longer before it sends from there.
+/// Milliseconds after a send within which a frame from the address counts as reflected. A guest
+/// that moves to another host is silent for longer before it sends from there.
 pub(super) const REFLECTION_MS: u32 = 50;
 
 /// Sets of entries, and entries of a set: some 5000 pairs at a time find room.
@@ -28,8 +28,8 @@ impl Sent {
         Sent { entries: (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect(), mix: Mix::new() }
     }
 
-    /// The address sends in the VLAN now. Where its set is full of pairs that sent just now, it is
-    /// not kept: many addresses push out none that counts.
+    /// Notes that the address sends in the VLAN now. Does nothing if its set is full of pairs that
+    /// sent just now, so that many addresses cannot push out recent ones.
     #[inline]
     pub(super) fn note(&self, mac: Mac, vlan: u16, now_ms: u32) {
         let (tag, set) = self.set(mac.to_u64(), vlan);
@@ -50,8 +50,8 @@ impl Sent {
         words.any(|word| is_of(word, tag) && is_recent(age(word, now_ms)))
     }
 
-    /// Whether the pair would find no room now, since as many others have sent just now: it may
-    /// have sent as well.
+    /// Whether the pair would find no room now, since as many others have sent just now: then it
+    /// may have sent as well.
     #[cold]
     pub(super) fn is_crowded(&self, mac: u64, vlan: u16, now_ms: u32) -> bool {
         let (_, set) = self.set(mac, vlan);
@@ -59,7 +59,7 @@ impl Sent {
         words().all(|word| word != 0 && is_recent(age(word, now_ms)))
     }
 
-    /// The tag of a pair in the upper half of a word, and the set it is in.
+    /// Returns the tag of a pair, in the upper half of a word, and its set.
     #[allow(clippy::cast_possible_truncation, reason = "cut to the number of sets")]
     fn set(&self, mac: u64, vlan: u16) -> (u64, &[AtomicU64]) {
         let hash = self.mix.hash(mac << 16 | u64::from(vlan));
@@ -70,14 +70,15 @@ impl Sent {
     }
 }
 
-/// Two workers may insert one pair at once: then it has two entries, of which either will do.
+/// Inserts an entry. Two workers may insert one pair at once: then it has two entries, and either
+/// will do.
 #[cold]
 fn insert(set: &[AtomicU64], entry: u64, now_ms: u32) {
     let rest = |word: &&AtomicU64| match word.load(Relaxed) {
         0 => u32::MAX,
         found => Some(age(found, now_ms)).filter(|age| !is_recent(*age)).unwrap_or(0),
     };
-    // The one that has rested for longest.
+    // The oldest entry.
     if let Some(word) = set.iter().max_by_key(rest)
         && rest(&word) > 0
     {
@@ -94,7 +95,7 @@ fn age(word: u64, now_ms: u32) -> u32 {
     now_ms.wrapping_sub(word as u32)
 }
 
-/// By the milliseconds since it sent.
+/// Whether a send this many milliseconds ago is recent.
 fn is_recent(age: u32) -> bool {
     !has_passed(age, REFLECTION_MS)
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order addresses send: recent is what sent in that VLAN in the last 50 ms, by
+        /// In any order of sends: recent is an address that sent in that VLAN in the last 50 ms, by
         /// a clock that may lag.
         #[test]
         fn what_sent_lately_is_recent_in_its_vlan_alone(
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A guest that may send under any address must not hide when others sent.
+    /// A guest that may send under any address must not erase when others sent.
     #[test]
     fn addresses_by_the_million_push_out_none_that_sent_just_now() {
         let sent = Sent::new();
@@ -140,7 +141,7 @@ mod tests {
         known.iter().for_each(|known| sent.note(*known, 0, 1000));
         (1000..1_000_000).for_each(|number| sent.note(mac(number), 0, 1049));
         assert!(known.iter().all(|known| sent.is_recent(known.to_u64(), 0, 1049)));
-        // And they find room again once the others are silent.
+        // New ones find room again once the others are silent.
         known.iter().for_each(|known| sent.note(*known, 7, 1099));
         assert!(known.iter().all(|known| sent.is_recent(known.to_u64(), 7, 1100)));
     }

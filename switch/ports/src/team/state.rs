@@ -1,8 +1,8 @@
-//! What the workers of a team share: which members are alive, where addresses are at home, and what
-//! is counted.
+//! State that the workers of a team share: which members are alive, the homes of addresses, and
+//! counters.
 //!
-//! Workers read it without a lock. The thread that watches the links writes it ([`super::watch`]),
-//! and a worker that finds a member down.
+//! Workers read it without a lock. The thread that watches the links ([`super::watch`]) writes it,
+//! and so does a worker that finds a member down.
 
 use super::age::has_passed;
 use super::claims::Claims;
@@ -20,30 +20,30 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// How frames toward the network are spread over the members.
+/// Algorithm that spreads frames toward the network over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Algorithm {
     /// All frames of an address leave by its home member.
     #[default]
     HyperVPort,
-    /// TCP and UDP leave by the member of the flow, under its address where that is not the home
-    /// member.
+    /// TCP and UDP frames leave by the flow's member. If that is not the home member, they carry
+    /// the member's address.
     Dynamic,
 }
 
 pub(super) struct State {
     alive: AtomicU8,
-    /// The members with a queue whose device has gone.
+    /// Members with a queue on a device that has gone.
     gone: AtomicU8,
     dynamic: AtomicBool,
-    /// Counts changes of the members that are alive or present.
+    /// Number of changes of the members that are alive or present.
     changes: AtomicU32,
-    /// The workers' clock in milliseconds, as they read it last.
+    /// The workers' clock in milliseconds, as last read.
     clock_ms: AtomicU32,
     /// When a worker last found [`State::changes`] changed, by its own clock: `clock_ms` stands
     /// still while workers sleep.
     changed_ms: AtomicU32,
-    /// The members' own addresses; 0: none.
+    /// The members' own addresses; 0 if there is none.
     macs: [AtomicU64; PLACES],
     pub(super) homes: Homes,
     pub(super) sent: Sent,
@@ -53,11 +53,11 @@ pub(super) struct State {
     pub(super) stations: Mutex<Stations>,
     pub(super) counters: [Counters; PLACES],
     pub(super) heard: [Heard; PLACES],
-    /// Readable when the thread that watches the links shall look.
+    /// Readable when the thread that watches the links must check them.
     pub(super) kick: OwnedFd,
 }
 
-/// What is counted at a member. Added to once a burst.
+/// Counters of a member. Added to once a burst.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) ingress_frames: AtomicU64,
@@ -70,8 +70,8 @@ pub(super) struct Counters {
     pub(super) announcements: AtomicU64,
 }
 
-/// The VLANs of the group frames that came in at a member, as bitmaps: since it was last aged, and
-/// before.
+/// The VLANs of group frames that arrived at a member, as bitmaps: since it was last aged, and in
+/// the period before.
 pub(super) struct Heard([[AtomicU64; 64]; 2]);
 
 impl Heard {
@@ -96,7 +96,7 @@ impl Heard {
         (0..4096).filter(has).collect()
     }
 
-    /// Forgets what was heard before it was last aged.
+    /// Forgets the period before, and starts a new one.
     pub(super) fn age(&self) {
         let [now, before] = &self.0;
         for (now, before) in now.iter().zip(before) {
@@ -132,7 +132,7 @@ impl State {
         })
     }
 
-    /// The members that carry frames.
+    /// Returns the members that carry frames.
     #[inline]
     pub(super) fn alive(&self) -> Mask {
         Mask(self.alive.load(Relaxed))
@@ -143,7 +143,7 @@ impl State {
         self.changes.fetch_add(1, Relaxed);
     }
 
-    /// A worker found the member down. The links are looked at, at once.
+    /// Marks a member that a worker found down. Makes the thread check the links at once.
     #[cold]
     pub(super) fn fell(&self, place: Place) {
         let was = self.alive.fetch_and(Mask(u8::MAX).without(place).0, Relaxed);
@@ -153,30 +153,30 @@ impl State {
         }
     }
 
-    /// A worker found that the device of a member has gone: it is to be opened anew.
+    /// Marks a member for reopening: a worker found that its device has gone.
     #[cold]
     pub(super) fn has_gone(&self, place: Place) {
         self.gone.fetch_or(Mask::default().with(place).0, Relaxed);
         self.fell(place);
     }
 
-    /// The members that have gone since this was asked last.
+    /// Returns the members with a device that has gone since the last call.
     pub(super) fn take_gone(&self) -> Mask {
         Mask(self.gone.swap(0, Relaxed))
     }
 
-    /// Members or what they announce have changed: from now on there is grace.
+    /// Notes a change of members or of their announcements, which starts a new grace.
     pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Relaxed);
     }
 
-    /// Has the links looked at.
+    /// Makes the thread check the links.
     pub(super) fn look(&self) {
-        // A counter that is full is readable.
+        // The write fails only at a full counter, which is readable anyway.
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
     }
 
-    /// The workers' clock stands at `now`; in milliseconds.
+    /// Sets the workers' clock to `now`. Returns it in milliseconds.
     #[allow(clippy::cast_possible_truncation, reason = "only differences are looked at")]
     #[inline]
     pub(super) fn tick(&self, now: Nanos) -> u32 {
@@ -187,17 +187,17 @@ impl State {
         now_ms
     }
 
-    /// A worker has found the members changed, or something announced.
+    /// Notes when a worker found the members changed, or an announcement.
     pub(super) fn note_change(&self, now: Nanos) {
         self.changed_ms.store(self.tick(now), Relaxed);
     }
 
-    /// Whether nothing has changed for so many milliseconds.
+    /// Whether nothing has changed for this many milliseconds.
     pub(super) fn is_settled(&self, now_ms: u32, for_ms: u32) -> bool {
         has_passed(now_ms.wrapping_sub(self.changed_ms.load(Relaxed)), for_ms)
     }
 
-    /// The workers' clock, in milliseconds.
+    /// Returns the workers' clock, in milliseconds.
     pub(super) fn now_ms(&self) -> u32 {
         self.clock_ms.load(Relaxed)
     }
@@ -233,7 +233,7 @@ impl State {
     }
 }
 
-/// Adds where there is something to add.
+/// Adds to a counter if there is something to add.
 pub(super) fn count(counter: &AtomicU64, amount: u64) {
     if amount > 0 {
         counter.fetch_add(amount, Relaxed);
@@ -244,8 +244,8 @@ pub(super) fn count(counter: &AtomicU64, amount: u64) {
 mod tests {
     use super::*;
 
-    /// A team that had not changed for 25 days counted as just changed until day 50, and what left
-    /// was announced from here.
+    /// A team that had not changed for 25 days counted as just changed until day 50, and addresses
+    /// that had left were announced from here.
     #[test]
     fn what_has_passed_has_passed_for_fifty_days() {
         const DAY_MS: u32 = 24 * 60 * 60 * 1000;
@@ -253,11 +253,11 @@ mod tests {
         state.note_change(Nanos::SECOND);
         assert!(!state.is_settled(5_999, 5_000));
         assert!((1..=49).all(|day| state.is_settled(1_000 + day * DAY_MS, 5_000)));
-        // It changed by a clock that is ahead.
+        // Changed by a clock that is ahead.
         assert!(!state.is_settled(999, 5_000) && !state.is_settled(1, 5_000));
     }
 
-    /// One frame of a VLAN had the check complain of it for ever.
+    /// One frame of a VLAN made the check complain about it for ever.
     #[test]
     fn a_vlan_of_which_nothing_is_heard_any_more_is_forgotten() {
         let heard = Heard::new();

@@ -1,52 +1,51 @@
-//! The IP addresses of stations behind a team, learned from ARP and neighbour discovery, so that
-//! they can be announced from another member. Source addresses of other packets are not learned,
-//! because the station may route for others.
+//! Learns the IP addresses of stations behind a team from ARP and neighbour discovery, so that they
+//! can be announced from another member. Source addresses of other packets are not learned, because
+//! the station may route for others.
 
 use std::collections::HashMap;
 use wire::Mac;
 use wire::announce::{self, Station};
 use wire::ethernet::ethertype;
 
-/// Most stations, VLANs and addresses of one: of its addresses the newest take the place of the
+/// Most stations, and most VLANs and addresses of one. The newest of its addresses replace the
 /// oldest.
 const MOST: usize = 4096;
 const VLANS: usize = 16;
 const V4: usize = 4;
 const V6: usize = 8;
 
-/// An address not told for so long is not announced: it may be another station's by now.
+/// Milliseconds after which an address is no longer announced: it may be another station's by now.
 const FRESH_MS: u32 = 300_000;
 
-/// Milliseconds between two searches for stations that told nothing lately, which give way to new
-/// ones.
+/// Milliseconds between two searches for silent stations, which make room for new ones.
 const SWEEP_MS: u32 = 1000;
 
 #[derive(Default)]
 pub(super) struct Stations {
     known: HashMap<Mac, Vec<Addresses>>,
-    /// When room was last looked for.
+    /// When stations were last searched for room.
     swept: Option<u32>,
 }
 
-/// Of a station in a VLAN, with the milliseconds at which each was told last.
+/// Addresses of a station in a VLAN, with the milliseconds at which each was last told.
 struct Addresses {
     vlan: Option<u16>,
-    /// When the address was last heard outside in the VLAN, where it had not sent through the team
+    /// When the address was last heard outside in the VLAN without having sent through the team
     /// right before.
     heard: Option<u32>,
     v4: Vec<([u8; 4], u32)>,
     v6: Vec<([u8; 16], u32)>,
 }
 
-/// What a frame tells of its sender.
+/// An address that a frame tells of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Told {
     V4([u8; 4]),
     V6([u8; 16]),
 }
 
-/// Ethernet header and 802.1Q tag as far as they matter here: source, id in the tag, EtherType, and
-/// where the packet starts.
+/// Reads Ethernet header and 802.1Q tag: source, id in the tag, EtherType, and where the packet
+/// starts.
 fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
     let word =
         |at: usize| header.get(at..at + 2)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
@@ -57,11 +56,12 @@ fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
     }
 }
 
-/// The address that ARP or neighbour discovery says the sender has; `None` in all other frames.
+/// Returns the address that ARP or neighbour discovery states for the sender; `None` for all other
+/// frames.
 #[inline]
 pub(super) fn told(header: &[u8]) -> Option<Told> {
     let kind = header.get(12..14)?;
-    // IPv4, most of all that there is.
+    // IPv4, the most frequent.
     if kind == ethertype::IPV4.to_be_bytes() {
         return None;
     }
@@ -81,7 +81,8 @@ fn arp(packet: &[u8], source: Mac) -> Option<Told> {
     (is_ethernet && is_own && sender != [0; 4]).then_some(Told::V4(sender))
 }
 
-/// A solicitation tells its source, an advertisement its target.
+/// Returns the address of a neighbour message: a solicitation tells its source, an advertisement
+/// its target.
 fn neighbour(packet: &[u8]) -> Option<Told> {
     const ICMPV6: u8 = wire::upper::ICMPV6;
     if *packet.get(6)? != ICMPV6 {
@@ -110,12 +111,12 @@ fn is_fresh(told: u32, now_ms: u32) -> bool {
 }
 
 impl Stations {
-    /// The station is no longer here.
+    /// Forgets a station that is no longer here.
     pub(super) fn forget(&mut self, mac: Mac) {
         self.known.remove(&mac);
     }
 
-    /// The station is no longer in this VLAN (0: untagged); whether none of it is left.
+    /// Removes the station from this VLAN (0: untagged). Returns whether it is left in no VLAN.
     pub(super) fn leave(&mut self, mac: Mac, vlan: u16) -> bool {
         let Some(vlans) = self.known.get_mut(&mac) else { return true };
         vlans.retain(|known| known.vlan.unwrap_or(0) != vlan);
@@ -126,14 +127,14 @@ impl Stations {
         is_empty
     }
 
-    /// The address of a station was heard outside in this VLAN.
+    /// Notes that the address of a station was heard outside in this VLAN.
     pub(super) fn hear(&mut self, mac: Mac, vlan: u16, now_ms: u32) {
         let known = self.known.get_mut(&mac).into_iter().flatten();
         let here = known.filter(|known| known.vlan.unwrap_or(0) == vlan);
         here.for_each(|known| known.heard = Some(now_ms));
     }
 
-    /// Keeps the sender of a frame, with what it told.
+    /// Stores the sender of a frame, with the address that it told.
     pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
         let Some((mac, vlan, ..)) = read(header) else { return };
         if self.known.len() >= MOST && !self.known.contains_key(&mac) {
@@ -155,7 +156,7 @@ impl Stations {
         }
     }
 
-    /// Forgets those that told nothing lately: they are announced as well when nothing is known of
+    /// Forgets stations that told nothing lately: they are announced even if nothing is known of
     /// them.
     fn sweep(&mut self, now_ms: u32) {
         if self.swept.is_none_or(|swept| now_ms.wrapping_sub(swept) >= SWEEP_MS) {
@@ -164,8 +165,8 @@ impl Stations {
         }
     }
 
-    /// Calls `send` with each frame that announces a station that sent last at `seen_ms`; in a VLAN
-    /// where it was heard outside since then it is there, on another host.
+    /// Calls `send` with each frame that announces a station that last sent at `seen_ms`. Skips a
+    /// VLAN in which it was heard outside since then: there it is on another host.
     pub(super) fn announce(
         &self,
         (mac, seen_ms): (Mac, u32),
@@ -198,7 +199,7 @@ impl Stations {
     }
 }
 
-/// Puts an address last; the first goes where there are more than `most`.
+/// Puts an address last, and removes the first if there are more than `most`.
 fn keep<Address: PartialEq>(list: &mut Vec<(Address, u32)>, told: Address, most: usize, now: u32) {
     list.retain(|(known, _)| *known != told);
     list.push((told, now));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is announced tells what the station told, in its VLAN.
+        /// An announcement tells what the station told, in its VLAN.
         #[test]
         fn what_a_station_told_is_announced(v4: [u8; 4], last: [u8; 8], vlan in proptest::option::of(0u16..4095)) {
             prop_assume!(v4 != [0; 4]);
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(announced(&Stations::default(), MAC).len(), 1);
     }
 
-    /// Else it would be taken from the station that has it now.
+    /// An old announcement would take the address from the station that has it now.
     #[test]
     fn an_address_told_long_ago_is_not_announced() {
         let (mut stations, station) = (Stations::default(), Station { mac: MAC, tci: None });
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Else a guest could have the switch announce its gateway's address.
+    /// Otherwise a guest could make the switch announce its gateway's address.
     #[test]
     fn an_address_of_another_sender_is_not_taken() {
         let station = Station { mac: MAC, tci: None };

@@ -8,12 +8,12 @@ use crate::{Nanos, Offloads};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// A team now.
+/// Status of a team.
 #[derive(Clone, Debug)]
 pub struct TeamStatus {
-    /// How frames toward the network are spread.
+    /// Algorithm that spreads frames toward the network.
     pub algorithm: Algorithm,
-    /// How long a member has to be up before it is used again.
+    /// How long a member must be up before it is used again.
     pub fail_back: Nanos,
     /// The members, by place.
     pub members: Vec<MemberStatus>,
@@ -21,36 +21,36 @@ pub struct TeamStatus {
     pub homes: Vec<HomeStatus>,
 }
 
-/// A member now.
+/// Status of a member.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
     /// Its interface.
     pub name: String,
     /// Its place, which is the number of its ingress queue.
     pub place: Place,
-    /// It carries frames.
+    /// Whether it carries frames.
     pub active: bool,
-    /// Why it does not; it is up and waits to be used again where that is empty.
+    /// Why it carries none; empty if it is up and waits for the fail-back time.
     pub trouble: Option<String>,
     /// Its own address.
     pub mac: Mac,
     /// Largest IP packet in bytes; 0 while it is not open.
     pub mtu: u16,
-    /// Megabits a second, where the device says so.
+    /// Megabits a second, if the device tells.
     pub speed: Option<u32>,
-    /// What its egress takes without help.
+    /// Offloads of its egress.
     pub offloads: Offloads,
-    /// The device checks checksums of what it receives.
+    /// Whether the device checks checksums of received frames.
     pub rx_checksum: bool,
-    /// What the kernel does not do, for people.
+    /// What the kernel does not do, as text for people.
     pub degraded: Vec<String>,
-    /// The VLANs of frames for groups that came in.
+    /// VLANs of the group frames that arrived.
     pub vlans: Vec<u16>,
-    /// What was counted since the team was opened.
+    /// Counters since the team was opened.
     pub counters: MemberCounters,
 }
 
-/// Why a member carries no frames; `None`: it does.
+/// Returns why a member carries no frames; `None` if it does.
 pub(super) fn idle_reason(active: bool, trouble: Option<&str>) -> Option<String> {
     let waits = "its link came back: it is used again after the fail-back time";
     (!active).then(|| trouble.unwrap_or(waits).to_owned())
@@ -61,17 +61,17 @@ pub(super) fn idle_reason(active: bool, trouble: Option<&str>) -> Option<String>
 pub struct HomeStatus {
     /// The address.
     pub mac: Mac,
-    /// Where it is at home.
+    /// Its home member.
     pub home: Place,
-    /// The member that stands for it now; `None`: none may.
+    /// The member that it leaves by now; `None` if none may send it.
     pub current: Option<Place>,
-    /// It may leave by its home alone.
+    /// Whether it may leave only by its home.
     pub pinned: bool,
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What is counted at a member.
+        /// Counters of a member.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct MemberCounters { $($(#[$doc])* pub $name: u64,)* }
 
@@ -81,7 +81,7 @@ macro_rules! counters {
                 MemberCounters { $($name: get(&counters.$name),)* }
             }
 
-            /// Each with its name.
+            /// Returns each counter with its name.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -94,22 +94,23 @@ counters! {
     ingress_frames,
     /// Frames that left by it.
     egress_frames,
-    /// Their bytes.
+    /// Bytes of the frames that left by it.
     egress_bytes,
-    /// Of these, frames that left under its own address.
+    /// Frames that left under its own address.
     replaced_sources,
-    /// Not taken: the source is an address of ours, so the switch outside sent it back.
+    /// Refused frames with one of the team's addresses as source: the switch outside sent them
+    /// back.
     reflected,
-    /// Not taken: another member brings these.
+    /// Refused copies of frames that another member receives.
     copies,
-    /// Not taken: for the member's own address.
+    /// Refused frames for the member's own address.
     to_member,
     /// Frames that announced an address.
     announcements,
 }
 
 impl MemberStatus {
-    /// Why it carries no frames; `None`: it does.
+    /// Returns why it carries no frames; `None` if it does.
     pub fn idle_reason(&self) -> Option<String> {
         idle_reason(self.active, self.trouble.as_deref())
     }

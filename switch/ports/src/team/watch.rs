@@ -1,10 +1,9 @@
 //! The thread that watches the links of a team's members.
 //!
-//! The kernel tells of a change by rtnetlink, and the thread asks all links how they are: a message
-//! says no more than that it is time to look, so nothing is lost when there are too many. The
-//! kernel may hold the message back for up to a second where links change often, so the thread also
-//! glances at their flags every [`GLANCE`], and asks the devices themselves for their carrier every
-//! [`LOOK`].
+//! The kernel reports a change by rtnetlink, and the thread then checks all links. A message only
+//! says that it is time to check, so lost messages do no harm. The kernel may delay the message by
+//! up to a second if links change often. So the thread also reads the links' flags every
+//! [`GLANCE`], and asks the devices for their carrier every [`LOOK`].
 
 use super::handle::Inner;
 use crate::Nanos;
@@ -17,16 +16,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Between two looks at the flags without a message.
+/// Interval between two reads of the flags without a message.
 const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
-/// Between two looks at the devices: the longest that a lost carrier goes unseen where the kernel's
-/// message is late.
+/// Interval between two checks of the devices: the longest time that a lost carrier goes unseen if
+/// the kernel's message is late.
 const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
 const LINKS: u32 = 1;
 
-/// A socket that is readable when a link of a namespace changed, or of the calling thread's.
+/// Opens a socket that is readable when a link of a namespace, or of the calling thread's, changed.
+/// Fails if the kernel or the helper refuses the socket.
 pub(super) fn subscribe(netns: Option<&Path>) -> io::Result<OwnedFd> {
     let socket = namespace::make(netns, Wanted::Changes)?;
     bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
@@ -52,7 +52,7 @@ pub(super) fn run(team: &Inner, links: &OwnedFd) {
     }
 }
 
-/// Waits until one of them is readable, and reads away what is there. Whether one was.
+/// Waits until a descriptor is readable, and discards its contents. Returns whether one was.
 fn wait_for(descriptors: [&OwnedFd; 2], wait: Nanos) -> bool {
     let mut polled = descriptors.map(|fd| PollFd::new(fd, PollFlags::IN));
     let nanoseconds = i64::try_from(wait.0).unwrap_or(i64::MAX);
@@ -60,7 +60,7 @@ fn wait_for(descriptors: [&OwnedFd; 2], wait: Nanos) -> bool {
     let told = poll(&mut polled, Some(&timeout)).is_ok_and(|readable| readable > 0);
     let [links, kick] = descriptors;
     let mut message = [0; 4096];
-    // Lost messages are told as an error once; they say no more than the others.
+    // Lost messages show as one error, which means no more than a message does.
     while matches!(
         recv(links, &mut message, RecvFlags::DONTWAIT),
         Ok(_) | Err(Errno::NOBUFS | Errno::INTR)

@@ -1,13 +1,13 @@
 // UNSAFETY: copies between our memory and a guest's, which is never a Rust reference because the
 // guest may write it too.
-//! The one copy of a frame's bytes, and the few other places where a guest's buffers are touched.
+//! Copies frames to and from a guest's buffers, which only this file touches.
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
 use virtqueue::ChainElement;
 use wire::vnet::VnetHeader;
 
-/// A guest's buffer as lent bytes, from `from` on.
+/// Lends a guest's buffer as bytes, from `from` on.
 ///
 /// # Safety
 /// The element stays mapped for `'q`: its queue is neither remapped nor dropped as long.
@@ -24,8 +24,8 @@ pub(super) unsafe fn lend<'q>(element: &ChainElement, from: usize) -> Slice<'q> 
 pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
     let [element] = room else { return scatter(frame, buffers, header_len, room) };
     let mut to = Cursor { start: element.start, left: element.len };
-    // In registers: what is put together in memory by the byte and read back by the word waits
-    // until all stores before it are done, those into the last frame's buffer among them.
+    // Kept in registers: a value stored by bytes and loaded as a word waits until all earlier
+    // stores are done, including those into the last frame's buffer.
     let (first, last) = frame.vnet.words();
     let last = last & 0xffff | u32::from(buffers) << 16;
     to.put_array(&first.to_le_bytes());
@@ -39,7 +39,7 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
     }
 }
 
-/// The way of frames that take several elements.
+/// Writes a frame that takes several elements.
 #[inline(never)]
 fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
     let mut vnet = frame.vnet;
@@ -62,20 +62,20 @@ fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainE
     }
 }
 
-/// Where the next byte goes, and how many may follow.
+/// Address of the next byte, and how many bytes may follow.
 struct Cursor {
     start: *mut u8,
     left: usize,
 }
 
 impl Cursor {
-    /// Copies as much as there is room for, which is all where the queue keeps its word.
+    /// Copies as much as there is room for: all bytes if the queue reserved enough.
     #[inline(always)]
     fn put(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len().min(self.left);
         // SAFETY: `start` is in an element that the queue has reserved, with `left` bytes to its
         // end; the source is mapped for the loan of its slice. Two guests may share memory, so the
-        // ranges may overlap: then they get what they gave.
+        // ranges may overlap: `copy` allows that.
         unsafe {
             std::ptr::copy(bytes.as_ptr(), self.start, len);
             self.start = self.start.add(len);
@@ -83,7 +83,7 @@ impl Cursor {
         self.left -= len;
     }
 
-    /// The same for few bytes, without a call: two chunks that overlap in the middle.
+    /// Copies a short slice without a call, as two chunks that overlap in the middle.
     #[inline(always)]
     fn put_short(&mut self, bytes: &Slice<'_>) {
         match bytes.len() {
@@ -97,15 +97,15 @@ impl Cursor {
         }
     }
 
-    /// Copies `HALF` to `2 * HALF` bytes, or none where they do not fit.
+    /// Copies `HALF` to `2 * HALF` bytes, or none if they do not fit.
     #[inline(always)]
     fn put_ends<const HALF: usize>(&mut self, bytes: &Slice<'_>) {
         let len = bytes.len();
         if len < HALF || len > self.left {
             return;
         }
-        // SAFETY: as in `put`: both chunks lie within the `len` bytes of either side, which are no
-        // fewer than one has.
+        // SAFETY: as in `put`. Both chunks lie within the `len` bytes of either side, and `len` is
+        // at least a chunk's length.
         unsafe {
             let from = bytes.as_ptr().cast::<[u8; HALF]>();
             let (first, last) = (from.read_unaligned(), from.byte_add(len - HALF).read_unaligned());
@@ -116,7 +116,7 @@ impl Cursor {
         self.left -= len;
     }
 
-    /// Copies all of these, or none where they do not fit.
+    /// Copies all bytes, or none if they do not fit.
     #[inline(always)]
     fn put_array<const LEN: usize>(&mut self, bytes: &[u8; LEN]) {
         if LEN > self.left {
@@ -131,7 +131,8 @@ impl Cursor {
     }
 }
 
-/// The virtio header at the start of a chain, wherever its bytes lie; `None`: the chain is shorter.
+/// Reads the virtio header at the start of a chain, also across elements. `None`: the chain is
+/// shorter.
 #[inline(always)]
 pub(super) fn read_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
     match elements.first() {

@@ -12,13 +12,13 @@ use vhost_user::{Features, RingSlot, Running};
 use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
 use wire::vnet::GsoType;
 
-/// Buffers a frame may take where they merge: 64 KiB in the smallest buffers Linux posts.
+/// Most buffers of a frame where buffers merge: 64 KiB in the smallest buffers Linux posts.
 const MOST_BUFFERS: u16 = 64;
 
 /// See [`Egress`].
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
-    /// One for each worker that was here at a time; kept for their allocations.
+    /// One list for each worker that was copying at a time; kept for their allocations.
     copy_lists: Mutex<Vec<CopyList>>,
 }
 
@@ -27,8 +27,8 @@ impl VhostEgress {
         VhostEgress { ring, copy_lists: Mutex::default() }
     }
 
-    /// Copies without the ring's lock. `false`: the ring cannot be lent now, and nothing was
-    /// dropped.
+    /// Copies without the ring's lock. Returns `false` if the ring cannot be lent now; then nothing
+    /// was dropped.
     #[inline(never)]
     fn deliver_long(&self, frames: &[Outgoing<'_>], drops: &mut Vec<(usize, EgressDrop)>) -> bool {
         let mut list = lock(&self.copy_lists).pop().unwrap_or_default();
@@ -70,7 +70,7 @@ impl Egress for VhostEgress {
     }
 }
 
-/// Frames of a burst, and where they are to be copied.
+/// Frames of a burst, and where to copy them.
 #[derive(Default)]
 struct CopyList {
     features: Features,
@@ -83,7 +83,7 @@ struct FrameCopy {
     frame: usize,
     /// See [`FrameBuffers::buffers`].
     buffers: u16,
-    /// Where its elements end; they start where those of the copy before it end.
+    /// Index behind its last element; its elements start where those of the copy before it end.
     end: usize,
 }
 
@@ -106,7 +106,7 @@ impl CopyList {
         is_enabled.then(|| running.queue.begin_batch())
     }
 
-    /// The elements are mapped for as long as the ring is lent.
+    /// Copies the frames. Their elements are mapped for as long as the ring is lent.
     fn copy(&self, frames: &[Outgoing<'_>]) {
         let mut start = 0;
         for FrameCopy { frame, buffers, end } in &self.copies {
@@ -119,7 +119,7 @@ impl CopyList {
     }
 }
 
-/// `false`: the guest does not want frames now.
+/// Delivers a burst under the ring's lock. Returns `false` if the guest does not want frames now.
 fn deliver(
     running: &mut Running,
     frames: &[Outgoing<'_>],
@@ -133,8 +133,8 @@ fn deliver(
     is_enabled
 }
 
-/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room;
-/// `false`: the guest does not want frames now.
+/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room.
+/// Returns `false` if the guest does not want frames now.
 #[inline(always)]
 fn fill<'f>(
     running: &mut Running,
@@ -157,7 +157,7 @@ fn fill<'f>(
         match found {
             Ok(room) => put(place, frame, room),
             Err(EgressDrop::Refused) => drops.push((place, EgressDrop::Refused)),
-            // Whatever follows would come in front of it.
+            // Later frames would overtake this one.
             Err(reason) => {
                 drops.extend((place..frames.len()).map(|place| (place, reason)));
                 break;
@@ -167,14 +167,14 @@ fn fill<'f>(
     true
 }
 
-/// Bytes of a frame with its header.
+/// Returns the bytes of a frame with its header.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
 fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
     frame.len + features.header_len() as u32
 }
 
-/// Finds room for a frame that needs more than the next buffer that is known.
+/// Finds room for a frame that needs more than the next known buffer.
 #[inline(never)]
 fn find_room<'q>(
     queue: &'q mut Queue,
@@ -190,7 +190,7 @@ fn find_room<'q>(
     }
 }
 
-/// Writes a frame; for a guest that counts segments, with their number.
+/// Writes a frame, with the number of segments for a guest that counts them.
 #[inline(always)]
 fn write(frame: &Outgoing<'_>, room: FrameBuffers<'_>, features: Features) {
     let FrameBuffers { elements, buffers } = room;
@@ -207,7 +207,8 @@ fn write_counted(frame: &Outgoing<'_>, buffers: u16, room: &[ChainElement], feat
     copy::write(&Outgoing { vnet, ..*frame }, buffers, features.header_len(), room);
 }
 
-/// A frame may have been made for what the guest took before its last reset.
+/// Whether the guest takes the frame, which may have been made for its features before its last
+/// reset.
 #[inline(never)]
 fn takes(features: Features, frame: &Outgoing<'_>) -> bool {
     features.contains(match frame.vnet.gso() {
@@ -228,7 +229,7 @@ mod tests {
     use test_guest::Guest;
     use wire::vnet::VnetHeader;
 
-    /// A guest that saw the ring's index before a copy would read what its buffers held before.
+    /// A guest that saw the ring's index before a copy would read the old bytes of its buffers.
     #[test]
     fn what_follows_a_copy_is_published_with_it() {
         for format in [Features::empty(), Features::RING_PACKED] {

@@ -1,5 +1,5 @@
 // UNSAFETY: lends a guest's buffers for the length of a turn.
-//! Takes from a guest: chains of its transmit queue, taken by the burst and lent in place.
+//! Takes from a guest: takes chains of its transmit queue by the burst and lends them in place.
 #![allow(unsafe_code)]
 
 use super::copy;
@@ -10,17 +10,17 @@ use vhost_user::{RingSlot, Running};
 use virtqueue::{ChainElement, Limit, Queue};
 use wire::vnet::VnetHeader;
 
-/// Pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
+/// Most pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
 
-/// See [`Ingress`]. The ring is borrowed from the session from take to release, so what the guest
-/// lent stays mapped.
+/// See [`Ingress`]. The ring is borrowed from the session from take to release, so the lent buffers
+/// stay mapped.
 pub struct VhostIngress {
     ring: Arc<RingSlot>,
     borrowed: Option<Box<Running>>,
-    /// How many of [`Running::announcement`] the burst has.
+    /// How many frames of [`Running::announcement`] are in the burst.
     announced: usize,
-    /// For frames of more pieces than [`PIECES`].
+    /// Buffer for frames of more pieces than [`PIECES`].
     pieces: Vec<Slice<'static>>,
 }
 
@@ -75,8 +75,8 @@ impl Ingress for VhostIngress {
     }
 }
 
-/// Fills a burst. What a guest does wrong stops its queue, which keeps the reason for the session;
-/// what came before it is good.
+/// Fills a burst. An error of the guest stops its queue, which keeps the reason for the session;
+/// chains before the error are good.
 #[inline(always)]
 fn take(
     queue: &mut Queue,
@@ -99,9 +99,9 @@ fn take(
     }
 }
 
-/// A frame in several pieces, the virtio header at their front. Of one longer than any port takes
-/// only so much is kept that it still is: a chain may have gigabytes, more than the length of a
-/// frame can say.
+/// Pushes a frame in several pieces, with the virtio header at their front. Cuts a frame that is
+/// longer than any port takes, and keeps enough that it is still too long: a chain may have
+/// gigabytes, more than a frame's length can express.
 #[inline(never)]
 fn push_chain(
     vnet: VnetHeader,

@@ -1,10 +1,10 @@
 //! Checksums that a peer on this host left unfinished.
 //!
-//! A sender's stack leaves TCP and UDP checksums to the device, and a veth or a TAP passes them on
-//! as they are, with a mark beside the frame that AF_XDP does not hand over. Such a frame has the
-//! folded sum of its pseudo-header in the checksum field and nothing else. [`claim`] looks for just
-//! that, once a frame and without a look at the payload, and claims what the sender's mark had said
-//! (`NEEDS_CSUM`); the switch checks the claim against the headers as it checks any other.
+//! A sender's stack leaves TCP and UDP checksums to the device. A veth or a TAP passes them on
+//! unfinished, with a mark beside the frame that AF_XDP does not pass on. The checksum field of
+//! such a frame holds only the folded sum of its pseudo-header. [`claim`] checks for exactly that,
+//! once a frame and without reading the payload, and claims what the sender's mark said
+//! (`NEEDS_CSUM`). The switch checks the claim against the headers like any other.
 //!
 //! **It changes no intact frame.** Only frames that end with their datagram are looked at. Let `P`
 //! be the folded sum of the pseudo-header and `D` that of the transport header and payload with the
@@ -13,16 +13,16 @@
 //! 0xffff and 0 are the same checksum; of these the field may change to the usual one.) `P` is
 //! never 0, for no address is, so a UDP frame without a checksum is not taken for one of these.
 //!
-//! **What it costs**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its
-//! damage, about as many as a checksum of 16 bits lets pass anyway. A peer that wants to send a
-//! damaged frame with a good checksum can do so without this.
+//! **Its cost**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its
+//! damage, about as many as a 16-bit checksum lets pass anyway. A peer that wants to send a damaged
+//! frame with a good checksum can do so without this.
 
 use wire::vnet::{Flags, VnetHeader};
 use wire::{Kind, Traits, checksum, parse};
 
 const IPV6_HEADER: u16 = 40;
 
-/// What to claim about a frame of which AF_XDP said nothing.
+/// Returns the header to claim for a frame that AF_XDP gave no metadata for.
 pub(super) fn claim(frame: &[u8]) -> VnetHeader {
     unfinished(frame).unwrap_or_default()
 }
@@ -62,8 +62,8 @@ mod tests {
     use proptest::prelude::*;
     use wire::checksum::Sum;
 
-    /// A frame with a transport checksum that is the folded sum of its pseudo-header, and where
-    /// that is.
+    /// A frame with a transport checksum that is the folded sum of its pseudo-header, and the
+    /// field's place.
     #[derive(Debug)]
     struct Made {
         frame: Vec<u8>,
@@ -99,7 +99,7 @@ mod tests {
             Made { frame, l4, field }
         }
 
-        /// As the switch and the kernel do it.
+        /// Finishes the checksum as the switch and the kernel do.
         fn finish(&mut self) {
             let sum = Sum::of(&self.frame[self.l4..]);
             let is_udp = self.field - self.l4 == 6;
@@ -133,8 +133,8 @@ mod tests {
             prop_assert_eq!(made.claimed().is_some(), made.frame == unfinished);
         }
 
-        /// An intact frame whose checksum is the pseudo-header's sum by chance, here by its last
-        /// word.
+        /// An intact frame with a checksum that equals the pseudo-header's sum by chance, here
+        /// because of its last word.
         #[test]
         fn an_intact_frame_that_looks_unfinished_stays_as_it_is(mut made in made()) {
             // In TCP 0xffff would become 0, which is the same checksum.
@@ -142,7 +142,7 @@ mod tests {
             let len = made.frame.len();
             let at = len - 2 - (len - made.l4) % 2;
             made.frame[at..at + 2].fill(0);
-            // So that all of it comes to -0.
+            // Makes the sum come to -0.
             let rest = Sum::of(&made.frame[made.l4..]) + Sum::of(&made.frame[made.field..made.field + 2]);
             made.frame[at..at + 2].copy_from_slice(&rest.finish().to_be_bytes());
             let intact = made.frame.clone();
@@ -151,7 +151,7 @@ mod tests {
             prop_assert_eq!(&made.frame, &intact);
         }
 
-        /// What is behind the packet would be added to its checksum.
+        /// Bytes behind the packet would be added to its checksum.
         #[test]
         fn a_frame_with_more_than_its_packet_is_left_alone(mut made in made(), padding in vec(any::<u8>(), 1..20)) {
             made.frame.extend(padding);

@@ -1,20 +1,20 @@
-//! Delivering to a queue of an interface: each frame is gathered into a chunk of the UMEM, and the
-//! kernel is called once a burst, if at all.
+//! Delivers to a queue of an interface: gathers each frame into a chunk of the UMEM, and calls the
+//! kernel once a burst, if at all.
 //!
-//! Where the driver copies, the kernel sends in our call and only then, up to 256 frames in one (32
-//! before Linux 6.17). What it could not take stays in the ring: it goes with the next burst, or
-//! when the queue's ingress side is woken for it, which may be another worker's. Chunks come back
-//! by the completion ring, without a call.
+//! If the driver copies, the kernel sends only within our call, up to 256 frames in one (32 before
+//! Linux 6.17). Frames that it could not take stay in the ring. They leave with the next burst, or
+//! when the queue's ingress side, perhaps another worker's, is woken for them. Chunks come back by
+//! the completion ring, without a call.
 //!
-//! What the driver drops is told by an error alone and not which frame it was, so it counts as one
-//! of the burst; and not why: a veth whose peer is full, or takes no frame of that length, says the
-//! same as a device without a carrier. So the carrier is asked for, and with one the queue is full,
-//! not down. What is dropped of earlier bursts counts as lost by the device: those frames count as
-//! sent. (A kernel that sends in its own `poll` while a worker sleeps says not even that a frame
-//! was dropped: it is counted by the device alone.)
+//! An error alone reports what the driver drops. It does not say which frame, so one frame of the
+//! burst counts as dropped. It does not say why either: a veth with a full peer, or with a peer
+//! that takes no frame of that length, returns the error of a device without a carrier. So the
+//! carrier is read, and with a carrier the queue counts as full, not down. Drops of earlier bursts
+//! count as lost by the device, since those frames were counted as sent. (A kernel that sends in
+//! its own `poll` while a worker sleeps does not report a drop at all: only the device counts it.)
 //!
-//! A frame that the kernel can make nothing of would stay at the head of the ring for good, so what
-//! it could object to is refused here.
+//! A frame that the kernel rejects would stay at the head of the ring for good, so frames that it
+//! could reject are refused here.
 use super::ring::{Reader, Writer};
 use super::socket::{MOST_DROPPED, XdpSocket};
 use super::umem::EgressChunks;
@@ -44,7 +44,7 @@ struct State {
     transmit: Writer<XdpDesc>,
     completion: Reader<u64>,
     chunks: EgressChunks,
-    /// The interface was down, or without a carrier, when the kernel was last called.
+    /// Whether the interface was down, or without a carrier, at the last call of the kernel.
     down: bool,
 }
 
@@ -69,7 +69,7 @@ impl XdpEgress {
 }
 
 impl State {
-    /// Takes back the chunks of frames that were sent.
+    /// Takes back the chunks of sent frames.
     fn reap(&mut self) {
         while let Some(address) = self.completion.take() {
             self.chunks.completed(address);
@@ -77,8 +77,8 @@ impl State {
         self.completion.release(|_| {});
     }
 
-    /// Sees to it that a chunk is free, if one can be. If all are under way, the kernel is called
-    /// once for each burst. Returns how many frames the driver dropped.
+    /// Makes a chunk free if possible. If all are in use, calls the kernel once for each burst.
+    /// Returns how many frames the driver dropped.
     fn make_room(&mut self, socket: &XdpSocket, called: &mut bool) -> Result<usize, PortFault> {
         let mut dropped = 0;
         if self.chunks.are_used_up() {
@@ -91,14 +91,14 @@ impl State {
         Ok(dropped)
     }
 
-    /// Publishes what was put, and calls the kernel as long as it has to be called and gets on.
+    /// Publishes the added entries, and calls the kernel while it needs calls and makes progress.
     /// Returns how many frames the driver dropped.
     fn send(&mut self, socket: &XdpSocket) -> Result<usize, PortFault> {
         self.transmit.publish();
         self.down = false;
         let (most, mut dropped) = (self.transmit.pending(), 0);
         let mut pending = most;
-        // Each call takes one frame at least, or is the last one.
+        // Each call takes at least one frame, or is the last one.
         for _ in 0..most {
             if pending == 0 || !self.transmit.needs_wakeup() {
                 break;
@@ -107,8 +107,8 @@ impl State {
             let left = self.transmit.pending();
             let stands = std::mem::replace(&mut pending, left) == left;
             match answer {
-                // The driver has dropped a frame. Without a carrier it does so with all of them,
-                // one a call.
+                // The driver has dropped a frame. Without a carrier it drops all of them, one a
+                // call.
                 Err(Errno::BUSY) => {
                     dropped += 1;
                     self.down = dropped == 1 && !socket.has_carrier();
@@ -132,8 +132,8 @@ impl State {
             }
         }
         if self.down {
-            // They are reported as lost: the worker that reads the queue would count them once
-            // more.
+            // They are reported as lost here: the worker that reads the queue must not count them
+            // again.
             socket.forget_unsent();
         } else if pending > 0 && self.transmit.needs_wakeup() {
             socket.note_unsent();
@@ -165,7 +165,7 @@ impl Egress for XdpEgress {
     ) -> Result<(), PortFault> {
         let mut state = lock(&self.state);
         if state.down {
-            // What is in the ring was reported when it was put there.
+            // Frames in the ring were reported when they were put there.
             state.send(&self.socket)?;
         }
         if state.down {
@@ -188,8 +188,8 @@ impl Egress for XdpEgress {
         }
         dropped += state.send(&self.socket)?;
         state.reap();
-        // What is left in the ring of a device that is down may still go when it comes up; as far
-        // as is known now it is lost.
+        // Frames left in the ring of a device that is down may still leave when it comes up; they
+        // count as lost.
         let (left, why) = match state.down {
             true => (state.transmit.pending() as usize, EgressDrop::Down),
             false => (0, EgressDrop::Full),
@@ -200,8 +200,8 @@ impl Egress for XdpEgress {
     }
 }
 
-/// Reports `count` more of the frames as lost, or as many as there are: the last ones, which are
-/// those in the ring; which ones a driver drops it does not say. How many it reported.
+/// Reports `count` more frames as lost, or all if there are fewer. Takes the last ones, which are
+/// in the ring: the driver does not say which frames it drops. Returns how many it reported.
 fn lose(
     (count, why): (usize, EgressDrop),
     frames: usize,
@@ -227,8 +227,8 @@ fn lose(
     lost
 }
 
-/// What to ask of the device (`struct xsk_tx_metadata`: flags, then where a checksum starts and
-/// where it goes).
+/// Returns the descriptor options and the metadata that ask the device for a checksum (`struct
+/// xsk_tx_metadata`: flags, then where the checksum starts and where it goes).
 fn asked(vnet: VnetHeader) -> (XdpDescOptions, [u8; 16]) {
     let mut metadata = [0; 16];
     if !vnet.flags().contains(Flags::NEEDS_CSUM) {
@@ -266,7 +266,7 @@ mod tests {
         assert!(output.status.success(), "ip {words}: {output:?}");
     }
 
-    /// Takes from a queue so many times, and sleeps in between if it may.
+    /// Takes from a queue `count` times, and sleeps in between if it may.
     fn turns(ingress: &mut dyn Ingress, start: Instant, count: u32) {
         for _ in 0..count {
             if !ingress.arm() {
@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    /// The kernel takes no frame while the completion ring has no room, as it does while a device
-    /// is held up. The worker that reads the queue asked it without a rest.
+    /// The kernel takes no frame while the completion ring has no room, for example while a device
+    /// is held up. The worker that reads the queue used to ask it without a rest.
     #[test]
     fn a_device_that_takes_nothing_lets_the_worker_sleep() {
         let test = || {
@@ -313,7 +313,7 @@ mod tests {
             drop(state);
 
             let (start, ingress) = (Instant::now(), &mut device.ingress[0]);
-            // What the kernel says of its own at the other end may end a few of them early.
+            // The kernel's own frames at the other end may end a few of them early.
             turns(&mut **ingress, start, 200);
             assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
             assert_eq!(lock(&egress.state).transmit.pending(), 1);

@@ -19,21 +19,21 @@ use std::sync::Arc;
 /// Most queue pairs of a port.
 const MOST_QUEUES: u32 = 64;
 
-/// An interface that is being opened.
+/// An interface during its opening.
 pub(super) struct Interface<'o> {
     pub(super) options: &'o XdpOptions,
     pub(super) index: u32,
-    /// In bytes.
+    /// Largest IP packet in bytes.
     pub(super) mtu: u32,
     /// Receive queues of the device.
     pub(super) queues: u32,
-    /// Where the kernel copies what is sent, it finishes checksums. Where the driver takes frames
-    /// in pieces (virtio-net), it did not at first, and the receiver dropped them; that it does is
-    /// known of veth.
+    /// Whether the kernel finishes checksums where it copies what is sent: known of veth only. It
+    /// did not at first for drivers that take frames in pieces (virtio-net), and the receiver
+    /// dropped the frames.
     pub(super) copies_finished: bool,
 }
 
-/// Its queues.
+/// The bound queues of an interface.
 pub(super) struct Group {
     pub(super) queues: (Vec<XdpIngress>, Vec<XdpEgress>),
     pub(super) mode: Mode,
@@ -43,14 +43,15 @@ pub(super) struct Group {
     pub(super) finishes_checksums: bool,
 }
 
-/// A socket that is bound to its queue.
+/// A socket bound to its queue.
 struct Bound {
     socket: XdpSocket,
     rings: Rings,
 }
 
 impl Interface<'_> {
-    /// That there is a socket for each queue.
+    /// Checks that there is one socket for each queue. Fails if another number was asked for, or
+    /// the device has too many.
     pub(super) fn check_queues(&self) -> Result<(), XdpError> {
         let (interface, seen) = (self.options.interface.clone(), self.queues);
         match self.options.queues {
@@ -62,14 +63,15 @@ impl Interface<'_> {
         }
     }
 
-    /// Chunks that frames of its MTU fit into.
+    /// Returns the chunks that frames of the MTU fit into. Fails if the MTU is too large.
     pub(super) fn shape(&self) -> Result<Shape, XdpError> {
         let (interface, seen) = (self.options.interface.clone(), self.mtu);
         let most = Shape::LARGEST_MTU;
         Shape::fitting(seen, self.options.ring_bytes).ok_or(XdpError::Mtu { interface, seen, most })
     }
 
-    /// Attaches the program, then binds a socket to each queue, then lets frames come.
+    /// Attaches the program, binds a socket to each queue, and then lets frames come. Fails if the
+    /// kernel refuses a step.
     pub(super) fn open(&self, shape: Shape) -> Result<Group, XdpError> {
         let umem = Umem::map(self.queues, shape).map_err(self.set_error("map its memory"))?;
         let umem = Arc::new(umem);
@@ -93,7 +95,8 @@ impl Interface<'_> {
         })
     }
 
-    /// In the driver where it can be, else in the stack, and why not in the driver.
+    /// Attaches in the driver if possible, else in the stack. Returns the link, and why the driver
+    /// refused.
     fn attach(&self, program: &Program) -> Result<(OwnedFd, Option<io::Error>), XdpError> {
         let interface = || self.options.interface.clone();
         let native = match self.options.native {
@@ -113,7 +116,7 @@ impl Interface<'_> {
         }
     }
 
-    /// A socket for each queue, and whether egress frames may have metadata.
+    /// Binds a socket to each queue. Returns them, and whether egress frames may have metadata.
     fn bind(&self, umem: &Umem, copy: bool) -> Result<(Vec<Bound>, bool), XdpError> {
         let mut all: Vec<Bound> = Vec::new();
         let link = Link::open(&self.options.interface, self.netns())?;
@@ -138,7 +141,7 @@ impl Interface<'_> {
         Ok((all, has_metadata))
     }
 
-    /// That of the interface.
+    /// Returns the interface's namespace.
     fn netns(&self) -> Option<&Path> {
         self.options.netns.as_deref()
     }
@@ -151,7 +154,8 @@ impl Interface<'_> {
         }
     }
 
-    /// A packet socket that receives nothing and has the interface take frames for all addresses.
+    /// Opens a packet socket that receives nothing and makes the interface take frames for all
+    /// addresses.
     fn promiscuous(&self) -> Result<Option<PacketSocket>, XdpError> {
         if !self.options.promiscuous {
             return Ok(None);
@@ -169,7 +173,7 @@ impl Interface<'_> {
     }
 }
 
-/// Both sides of each queue.
+/// Returns both sides of each queue.
 fn queues(
     bound: Vec<Bound>,
     attached: &Arc<Attached>,

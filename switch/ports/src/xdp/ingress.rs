@@ -12,12 +12,12 @@ use rustix::net::xdp::XdpDesc;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How often a queue that is only polled looks for an error of the socket.
+/// Interval between two checks of the socket for an error, for a queue that is only polled.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
 /// See [`Ingress`].
 pub struct XdpIngress {
-    /// First, so that it goes first: then no frame is redirected to a socket that is closed.
+    /// Declared first, so that it is dropped first: then no frame is redirected to a closed socket.
     _attached: Arc<Attached>,
     fill: Writer<u64>,
     receive: Reader<XdpDesc>,
@@ -26,11 +26,11 @@ pub struct XdpIngress {
     queue: u32,
     /// Descriptors of frames that do not lie in a chunk of the queue.
     lost: u64,
-    /// To be reported by the next call.
+    /// The fault that the next call reports.
     fault: Option<PortFault>,
-    /// When the socket was last asked for an error.
+    /// When the socket was last checked for an error.
     looked: Nanos,
-    /// What is left in the transmit ring is let alone until then.
+    /// Frames left in the transmit ring are not sent again before this time.
     try_at: Nanos,
 }
 
@@ -55,8 +55,8 @@ impl XdpIngress {
         }
     }
 
-    /// An interface that goes down says nothing to the socket; one that is deleted or moved does,
-    /// once.
+    /// Checks the socket for an error. An interface that goes down reports none to the socket; one
+    /// that is deleted or moved does, once.
     fn look_for_fault(&mut self) {
         if self.fault.is_none() {
             self.fault = self.socket.take_error().map(|error| PortFault::Gone(error.into()));
@@ -104,7 +104,7 @@ impl Ingress for XdpIngress {
 
     fn arm(&mut self) -> bool {
         self.look_for_fault();
-        // What is left in the transmit ring is no reason to stay awake: its bell wakes the worker.
+        // Frames left in the transmit ring are no reason to stay awake: the bell wakes the worker.
         self.fault.is_some() || self.receive.has_filled()
     }
 
@@ -112,7 +112,7 @@ impl Ingress for XdpIngress {
         Some(self.socket.ready_fd())
     }
 
-    /// A system call each time.
+    /// Costs a system call each time.
     fn lost(&self) -> u64 {
         self.lost + self.socket.lost()
     }

@@ -1,8 +1,8 @@
-//! The redirect program and where it is attached: every frame of a queue goes to the queue's
-//! socket.
+//! The redirect program and its attachment to an interface: every frame of a queue goes to the
+//! queue's socket.
 //!
-//! It is attached by a link, which the kernel removes with its last descriptor: with the port, or
-//! with the process however that ends.
+//! A link attaches it. The kernel removes the link with its last descriptor: when the port closes,
+//! or when the process ends in any way.
 
 use crate::bpf::assemble::{Assembler, Helper, Instruction, Operation, Register, Width};
 use crate::bpf::{self, Hook, SocketMap};
@@ -16,19 +16,19 @@ use std::path::Path;
 /// What the program returns for a queue without a socket: the host's stack gets the frame
 /// (`XDP_PASS`).
 const PASS: i32 = 2;
-/// Where `struct xdp_md` has the receive queue.
+/// Offset of the receive queue in `struct xdp_md`.
 const QUEUE: i16 = 16;
 
-/// The program, loaded.
+/// The loaded program.
 pub(super) struct Program {
     sockets: SocketMap,
     program: OwnedFd,
 }
 
-/// What has frames come to a port, until this is dropped: the program on the interface, which is
-/// promiscuous where that was asked for.
+/// Directs frames to a port until it is dropped: the program on the interface, which is promiscuous
+/// if that was asked for.
 pub(super) struct Attached {
-    /// First, so that it goes first.
+    /// Declared first, so that it is dropped first.
     link: OwnedFd,
     _program: Program,
     _promiscuous: Option<PacketSocket>,
@@ -41,7 +41,7 @@ impl Drop for Attached {
 }
 
 impl Program {
-    /// A program for this many queues. EPERM: the process may not load one.
+    /// Loads a program for this many queues. Fails with EPERM if the process may not load one.
     pub(super) fn load(queues: u32) -> io::Result<Program> {
         let sockets = SocketMap::create(queues)?;
         let program = assemble(&sockets).ok_or(io::ErrorKind::InvalidInput)?;
@@ -49,12 +49,13 @@ impl Program {
         Ok(Program { sockets, program })
     }
 
-    /// The frames of a queue go to this socket.
+    /// Redirects the frames of a queue to this socket. Fails if the kernel refuses the socket.
     pub(super) fn redirect(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
         self.sockets.set(queue, socket.as_fd())
     }
 
-    /// Attaches it to an interface of a namespace, or of the calling thread's.
+    /// Attaches the program to an interface of a namespace, or of the calling thread's. Fails if
+    /// the hook is not supported or another program is attached.
     pub(super) fn attach(
         &self,
         netns: Option<&Path>,
@@ -64,7 +65,7 @@ impl Program {
         Ok(namespace::attach(netns, self.program.as_fd(), interface, hook)?)
     }
 
-    /// Keeps it attached by its link.
+    /// Keeps the program attached by its link.
     pub(super) fn keep(self, link: OwnedFd, promiscuous: Option<PacketSocket>) -> Attached {
         Attached { link, _program: self, _promiscuous: promiscuous }
     }

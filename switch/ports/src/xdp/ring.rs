@@ -1,11 +1,11 @@
-// UNSAFETY: the rings are memory that the kernel shares; two indices say which entries are whose at
-// the moment.
-//! The four rings of a socket (Linux `Documentation/networking/af_xdp.rst`): fill and transmit,
-//! which we [`Writer`] to, and completion and receive, which we [`Reader`] from.
+// UNSAFETY: the rings are memory that the kernel shares; two indices say which side owns each
+// entry.
+//! The four rings of a socket (Linux `Documentation/networking/af_xdp.rst`). A [`Writer`] fills the
+//! fill and transmit rings; a [`Reader`] empties the completion and receive rings.
 //!
-//! Each has a producer's and a consumer's index that only grow, modulo 2^32; entries between them
-//! are the consumer's. A ring that is mapped keeps its queue of the device busy, also when its
-//! socket is closed, so rings are unmapped with the queue.
+//! Each ring has a producer's and a consumer's index that only grow, modulo 2^32; the consumer owns
+//! the entries between them. A mapped ring keeps its queue of the device busy even when its socket
+//! is closed, so rings are unmapped with the queue.
 #![allow(unsafe_code)]
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// A mapped ring with entries of type `T`, which any bytes are one of.
+/// A mapped ring with entries of type `T`; any bytes are a valid `T`.
 struct Mapping<T> {
     memory: NonNull<u8>,
     bytes: usize,
@@ -91,14 +91,16 @@ impl<T> Drop for Mapping<T> {
 /// A ring that the kernel fills.
 pub(super) struct Reader<T> {
     ring: Mapping<T>,
-    /// The next entry to be taken, at or after the consumer's index: what is between them is lent.
+    /// The next entry to take, at or after the consumer's index; the entries between the two are
+    /// lent.
     next: u32,
-    /// The kernel's index as it was seen last.
+    /// The kernel's index as last read.
     filled: u32,
 }
 
 impl<T: Copy> Reader<T> {
-    /// Maps a ring of a power of two entries that starts at `offset` of the socket.
+    /// Maps a ring that starts at `offset` of the socket; `entries` is a power of two. Fails if the
+    /// kernel refuses the mapping.
     pub(super) fn map(
         socket: impl AsFd,
         offset: u64,
@@ -113,7 +115,7 @@ impl<T: Copy> Reader<T> {
         self.next != self.ring.producer().load(Ordering::Acquire)
     }
 
-    /// The next filled entry.
+    /// Takes the next filled entry.
     pub(super) fn take(&mut self) -> Option<T> {
         if self.next == self.filled {
             // Pairs with the kernel's release of its index after it filled the entries before it.
@@ -128,7 +130,7 @@ impl<T: Copy> Reader<T> {
         Some(entry)
     }
 
-    /// Gives what was taken back to the kernel, and calls `each` with every entry first.
+    /// Gives the taken entries back to the kernel, and calls `each` with every entry first.
     pub(super) fn release(&mut self, mut each: impl FnMut(T)) {
         let consumer = self.ring.consumer();
         let mut index = consumer.load(Ordering::Relaxed);
@@ -146,12 +148,13 @@ impl<T: Copy> Reader<T> {
 /// A ring that we fill.
 pub(super) struct Writer<T> {
     ring: Mapping<T>,
-    /// Behind the last entry, which may not be published yet.
+    /// Index behind the last entry added, which may not be published yet.
     next: u32,
 }
 
 impl<T: Copy> Writer<T> {
-    /// Maps a ring of a power of two entries that starts at `offset` of the socket.
+    /// Maps a ring that starts at `offset` of the socket; `entries` is a power of two. Fails if the
+    /// kernel refuses the mapping.
     pub(super) fn map(
         socket: impl AsFd,
         offset: u64,
@@ -161,8 +164,7 @@ impl<T: Copy> Writer<T> {
         Ok(Writer { ring: Mapping::map(socket, offset, entries, offsets)?, next: 0 })
     }
 
-    /// Adds an entry. There is room: a ring has as many entries as there are chunks that could be
-    /// in it.
+    /// Adds an entry. There is always room: a ring has as many entries as there are chunks for it.
     pub(super) fn put(&mut self, entry: T) {
         // SAFETY: not published, so it is ours.
         unsafe { self.ring.entry(self.next).write(entry) };
@@ -184,7 +186,7 @@ impl<T: Copy> Writer<T> {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// Whether the kernel looks at the ring only when it is called.
+    /// Whether the kernel looks at the ring only when called.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }

@@ -36,30 +36,30 @@ use std::time::{Duration, Instant};
 const UMEM_METADATA: u32 = 1 << 2;
 /// `XDP_MAX_TX_SKB_BUDGET`: frames that the kernel takes in one call (Linux 6.17; 32 before).
 const TRANSMIT_BUDGET: libc::c_int = 9;
-/// What may wait in the device, as at a packet port.
+/// Most bytes that may wait in the device, the same as at a packet port.
 const SEND_BUFFER: libc::c_int = 16 << 20;
-/// How long frames that the device did not take wait before the worker that reads the queue tries
-/// again: it may take none for long (PAUSE frames, a stalled back end), and each try is a call.
+/// How long the worker that reads the queue waits before it tries again to send frames that the
+/// device did not take. The device may take none for long (PAUSE frames, a stalled back end), and
+/// each try is a system call.
 pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
-/// How long a queue that was just given back may still be busy: the kernel cleans up on its own
-/// time.
+/// How long a queue that was just released may stay busy: the kernel cleans up asynchronously.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Frames that the driver may drop in one go, each of which takes a call: as many as a burst has.
-/// The rest waits for the next one, or for the worker that reads the queue.
+/// Most frames that the driver may drop in one go; each takes a call. As many as a burst has: the
+/// rest waits for the next burst, or for the worker that reads the queue.
 pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
 
-/// See the module.
+/// An AF_XDP socket bound to one queue of a device, or about to be.
 pub(super) struct XdpSocket {
     fd: OwnedFd,
-    /// The transmit ring holds frames that nothing but a call sends. Stored by the egress side,
+    /// Whether the transmit ring holds frames that only a call sends. Stored by the egress side,
     /// read by the ingress side; it guards no data.
     unsent: AtomicBool,
-    /// Frames that count as sent and that the driver dropped later.
+    /// Frames that counted as sent and that the driver dropped later.
     sent_lost: AtomicU64,
-    /// The interface, to be asked for its carrier.
+    /// The interface, to read its carrier.
     link: Arc<Link>,
-    /// A timer that is set when there is something unsent: the worker that reads the queue may
-    /// sleep while another one sends.
+    /// A timer that is set while frames are unsent: the worker that reads the queue may sleep while
+    /// another one sends.
     bell: OwnedFd,
     /// An epoll of the socket and the bell.
     ready: OwnedFd,
@@ -73,17 +73,17 @@ pub(super) struct Rings {
     pub(super) completion: Reader<u64>,
 }
 
-/// Whom a socket gets its UMEM from.
+/// Source of a socket's UMEM.
 pub(super) enum Share<'s> {
-    /// It registered it itself.
+    /// The socket registered the UMEM itself.
     Own,
-    /// The socket that did.
+    /// Another socket registered the UMEM.
     With(&'s XdpSocket),
 }
 
 impl XdpSocket {
-    /// A socket without UMEM and queue, for an interface of a namespace, or of the calling
-    /// thread's.
+    /// Opens a socket without UMEM and queue, for an interface of a namespace, or of the calling
+    /// thread's. Fails if the kernel or the namespace's helper refuses it.
     pub(super) fn open(link: Arc<Link>, netns: Option<&Path>) -> io::Result<XdpSocket> {
         let fd = namespace::make(netns, Wanted::Xdp)?;
         let bell = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
@@ -93,12 +93,13 @@ impl XdpSocket {
         }
         let (unsent, sent_lost) = (AtomicBool::new(false), AtomicU64::new(0));
         let socket = XdpSocket { fd, unsent, sent_lost, link, bell, ready };
-        // Either may be refused: then fewer frames wait in the device, and it takes more calls.
+        // Either may be refused: then fewer frames wait in the device, and more calls are needed.
         let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
         Ok(socket)
     }
 
-    /// Registers the UMEM, which must outlive the socket. Whether egress frames may have metadata.
+    /// Registers the UMEM, which must outlive the socket. Returns whether egress frames may have
+    /// metadata. Fails if the kernel refuses the memory.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<bool> {
         let (addr, len) = umem.range();
         let register = |flags, tx_metadata_len| {
@@ -113,7 +114,7 @@ impl XdpSocket {
         }
     }
 
-    /// Makes its rings for the chunks of a queue and maps them.
+    /// Makes the rings for the chunks of a queue and maps them. Fails if the kernel refuses a ring.
     pub(super) fn map_rings(&self, umem: &Umem) -> io::Result<Rings> {
         let (ingress, egress) = (umem.shape.ingress, umem.shape.egress);
         sockopt::set_xdp_umem_fill_ring_size(&self.fd, ingress)?;
@@ -131,8 +132,9 @@ impl XdpSocket {
         })
     }
 
-    /// Binds to a queue of an interface. `copy`: without asking the driver for zero-copy, of which
-    /// the kernel asks first by itself. A queue that was just given back is waited for.
+    /// Binds to a queue of an interface, and waits for a queue that was just released. With `copy`
+    /// zero-copy is not tried; else the kernel tries it first. Fails with EBUSY if another socket
+    /// has the queue.
     pub(super) fn bind(
         &self,
         (interface, queue): (u32, u32),
@@ -172,35 +174,36 @@ impl XdpSocket {
         }
     }
 
-    /// Whether the driver fills and reads the UMEM itself. Known once it is bound.
+    /// Whether the driver fills and reads the UMEM itself. Known after `bind`.
     pub(super) fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.fd)
             .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Frames that the kernel dropped before the receive ring: no chunk or no room in the ring, or
-    /// too long for a chunk. What a driver drops earlier, for want of a chunk in zero-copy or of a
-    /// page, it counts itself. And those of [`XdpSocket::count_lost`].
+    /// Returns the frames that were lost: those the kernel dropped before the receive ring (no
+    /// chunk, no room in the ring, too long for a chunk), and those of [`XdpSocket::count_lost`]. A
+    /// driver counts its earlier drops itself, for want of a chunk in zero-copy or of a page.
     pub(super) fn lost(&self) -> u64 {
         let received = sockopt::xdp_statistics(&self.fd)
             .map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full.unwrap_or_default());
         received + self.sent_lost.load(Relaxed)
     }
 
-    /// The driver dropped so many frames that count as sent.
+    /// Counts frames that the driver dropped after they counted as sent.
     pub(super) fn count_lost(&self, frames: usize) {
         if frames > 0 {
             self.sent_lost.fetch_add(frames as u64, Relaxed);
         }
     }
 
-    /// Whether the interface has a carrier, as far as it tells; the kernel may notice the change up
-    /// to a second late. Takes no lock of the kernel that would hold up the data path.
+    /// Whether the interface has a carrier, `true` if unknown; the kernel may notice a change up to
+    /// a second late. Takes no kernel lock that would hold up the data path.
     pub(super) fn has_carrier(&self) -> bool {
         self.link.has_carrier().unwrap_or(true)
     }
 
-    /// Has the kernel send what is in the transmit ring.
+    /// Makes the kernel send what is in the transmit ring. Fails with EBUSY if the driver dropped a
+    /// frame.
     pub(super) fn wake_transmit(&self) -> Result<(), Errno> {
         // SAFETY: no bytes are read from the null pointer.
         let sent = unsafe {
@@ -216,21 +219,21 @@ impl XdpSocket {
         if sent >= 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Frames are left for [`XdpSocket::send_rest`], for which the ingress side is woken in a
-    /// while.
+    /// Notes that frames are left for [`XdpSocket::send_rest`], and sets the timer that wakes the
+    /// ingress side for them.
     pub(super) fn note_unsent(&self) {
-        // Set first: what clears the mark stops the bell, which would keep the worker awake for
-        // ever if it was set later.
+        // Set first: clearing the mark stops the bell. A bell set after the mark could stay set and
+        // keep the worker awake for ever.
         self.set_bell(TRY_AGAIN);
         // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
         self.unsent.store(true, Release);
     }
 
-    /// Has the kernel send what an earlier burst left in the transmit ring, if it did. `true`:
-    /// something is left still.
+    /// Makes the kernel send what an earlier burst left in the transmit ring, if it left any.
+    /// Returns whether something is still left.
     pub(super) fn send_rest(&self) -> bool {
-        // Cleared before the call: what is left meanwhile is noted after it. What was published
-        // before its bell was stopped here goes with this call, though its mark may come later.
+        // Cleared before the call: frames left meanwhile are noted after it. Frames published
+        // before their bell was stopped here go with this call, though their mark may come later.
         if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Acquire) {
             return false;
         }
@@ -252,28 +255,29 @@ impl XdpSocket {
         left
     }
 
-    /// What is left is not to be sent by [`XdpSocket::send_rest`].
+    /// Takes what is left from [`XdpSocket::send_rest`], which then does not send it.
     pub(super) fn forget_unsent(&self) {
-        // Cleared first: what is left and noted meanwhile keeps its mark.
+        // Cleared first: frames left and noted meanwhile keep their mark.
         if self.unsent.swap(false, Relaxed) {
             self.set_bell(Nanos(0));
         }
     }
 
-    /// Has the bell ring once in a while, whatever it was set to; 0: not at all.
+    /// Sets the bell to ring once after this time, replacing an earlier setting; 0 stops it.
     fn set_bell(&self, after: Nanos) {
         let value = Timespec { tv_sec: 0, tv_nsec: after.0.cast_signed() };
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
-        // It is refused for values that are no time alone.
+        // The call fails only for values that are not a time.
         let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Readable when there are frames to take, or to send for the egress side.
+    /// Returns a descriptor that is readable when there are frames to take, or to send for the
+    /// egress side.
     pub(super) fn ready_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
 
-    /// Has the driver look at the fill ring.
+    /// Makes the driver look at the fill ring.
     pub(super) fn wake_fill(&self) {
         // SAFETY: no bytes are written to the null pointer. Whatever it answers, the driver has
         // looked.
@@ -281,7 +285,7 @@ impl XdpSocket {
             unsafe { libc::recv(self.fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
     }
 
-    /// Whether the interface is gone from its namespace, which is told once.
+    /// Returns the socket's error, once: the interface is gone from its namespace.
     pub(super) fn take_error(&self) -> Option<Errno> {
         match sockopt::socket_error(&self.fd) {
             Ok(Ok(())) => None,
@@ -330,7 +334,7 @@ mod tests {
         assert!(output.status.success(), "ip {words}: {output:?}");
     }
 
-    /// Whether the socket is ready within so many seconds.
+    /// Whether the socket is ready within this many seconds.
     fn is_ready_within(socket: &XdpSocket, seconds: i64) -> bool {
         let (ready, patience) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
         poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience)).unwrap() > 0
@@ -340,8 +344,8 @@ mod tests {
         is_ready_within(socket, 0)
     }
 
-    /// Frames that were left in the transmit ring wait for the worker that reads the queue, which
-    /// was not woken; and what the driver dropped of them was counted nowhere.
+    /// Frames left in the transmit ring waited for the worker that reads the queue, which was not
+    /// woken; and frames that the driver dropped of them were not counted anywhere.
     #[test]
     fn what_is_left_in_the_ring_wakes_the_reader_and_counts_where_the_driver_drops_it() {
         let test = || {

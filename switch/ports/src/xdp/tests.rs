@@ -1,4 +1,4 @@
-//! What takes a program at the peer: a tag that its stack keeps beside the frame.
+//! Tests that need a program at the peer: a tag that its stack keeps beside the frame.
 
 use super::*;
 use crate::namespace;
@@ -23,7 +23,7 @@ fn tell(line: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Sends the frame out of one port, and returns what of it comes into the other.
+/// Sends the frame out of one port. Returns the bytes that arrive at the other.
 fn pass(from: &dyn Egress, to: &mut dyn Ingress) -> Vec<u8> {
     let payload = [Slice::from(&FRAME[..])];
     let frame = Outgoing { vnet: VnetHeader::default(), header: &[], payload: &payload, len: 60 };
@@ -47,8 +47,7 @@ fn pass(from: &dyn Egress, to: &mut dyn Ingress) -> Vec<u8> {
     }
 }
 
-/// A frame of VLAN 7 looks like one without a tag. That is said, and the remedy that is named is
-/// one.
+/// A frame of VLAN 7 looks untagged. The port's limits say so, and the remedy that they name works.
 #[test]
 fn a_tag_that_a_peer_keeps_beside_its_frame_is_lost_until_it_is_put_into_it() {
     let test = || {

@@ -1,12 +1,12 @@
-// UNSAFETY: the UMEM is memory that the kernel fills and reads; a chunk is ours or the kernel's, by
-// the rings that it went through.
+// UNSAFETY: the UMEM is memory that the kernel fills and reads; the rings decide whether a chunk is
+// ours or the kernel's.
 //! The UMEM: one piece of memory of a port, divided into chunks, that all of its sockets share
 //! (Linux `Documentation/networking/af_xdp.rst`).
 //!
-//! Each queue has chunks of its own for either direction, so no queue waits for another. An ingress
-//! chunk is the kernel's from the fill ring on and ours from the receive ring on. An egress chunk
-//! is the kernel's from the transmit ring to the completion ring ([`EgressChunks`]). Addresses that
-//! the kernel names are held to the chunks that it has.
+//! Each queue has its own chunks for each direction, so no queue waits for another. The kernel owns
+//! an ingress chunk from the fill ring on, and we own it from the receive ring on. The kernel owns
+//! an egress chunk from the transmit ring to the completion ring ([`EgressChunks`]). Addresses that
+//! the kernel names are checked against the chunks that it has.
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
@@ -18,47 +18,46 @@ use std::sync::Arc;
 /// How a port's UMEM is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Bytes of a chunk: 2048 or 4096, the sizes that the kernel takes.
+    /// Bytes of a chunk: 2048 or 4096, the sizes that the kernel supports.
     pub(super) chunk: u32,
-    /// Ingress chunks of a queue, a power of two, as rings have to be.
+    /// Ingress chunks of a queue; a power of two, which rings require.
     pub(super) ingress: u32,
     /// Egress chunks of a queue, a power of two.
     pub(super) egress: u32,
 }
 
-/// What the kernel keeps free before an ingress frame (`XDP_PACKET_HEADROOM`).
+/// Bytes that the kernel keeps free before an ingress frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
-/// Ethernet header and two tags.
+/// Bytes of an Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
-/// Where an egress frame starts in its chunk: behind what is asked of the device
-/// (`struct xsk_tx_metadata`).
+/// Offset of an egress frame in its chunk, behind its metadata (`struct xsk_tx_metadata`).
 pub(super) const METADATA: u32 = 32;
 const SIZES: [u32; 2] = [2048, 4096];
 
 impl Shape {
-    /// The largest IP packet that any chunk holds.
+    /// The largest MTU that any chunk holds.
     pub(super) const LARGEST_MTU: u32 = SIZES[1] - HEADROOM - LINK_HEADER;
 
-    /// Chunks for frames of an MTU, in this much memory for the ingress of a queue and half of it
-    /// for its egress. `None`: a frame has no room in a chunk.
+    /// Returns the shape for frames of an MTU, with `bytes` of memory for the ingress of a queue
+    /// and half as much for its egress. `None`: a frame does not fit a chunk.
     pub(super) fn fitting(mtu: u32, bytes: u32) -> Option<Shape> {
         let chunk = SIZES.into_iter().find(|size| mtu <= size - HEADROOM - LINK_HEADER)?;
         let chunks = |bytes: u32| 1 << (bytes / chunk).max(64).ilog2();
         Some(Shape { chunk, ingress: chunks(bytes), egress: chunks(bytes / 2) })
     }
 
-    /// The largest IP packet that is received whole.
+    /// Returns the largest MTU that is received whole.
     pub(super) fn largest_mtu(self) -> u32 {
         self.chunk - HEADROOM - LINK_HEADER
     }
 
-    /// Chunks of a queue.
+    /// Returns the chunks of a queue.
     fn chunks(self) -> u32 {
         self.ingress + self.egress
     }
 }
 
-/// See the module.
+/// The mapped memory of a port's chunks.
 pub(super) struct Umem {
     memory: NonNull<u8>,
     bytes: usize,
@@ -71,7 +70,7 @@ unsafe impl Send for Umem {}
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Memory for this many queues.
+    /// Maps memory for this many queues. Fails if the host is short of memory.
     pub(super) fn map(queues: u32, shape: Shape) -> io::Result<Umem> {
         let bytes = shape.chunk as usize * shape.chunks() as usize * queues as usize;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -82,25 +81,25 @@ impl Umem {
         Ok(Umem { memory, bytes, shape })
     }
 
-    /// Its address and length in bytes, for the kernel.
+    /// Returns its address and length in bytes, for the kernel.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.memory.as_ptr().addr() as u64, self.bytes as u64)
     }
 
-    /// The ingress chunks of a queue, for its fill ring.
+    /// Returns the ingress chunks of a queue, for its fill ring.
     pub(super) fn ingress_chunks(&self, queue: u32) -> impl Iterator<Item = u64> + use<> {
         let (shape, first) = (self.shape, u64::from(queue) * u64::from(self.shape.chunks()));
         (0..shape.ingress).map(move |place| (first + u64::from(place)) * u64::from(shape.chunk))
     }
 
-    /// The ingress chunk of a queue that an address is in, for the fill ring; `None`: it is in
-    /// none.
+    /// Returns the ingress chunk of the queue that contains the address, for the fill ring; `None`
+    /// if none does.
     pub(super) fn ingress_chunk(&self, queue: u32, address: u64) -> Option<u64> {
         let place = self.place(queue, address)?;
         (place < self.shape.ingress.into()).then(|| address & !u64::from(self.shape.chunk - 1))
     }
 
-    /// A received frame. `None`: it does not lie in one ingress chunk of the queue.
+    /// Returns a received frame. `None`: it does not lie in one ingress chunk of the queue.
     ///
     /// # Safety
     /// The descriptor came from the receive ring, and its chunk is not put into the fill ring while
@@ -116,7 +115,8 @@ impl Umem {
         })
     }
 
-    /// Which of a queue's chunks an address is in: first those of ingress, then those of egress.
+    /// Returns which of a queue's chunks contains the address: ingress chunks come first, then
+    /// egress chunks.
     fn place(&self, queue: u32, address: u64) -> Option<u64> {
         let chunks = u64::from(self.shape.chunks());
         let place =
@@ -134,18 +134,18 @@ impl Drop for Umem {
     }
 }
 
-/// The egress chunks of a queue: free, or under way in the kernel.
+/// The egress chunks of a queue: free, or in use by the kernel.
 pub(super) struct EgressChunks {
     umem: Arc<Umem>,
     queue: u32,
-    /// Places of those that are free.
+    /// Indices of the free chunks.
     free: Vec<u32>,
-    /// By place: in the transmit ring or in the device.
+    /// For each chunk, whether it is in the transmit ring or in the device.
     under_way: Box<[bool]>,
 }
 
 impl EgressChunks {
-    /// All are free. To be made once a queue.
+    /// Returns the chunks of a queue, all free. Must be called once a queue.
     pub(super) fn new(umem: Arc<Umem>, queue: u32) -> EgressChunks {
         let count = umem.shape.egress;
         let under_way = (0..count).map(|_| false).collect();
@@ -156,18 +156,18 @@ impl EgressChunks {
         self.free.is_empty()
     }
 
-    /// Those that are free.
+    /// Returns the number of free chunks.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Most bytes of a frame.
+    /// Returns the most bytes of a frame.
     pub(super) fn room(&self) -> u32 {
         self.umem.shape.chunk - METADATA
     }
 
-    /// Copies a frame, which has to fit, and what is asked of the device for it, into a free chunk.
-    /// Its address, for the transmit ring; `None`: no chunk is free.
+    /// Copies a frame, which must fit, and its metadata into a free chunk. Returns the chunk's
+    /// address for the transmit ring; `None` if no chunk is free.
     pub(super) fn put(&mut self, metadata: [u8; 16], frame: &Outgoing<'_>) -> Option<u64> {
         let place = self.free.pop()?;
         *self.under_way.get_mut(place as usize)? = true;
@@ -182,7 +182,7 @@ impl EgressChunks {
         Some(address + u64::from(METADATA))
     }
 
-    /// The chunk of an address of the completion ring is free again, if it was under way.
+    /// Frees the chunk of an address from the completion ring, if it was in use.
     pub(super) fn completed(&mut self, address: u64) {
         let shape = self.umem.shape;
         let place = self.umem.place(self.queue, address);
@@ -199,9 +199,9 @@ impl EgressChunks {
         let number = u64::from(self.queue) * u64::from(self.umem.shape.chunks());
         let address = (number + u64::from(ingress) + u64::from(place)) * u64::from(chunk);
         let start = usize::try_from(address).unwrap_or(usize::MAX);
-        // SAFETY: the places in `free` are below `egress`, so the chunk lies within the mapping,
-        // which the UMEM keeps; one that was just taken out of there is neither the kernel's nor in
-        // `free` a second time, by `under_way`.
+        // SAFETY: indices in `free` are below `egress`, so the chunk lies within the mapping, which
+        // the UMEM keeps. A chunk just taken from `free` is not the kernel's, and by `under_way` it
+        // is not in `free` a second time.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(self.umem.memory.as_ptr().add(start), chunk as usize)
         };
@@ -238,7 +238,7 @@ mod tests {
             prop_assert!(all.iter().all(|place| end(place) <= umem.range().1));
         }
 
-        /// As only a kernel with a fault would name them.
+        /// Such addresses come only from a faulty kernel.
         #[test]
         fn a_frame_that_does_not_lie_in_a_chunk_of_its_queue_is_none(
             queues in 1u32..5,
@@ -256,7 +256,7 @@ mod tests {
             }
         }
 
-        /// Whatever a completion ring says, no two frames are in one chunk.
+        /// Whatever a completion ring says, no two frames share a chunk.
         #[test]
         fn a_chunk_comes_back_once_and_only_if_it_was_under_way(
             queue in 0u32..3,
@@ -269,7 +269,7 @@ mod tests {
                 for _ in 0..3 {
                     under_way.extend(chunks.put([0; 16], &empty()).map(|put| put & !2047));
                 }
-                // Twice, as a kernel with a fault would.
+                // Twice, as from a faulty kernel.
                 chunks.completed(address);
                 chunks.completed(address);
                 under_way.remove(&(address & !2047));
@@ -283,7 +283,7 @@ mod tests {
         Outgoing { vnet: wire::vnet::VnetHeader::default(), header: &[], payload: &[], len: 0 }
     }
 
-    /// The chunks of so many frames that no other has room.
+    /// Returns the chunks of as many frames as there is room for.
     fn put_all(umem: &Arc<Umem>, queue: u32) -> Vec<u64> {
         let mut chunks = EgressChunks::new(umem.clone(), queue);
         let put = || Some(chunks.put([0; 16], &empty())? - u64::from(METADATA));

@@ -1,4 +1,4 @@
-//! What the tests with real devices share: a namespace for each, commands in it, waiting for a
+//! Helpers of the tests with real devices: a namespace for each, commands in it, waiting for a
 //! queue, UDP frames.
 
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -13,29 +13,29 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
-/// Runs a test in a network namespace of its own, or says why not.
+/// Runs a test in its own network namespace, or prints why it cannot.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send) {
     if let Err(error) = ports::namespace::fresh(test) {
         eprintln!("skipped: needs the right to make a network namespace: {error}");
     }
 }
 
-/// Runs `ip` with words parted by blanks, in the namespace of the calling thread.
+/// Runs `ip` with words separated by blanks, in the namespace of the calling thread.
 pub(crate) fn ip(words: &str) {
     let output = Command::new("ip").args(words.split(' ')).output().expect("ip, of iproute2");
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A frame as a test keeps it.
+/// A received frame with its bytes.
 pub(crate) struct Taken {
     pub(crate) raw: RawFrame,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Longest a test waits for what must come.
+/// Longest wait of a test for an expected event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes until `enough` frames that are `wanted` have come.
+/// Takes until `enough` frames that are `wanted` have arrived.
 pub(crate) fn take_until(
     queue: &mut IngressQueue,
     enough: usize,
@@ -65,7 +65,7 @@ pub(crate) fn take_until(
     all
 }
 
-/// Sleeps until the queue's descriptor is ready, a second at most.
+/// Sleeps until the queue's descriptor is ready, at most a second.
 pub(crate) fn wait(queue: &IngressQueue) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let fd = queue.ready_fd().expect("a descriptor");
@@ -73,7 +73,7 @@ pub(crate) fn wait(queue: &IngressQueue) {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second)).expect("poll");
 }
 
-/// An Ethernet, IPv4 and UDP header in front of `payload` bytes that the caller adds.
+/// Returns an Ethernet, IPv4 and UDP header for `payload` bytes that the caller adds.
 pub(crate) fn udp_header(
     to: [u8; 6],
     from: [u8; 6],
@@ -88,7 +88,7 @@ pub(crate) fn udp_header(
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     frame.extend(&ip);
     let udp_length = u16::try_from(8 + payload).expect("a length").to_be_bytes();
-    // Pseudo-header alone: what NEEDS_CSUM leaves to be finished.
+    // Pseudo-header alone: NEEDS_CSUM leaves the rest of the sum to be finished.
     let pseudo = [&ip[12..20], &[0, 17], &udp_length].concat();
     let pseudo_sum = fold(&pseudo, 0).to_be_bytes();
     frame.extend([0x10, 0x00, 0x20, 0x00]);
@@ -101,7 +101,7 @@ pub(crate) fn udp_header(
 pub(crate) const FROM_PORT: u16 = 0x1000;
 pub(crate) const TO_PORT: u16 = 0x2000;
 
-/// The virtio header for a frame of [`udp_header`]; `gso_size` 0 for a single frame.
+/// Returns the virtio header for a frame of [`udp_header`]; `gso_size` 0 for a single frame.
 pub(crate) fn udp_vnet(gso_size: u16) -> VnetHeader {
     let mut vnet = VnetHeader::default();
     vnet.set_flags(Flags::NEEDS_CSUM);

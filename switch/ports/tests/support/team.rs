@@ -14,12 +14,12 @@ use wire::vnet::VnetHeader;
 pub(crate) const START: Nanos = Nanos(10 * Nanos::SECOND.0);
 pub(crate) const SECOND: Nanos = Nanos::SECOND;
 
-/// The team, and the other side of each member.
+/// A team, and the other side of each member.
 pub(crate) struct World {
     pub(crate) device: Device,
     pub(crate) team: Team,
     peers: Arc<Mutex<BTreeMap<String, Peer>>>,
-    /// Members that do not open.
+    /// Members that fail to open.
     refused: Arc<Mutex<Vec<String>>>,
 }
 
@@ -46,7 +46,7 @@ impl World {
         World { device, team, peers, refused }
     }
 
-    /// A member that is not opened any more.
+    /// Makes a member fail to open from now on.
     pub(crate) fn refuse(&self, name: &str) {
         self.refused.lock().unwrap().push(name.to_owned());
     }
@@ -70,7 +70,7 @@ impl World {
         drops
     }
 
-    /// What has left, with the member.
+    /// Returns the frames that have left, with the member of each.
     pub(crate) fn received(&self) -> Vec<(String, Vec<u8>)> {
         let peers = self.peers.lock().unwrap();
         let of = |(name, peer): (&String, &Peer)| {
@@ -85,12 +85,12 @@ impl World {
         assert!(self.peers.lock().unwrap()[member].send(VnetHeader::default(), frame));
     }
 
-    /// What the switch gets.
+    /// Returns the frames that the switch gets.
     pub(crate) fn taken(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         self.taken_in([0, 1, 2, 3], now)
     }
 
-    /// What the switch gets where the workers look at members in this order.
+    /// Returns the frames that the switch gets if the workers read members in this order.
     pub(crate) fn taken_in(
         &mut self,
         places: impl IntoIterator<Item = usize>,
@@ -131,7 +131,7 @@ pub(crate) fn vnic(number: u8) -> Mac {
 
 pub(crate) const OUTSIDE: Mac = Mac([2, 0xbb, 0, 0, 0, 1]);
 
-/// A UDP packet of a flow, with a number behind its header.
+/// Returns a UDP packet of a flow, with a number behind its header.
 pub(crate) fn udp(from: Mac, to: Mac, flow: u16, number: u32) -> Vec<u8> {
     let mut frame = [to.0, from.0].concat();
     frame
@@ -153,7 +153,7 @@ pub(crate) fn arp(from: Mac, address: [u8; 4]) -> Vec<u8> {
 
 pub(crate) const NAMES: [&str; 4] = ["eth0", "eth1", "eth2", "eth3"];
 
-/// A frame with a tag.
+/// Returns the frame with a tag.
 pub(crate) fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &[0x81, 0], &vlan.to_be_bytes(), &frame[12..]].concat()
 }

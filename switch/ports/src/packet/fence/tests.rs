@@ -1,6 +1,6 @@
-//! Moves among rings, readers and processors that take their steps in any order. A frame takes
-//! three: the program reads the entry, the kernel gives it a slot, the slot is filled. Each flow
-//! stays on one processor, as the kernel has it.
+//! Tests moves among rings, readers and processors that take their steps in any order. A frame
+//! takes three steps: the program reads the entry, the kernel gives it a slot, the slot is filled.
+//! Each flow stays on one processor, as in the kernel.
 
 use super::super::batch::{Arrivals, batches};
 use super::super::gate::Slots;
@@ -37,41 +37,42 @@ type Frame = (usize, u32);
 enum Step {
     /// The frame's entry was read: it goes to this queue.
     Steered(Frame, usize),
-    /// It has a slot.
+    /// The frame has a slot.
     Placed(Frame, usize, usize),
 }
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A processor does one step, for a flow of its own where it begins a frame.
+    /// A processor does one step. If it begins a frame, that is of one of its own flows.
     Kernel {
         processor: usize,
         flow: usize,
     },
-    /// A reader takes as many at most.
+    /// A reader takes at most this many.
     Take {
         queue: usize,
         most: usize,
     },
-    /// A reader delivers what it took, if it has not yet, and gives that many slots back at most.
+    /// A reader delivers the frames it took, if it has not yet, and gives at most this many slots
+    /// back.
     Release {
         queue: usize,
         most: usize,
     },
-    /// Flows are to go to other queues: the first batch of them does.
+    /// Begins the first batch of moves of flows to other queues.
     Move(Vec<(usize, usize)>),
     Advance,
 }
 
-/// What keeps the order.
+/// The way in which order is kept.
 #[derive(Clone, Copy, PartialEq)]
 enum Closing {
     Nothing,
-    /// One round: what a fence without a grace period is.
+    /// One round, as in a fence without a grace period.
     OneRound,
     /// The grace period begins when the first entry is stored.
     EarlyGrace,
-    /// Old queues may be new ones as well.
+    /// Old queues may also be new ones.
     OneBatch,
     Rounds,
 }
@@ -79,9 +80,9 @@ enum Closing {
 struct Ring {
     filled: Arc<Filled>,
     frames: [Option<Frame>; SLOTS],
-    /// Slots given out, taken, given back.
+    /// Numbers of slots given out, taken, and given back.
     counts: [usize; 3],
-    /// How many are given back once all of them are; 0: the reader gives none back.
+    /// Value of the last count once all slots are given back; 0 if the reader gives none back.
     releasing: usize,
 }
 
@@ -94,17 +95,17 @@ struct World {
     entries: [usize; FLOWS],
     sent: [u32; FLOWS],
     delivered: [u32; FLOWS],
-    /// Queues that are held, whose entries are not stored yet.
+    /// Held queues with entries that are not stored yet.
     held: Vec<Arrivals<usize>>,
-    /// Old and new queues of entries that are stored; nothing is noted yet.
+    /// Old and new queues of stored entries, before their rounds begin.
     stored: Option<(Vec<usize>, usize)>,
-    /// Processors that have been busy since the last store; `None`: no moves are that far.
+    /// Processors that have been busy since the last store; `None` if no moves have stored yet.
     in_flight: Option<Vec<usize>>,
-    /// Of moves.
+    /// Deadline of the moves.
     deadline: Instant,
-    /// Of the last moves.
+    /// Outcomes of the last moves.
     outcomes: Vec<Outcome>,
-    /// Frames that came after a later one.
+    /// Frames that arrived after a later one.
     overtaken: u32,
     moves: usize,
 }
@@ -147,7 +148,7 @@ impl World {
     fn kernel(&mut self, processor: usize, flow: usize) {
         self.processors[processor] = match self.processors[processor] {
             None => {
-                // Each flow is one processor's.
+                // Each flow belongs to one processor.
                 let flow = flow - flow % PROCESSORS + processor;
                 self.sent[flow] += 1;
                 Some(Step::Steered((flow, self.sent[flow]), self.entries[flow]))
@@ -182,7 +183,7 @@ impl World {
         let most = gate.enter().min(most as u64);
         let ring = &mut self.rings[queue];
         let mut count = 0;
-        // As the ring has it: what is lent is not taken anew.
+        // As in the ring: lent slots are not taken again.
         while count < most
             && ring.counts[1] - ring.counts[2] < SLOTS
             && ring.filled.is_filled(ring.counts[1] as u64)
@@ -252,8 +253,8 @@ impl World {
         arrivals.moves.iter().for_each(|&flow| self.entries[flow] = arrivals.to);
     }
 
-    /// A step of the mover: it stores the entries of a queue, begins its rounds, or looks. Frames
-    /// come in between.
+    /// Runs one step of the mover: it stores the entries of a queue, begins its rounds, or checks.
+    /// Frames arrive in between.
     fn advance(&mut self) {
         if let Some((from, to)) = self.stored.take() {
             self.fence.begin(to, &from);
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Everything goes on until nothing is left.
+    /// Runs all parts until nothing is left.
     fn settle(&mut self) {
         for processor in 0..PROCESSORS {
             while self.processors[processor].is_some() {
@@ -314,7 +315,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 0..400)
 }
 
-/// What went wrong at the end of the events.
+/// Returns what went wrong at the end of the events.
 fn judge(closing: Closing, events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut world = World::new(closing);
     events.into_iter().for_each(|event| world.happen(event));
@@ -339,8 +340,8 @@ fn no_frame_overtakes_another_of_its_flow_whatever_the_order_of_steps() {
     run(Closing::Rounds, 3000).unwrap();
 }
 
-/// The same events must find what the fence is there for, what the grace period closes, and why
-/// there are batches.
+/// The same events must find the overtaking that the fence prevents, the gap that the grace period
+/// closes, and the deadlock that batches prevent.
 #[test]
 fn less_than_a_fence_lets_frames_overtake_others_and_without_batches_moves_never_end() {
     let [overtaken, endless] = ["overtaken", "never ends"];
@@ -378,9 +379,9 @@ fn a_frame_in_the_making_is_not_overtaken() {
     assert_eq!([Closing::OneRound, Closing::Rounds].map(overtaken), [1, 0]);
 }
 
-/// The old queue's ring is full, its reader gives slots back one by one, and the kernel fills the
-/// first of them at once: that frame lies behind all that the fence looked at, and the next one of
-/// its flow overtook it.
+/// The old queue's ring is full, its reader gives slots back one by one, and the kernel refills the
+/// first of them at once. That frame lay behind all slots that the fence had checked, and the next
+/// one of its flow overtook it.
 #[test]
 fn a_frame_in_a_slot_just_given_back_is_not_overtaken() {
     let mut world = World::new(Closing::Rounds);
@@ -416,8 +417,8 @@ fn frames_that_waited_are_counted() {
     assert_eq!((outcome.held_frames, outcome.given_up), (2, false));
 }
 
-/// It was the thread that asked for the move which ended it: while that slept the queue was held,
-/// for 10 ms and more.
+/// Only the thread that asked for the move ended it: while that slept the queue was held, for 10 ms
+/// and more.
 #[test]
 fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
     for begins in [true, false] {
@@ -443,7 +444,7 @@ fn a_held_queue_s_reader_ends_the_move_by_itself_at_the_deadline() {
     }
 }
 
-/// A queue that is not read kept those from being read that have nothing to do with it.
+/// A queue that is not read blocked unrelated queues.
 #[test]
 fn each_new_queue_waits_for_its_own_old_ones_only() {
     let mut world = World::new(Closing::Rounds);

@@ -1,18 +1,18 @@
 //! The steering program: which member of the fan-out group gets a frame.
 //!
-//! It runs in the kernel once a frame, before the frame is copied into a ring, and says for every
-//! frame what [`wire::parse`] and [`Toeplitz::hash_flow`](wire::toeplitz::Toeplitz::hash_flow) say
-//! of it, so that a peer can craft none that has no defined queue: what is not well-formed IP has
-//! the hash 0.
+//! It runs in the kernel once a frame, before the frame is copied into a ring. For every frame it
+//! computes the same as [`wire::parse`] and
+//! [`Toeplitz::hash_flow`](wire::toeplitz::Toeplitz::hash_flow), so that a peer cannot craft a
+//! frame without a defined queue: malformed IP has the hash 0.
 //!
 //! 1. Destination address and VLAN id give the vNIC (0, the default, if none has them).
 //! 2. Addresses, and ports of TCP and UDP, give the hash; fragments have no ports.
 //! 3. The vNIC's indirection table has 128 entries; the one at `hash % 128` is the queue. The frame
 //!    is counted there.
 //!
-//! What surprises: a received frame starts at its network header here, so the MAC header is read
-//! relative to its own start; the outer tag is never in the frame; and a second one stands where
-//! the network header should be.
+//! Three surprises. A received frame starts at its network header here, so the MAC header is read
+//! relative to its own start. The outer tag is never in the frame. A second tag stands where the
+//! network header should be.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -66,7 +66,7 @@ const TAG: i16 = 24;
 /// `BPF_HDR_START_MAC`.
 const MAC_HEADER: i32 = 0;
 
-// What is kept on the stack: the key of the vNIC map, and what is read of the frame.
+// Stack layout: the key of the vNIC map, and what is read of the frame.
 const STATION: i16 = -8;
 const STATION_VLAN: i16 = STATION + 6;
 const SHORT: i16 = -24;
@@ -75,17 +75,17 @@ const HEADER: i16 = -72;
 
 // Registers that outlive calls.
 const CONTEXT: Register = R6;
-/// One past the last byte: of the frame, later of the IP packet.
+/// Offset behind the last byte: of the frame, later of the IP packet.
 const END: Register = R7;
-/// Where the next header starts, from the frame's network header on.
+/// Offset of the next header from the frame's network header.
 const OFFSET: Register = R8;
-/// The answer, once nothing is read any more.
+/// The resulting queue, once all reads are done.
 const QUEUE: Register = R7;
-/// The EtherType as it stands in the frame, later the hash.
+/// The EtherType in the frame's byte order, later the hash.
 const ETHERTYPE: Register = R9;
 const HASH: Register = R9;
 
-/// As the machine reads an EtherType that stands in a frame.
+/// Converts an EtherType to the machine's reading of its bytes in a frame.
 const fn as_it_stands(ethertype: u16) -> i32 {
     ethertype.to_be() as i32
 }
@@ -98,9 +98,9 @@ const TCP: i32 = 6;
 const UDP: i32 = 17;
 const FRAGMENT: i32 = 44;
 const AUTHENTICATION: i32 = 51;
-/// Hop-by-hop, routing, fragment, authentication, destination: the headers whose length is known.
+/// Headers with a known length: hop-by-hop, routing, fragment, authentication, destination.
 const EXTENSIONS: [i32; 5] = [0, 43, FRAGMENT, AUTHENTICATION, 60];
-/// As many as `wire` walks.
+/// Most extension headers walked, as many as `wire` walks.
 const MOST_EXTENSIONS: usize = 8;
 
 /// The tables of these input bytes are 32 KiB or more from the first: farther than a load's offset
@@ -122,14 +122,14 @@ fn assemble(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
 struct Program<'p> {
     maps: &'p Maps<'p>,
     code: Assembler,
-    /// The hash is known.
+    /// Jumped to once the hash is known.
     steer: Label,
-    /// It is 0.
+    /// Jumped to if the hash is 0.
     without_hash: Label,
 }
 
 impl Program<'_> {
-    /// The first half of the vNIC map's key: the destination address.
+    /// Writes the first half of the vNIC map's key: the destination address.
     fn station(&mut self) {
         let code = &mut self.code;
         code.combine(CONTEXT, Set, R1);
@@ -142,11 +142,11 @@ impl Program<'_> {
         code.compute(R4, Set, 6);
         code.compute(R5, Set, MAC_HEADER);
         code.combine(R1, Set, CONTEXT);
-        // Fails for no frame; if it did, the address would be zero, which no vNIC has.
+        // Never fails; if it did, the address would be zero, which no vNIC has.
         code.call(Helper::LoadRelative);
     }
 
-    /// Steps over two tags at most, the one beside the frame counted; the outer one's id is the
+    /// Steps over two tags at most, including the one beside the frame. The outer tag's id is the
     /// other half of the key.
     fn tags(&mut self) {
         let [in_frame, inner, cut, network] = [(); 4].map(|()| self.code.label());
@@ -175,7 +175,7 @@ impl Program<'_> {
         TAGS.iter().for_each(|&tag| code.jump_if(ETHERTYPE, Equal, tag, inner));
         code.jump(network);
 
-        // A frame that ends inside a tag belongs to VLAN 4095, which nobody is a member of.
+        // A frame that ends inside a tag belongs to VLAN 4095, which has no members.
         code.place(cut);
         code.store_value(Half, STACK, STATION_VLAN, 0xfff);
         code.jump(self.without_hash);
@@ -215,7 +215,7 @@ impl Program<'_> {
         code.compute(HASH, Set, 0);
         self.hash(HEADER + 12, 0, 8);
         let code = &mut self.code;
-        // More fragments, or not the first of them.
+        // More fragments follow, or this is not the first.
         code.load_big_endian(R1, STACK, HEADER + 6);
         code.compute(R1, And, 0x3fff);
         code.jump_if(R1, NotEqual, 0, self.steer);
@@ -244,8 +244,8 @@ impl Program<'_> {
         self.transport(32);
     }
 
-    /// Steps over the IPv6 extension header of which R1 is the number, and leaves the next number
-    /// there.
+    /// Steps over the IPv6 extension header with its number in R1, and leaves the next header's
+    /// number there.
     fn extension(&mut self, transport: Label) {
         let [known, authentication, fragment, step] = [(); 4].map(|()| self.code.label());
         EXTENSIONS.iter().for_each(|&kind| self.code.jump_if(R1, Equal, kind, known));
@@ -275,8 +275,8 @@ impl Program<'_> {
         code.load(R1, Byte, STACK, SHORT);
     }
 
-    /// Ports of TCP and UDP (R1 is the protocol), of which the first is byte `place` of the hash's
-    /// input.
+    /// Hashes the ports of TCP and UDP (R1 is the protocol); the first one is byte `place` of the
+    /// hash's input.
     fn transport(&mut self, place: usize) {
         let [tcp, udp, ports] = [(); 3].map(|()| self.code.label());
         self.code.jump_if(R1, Equal, TCP, tcp);
@@ -309,7 +309,7 @@ impl Program<'_> {
         self.code.jump(self.steer);
     }
 
-    /// Both halves of the answer meet: the vNIC's table, at the hash.
+    /// Joins the paths with and without a hash: reads the vNIC's table at the hash.
     fn steer(&mut self) {
         let [found, none] = [(); 2].map(|()| self.code.label());
         let code = &mut self.code;
@@ -342,7 +342,7 @@ impl Program<'_> {
         code.exit();
     }
 
-    /// R0 is the value of the vNIC whose number is on the stack.
+    /// Sets R0 to the value of the vNIC with its number on the stack.
     fn row(&mut self, map: BorrowedFd<'_>, otherwise: Label) {
         let code = &mut self.code;
         code.map(R1, map);
@@ -352,7 +352,7 @@ impl Program<'_> {
         code.jump_if(R0, Equal, 0, otherwise);
     }
 
-    /// Copies `len` bytes at the offset to the stack, or goes elsewhere.
+    /// Copies `len` bytes at the offset to the stack, or jumps to `otherwise`.
     fn read(&mut self, to: i16, len: i32, otherwise: Label) {
         let code = &mut self.code;
         code.combine(R1, Set, CONTEXT);
@@ -364,7 +364,7 @@ impl Program<'_> {
         code.jump_if(R0, NotEqual, 0, otherwise);
     }
 
-    /// Without `len` bytes at the offset in the IP packet there is no hash.
+    /// Gives up the hash unless the IP packet has `len` bytes at the offset.
     fn fits(&mut self, len: i32) {
         self.code.combine(R2, Set, OFFSET);
         self.code.compute(R2, Add, len);
@@ -377,7 +377,7 @@ impl Program<'_> {
         self.code.jump_if(R1, NotEqual, version, self.without_hash);
     }
 
-    /// Adds bytes of the stack to the hash, of which the first is byte `place` of its input.
+    /// Adds bytes of the stack to the hash; the first one is byte `place` of its input.
     fn hash(&mut self, from: i16, place: usize, count: usize) {
         let base = if place < FAR { 0 } else { FAR };
         self.code.map_value(R1, self.maps.key, (base * TABLE_BYTES) as i32);

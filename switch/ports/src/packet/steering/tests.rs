@@ -1,4 +1,4 @@
-//! The program in the kernel (`BPF_PROG_TEST_RUN`) against `wire` on the same frames.
+//! Tests the program in the kernel (`BPF_PROG_TEST_RUN`) against `wire` on the same frames.
 
 use super::super::gate::{Gate, Slots};
 use super::*;
@@ -11,8 +11,8 @@ use wire::parse;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VLAN: u16 = 5;
 
-/// A program whose tables say which entry was hit, that of the vNIC with 128 added; or why there is
-/// none.
+/// Returns a program with tables that tell which entry was hit; the vNIC's entries have 128 added.
+/// `None` if programs cannot be loaded.
 fn loaded(key: &Key) -> Option<ProgramSteering> {
     let steering = match ProgramSteering::load(255, key, no_fence()) {
         Ok(steering) => steering,
@@ -35,7 +35,7 @@ fn kernel(steering: &ProgramSteering, frame: &[u8]) -> u32 {
     bpf::tests::run(&steering.program, frame, 1).0
 }
 
-/// What the table entry of a frame is by `wire`.
+/// Returns the table entry of a frame by `wire`.
 fn expected(toeplitz: &Toeplitz, frame: &[u8]) -> u32 {
     let parsed = parse(frame, frame.len()).unwrap();
     let vnic = frame[..6] == STATION && parsed.vlan_id() == VLAN;
@@ -46,12 +46,12 @@ fn address(len: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), len)
 }
 
-/// A length field, wrong by so much.
+/// Returns a length field that is wrong by this much.
 fn length(right: usize, wrong: isize) -> [u8; 2] {
     u16::try_from(right.saturating_add_signed(wrong)).unwrap().to_be_bytes()
 }
 
-/// TCP or UDP with lengths that mostly fit, or anything.
+/// Returns TCP or UDP with lengths that mostly fit, or any bytes.
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let tcp = (address(4), 3u8..9, 0usize..30).prop_map(|(ports, words, payload)| {
         let rest = [0, 0, 0, 1, 0, 0, 0, 2, words << 4, 16, 1, 0, 0, 0, 0, 0];
@@ -118,7 +118,8 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What `BPF_PROG_TEST_RUN` takes: of frames without a tag only those with a whole IP header.
+/// Returns the shortest frame that `BPF_PROG_TEST_RUN` accepts: without a tag only frames with a
+/// whole IP header.
 fn shortest(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => 34,
@@ -127,7 +128,8 @@ fn shortest(frame: &[u8]) -> usize {
     }
 }
 
-/// Frames with up to four tags, cut or padded, a byte of the network header changed now and then.
+/// Returns frames with up to four tags, cut or padded, with a byte of the network header changed
+/// now and then.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let to = prop_oneof![Just(STATION.to_vec()), address(6)];
     let tag = (select(vec![0x8100u16, 0x88a8]), prop_oneof![Just(0x2000 | VLAN), any::<u16>()]);
@@ -174,8 +176,7 @@ fn the_program_says_what_wire_says() {
     });
 }
 
-/// Microsoft's "Verifying the RSS hash calculation": the hash with ports and of the addresses
-/// alone.
+/// Microsoft's "Verifying the RSS hash calculation": hashes with ports, and of the addresses alone.
 #[test]
 fn published_vectors() {
     let Some(steering) = loaded(&Key::MICROSOFT) else { return };
@@ -229,8 +230,8 @@ fn a_table_belongs_to_one_vnic_and_goes_with_it() {
     assert!(matches!(steering.remove_vnic(Vnic::DEFAULT), Err(SteeringError::NoSuchVnic(0))));
     let frames = steering.frames(Vnic::DEFAULT).unwrap();
     assert_eq!((frames[0], frames.iter().sum::<u64>()), (1, 1));
-    // The number is given out again, with the default's table; who knew the other vNIC by it does
-    // not reach this one.
+    // The number is given out again, with the default's table; a handle of the earlier vNIC does
+    // not reach the new one.
     let again = steering.add_vnic(mac, 1).unwrap();
     assert_eq!((again.number, steering.table(again).unwrap()[0]), (vnic.number, 0));
     assert!(matches!(refused(vnic, 0, 1), SteeringError::NoSuchVnic(_)));
@@ -251,7 +252,7 @@ fn there_is_a_table_for_each_port_of_a_switch_and_no_more() {
     assert!(matches!(one_more, Err(SteeringError::Full(1023))), "{one_more:?}");
 }
 
-/// The old queue's ring, with a frame that nobody reads.
+/// The old queue's ring, with a frame that stays unread.
 struct Unread;
 
 impl Slots for Unread {
@@ -264,8 +265,8 @@ impl Slots for Unread {
     }
 }
 
-/// What changed an entry, or gave its vNIC's number to another, while a move stood for what they
-/// had been. Who adds a vNIC may hold locks that others wait for, so that it does not wait.
+/// An entry changed, or its vNIC's number went to another, while a move relied on the old state. A
+/// caller that adds a vNIC may hold locks that others wait for, so it must not wait.
 #[test]
 fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
     let gates = (0..2).map(|_| Gate::new(Arc::new(Unread))).collect();
@@ -292,7 +293,7 @@ fn while_entries_move_others_wait_and_vnics_neither_come_nor_go() {
     steering.remove_vnic(vnic).unwrap();
 }
 
-/// One fence, and so one grace period, for entries of several vNICs.
+/// Entries of several vNICs share one fence, and so one grace period.
 #[test]
 fn entries_of_several_vnics_move_together() {
     let Ok(steering) = ProgramSteering::load(4, &Key::MICROSOFT, no_fence()) else { return };
@@ -308,8 +309,8 @@ fn entries_of_several_vnics_move_together() {
     let wrong = moved(&[(vnic, 0, 2), (vnic, 1, 4)]);
     assert!(matches!(wrong, Err(SteeringError::NoSuchQueue { .. })), "{wrong:?}");
     assert_eq!(tables(), wanted);
-    // Entry 0 names queue 0, entry 1 queue 1 and so on. The last two leave a queue that others go
-    // to.
+    // Entry 0 names queue 0, entry 1 queue 1 and so on. The last two moves leave a queue that
+    // others move to.
     let gone = Vnic { number: 7, generation: 0 };
     let default = Vnic::DEFAULT;
     let moves = [

@@ -51,8 +51,8 @@ proptest! {
         }
     }
 
-    /// What did not leave by the member that failed stays where it is; what did spreads evenly, and
-    /// comes home.
+    /// Addresses that did not leave by the failed member stay where they are; the others spread
+    /// evenly, and return home.
     #[test]
     fn a_failure_moves_only_what_it_must(addresses in 1u32..200, members in 3u8..=255, which: u8) {
         let all = Mask(members);
@@ -75,7 +75,7 @@ proptest! {
         prop_assert_eq!(after, first);
     }
 
-    /// One that joins takes its share and no more.
+    /// A member that joins takes its share and no more.
     #[test]
     fn a_member_that_joins_moves_its_share_alone(addresses in 1u32..200, members in 1u8..=127) {
         let (old, new) = (Mask(members), Mask(members).with(Place(7)));
@@ -123,7 +123,7 @@ fn an_address_that_is_freed_moves_with_the_others_again() {
 }
 
 proptest! {
-    /// It is kept by each that writes, so that a new address costs no look at all of them.
+    /// Every write updates the counts, so a new address costs no scan of the table.
     #[test]
     fn the_counts_are_those_of_the_table(
         steps in vec((0u8..5, 0u32..40, any::<u8>()), 1..60),
@@ -147,8 +147,8 @@ proptest! {
     }
 }
 
-/// A guest that sends from addresses by the million filled the table, and a vNIC that was pinned
-/// then left by any member.
+/// A guest that sent from millions of addresses filled the table, and a pinned vNIC then left by
+/// any member.
 #[test]
 fn a_pin_finds_room_in_a_full_table() {
     let homes = known(0, Mask(3));
@@ -178,8 +178,8 @@ fn a_full_table_refuses_until_an_address_is_stale() {
     assert!(homes.note(refused, Mask(3), STALE_MS + 2).is_some());
 }
 
-/// The age of an address wrapped where another worker's clock is ahead: what sent at this moment
-/// gave way to addresses by the million, and to pins.
+/// The age of an address wrapped if another worker's clock was ahead: addresses that had just sent
+/// gave way to new ones and to pins.
 #[test]
 fn an_address_that_sent_by_a_clock_that_is_ahead_keeps_its_slot() {
     let homes = Homes::new();

@@ -7,7 +7,7 @@ fn ip(words: &str) {
     assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
 }
 
-/// With each question by a name that there is not the kernel looks for a module, and every other
+/// The kernel looks for a module at each question by a name that does not exist, and every other
 /// member's failover waited for that.
 #[test]
 fn a_device_that_is_gone_is_not_asked_for_by_name() {
