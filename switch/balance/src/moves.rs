@@ -67,7 +67,7 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The figures as one sentence; the item and the workers are left to the caller, who knows their
+/// The figures as one sentence; the caller adds the item and the workers, since it knows their
 /// names.
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

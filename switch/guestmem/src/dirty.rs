@@ -69,7 +69,7 @@ impl DirtyLog {
         let last = gpa.0.saturating_add(len - 1) / PAGE;
         for page in gpa.0 / PAGE..=last.min((self.bytes * 8).saturating_sub(1)) {
             let byte = self.addresses.at(self.start + page / 8);
-            // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has
+            // SAFETY: the bit is in the log, and all bytes of the log are mapped; an atomic byte has
             // no alignment, and the front end too uses atomics. The reservation stays as long as
             // `self`.
             let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };

@@ -72,7 +72,7 @@ impl GuestMemory {
         Self::map_anew(limit, regions, |_| true)
     }
 
-    /// The same; of regions in huge pages those are made that `is_new` says nobody has made yet.
+    /// Maps the regions like `map_within`. Huge pages are made only for regions that `is_new` selects.
     fn map_anew(
         limit: u64,
         mut regions: Vec<Region>,

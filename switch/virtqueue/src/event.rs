@@ -163,7 +163,7 @@ mod tests {
             prop_assert_eq!(need_event(event, old.wrapping_add(count), old), member);
         }
 
-        /// The same for a packed ring, counted in slots over two laps.
+        /// Membership for a packed ring, counted in slots over two laps.
         #[test]
         fn passed_is_membership(size in 1u16..300, old in 0u32..600, count in 0u16..300, request in 0u32..600) {
             let count = count.min(size);

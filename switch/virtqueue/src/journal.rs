@@ -92,7 +92,7 @@ impl InflightJournal {
             cell.written.store(chain.written, Ordering::Relaxed);
         }
         self.write(position, chains.len());
-        // Before the first mark, whose words are stored relaxed.
+        // Orders the journal before the first mark: the words of a mark are stored relaxed.
         fence(Ordering::Release);
     }
 

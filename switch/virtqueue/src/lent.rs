@@ -19,7 +19,7 @@ pub enum Reserved<'q> {
     Buffers(FrameBuffers<'q>),
     /// The guest has not made enough buffers available.
     Full,
-    /// As many buffers as a frame may have are too small for this one.
+    /// The frame does not fit in the largest number of buffers that one frame may have.
     TooSmall,
 }
 

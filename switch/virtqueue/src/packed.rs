@@ -64,8 +64,8 @@ impl Packed {
         })
     }
 
-    /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong
-    /// with it is said here.
+    /// Takes a chain of any kind after its head was found available. Returns its number of slots.
+    /// Fails if the chain is malformed.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<u16, QueueFault> {
         let room = LONGEST.min(self.area.size - self.held);
         let (mut chain, mut position) = (walk.begin(want, TableOrder::Sequential), self.next);

@@ -34,7 +34,7 @@ impl Position {
     /// The beginning of a ring's life.
     pub(crate) const START: Position = Position { slot: 0, available: AVAIL };
 
-    /// As an event suppression word and a vring base have it: slot, wrap counter in bit 15.
+    /// Decodes an event suppression word or a vring base: the slot, and the wrap counter in bit 15.
     pub(crate) fn from_packed(packed: u16) -> Position {
         let available = if packed & 1 << 15 == 0 { USED } else { AVAIL };
         Position { slot: packed & 0x7fff, available }

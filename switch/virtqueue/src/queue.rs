@@ -234,7 +234,7 @@ impl Queue {
         self.merge_last();
     }
 
-    /// Written batches behind all open ones become one: nobody has a number for them.
+    /// Merges written batches behind all open ones into one: no caller holds a number for them.
     fn merge_last(&mut self) {
         while let Some(last) = self.batches.pop_back() {
             match self.batches.back_mut() {

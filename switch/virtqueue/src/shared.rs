@@ -142,7 +142,7 @@ impl<T: ?Sized> Shared<T> {
 }
 
 impl<T: Shareable> Shared<[T]> {
-    /// The same of some of its cells.
+    /// Returns the guest address and the length in bytes of `count` cells from `first` on.
     pub(crate) fn part(&self, first: usize, count: usize) -> (Gpa, u64) {
         let [offset, len] = [first, count].map(|cells| (cells * size_of::<T>()) as u64);
         (Gpa(self.gpa.0 + offset), len)

@@ -70,7 +70,7 @@ impl Split {
         })
     }
 
-    /// Takes a chain of any kind; what is wrong with it is said here.
+    /// Takes a chain of any kind. Fails if the chain is malformed.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<(), QueueFault> {
         let heads = self.area.heads.get(self.area.place(self.next));
         // Relaxed: as in `take_run`.

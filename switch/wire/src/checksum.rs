@@ -55,7 +55,7 @@ impl Sum {
     }
 
     /// # Safety
-    /// As for [`Sum::of_raw`].
+    /// The requirements of [`Sum::of_raw`] apply.
     unsafe fn of_scalar_raw(start: *const u8, len: usize) -> Sum {
         let (mut total, mut last) = (0u64, [0; 8]);
         // SAFETY: both pointers lie in the `len` bytes, or at their end.

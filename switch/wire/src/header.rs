@@ -21,7 +21,7 @@ pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
         Self::ref_from_bytes(bytes.get(offset..offset + size_of::<Self>())?).ok()
     }
 
-    /// The same, to be changed.
+    /// Returns the header at an offset, mutably; `None` if the bytes end before it does.
     #[inline]
     fn at_mut(bytes: &mut [u8], offset: u16) -> Option<&mut Self> {
         Some(Self::mut_from_prefix(bytes.get_mut(usize::from(offset)..)?).ok()?.0)

@@ -102,7 +102,7 @@ impl<'h> Walk<'h> {
         }
     }
 
-    /// Steps over two tags at most; a third is an EtherType nobody here knows.
+    /// Steps over two tags at most; a third is an EtherType unknown to the parser.
     fn tags(&mut self) -> Result<(), Malformed> {
         for tag in [Traits::VLAN, Traits::QINQ] {
             if !is_tag(self.found.ethertype) {
@@ -150,7 +150,7 @@ impl<'h> Walk<'h> {
     }
 
     /// Walks IPv6 extension headers up to the transport. A fragment header ends the walk, an atomic
-    /// fragment's too: nobody merges or segments behind one.
+    /// fragment's too: the switch neither merges nor segments behind one.
     fn extensions(&mut self) -> Result<Kind, Malformed> {
         for _ in 0..MAX_EXTENSIONS {
             let kind = self.found.protocol;

@@ -30,9 +30,9 @@ bitflags! {
         /// IPv6 with extension headers: the home address in place of the source, a type 2 routing
         /// header's address in place of the destination (RFC 6275), each where it is there.
         const IPV6_EX = 1 << 6;
-        /// The same for TCP, with ports.
+        /// The addresses of `IPV6_EX` and the ports, for TCP.
         const TCPV6_EX = 1 << 7;
-        /// The same for UDP, with ports.
+        /// The addresses of `IPV6_EX` and the ports, for UDP.
         const UDPV6_EX = 1 << 8;
         /// The six that take addresses from the IP header.
         const PLAIN = 0x3f;

@@ -98,7 +98,7 @@ fn behind_extensions(headers: &[u8], (mut protocol, mut at): (u8, usize)) -> Opt
     None
 }
 
-/// The ports of TCP and UDP, whose first four bytes are alike: source and destination.
+/// Returns the source and destination port. TCP and UDP both have them in their first four bytes.
 #[inline]
 pub fn ports(headers: &[u8], protocol: u8, l4: u16) -> Option<(u16, u16)> {
     let l4 = usize::from(l4);

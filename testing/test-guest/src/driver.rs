@@ -83,7 +83,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// A driver of a ring whose memory is zero.
+    /// Creates a driver of a ring in zeroed memory.
     pub fn new(memory: Arc<GuestMemory>, layout: RingLayout) -> Driver {
         let ring = Ring { memory, layout };
         if layout.features & feature::RING_PACKED != 0 {

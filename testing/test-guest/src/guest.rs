@@ -51,7 +51,7 @@ pub struct Guest {
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
     features: u64,
-    /// Kept for whoever serves the rings next.
+    /// Kept for the next back end that serves the rings.
     inflight: (VhostUserInflight, File),
     /// The back end is given `inflight`.
     journaled: bool,
@@ -59,7 +59,7 @@ pub struct Guest {
     rings: Vec<GuestRing>,
 }
 
-/// The beginning of a session; what was taken of the offered features.
+/// Begins a session. Returns the features taken of those offered.
 fn shake_hands(
     socket: &Path,
     wanted: u64,
@@ -92,7 +92,8 @@ impl Guest {
         Guest::begin_session(socket, wanted, pairs, true)
     }
 
-    /// The same without a region by which rings are resumed, as most front ends have it.
+    /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
+    /// ends have none. Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, false)
     }
