@@ -84,7 +84,7 @@ pub enum MemoryError {
         /// Where the file ends.
         file_size: u64,
     },
-    /// Pages of this file could be withheld by another process. The path is the kernel's name for it.
+    /// Another process could withhold pages of this file. The path is the kernel's name for it.
     #[error(
         "{0:?} backs guest memory or its log: its file system could stall the switch at a page fault. \
          Served are a memfd, a file on tmpfs (/dev/shm) and one on hugetlbfs: with QEMU, memory-backend-memfd"

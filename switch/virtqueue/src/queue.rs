@@ -96,20 +96,23 @@ impl Queue {
         })
     }
 
-    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this
-    /// returns the chains that came before it, and the fault the next time.
+    /// Takes available chains of readable buffers, at most `limit`. Returns how many.
+    ///
+    /// # Errors
+    /// Fails if the driver broke the rules of the ring, or if guest memory was truncated. Chains
+    /// before a fault are returned first, and the fault by the next call and all later ones.
     #[inline]
     pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
         self.walk_on(limit, Want::Readable)
     }
 
-    /// The elements of each chain that was taken and not completed, oldest first.
+    /// Returns the elements of each chain that was taken and not completed, oldest first.
     #[inline]
     pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
         self.walk.each()
     }
 
-    /// Gives the oldest `count` chains that were taken back to the driver; `true`: notify it.
+    /// Gives the oldest `count` taken chains back to the driver. Returns whether to notify it.
     #[inline]
     pub fn complete(&mut self, count: usize) -> bool {
         debug_assert!(self.batches.is_empty(), "batches are for egress");
@@ -117,9 +120,9 @@ impl Queue {
         self.publish()
     }
 
-    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every
-    /// frame finds it. The frame counts as written from then on: the caller copies it before it
-    /// publishes or ends its batch. `None`: ask [`Queue::reserve`].
+    /// Returns the next buffer if it is known already and has room for `len` bytes. Nearly every
+    /// frame finds one. The frame counts as written from then on: the caller copies it before it
+    /// publishes or ends its batch. After `None` the caller calls [`Queue::reserve`].
     #[inline(always)]
     pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
         let chain = self.walk.chains_mut().get_mut(self.filled)?;
@@ -132,7 +135,8 @@ impl Queue {
     }
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where
-    /// nothing is known. Counts as written like [`Queue::reserve_one`].
+    /// nothing is known. The frame counts as written, like that of [`Queue::reserve_one`].
+    /// Fails like [`Queue::take`].
     #[cold]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
         let first = self.filled;
@@ -274,7 +278,8 @@ impl Queue {
         notify
     }
 
-    /// Takes one chain of any buffers. Until it is answered the same one is returned.
+    /// Takes one chain of any buffers. Until it is answered, further calls return the same one.
+    /// Fails like [`Queue::take`].
     pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
         if self.walk.chains().is_empty() {
             self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Either)?;
@@ -287,7 +292,8 @@ impl Queue {
         Ok(Some(ControlChain { readable, writable, of_queue: PhantomData }))
     }
 
-    /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.
+    /// Gives the request back with `written` bytes in its answer. Returns whether to notify the
+    /// driver.
     pub fn answer(&mut self, written: u32) -> bool {
         if let Some(chain) = self.walk.chains_mut().first_mut() {
             chain.written = written;
@@ -392,9 +398,11 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_start(log));
     }
 
-    /// Goes on in another generation of the guest's memory, with the ring at the same guest
-    /// addresses. Chains that were looked up ahead are looked up anew; there must be none that is
-    /// lent.
+    /// Moves to another generation of the guest's memory, with the ring at the same guest
+    /// addresses. Chains that were looked up ahead are looked up anew.
+    ///
+    /// # Errors
+    /// Fails if chains are lent, or if a part of the ring is not in the new memory.
     pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
         let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
         if chains > 0 {

@@ -94,7 +94,7 @@ pub(crate) struct Shared<T: ?Sized> {
 // SAFETY: an address of atomics, which any thread may use while the memory is mapped.
 unsafe impl<T: ?Sized> Send for Shared<T> {}
 
-/// Finds the bytes of `count` cells.
+/// Finds the bytes of `count` cells. Fails if they are unaligned or outside guest memory.
 fn resolve<T: Shareable>(
     memory: &GuestMemory,
     part: &'static str,

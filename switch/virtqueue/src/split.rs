@@ -37,8 +37,8 @@ impl Split {
         Ok(Split { area, by_position, next: used, available: used, used })
     }
 
-    /// How many chains wait. The driver's index is read again only where fewer are known than are
-    /// wanted.
+    /// Returns how many chains wait. The driver's index is read again only if fewer are known than
+    /// are wanted.
     #[inline]
     fn waiting(&mut self, wanted: usize) -> Result<u16, QueueFault> {
         let known = self.available.wrapping_sub(self.next);
