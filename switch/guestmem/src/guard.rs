@@ -41,7 +41,7 @@ static WATCHES: [Watch; LIMIT] = [const {
     }
 }; LIMIT];
 
-/// What the process did about SIGBUS before us.
+/// The SIGBUS action of the process before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Watch {
@@ -132,8 +132,8 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// Maps zeros over the reservation that holds the address; `false`: none does, or the kernel
-/// refuses.
+/// Maps zeros over the reservation that holds the address. Returns `false` if none does, or if the
+/// kernel refuses.
 fn mend(address: usize) -> bool {
     let found = WATCHES.iter().find_map(|watch| {
         let range = watch.range().filter(|range| range.contains(&address))?;

@@ -24,7 +24,7 @@ pub(crate) const fn native(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// What the file behind a region is like.
+/// Facts about the file behind a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileFacts {
     /// Bytes of the file.
@@ -56,7 +56,7 @@ pub(crate) struct Layout {
     pub(crate) places: Vec<Mapping>,
     /// Bytes to reserve.
     pub(crate) len: u64,
-    /// What the reservation's start must be a multiple of.
+    /// Alignment of the reservation's start.
     pub(crate) align: u64,
 }
 

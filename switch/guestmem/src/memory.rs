@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What `fstatfs` says of a file of huge pages.
+/// File system type that `fstatfs` returns for a file of huge pages.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// Guest addresses without a hole, and where they are. Copied out of a translator for the length of
@@ -204,7 +204,7 @@ impl GuestMemory {
 /// Copies bytes out of guest memory; `false`, and `out` as it was, where `find` finds none.
 ///
 /// # Safety
-/// Where `find` says that bytes are, as many are mapped as it was asked for.
+/// The address that `find` returns must have as many mapped bytes as `find` was asked for.
 #[inline(always)]
 unsafe fn copy_out(find: impl FnOnce(u32) -> Option<NonNull<u8>>, out: &mut [u8]) -> bool {
     let Some(from) = u32::try_from(out.len()).ok().and_then(find) else { return false };

@@ -7,9 +7,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ChainElement {
-    /// Where they start.
+    /// Start of the bytes.
     pub start: *mut u8,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 

@@ -122,7 +122,7 @@ impl Sum {
         if self.0 == 0xffff { 0xffff } else { !self.0 }
     }
 
-    /// Whether this, the sum of something together with its checksum, says that it is intact.
+    /// Returns whether data is intact, where this is the sum of the data and its checksum.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.0 == 0xffff

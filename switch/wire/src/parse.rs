@@ -83,7 +83,7 @@ fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     Some(())
 }
 
-/// What is known so far. `found.payload` is where the walk stands.
+/// A walk over a frame's headers, with what is known so far. `found.payload` is its position.
 struct Walk<'h> {
     headers: &'h [u8],
     frame_end: u32,
@@ -222,7 +222,7 @@ impl<'h> Walk<'h> {
         Ok(())
     }
 
-    /// Whether the IP packet has `length` more bytes.
+    /// Returns whether the IP packet has `length` more bytes.
     fn fits(&self, length: u16) -> bool {
         u32::from(self.found.payload) + u32::from(length) <= self.found.end
     }
@@ -244,7 +244,7 @@ const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::VLAN | ethertype::PROVIDER_VLAN)
 }
 
-/// What the option bytes, which start at `offset` in the frame, come to.
+/// Parses the option bytes, which start at `offset` in the frame.
 fn tcp_options(mut options: &[u8], mut offset: u16) -> TcpOptions {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;

@@ -98,7 +98,7 @@ impl Toeplitz {
         self.hash_from(0, input)
     }
 
-    /// What `bytes` add to the hash where `start` bytes of input stand in front of them.
+    /// Returns what `bytes` add to the hash after `start` bytes of input.
     #[inline]
     fn hash_from(&self, start: usize, bytes: &[u8]) -> u32 {
         let tables = self.tables.iter().skip(start);
@@ -144,7 +144,7 @@ impl Toeplitz {
         Some(value ^ self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?))
     }
 
-    /// What the two addresses of mobile IPv6 add to the hash.
+    /// Returns what the two addresses of mobile IPv6 add to the hash.
     #[cold]
     fn hash_extended(&self, headers: &[u8], parsed: &Parsed, addresses: &[u8]) -> u32 {
         let (mut source, mut destination) = addresses.split_at(addresses.len() / 2);

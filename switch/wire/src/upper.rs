@@ -19,7 +19,7 @@ pub const ICMPV6: u8 = 58;
 /// in units of as many.
 const FIRST_FRAGMENT: usize = 8;
 
-/// What stands above Ethernet and its tags.
+/// The protocol above Ethernet and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upper {
     /// ARP, at [`Parsed::l3`].

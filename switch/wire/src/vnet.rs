@@ -148,7 +148,7 @@ impl VnetHeader {
         self.flags = flags.bits();
     }
 
-    /// What kind of train this is.
+    /// Returns the kind of train.
     #[inline]
     pub fn gso(&self) -> GsoType {
         match self.gso_type & !Self::GSO_ECN {
@@ -160,7 +160,7 @@ impl VnetHeader {
         }
     }
 
-    /// Whether the ECN bit is set in the segmentation type.
+    /// Returns whether the ECN bit is set in the segmentation type.
     pub fn gso_ecn(&self) -> bool {
         self.gso_type & Self::GSO_ECN != 0
     }

@@ -29,7 +29,7 @@ pub struct Packet<Ip> {
     pub tcp: TcpHeader,
 }
 
-/// Parses a frame of the fast path; `None`: walk its headers.
+/// Parses a frame of the fast path. After `None` the caller walks the headers.
 #[inline(always)]
 pub(super) fn read(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let v4 = Packet::<Ipv4Header>::at(headers, 0)?;
