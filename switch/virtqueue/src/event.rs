@@ -76,7 +76,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
         }
     }
 
-    /// Asks to be notified of what comes after `seen`; `true`: it has come already, do not sleep.
+    /// Asks to be notified of what comes after `seen`. Returns `true` if it has come already: the
+    /// caller must not sleep.
     pub(crate) fn arm(&self, seen: u16) -> bool {
         if self.by_position {
             self.event.store(seen, Ordering::Relaxed);

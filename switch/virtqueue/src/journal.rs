@@ -31,12 +31,12 @@ pub struct InflightJournal {
     cells: Shared<[JournalCell]>,
 }
 
-/// What the device before us has noted.
+/// Notes of the device before us.
 #[derive(Debug)]
 pub(crate) struct Noted {
     /// Where the ring's unused descriptors began.
     pub(crate) position: Position,
-    /// What was about to be used from there on.
+    /// Chains that were about to be marked as used from there on.
     pub(crate) chains: Vec<Chain>,
     /// Their slots.
     pub(crate) slots: u16,

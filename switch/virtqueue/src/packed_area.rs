@@ -11,7 +11,7 @@ use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where a packed ring is.
+/// The parts of a packed ring in guest memory.
 #[derive(Debug)]
 pub(crate) struct PackedArea {
     pub(crate) size: u16,
@@ -104,8 +104,8 @@ impl PackedArea {
         self.descriptors.get(position.slot()).map_or(0, PackedCell::read_flags)
     }
 
-    /// Whether the driver has made the descriptor at a position available, and the device has not
-    /// used it.
+    /// Returns whether the driver has made the descriptor at a position available, and the device
+    /// has not used it.
     #[inline(always)]
     pub(crate) fn is_available(&self, position: Position) -> bool {
         self.flags(position) & (AVAIL | USED) == position.available()

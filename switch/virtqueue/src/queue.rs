@@ -33,7 +33,7 @@ struct Batch {
     written: bool,
 }
 
-/// What [`Queue::begin_batch`] gives and [`Queue::end_batch`] takes.
+/// Number of a batch, from [`Queue::begin_batch`] for [`Queue::end_batch`].
 #[derive(Debug)]
 #[must_use = "nothing behind a batch is published before it ends"]
 pub struct BatchNumber(u64);
@@ -215,8 +215,8 @@ impl Queue {
         BatchNumber(self.oldest + self.batches.len() as u64 - 1)
     }
 
-    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify
-    /// the driver.
+    /// Ends a batch that is written. Hands over all written batches with no open one in front.
+    /// Returns whether to notify the driver.
     pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
         let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
@@ -253,7 +253,7 @@ impl Queue {
         self.batches.iter().map(|batch| batch.chains).sum()
     }
 
-    /// Publishes the oldest chains; `true`: notify the driver.
+    /// Publishes the oldest chains. Returns whether to notify the driver.
     #[inline]
     fn give_back(&mut self, count: usize) -> bool {
         if count == 0 {
@@ -371,8 +371,8 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_wish(log));
     }
 
-    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not
-    /// given back.
+    /// Returns where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that
+    /// was not given back.
     pub fn base(&self) -> u32 {
         self.ring.base()
     }
@@ -382,7 +382,7 @@ impl Queue {
         self.enabled = enabled;
     }
 
-    /// Whether chains are taken.
+    /// Returns whether chains are taken.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }

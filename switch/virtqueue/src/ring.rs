@@ -8,7 +8,7 @@ use guestmem::{DirtyLog, GuestMemory};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// How much to take in one go.
+/// Limits of one take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Chains at most.
