@@ -43,7 +43,7 @@ pub struct Balancer {
     coalesced: Duration,
 }
 
-/// What is remembered of an item.
+/// Facts remembered about an item.
 #[derive(Debug, Default)]
 struct Known {
     /// In the last interval.
@@ -66,7 +66,7 @@ struct Departure {
     squeezed: Option<f64>,
 }
 
-/// What is remembered of a worker.
+/// Facts remembered about a worker.
 #[derive(Clone, Debug, Default)]
 struct History {
     peaks: [f64; PARTS],

@@ -164,7 +164,7 @@ impl Scene<'_> {
         Some((tier, (then / STEP).floor(), self.loads[worker].lately, worker))
     }
 
-    /// Moves an item. `false`: the rate allows no more moves.
+    /// Moves an item. Returns `false` if the rate allows no more moves.
     pub(crate) fn shift(
         &mut self,
         place: usize,

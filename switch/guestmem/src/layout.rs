@@ -130,7 +130,7 @@ fn alignment(region: &Region, facts: FileFacts) -> u64 {
     facts.page.max(preferred)
 }
 
-/// `None`: the sum of all regions passes 64 bits.
+/// Places a region. Returns `None` if the sum of all regions passes 64 bits.
 fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option<Mapping> {
     let file_offset = region.file_offset - region.file_offset % facts.page;
     let lead = region.file_offset - file_offset;

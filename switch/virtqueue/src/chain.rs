@@ -309,7 +309,7 @@ impl OpenChain<'_> {
         Ok(count)
     }
 
-    /// `None`: the table has no such entry, or it is outside of the memory.
+    /// Returns an entry; `None` if the table has no such entry, or if it is outside of the memory.
     fn table_entry(&mut self, table: Descriptor, index: usize) -> Option<Descriptor> {
         let bytes = match self.walk.table.as_chunks().0.get(index) {
             Some(bytes) => *bytes,

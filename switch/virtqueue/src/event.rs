@@ -103,7 +103,7 @@ const DISABLE: u32 = 1 << 16;
 const AT_POSITION: u32 = 2 << 16;
 
 /// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published.
-/// `published` looks whether that has happened; `true`: it has, do not sleep.
+/// `published` checks whether that has happened. Returns `true` if it has: do not sleep.
 pub(crate) fn arm_packed<W: Word<u32>>(
     event: &W,
     by_position: bool,

@@ -155,7 +155,7 @@ impl Queue {
         }))
     }
 
-    /// Fills chains until the frame is in; why not, if it is not.
+    /// Fills chains until the frame fits. Returns the reason if it does not.
     fn gather(&mut self, len: u32, buffers: u16) -> Result<Option<Reserved<'static>>, QueueFault> {
         let (mut left, mut count) = (len, 0);
         loop {
@@ -197,8 +197,8 @@ impl Queue {
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
-    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is
-    /// being written when that ends; `true`: notify it.
+    /// Hands all frames with reserved room to the driver. Frames behind a batch that is being
+    /// written follow when that batch ends. Returns whether to notify the driver.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.batches.is_empty() {
@@ -348,8 +348,8 @@ impl Queue {
         }
     }
 
-    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not
-    /// sleep.
+    /// Asks the driver to notify us of what comes next. Returns `true` if something is there
+    /// already: the caller must not sleep.
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
         self.armed = true;

@@ -33,7 +33,7 @@ const MAX_EXTENSIONS: usize = 8;
 const ASKED: u16 = 24;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
-/// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
+/// Returns `None` for fewer than the 14 bytes of an Ethernet header.
 #[inline]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
     let mut parsed = Parsed::default();

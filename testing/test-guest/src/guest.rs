@@ -256,7 +256,7 @@ impl Guest {
         self.features & feature != 0
     }
 
-    /// What was taken of the offered features.
+    /// Returns the features taken of those offered.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -286,7 +286,7 @@ impl Guest {
         &self.memory
     }
 
-    /// Where a ring's parts are.
+    /// Returns where a ring's parts are.
     pub fn rings(&self, number: usize) -> Option<RingLayout> {
         self.rings.get(number).map(|ring| ring.layout)
     }
@@ -323,7 +323,7 @@ impl Guest {
         }
     }
 
-    /// Whether the device has signalled a ring since this was last asked.
+    /// Returns whether the device has signalled a ring since the last call.
     pub fn was_called(&self, number: usize) -> bool {
         self.rings.get(number).is_some_and(|ring| ring.call.read().is_ok())
     }
