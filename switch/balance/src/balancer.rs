@@ -9,8 +9,8 @@ use crate::settings::Settings;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Parts of [`Settings::settle`] whose highest loads are kept, the oldest of which is dropped when
-/// one is over.
+/// Number of parts of [`Settings::settle`]. The highest load of each is kept; when a part is over,
+/// the oldest is dropped.
 const PARTS: usize = 4;
 
 /// Time over which an item's usual load is averaged.
@@ -43,7 +43,7 @@ pub struct Balancer {
     coalesced: Duration,
 }
 
-/// What is remembered of an item.
+/// Facts remembered about an item.
 #[derive(Debug, Default)]
 struct Known {
     /// In the last interval.
@@ -66,7 +66,7 @@ struct Departure {
     squeezed: Option<f64>,
 }
 
-/// What is remembered of a worker.
+/// Facts remembered about a worker.
 #[derive(Clone, Debug, Default)]
 struct History {
     peaks: [f64; PARTS],

@@ -73,7 +73,7 @@ pub(crate) fn coalesce(scene: &mut Scene<'_>) {
     }
 }
 
-/// What has to move for a worker to be unused.
+/// Items that have to move for a worker to be unused.
 #[derive(Clone, Default)]
 struct Contents {
     movable: Vec<usize>,
@@ -124,8 +124,8 @@ fn contents(scene: &Scene<'_>) -> Vec<Contents> {
     contents
 }
 
-/// A place for each item on the most loaded receiver that stays below the threshold; `None`: not
-/// all fit.
+/// Finds a place for each item on the most loaded receiver that stays below the threshold. Returns
+/// `None` if not all fit.
 fn fit(scene: &Scene<'_>, items: &[usize], receivers: &[usize]) -> Option<Vec<(usize, usize)>> {
     let usable = receivers.iter().filter(|worker| !scene.workers[**worker].excluded);
     let mut peaks: Vec<(usize, f64)> =

@@ -78,7 +78,7 @@ impl Reach {
     /// Every worker.
     pub const ALL: Reach = Reach(u64::MAX);
 
-    /// Whether a worker is among them.
+    /// Returns whether a worker is among them.
     pub fn has(self, worker: usize) -> bool {
         worker < 64 && self.0 >> worker & 1 == 1
     }

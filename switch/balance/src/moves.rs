@@ -40,7 +40,7 @@ impl fmt::Display for Reason {
 /// Expected loads are shares of one worker; above 1: more than a worker has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Move {
-    /// What moves.
+    /// The item that moves.
     pub item: ItemId,
     /// The number of its worker.
     pub from: usize,
@@ -50,7 +50,7 @@ pub struct Move {
     pub reason: Reason,
     /// The threshold that `from` is above (or, coalescing, that `to` stays below).
     pub threshold: f64,
-    /// What the item is expected to take on `to`.
+    /// Load that the item is expected to take on `to`.
     pub load: f64,
     /// Expected load of `from`, before and after the move.
     pub from_load: (f64, f64),
@@ -67,7 +67,7 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The figures as one sentence; the item and the workers are left to the caller, who knows their
+/// The figures as one sentence; the caller adds the item and the workers, since it knows their
 /// names.
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,7 +17,7 @@ pub(crate) struct Candidate {
     pub(crate) movable: bool,
     /// Measured share of its worker in the last interval.
     pub(crate) measured: f64,
-    /// What it is expected to want there now.
+    /// Load that it is expected to want there now.
     pub(crate) load: f64,
     /// Its part of its worker's peak.
     pub(crate) peak: f64,
@@ -164,7 +164,7 @@ impl Scene<'_> {
         Some((tier, (then / STEP).floor(), self.loads[worker].lately, worker))
     }
 
-    /// Moves an item. `false`: the rate allows no more moves.
+    /// Moves an item. Returns `false` if the rate allows no more moves.
     pub(crate) fn shift(
         &mut self,
         place: usize,

@@ -1,5 +1,5 @@
-//! Properties of the decision over whole runs: a switch of fluid loads, whose workers have no more
-//! than their time.
+//! Properties of the decision over whole runs: a switch of fluid loads, where no worker has more
+//! than its time.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use balance::{
@@ -22,7 +22,7 @@ struct Wish {
     reach: Reach,
 }
 
-/// A switch whose items want a constant load.
+/// A switch where each item wants a constant load.
 #[derive(Clone, Debug)]
 struct Fluid {
     workers: Vec<Worker>,

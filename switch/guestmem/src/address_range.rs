@@ -51,7 +51,7 @@ impl AddressRange {
         Ok(range)
     }
 
-    /// Maps a part of a file at an offset, shared with whoever else has it.
+    /// Maps a part of a file at an offset, shared with every other process that maps it.
     pub(crate) fn map(
         &mut self,
         offset: u64,

@@ -24,7 +24,11 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// Maps a log: `bytes` of the file from `offset` on, at least as much as all of `memory` needs.
+    /// Maps a log: `bytes` of the file from `offset` on.
+    ///
+    /// # Errors
+    /// Fails if `bytes` is less than `memory` needs or above its limit, if the file has other than
+    /// base pages or ends before the log does, or if the file cannot be mapped.
     pub fn map(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -69,9 +73,9 @@ impl DirtyLog {
         let last = gpa.0.saturating_add(len - 1) / PAGE;
         for page in gpa.0 / PAGE..=last.min((self.bytes * 8).saturating_sub(1)) {
             let byte = self.addresses.at(self.start + page / 8);
-            // SAFETY: the bit is one of the log's, whose bytes are all mapped; an atomic byte has
-            // no alignment, and the front end too uses atomics. The reservation stays as long as
-            // `self`.
+            // SAFETY: the bit is in the log, and all bytes of the log are mapped. An atomic byte
+            // has no alignment, and the front end too uses atomics. The reservation stays as long
+            // as `self`.
             let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
             // Pairs with the front end's exchange of the log's words: a reader of the bit sees what
             // was written before. Never skipped because the bit seems set: a load could pass our

@@ -6,8 +6,8 @@
 //! handler, one for the process, looks the address up among the registered reservations and maps
 //! anonymous zeros over the whole of that one: the guest is lost in any case, and one fault is
 //! cheaper than one a page. It sets the reservation's `broken` mark; the thread carries on, reads
-//! zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes to whoever
-//! handled it before.
+//! zeros, and the port stops at its next look at the mark. A SIGBUS elsewhere goes to the
+//! handler that was installed before.
 //!
 //! The handler only reads atomics and calls `mmap` and `sigaction`, so it may interrupt anything.
 #![allow(unsafe_code)]
@@ -41,7 +41,7 @@ static WATCHES: [Watch; LIMIT] = [const {
     }
 }; LIMIT];
 
-/// What the process did about SIGBUS before us.
+/// The SIGBUS action of the process before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Watch {
@@ -132,8 +132,8 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// Maps zeros over the reservation that holds the address; `false`: none does, or the kernel
-/// refuses.
+/// Maps zeros over the reservation that holds the address. Returns `false` if none does, or if the
+/// kernel refuses.
 fn mend(address: usize) -> bool {
     let found = WATCHES.iter().find_map(|watch| {
         let range = watch.range().filter(|range| range.contains(&address))?;
@@ -142,8 +142,8 @@ fn mend(address: usize) -> bool {
     let Some((watch, range)) = found else { return false };
     watch.broken.store(true, Ordering::Relaxed);
     // SAFETY: the range is a reservation of ours: its owner is alive, since this thread is just
-    // using it. Whoever else uses it reads and writes through raw pointers and finds zeros instead
-    // of a file. `errno` belongs to the code that was interrupted.
+    // using it. Other threads read and write it through raw pointers and find zeros instead of a
+    // file. `errno` belongs to the code that was interrupted.
     unsafe {
         let errno = *libc::__errno_location();
         let mapped = libc::mmap(

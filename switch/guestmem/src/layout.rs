@@ -24,7 +24,7 @@ pub(crate) const fn native(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// What the file behind a region is like.
+/// Facts about the file behind a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileFacts {
     /// Bytes of the file.
@@ -56,7 +56,7 @@ pub(crate) struct Layout {
     pub(crate) places: Vec<Mapping>,
     /// Bytes to reserve.
     pub(crate) len: u64,
-    /// What the reservation's start must be a multiple of.
+    /// Alignment of the reservation's start.
     pub(crate) align: u64,
 }
 
@@ -130,7 +130,7 @@ fn alignment(region: &Region, facts: FileFacts) -> u64 {
     facts.page.max(preferred)
 }
 
-/// `None`: the sum of all regions passes 64 bits.
+/// Places a region. Returns `None` if the sum of all regions passes 64 bits.
 fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option<Mapping> {
     let file_offset = region.file_offset - region.file_offset % facts.page;
     let lead = region.file_offset - file_offset;

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What `fstatfs` says of a file of huge pages.
+/// File system type that `fstatfs` returns for a file of huge pages.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// Guest addresses without a hole, and where they are. Copied out of a translator for the length of
@@ -59,7 +59,8 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Checks and maps the regions of a guest, however large.
+    /// Checks and maps the regions of a guest, however large. Fails like
+    /// [`GuestMemory::map_within`].
     pub fn map(regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         Self::map_within(u64::MAX, regions)
     }
@@ -68,11 +69,16 @@ impl GuestMemory {
     /// `limit` bytes of this process's addresses. That bounds what is mapped at a time, and not
     /// what the files hold: a page that we touch stays in its file, charged to this process, after
     /// it was unmapped.
+    ///
+    /// # Errors
+    /// Fails if a region's file is not memory, if the layout of the regions is not valid or exceeds
+    /// `limit`, or if a region cannot be mapped.
     pub fn map_within(limit: u64, regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         Self::map_anew(limit, regions, |_| true)
     }
 
-    /// The same; of regions in huge pages those are made that `is_new` says nobody has made yet.
+    /// Maps the regions like `map_within`, but makes huge pages only for those that `is_new`
+    /// selects.
     fn map_anew(
         limit: u64,
         mut regions: Vec<Region>,
@@ -99,15 +105,16 @@ impl GuestMemory {
         Ok(Arc::new(GuestMemory { addresses, spans, regions, limit }))
     }
 
-    /// This memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its own: this
-    /// one stays as it is.
+    /// Returns this memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its
+    /// own: this one stays as it is. Fails like [`GuestMemory::map_within`].
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
         let (mut regions, new) = (self.regions(), region.gpa);
         regions.push(region);
         Self::map_anew(self.limit, regions, |region| region.gpa == new)
     }
 
-    /// This memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
+    /// Returns this memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`). Fails
+    /// if there is no such region, or if the others cannot be mapped.
     pub fn without_region(
         &self,
         gpa: Gpa,
@@ -123,13 +130,13 @@ impl GuestMemory {
         Self::map_anew(self.limit, regions, |_| false)
     }
 
-    /// The regions it was mapped from.
+    /// Returns the regions that this memory was mapped from.
     pub fn regions(&self) -> Vec<Region> {
         self.regions.clone()
     }
 
-    /// A file of this memory was truncated while it was mapped: what is read from now on is not the
-    /// guest's.
+    /// Returns whether a file of this memory was truncated while it was mapped. If so, what is read
+    /// from now on is not the guest's.
     pub fn is_broken(&self) -> bool {
         self.addresses.is_broken()
     }
@@ -197,7 +204,7 @@ impl GuestMemory {
 /// Copies bytes out of guest memory; `false`, and `out` as it was, where `find` finds none.
 ///
 /// # Safety
-/// Where `find` says that bytes are, as many are mapped as it was asked for.
+/// The address that `find` returns must have as many mapped bytes as `find` was asked for.
 #[inline(always)]
 unsafe fn copy_out(find: impl FnOnce(u32) -> Option<NonNull<u8>>, out: &mut [u8]) -> bool {
     let Some(from) = u32::try_from(out.len()).ok().and_then(find) else { return false };

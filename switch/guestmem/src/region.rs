@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// it.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// Where the guest sees it.
+    /// Guest address of the region.
     pub gpa: Gpa,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where the front end itself has it mapped.
+    /// Address at which the front end itself has the region mapped.
     pub user: UserAddress,
-    /// Where it starts in the file, in bytes.
+    /// Start of the region in the file, in bytes.
     pub file_offset: u64,
     /// The file. Shared, because every later generation of the memory maps it again.
     pub file: Arc<OwnedFd>,
@@ -31,7 +31,7 @@ pub enum MemoryError {
     /// A region of no bytes at this guest address.
     #[error("the memory region at guest address {0} has size 0: leave it out")]
     Empty(Gpa),
-    /// Not whole pages.
+    /// The region is not made of whole pages.
     #[error(
         "the memory region at guest address {gpa} has size {size:#x} and file offset {file_offset:#x}: \
          all three must be multiples of {PAGE:#x}"
@@ -84,7 +84,7 @@ pub enum MemoryError {
         /// Where the file ends.
         file_size: u64,
     },
-    /// A file whose pages another process can withhold, by the kernel's name for it.
+    /// Another process could withhold pages of this file. The path is the kernel's name for it.
     #[error(
         "{0:?} backs guest memory or its log: its file system could stall the switch at a page fault. \
          Served are a memfd, a file on tmpfs (/dev/shm) and one on hugetlbfs: with QEMU, memory-backend-memfd"
@@ -149,7 +149,7 @@ pub enum MemoryError {
     Io {
         /// What was tried.
         doing: &'static str,
-        /// On how many bytes.
+        /// Bytes that it was tried on.
         bytes: u64,
         /// What the kernel said.
         #[source]

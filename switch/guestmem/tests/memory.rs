@@ -151,7 +151,7 @@ fn a_log_covers_memory_that_comes_later() {
     assert_eq!(byte, [0x80]);
 }
 
-/// Of a huge page all is mapped and made, however little of it a region has.
+/// A huge page is mapped and made as a whole, however little of it a region has.
 #[test]
 fn huge_pages_count_whole() {
     let Ok(huge) = memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else { return };

@@ -20,7 +20,7 @@ const HEAD: u32 = 512;
 /// KiB.
 const ELEMENT_WEIGHT: usize = 64;
 
-/// What a chain's buffers are to be for.
+/// Direction that a chain's buffers must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// All for the device to read.
@@ -62,7 +62,7 @@ pub(crate) struct Chain {
     pub(crate) bytes: u32,
     /// Bytes the device has written to it.
     pub(crate) written: u32,
-    /// What the driver knows it by.
+    /// The driver's id for the chain.
     pub(crate) id: u16,
     /// Places it takes in a packed ring.
     pub(crate) slots: u16,
@@ -74,13 +74,13 @@ pub(crate) struct Walk {
     translator: Translator,
     chains: List<Chain>,
     elements: List<ChainElement>,
-    /// How many elements of the chain walked last are to be read.
+    /// Number of elements to read in the chain walked last.
     readable: u16,
     /// The indirect table that is being walked, copied so that it cannot change.
     table: Vec<u8>,
 }
 
-/// How the descriptors of an indirect table follow each other.
+/// Order of the descriptors of an indirect table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableOrder {
     /// By their `next` field (split, section 2.7.5.3).
@@ -115,7 +115,7 @@ impl Walk {
         self.chains.as_mut_slice()
     }
 
-    /// How many elements of the chain walked last are to be read.
+    /// Returns the number of elements to read in the chain walked last.
     pub(crate) fn readable(&self) -> usize {
         usize::from(self.readable)
     }
@@ -127,7 +127,7 @@ impl Walk {
         self.elements.as_slice().get(range).unwrap_or_default()
     }
 
-    /// Where the elements of a chain start.
+    /// Returns where the elements of a chain start.
     #[inline(always)]
     fn start_of(&self, chain: usize) -> u32 {
         let before = chain.checked_sub(1).and_then(|before| self.chains().get(before));
@@ -199,7 +199,7 @@ impl Walk {
         (bytes as usize).max(elements.len() * ELEMENT_WEIGHT)
     }
 
-    /// What the chains from `first` on count for that were taken and not given back.
+    /// Returns the weight of the chains from `first` on that were taken and not given back.
     pub(crate) fn weight(&self, first: usize) -> usize {
         (self.elements.len() - self.start_of(first) as usize) * ELEMENT_WEIGHT
     }
@@ -309,7 +309,7 @@ impl OpenChain<'_> {
         Ok(count)
     }
 
-    /// `None`: the table has no such entry, or it is outside of the memory.
+    /// Returns an entry; `None` if the table has no such entry, or if it is outside of the memory.
     fn table_entry(&mut self, table: Descriptor, index: usize) -> Option<Descriptor> {
         let bytes = match self.walk.table.as_chunks().0.get(index) {
             Some(bytes) => *bytes,

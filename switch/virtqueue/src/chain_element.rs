@@ -7,9 +7,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ChainElement {
-    /// Where they start.
+    /// Start of the bytes.
     pub start: *mut u8,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -20,7 +20,7 @@ impl Default for ChainElement {
     }
 }
 
-// SAFETY: an address and a length; whoever uses the bytes needs unsafe of their own.
+// SAFETY: an address and a length; using the bytes needs unsafe code of its own.
 unsafe impl Send for ChainElement {}
 // SAFETY: as above.
 unsafe impl Sync for ChainElement {}

@@ -9,7 +9,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 /// The buffer is a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;
-/// What says how a descriptor is to be read.
+/// Flags that say how a descriptor is to be read.
 pub(crate) const KIND: u16 = NEXT | WRITE | INDIRECT;
 /// Packed: the driver's wrap counter when it was made available.
 pub(crate) const AVAIL: u16 = 1 << 7;
@@ -30,8 +30,8 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// From an indirect table of either format: address, length, flags and next; or address,
-    /// length, id and flags.
+    /// Decodes an entry of an indirect table of either format: address, length, flags and next; or
+    /// address, length, id and flags.
     pub(crate) fn from_table(bytes: &[u8; BYTES], flags_last: bool) -> Descriptor {
         let word = u128::from_le_bytes(*bytes);
         #[allow(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]

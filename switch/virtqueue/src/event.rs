@@ -76,7 +76,8 @@ impl<W: Word<u16>> SplitWords<'_, W> {
         }
     }
 
-    /// Asks to be notified of what comes after `seen`; `true`: it has come already, do not sleep.
+    /// Asks to be notified of what comes after `seen`. Returns `true` if it has come already: the
+    /// caller must not sleep.
     pub(crate) fn arm(&self, seen: u16) -> bool {
         if self.by_position {
             self.event.store(seen, Ordering::Relaxed);
@@ -102,7 +103,7 @@ const DISABLE: u32 = 1 << 16;
 const AT_POSITION: u32 = 2 << 16;
 
 /// Packed ring: asks to be notified once `position` (slot, wrap counter in bit 15) is published.
-/// `published` looks whether that has happened; `true`: it has, do not sleep.
+/// `published` checks whether that has happened. Returns `true` if it has: do not sleep.
 pub(crate) fn arm_packed<W: Word<u32>>(
     event: &W,
     by_position: bool,
@@ -163,7 +164,7 @@ mod tests {
             prop_assert_eq!(need_event(event, old.wrapping_add(count), old), member);
         }
 
-        /// The same for a packed ring, counted in slots over two laps.
+        /// Membership for a packed ring, counted in slots over two laps.
         #[test]
         fn passed_is_membership(size in 1u16..300, old in 0u32..600, count in 0u16..300, request in 0u32..600) {
             let count = count.min(size);

@@ -46,7 +46,7 @@ pub enum QueueFault {
     /// A descriptor without bytes, at this address.
     #[error("the buffer at guest address {0} has length 0")]
     EmptyBuffer(Gpa),
-    /// Not the guest's memory.
+    /// The bytes are not all in the guest's memory.
     #[error("{len} bytes at guest address {gpa} are not all in the guest's memory")]
     OutsideMemory {
         /// The address seen.

@@ -31,12 +31,12 @@ pub struct InflightJournal {
     cells: Shared<[JournalCell]>,
 }
 
-/// What the device before us has noted.
+/// Notes of the device before us.
 #[derive(Debug)]
 pub(crate) struct Noted {
     /// Where the ring's unused descriptors began.
     pub(crate) position: Position,
-    /// What was about to be used from there on.
+    /// Chains that were about to be marked as used from there on.
     pub(crate) chains: Vec<Chain>,
     /// Their slots.
     pub(crate) slots: u16,
@@ -51,7 +51,8 @@ impl InflightJournal {
         (size_of::<AtomicU64>() + usize::from(size) * size_of::<JournalCell>()) as u64
     }
 
-    /// Finds a journal in the memory that the front end keeps for us.
+    /// Finds a journal in the memory that the front end keeps for us. Fails if it is not aligned
+    /// or not inside this memory.
     pub fn new(
         memory: &Arc<GuestMemory>,
         gpa: Gpa,
@@ -64,7 +65,8 @@ impl InflightJournal {
         })
     }
 
-    /// What is noted, if anything; its numbers are those of a ring of this size.
+    /// Returns what is noted for a ring of this size, if anything. Fails if the journal belongs to
+    /// another ring.
     pub(crate) fn read(&self, size: u16) -> Result<Option<Noted>, SetupError> {
         let state = self.state.load(Ordering::Acquire);
         if state == 0 {
@@ -92,16 +94,16 @@ impl InflightJournal {
             cell.written.store(chain.written, Ordering::Relaxed);
         }
         self.write(position, chains.len());
-        // Before the first mark, whose words are stored relaxed.
+        // Orders the journal before the first mark: the words of a mark are stored relaxed.
         fence(Ordering::Release);
     }
 
-    /// All of it is marked; the next begins at `position`.
+    /// Notes that all chains are marked. The next begin at `position`.
     pub(crate) fn end(&self, position: Position) {
         self.write(position, 0);
     }
 
-    /// After all that was stored before: release.
+    /// Stores the state after everything stored before it (release).
     fn write(&self, position: Position, count: usize) {
         let position = u64::from(position.packed()) << POSITION;
         self.state.store(OURS | position | count as u64, Ordering::Release);

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 /// Room for one frame in a guest's buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameBuffers<'q> {
-    /// Where the frame goes; the last one may be longer than needed.
+    /// Memory for the frame. The last element may be longer than needed.
     pub elements: &'q [ChainElement],
-    /// How many buffers they belong to (`num_buffers` of the virtio-net header).
+    /// Number of buffers that they belong to (`num_buffers` of the virtio-net header).
     pub buffers: u16,
 }
 
@@ -19,16 +19,16 @@ pub enum Reserved<'q> {
     Buffers(FrameBuffers<'q>),
     /// The guest has not made enough buffers available.
     Full,
-    /// As many buffers as a frame may have are too small for this one.
+    /// The frame does not fit in the largest number of buffers that one frame may have.
     TooSmall,
 }
 
 /// One chain of a control queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlChain<'q> {
-    /// What the driver asks.
+    /// The driver's request.
     pub readable: &'q [ChainElement],
-    /// Where the answer goes.
+    /// Memory for the answer.
     pub writable: &'q [ChainElement],
     /// Only a queue makes requests, so their elements are mapped for as long as they can be looked
     /// at.

@@ -64,8 +64,8 @@ impl Packed {
         })
     }
 
-    /// Takes a chain of any kind, whose head is available; how many slots it has. What is wrong
-    /// with it is said here.
+    /// Takes a chain of any kind after its head was found available. Returns its number of slots.
+    /// Fails if the chain is malformed.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<u16, QueueFault> {
         let room = LONGEST.min(self.area.size - self.held);
         let (mut chain, mut position) = (walk.begin(want, TableOrder::Sequential), self.next);
@@ -300,7 +300,7 @@ mod tests {
             ids
         }
 
-        /// What the driver gets back: ids, and what was written.
+        /// Returns the ids that the driver gets back, and the bytes written.
         fn reap(&mut self) -> Vec<(u16, u32)> {
             std::iter::from_fn(|| self.driver.reap()).map(|used| (used.id, used.len)).collect()
         }
@@ -320,7 +320,7 @@ mod tests {
             walk.forget_front(walk.chains().len());
         }
 
-        /// What comes back of chains with these ids.
+        /// Returns what has to come back for chains with these ids.
         fn expected(&self, ids: &[u16]) -> Vec<(u16, u32)> {
             let written = |written| if self.writable { written } else { 0 };
             ids.iter().zip(1..).map(|(id, place)| (*id, written(place))).collect()

@@ -11,7 +11,7 @@ use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where a packed ring is.
+/// The parts of a packed ring in guest memory.
 #[derive(Debug)]
 pub(crate) struct PackedArea {
     pub(crate) size: u16,
@@ -34,7 +34,7 @@ impl Position {
     /// The beginning of a ring's life.
     pub(crate) const START: Position = Position { slot: 0, available: AVAIL };
 
-    /// As an event suppression word and a vring base have it: slot, wrap counter in bit 15.
+    /// Decodes an event suppression word or a vring base: the slot, and the wrap counter in bit 15.
     pub(crate) fn from_packed(packed: u16) -> Position {
         let available = if packed & 1 << 15 == 0 { USED } else { AVAIL };
         Position { slot: packed & 0x7fff, available }
@@ -104,8 +104,8 @@ impl PackedArea {
         self.descriptors.get(position.slot()).map_or(0, PackedCell::read_flags)
     }
 
-    /// Whether the driver has made the descriptor at a position available, and the device has not
-    /// used it.
+    /// Returns whether the driver has made the descriptor at a position available, and the device
+    /// has not used it.
     #[inline(always)]
     pub(crate) fn is_available(&self, position: Position) -> bool {
         self.flags(position) & (AVAIL | USED) == position.available()

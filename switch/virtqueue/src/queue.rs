@@ -33,7 +33,7 @@ struct Batch {
     written: bool,
 }
 
-/// What [`Queue::begin_batch`] gives and [`Queue::end_batch`] takes.
+/// Number of a batch, from [`Queue::begin_batch`] for [`Queue::end_batch`].
 #[derive(Debug)]
 #[must_use = "nothing behind a batch is published before it ends"]
 pub struct BatchNumber(u64);
@@ -96,20 +96,23 @@ impl Queue {
         })
     }
 
-    /// Takes available chains of readable buffers, at most `limit`; how many. After a fault this
-    /// returns the chains that came before it, and the fault the next time.
+    /// Takes available chains of readable buffers, at most `limit`. Returns how many.
+    ///
+    /// # Errors
+    /// Fails if the driver broke the rules of the ring, or if guest memory was truncated. Chains
+    /// before a fault are returned first, and the fault by the next call and all later ones.
     #[inline]
     pub fn take(&mut self, limit: Limit) -> Result<usize, QueueFault> {
         self.walk_on(limit, Want::Readable)
     }
 
-    /// The elements of each chain that was taken and not completed, oldest first.
+    /// Returns the elements of each chain that was taken and not completed, oldest first.
     #[inline]
     pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
         self.walk.each()
     }
 
-    /// Gives the oldest `count` chains that were taken back to the driver; `true`: notify it.
+    /// Gives the oldest `count` taken chains back to the driver. Returns whether to notify it.
     #[inline]
     pub fn complete(&mut self, count: usize) -> bool {
         debug_assert!(self.batches.is_empty(), "batches are for egress");
@@ -117,9 +120,9 @@ impl Queue {
         self.publish()
     }
 
-    /// The next buffer, where it is known already and has room for `len` bytes, as nearly every
-    /// frame finds it. The frame counts as written from then on: the caller copies it before it
-    /// publishes or ends its batch. `None`: ask [`Queue::reserve`].
+    /// Returns the next buffer if it is known already and has room for `len` bytes. Nearly every
+    /// frame finds one. The frame counts as written from then on: the caller copies it before it
+    /// publishes or ends its batch. After `None` the caller calls [`Queue::reserve`].
     #[inline(always)]
     pub fn reserve_one(&mut self, len: u32) -> Option<&[ChainElement]> {
         let chain = self.walk.chains_mut().get_mut(self.filled)?;
@@ -132,7 +135,8 @@ impl Queue {
     }
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where
-    /// nothing is known. Counts as written like [`Queue::reserve_one`].
+    /// nothing is known. The frame counts as written, like that of [`Queue::reserve_one`].
+    /// Fails like [`Queue::take`].
     #[cold]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
         let first = self.filled;
@@ -151,7 +155,7 @@ impl Queue {
         }))
     }
 
-    /// Fills chains until the frame is in; why not, if it is not.
+    /// Fills chains until the frame fits. Returns the reason if it does not.
     fn gather(&mut self, len: u32, buffers: u16) -> Result<Option<Reserved<'static>>, QueueFault> {
         let (mut left, mut count) = (len, 0);
         loop {
@@ -193,8 +197,8 @@ impl Queue {
         Ok(self.walk_on(limit, Want::Writable)? > 0)
     }
 
-    /// Hands all frames for which room was reserved to the driver, or those behind a batch that is
-    /// being written when that ends; `true`: notify it.
+    /// Hands all frames with reserved room to the driver. Frames behind a batch that is being
+    /// written follow when that batch ends. Returns whether to notify the driver.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.batches.is_empty() {
@@ -211,8 +215,8 @@ impl Queue {
         BatchNumber(self.oldest + self.batches.len() as u64 - 1)
     }
 
-    /// A batch is written: hands over all written ones that no other is in front of; `true`: notify
-    /// the driver.
+    /// Ends a batch that is written. Hands over all written batches with no open one in front.
+    /// Returns whether to notify the driver.
     pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
         let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
@@ -234,7 +238,7 @@ impl Queue {
         self.merge_last();
     }
 
-    /// Written batches behind all open ones become one: nobody has a number for them.
+    /// Merges written batches behind all open ones into one: no caller holds a number for them.
     fn merge_last(&mut self) {
         while let Some(last) = self.batches.pop_back() {
             match self.batches.back_mut() {
@@ -249,7 +253,7 @@ impl Queue {
         self.batches.iter().map(|batch| batch.chains).sum()
     }
 
-    /// Publishes the oldest chains; `true`: notify the driver.
+    /// Publishes the oldest chains. Returns whether to notify the driver.
     #[inline]
     fn give_back(&mut self, count: usize) -> bool {
         if count == 0 {
@@ -274,7 +278,8 @@ impl Queue {
         notify
     }
 
-    /// Takes one chain of any buffers. Until it is answered the same one is returned.
+    /// Takes one chain of any buffers. Until it is answered, further calls return the same one.
+    /// Fails like [`Queue::take`].
     pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
         if self.walk.chains().is_empty() {
             self.walk_on(Limit { chains: 1, bytes: usize::MAX }, Want::Either)?;
@@ -287,7 +292,8 @@ impl Queue {
         Ok(Some(ControlChain { readable, writable, of_queue: PhantomData }))
     }
 
-    /// Gives the request back with `written` bytes in its answer; `true`: notify the driver.
+    /// Gives the request back with `written` bytes in its answer. Returns whether to notify the
+    /// driver.
     pub fn answer(&mut self, written: u32) -> bool {
         if let Some(chain) = self.walk.chains_mut().first_mut() {
             chain.written = written;
@@ -342,8 +348,8 @@ impl Queue {
         }
     }
 
-    /// Asks the driver to notify us of what comes next. `true`: something is there already, do not
-    /// sleep.
+    /// Asks the driver to notify us of what comes next. Returns `true` if something is there
+    /// already: the caller must not sleep.
     pub fn arm(&mut self) -> bool {
         let waiting = self.ring.arm();
         self.armed = true;
@@ -365,8 +371,8 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_wish(log));
     }
 
-    /// Where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that was not
-    /// given back.
+    /// Returns where a successor resumes, as in `VHOST_USER_GET_VRING_BASE`: the oldest chain that
+    /// was not given back.
     pub fn base(&self) -> u32 {
         self.ring.base()
     }
@@ -376,7 +382,7 @@ impl Queue {
         self.enabled = enabled;
     }
 
-    /// Whether chains are taken.
+    /// Returns whether chains are taken.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
@@ -392,9 +398,11 @@ impl Queue {
         self.log.iter().for_each(|log| self.ring.log_start(log));
     }
 
-    /// Goes on in another generation of the guest's memory, with the ring at the same guest
-    /// addresses. Chains that were looked up ahead are looked up anew; there must be none that is
-    /// lent.
+    /// Moves to another generation of the guest's memory, with the ring at the same guest
+    /// addresses. Chains that were looked up ahead are looked up anew.
+    ///
+    /// # Errors
+    /// Fails if chains are lent, or if a part of the ring is not in the new memory.
     pub fn remap(&mut self, memory: Arc<GuestMemory>) -> Result<(), SetupError> {
         let chains = if self.ahead { self.filled } else { self.walk.chains().len() };
         if chains > 0 {

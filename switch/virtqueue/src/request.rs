@@ -6,7 +6,7 @@
 use crate::ControlChain;
 
 impl ControlChain<'_> {
-    /// What the driver asks, `most` bytes of it.
+    /// Returns at most `most` bytes of the driver's request.
     pub fn read(&self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for element in self.readable {

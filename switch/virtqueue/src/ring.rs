@@ -8,7 +8,7 @@ use guestmem::{DirtyLog, GuestMemory};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// How much to take in one go.
+/// Limits of one take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Chains at most.
@@ -21,7 +21,7 @@ pub struct Limit {
 pub(crate) trait Ring {
     /// Walks available chains, as far as the limit allows.
     fn take(&mut self, walk: &mut Walk, limit: Limit, want: Want) -> Result<(), QueueFault>;
-    /// Publishes the oldest chains as used; `true`: notify the driver.
+    /// Publishes the oldest chains as used. Returns whether to notify the driver.
     fn give_back(&mut self, chains: &[Chain]) -> bool;
     /// Finds the ring in other memory, and steps back to the oldest chain that was not given back.
     fn remap(&mut self, memory: &Arc<GuestMemory>, rings: RingAddresses) -> Result<(), SetupError>;

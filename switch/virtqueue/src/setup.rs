@@ -19,7 +19,7 @@ bitflags! {
     }
 }
 
-/// Where the three parts of a ring are, whatever the format (virtio 1.2, section 4.1.5.1.3).
+/// Addresses of the three parts of a ring, in either format (virtio 1.2, section 4.1.5.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RingAddresses {
     /// Descriptor table, or packed descriptor ring.
@@ -35,9 +35,9 @@ pub struct RingAddresses {
 pub struct Setup {
     /// Descriptors: a power of two in a split ring, up to 32768 in either.
     pub size: u16,
-    /// Where the ring is.
+    /// Addresses of the ring.
     pub rings: RingAddresses,
-    /// What was negotiated.
+    /// Negotiated features.
     pub features: RingFeatures,
     /// Position that the front end named in `VHOST_USER_SET_VRING_BASE`. Split: the available
     /// index, which is only checked to fit 16 bits, as the ring resumes at its used index. Packed:
@@ -61,7 +61,7 @@ pub enum SetupError {
         part: &'static str,
         /// Its address.
         gpa: Gpa,
-        /// What it must be a multiple of.
+        /// Required alignment.
         align: u64,
     },
     /// A part of the ring is not in guest memory.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// they are.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// What a part of a ring may consist of.
+/// A type that a part of a ring may consist of.
 ///
 /// # Safety
 /// The type is `repr(C)` and made of atomics only, without padding. Its alignment is what the
@@ -94,7 +94,7 @@ pub(crate) struct Shared<T: ?Sized> {
 // SAFETY: an address of atomics, which any thread may use while the memory is mapped.
 unsafe impl<T: ?Sized> Send for Shared<T> {}
 
-/// Finds the bytes of `count` cells.
+/// Finds the bytes of `count` cells. Fails if they are unaligned or outside guest memory.
 fn resolve<T: Shareable>(
     memory: &GuestMemory,
     part: &'static str,
@@ -110,7 +110,7 @@ fn resolve<T: Shareable>(
 }
 
 impl<T: Shareable> Shared<T> {
-    /// One field.
+    /// Finds one field. Fails if it is unaligned or outside guest memory.
     pub(crate) fn one(
         memory: &Arc<GuestMemory>,
         name: &'static str,
@@ -121,7 +121,7 @@ impl<T: Shareable> Shared<T> {
 }
 
 impl<T: Shareable> Shared<[T]> {
-    /// `count` cells, one after the other.
+    /// Finds `count` cells in a row. Fails if they are unaligned or outside guest memory.
     pub(crate) fn many(
         memory: &Arc<GuestMemory>,
         name: &'static str,
@@ -135,14 +135,14 @@ impl<T: Shareable> Shared<[T]> {
 }
 
 impl<T: ?Sized> Shared<T> {
-    /// Where it is and how long, for the log of a migration.
+    /// Returns its guest address and its length in bytes, for the log of a migration.
     pub(crate) fn place(&self) -> (Gpa, u64) {
         (self.gpa, size_of_val(&**self) as u64)
     }
 }
 
 impl<T: Shareable> Shared<[T]> {
-    /// The same of some of its cells.
+    /// Returns the guest address and the length in bytes of `count` cells from `first` on.
     pub(crate) fn part(&self, first: usize, count: usize) -> (Gpa, u64) {
         let [offset, len] = [first, count].map(|cells| (cells * size_of::<T>()) as u64);
         (Gpa(self.gpa.0 + offset), len)

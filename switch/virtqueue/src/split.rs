@@ -37,8 +37,8 @@ impl Split {
         Ok(Split { area, by_position, next: used, available: used, used })
     }
 
-    /// How many chains wait. The driver's index is read again only where fewer are known than are
-    /// wanted.
+    /// Returns how many chains wait. The driver's index is read again only if fewer are known than
+    /// are wanted.
     #[inline]
     fn waiting(&mut self, wanted: usize) -> Result<u16, QueueFault> {
         let known = self.available.wrapping_sub(self.next);
@@ -70,7 +70,7 @@ impl Split {
         })
     }
 
-    /// Takes a chain of any kind; what is wrong with it is said here.
+    /// Takes a chain of any kind. Fails if the chain is malformed.
     fn take_long(&self, walk: &mut Walk, want: Want) -> Result<(), QueueFault> {
         let heads = self.area.heads.get(self.area.place(self.next));
         // Relaxed: as in `take_run`.

@@ -8,7 +8,7 @@ use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Where a split ring is.
+/// The parts of a split ring in guest memory.
 #[derive(Debug)]
 pub(crate) struct SplitArea {
     /// Places in the ring, a power of two.
@@ -49,7 +49,7 @@ impl SplitArea {
         })
     }
 
-    /// Where the place of a running index is in the rings.
+    /// Returns the place of a running index in the rings.
     #[inline(always)]
     pub(crate) fn place(&self, index: u16) -> usize {
         usize::from(index & (self.size - 1))

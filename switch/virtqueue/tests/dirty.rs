@@ -192,7 +192,7 @@ enum Step {
     Offer(Vec<Vec<u16>>, bool),
     /// The device fills them with frames of these lengths.
     Fill(Vec<u16>),
-    /// The same, to be written when it ends.
+    /// The device reserves room for frames of these lengths, to be written when the batch ends.
     Begin(Vec<u16>),
     End(usize),
     Arm,

@@ -13,7 +13,7 @@ use wire::checksum::Sum;
 use wire::toeplitz::{Key, Toeplitz};
 use wire::{Parsed, parse};
 
-/// Of a full frame, the first 256 bytes.
+/// Bytes from the start of a full frame that are kept.
 const HEADERS: usize = 256;
 const FRAME: usize = 1514;
 const BURST: u64 = 256;

@@ -9,7 +9,7 @@ use crate::checksum::Sum;
 use crate::ethernet::ethertype;
 use crate::{Mac, upper};
 
-/// What an announcement is written into: the longest has this many bytes, a tag among them.
+/// Storage for an announcement. The longest fills it, with its tag.
 pub type Buffer = [u8; 90];
 
 /// The shortest frame, without a tag and without its check sequence.
@@ -20,7 +20,7 @@ const SHORTEST: usize = 60;
 pub struct Station {
     /// Its address.
     pub mac: Mac,
-    /// Priority and id of its VLAN, for the tag; `None`: the frame goes untagged.
+    /// Priority and id of its VLAN, for the tag; `None` for an untagged frame.
     pub tci: Option<u16>,
 }
 
@@ -117,7 +117,7 @@ mod tests {
         any::<([u8; 6], Option<u16>)>().prop_map(station)
     }
 
-    /// What stands behind the Ethernet header and the tag, once these are as they should be.
+    /// Checks the Ethernet header and the tag, and returns the bytes behind them.
     fn packet_of(frame: &[u8], station: Station, to: Mac, ethertype: u16) -> &[u8] {
         let parsed = parse(frame, frame.len()).unwrap();
         assert_eq!(frame[..12], [to.0, station.mac.0].concat());

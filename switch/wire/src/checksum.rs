@@ -55,7 +55,7 @@ impl Sum {
     }
 
     /// # Safety
-    /// As for [`Sum::of_raw`].
+    /// The requirements of [`Sum::of_raw`] apply.
     unsafe fn of_scalar_raw(start: *const u8, len: usize) -> Sum {
         let (mut total, mut last) = (0u64, [0; 8]);
         // SAFETY: both pointers lie in the `len` bytes, or at their end.
@@ -122,7 +122,7 @@ impl Sum {
         if self.0 == 0xffff { 0xffff } else { !self.0 }
     }
 
-    /// Whether this, the sum of something together with its checksum, says that it is intact.
+    /// Returns whether data is intact, where this is the sum of the data and its checksum.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.0 == 0xffff

@@ -17,7 +17,7 @@ pub mod ethertype {
     pub const VLAN: u16 = 0x8100;
     /// The provider's tag, 802.1ad.
     pub const PROVIDER_VLAN: u16 = 0x88a8;
-    /// What is below is an 802.3 length, before LLC.
+    /// Smallest EtherType. A smaller value is an 802.3 length, before LLC.
     pub const SMALLEST: u16 = 0x0600;
 }
 
@@ -25,9 +25,9 @@ pub mod ethertype {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct EthernetHeader {
-    /// To whom.
+    /// Destination address.
     pub destination: Mac,
-    /// From whom.
+    /// Source address.
     pub source: Mac,
     /// What follows: an [`ethertype`], or an 802.3 length.
     pub ethertype: U16,

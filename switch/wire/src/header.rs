@@ -13,15 +13,15 @@ pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
     #[allow(clippy::cast_possible_truncation, reason = "no header is 64 KiB long")]
     const LEN: u16 = size_of::<Self>() as u16;
 
-    /// The header at `offset` bytes from the start of `bytes`; `None` where they end before it
-    /// does.
+    /// Returns the header at `offset` bytes from the start of `bytes`; `None` if they end before
+    /// it does.
     #[inline]
     fn at(bytes: &[u8], offset: u16) -> Option<&Self> {
         let offset = usize::from(offset);
         Self::ref_from_bytes(bytes.get(offset..offset + size_of::<Self>())?).ok()
     }
 
-    /// The same, to be changed.
+    /// Returns the header at an offset, mutably; `None` if the bytes end before it does.
     #[inline]
     fn at_mut(bytes: &mut [u8], offset: u16) -> Option<&mut Self> {
         Some(Self::mut_from_prefix(bytes.get_mut(usize::from(offset)..)?).ok()?.0)

@@ -24,9 +24,9 @@ pub struct Ipv4Header {
     pub protocol: u8,
     /// Checksum of the header.
     pub checksum: U16,
-    /// From whom.
+    /// Source address.
     pub source: [u8; 4],
-    /// To whom.
+    /// Destination address.
     pub destination: [u8; 4],
 }
 
@@ -75,7 +75,7 @@ pub fn fill_checksum(header: &mut [u8]) {
     }
 }
 
-/// Whether the checksum of `header` (with its options and nothing behind them) is right.
+/// Returns whether the checksum of `header` (with its options and nothing behind them) is right.
 pub fn checksum_ok(header: &[u8]) -> bool {
     Sum::of(header).is_valid()
 }

@@ -17,9 +17,9 @@ pub struct Ipv6Header {
     pub next_header: u8,
     /// Hops left.
     pub hop_limit: u8,
-    /// From whom.
+    /// Source address.
     pub source: [u8; 16],
-    /// To whom.
+    /// Destination address.
     pub destination: [u8; 16],
 }
 

@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(transparent)]
 pub struct Mac(pub [u8; 6]);
 
-/// What was given is not an Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a MAC address: write six pairs of hex digits, as in 52:54:00:12:34:56")]
 pub struct MacParseError(String);

@@ -33,7 +33,7 @@ const MAX_EXTENSIONS: usize = 8;
 const ASKED: u16 = 24;
 
 /// Parses the headers of a frame of `frame_len` bytes of which `headers` are the first.
-/// `None`: fewer than the 14 bytes of an Ethernet header, with which nothing can be done.
+/// Returns `None` for fewer than the 14 bytes of an Ethernet header.
 #[inline]
 pub fn parse(headers: &[u8], frame_len: usize) -> Option<Parsed> {
     let mut parsed = Parsed::default();
@@ -83,7 +83,7 @@ fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     Some(())
 }
 
-/// What is known so far. `found.payload` is where the walk stands.
+/// A walk over a frame's headers, with what is known so far. `found.payload` is its position.
 struct Walk<'h> {
     headers: &'h [u8],
     frame_end: u32,
@@ -102,7 +102,7 @@ impl<'h> Walk<'h> {
         }
     }
 
-    /// Steps over two tags at most; a third is an EtherType nobody here knows.
+    /// Steps over two tags at most; a third is an EtherType unknown to the parser.
     fn tags(&mut self) -> Result<(), Malformed> {
         for tag in [Traits::VLAN, Traits::QINQ] {
             if !is_tag(self.found.ethertype) {
@@ -150,7 +150,7 @@ impl<'h> Walk<'h> {
     }
 
     /// Walks IPv6 extension headers up to the transport. A fragment header ends the walk, an atomic
-    /// fragment's too: nobody merges or segments behind one.
+    /// fragment's too: the switch neither merges nor segments behind one.
     fn extensions(&mut self) -> Result<Kind, Malformed> {
         for _ in 0..MAX_EXTENSIONS {
             let kind = self.found.protocol;
@@ -222,7 +222,7 @@ impl<'h> Walk<'h> {
         Ok(())
     }
 
-    /// Whether the IP packet has `length` more bytes.
+    /// Returns whether the IP packet has `length` more bytes.
     fn fits(&self, length: u16) -> bool {
         u32::from(self.found.payload) + u32::from(length) <= self.found.end
     }
@@ -244,7 +244,7 @@ const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::VLAN | ethertype::PROVIDER_VLAN)
 }
 
-/// What the option bytes, which start at `offset` in the frame, come to.
+/// Parses the option bytes, which start at `offset` in the frame.
 fn tcp_options(mut options: &[u8], mut offset: u16) -> TcpOptions {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;

@@ -30,9 +30,9 @@ bitflags! {
         /// IPv6 with extension headers: the home address in place of the source, a type 2 routing
         /// header's address in place of the destination (RFC 6275), each where it is there.
         const IPV6_EX = 1 << 6;
-        /// The same for TCP, with ports.
+        /// The addresses of `IPV6_EX` and the ports, for TCP.
         const TCPV6_EX = 1 << 7;
-        /// The same for UDP, with ports.
+        /// The addresses of `IPV6_EX` and the ports, for UDP.
         const UDPV6_EX = 1 << 8;
         /// The six that take addresses from the IP header.
         const PLAIN = 0x3f;
@@ -98,7 +98,7 @@ impl Toeplitz {
         self.hash_from(0, input)
     }
 
-    /// What `bytes` add to the hash where `start` bytes of input stand in front of them.
+    /// Returns what `bytes` add to the hash after `start` bytes of input.
     #[inline]
     fn hash_from(&self, start: usize, bytes: &[u8]) -> u32 {
         let tables = self.tables.iter().skip(start);
@@ -144,7 +144,7 @@ impl Toeplitz {
         Some(value ^ self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?))
     }
 
-    /// What the two addresses of mobile IPv6 add to the hash.
+    /// Returns what the two addresses of mobile IPv6 add to the hash.
     #[cold]
     fn hash_extended(&self, headers: &[u8], parsed: &Parsed, addresses: &[u8]) -> u32 {
         let (mut source, mut destination) = addresses.split_at(addresses.len() / 2);

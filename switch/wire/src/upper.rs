@@ -19,7 +19,7 @@ pub const ICMPV6: u8 = 58;
 /// in units of as many.
 const FIRST_FRAGMENT: usize = 8;
 
-/// What stands above Ethernet and its tags.
+/// The protocol above Ethernet and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upper {
     /// ARP, at [`Parsed::l3`].
@@ -98,7 +98,7 @@ fn behind_extensions(headers: &[u8], (mut protocol, mut at): (u8, usize)) -> Opt
     None
 }
 
-/// The ports of TCP and UDP, whose first four bytes are alike: source and destination.
+/// Returns the source and destination port. TCP and UDP both have them in their first four bytes.
 #[inline]
 pub fn ports(headers: &[u8], protocol: u8, l4: u16) -> Option<(u16, u16)> {
     let l4 = usize::from(l4);

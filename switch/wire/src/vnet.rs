@@ -2,8 +2,8 @@
 //! and segmentation.
 //!
 //! Every port speaks it: vhost-user and TAP because their other side does, the others because the
-//! switch does. Nothing in it is trusted: it is decoded as it stands, and who uses a field checks
-//! it against the frame.
+//! switch does. Nothing in it is trusted: it is decoded as it stands, and the user of a
+//! field checks it against the frame.
 
 use bitflags::bitflags;
 use zerocopy::{
@@ -92,8 +92,8 @@ impl VnetHeader {
         transmute!(self)
     }
 
-    /// As two little-endian words of eight and of four bytes, the number of buffers in the upper
-    /// half of the second.
+    /// Returns the header as two little-endian words of eight and of four bytes. The number of
+    /// buffers is in the upper half of the second.
     #[inline(always)]
     pub fn words(self) -> (u64, u32) {
         let [first, second, third]: [U32; 3] = transmute!(self);
@@ -148,7 +148,7 @@ impl VnetHeader {
         self.flags = flags.bits();
     }
 
-    /// What kind of train this is.
+    /// Returns the kind of train.
     #[inline]
     pub fn gso(&self) -> GsoType {
         match self.gso_type & !Self::GSO_ECN {
@@ -160,7 +160,7 @@ impl VnetHeader {
         }
     }
 
-    /// Whether the ECN bit is set in the segmentation type.
+    /// Returns whether the ECN bit is set in the segmentation type.
     pub fn gso_ecn(&self) -> bool {
         self.gso_type & Self::GSO_ECN != 0
     }

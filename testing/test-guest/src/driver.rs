@@ -83,7 +83,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// A driver of a ring whose memory is zero.
+    /// Creates a driver of a ring in zeroed memory.
     pub fn new(memory: Arc<GuestMemory>, layout: RingLayout) -> Driver {
         let ring = Ring { memory, layout };
         if layout.features & feature::RING_PACKED != 0 {
@@ -93,8 +93,8 @@ impl Driver {
         }
     }
 
-    /// Puts a chain into the ring, not visible yet; its id. `None`: no room, no buffers, or more
-    /// than a table holds.
+    /// Puts a chain into the ring, not visible yet. Returns its id; `None` if there is no room, no
+    /// buffer, or more than a table holds.
     pub fn add(&mut self, buffers: &[Buffer], shape: Shape) -> Option<u16> {
         match self {
             Driver::Split(driver) => driver.add(buffers, shape),
@@ -102,7 +102,7 @@ impl Driver {
         }
     }
 
-    /// Makes everything added visible to the device; `true`: notify it.
+    /// Makes everything added visible to the device. Returns whether to notify it.
     pub fn publish(&mut self) -> bool {
         match self {
             Driver::Split(driver) => driver.publish(),

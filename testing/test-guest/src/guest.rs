@@ -51,7 +51,7 @@ pub struct Guest {
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
     features: u64,
-    /// Kept for whoever serves the rings next.
+    /// Kept for the next back end that serves the rings.
     inflight: (VhostUserInflight, File),
     /// The back end is given `inflight`.
     journaled: bool,
@@ -59,7 +59,7 @@ pub struct Guest {
     rings: Vec<GuestRing>,
 }
 
-/// The beginning of a session; what was taken of the offered features.
+/// Begins a session. Returns the features taken of those offered.
 fn shake_hands(
     socket: &Path,
     wanted: u64,
@@ -87,12 +87,13 @@ fn shake_hands(
 
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue
-    /// pairs.
+    /// pairs. Fails if the back end cannot be reached or refuses a request.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, true)
     }
 
-    /// The same without a region by which rings are resumed, as most front ends have it.
+    /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
+    /// ends have none. Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, false)
     }
@@ -132,7 +133,8 @@ impl Guest {
     }
 
     /// Connects again to a back end that has gone and come back, with rings that go on where they
-    /// were. Says of them what a front end knows that was not told: where they began.
+    /// were. Tells the back end what a front end knows without being told: where the rings began.
+    /// Fails like [`Guest::connect`].
     pub fn reconnect(&mut self, socket: &Path) -> Result<(), GuestError> {
         let rings = std::mem::take(&mut self.rings);
         let count = u16::try_from(rings.len()).unwrap_or(u16::MAX);
@@ -152,7 +154,8 @@ impl Guest {
         self.give_memory()
     }
 
-    /// Gives the back end the guest's memory, at any time anew.
+    /// Gives the back end the guest's memory. It may be called again at any time. Fails if the back
+    /// end refuses.
     pub fn give_memory(&mut self) -> Result<(), GuestError> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -164,19 +167,19 @@ impl Guest {
         Ok(())
     }
 
-    /// Memory regions that the back end serves.
+    /// Returns the number of memory regions that the back end serves. Fails if it does not answer.
     pub fn memory_slots(&mut self) -> Result<u64, GuestError> {
         Ok(self.frontend.get_max_mem_slots()?)
     }
 
-    /// Gives it a page more, of this number.
+    /// Gives the back end one more page, with this number. Fails if the back end refuses.
     pub fn plug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         self.frontend.add_mem_region(&page)?;
         Ok(())
     }
 
-    /// Takes that page away.
+    /// Takes the page with this number from the back end. Fails if the back end refuses.
     pub fn unplug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         Ok(self.frontend.remove_mem_region(&page)?)
@@ -194,7 +197,7 @@ impl Guest {
         }
     }
 
-    /// Gives the back end the region by which rings are resumed.
+    /// Gives the back end the region by which rings are resumed. Fails if the back end refuses.
     pub fn give_inflight(&mut self) -> Result<(), GuestError> {
         let (said, file) = &self.inflight;
         Ok(self.frontend.set_inflight_fd(said, file.as_raw_fd())?)
@@ -253,7 +256,7 @@ impl Guest {
         self.features & feature != 0
     }
 
-    /// What was taken of the offered features.
+    /// Returns the features taken of those offered.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -283,7 +286,7 @@ impl Guest {
         &self.memory
     }
 
-    /// Where a ring's parts are.
+    /// Returns where a ring's parts are.
     pub fn rings(&self, number: usize) -> Option<RingLayout> {
         self.rings.get(number).map(|ring| ring.layout)
     }
@@ -320,24 +323,25 @@ impl Guest {
         }
     }
 
-    /// Whether the device has signalled a ring since this was last asked.
+    /// Returns whether the device has signalled a ring since the last call.
     pub fn was_called(&self, number: usize) -> bool {
         self.rings.get(number).is_some_and(|ring| ring.call.read().is_ok())
     }
 
-    /// How often a ring was kicked since this was last asked.
+    /// Returns how often a ring was kicked since the last call.
     pub fn kicks(&self, number: usize) -> u64 {
         self.rings.get(number).and_then(|ring| ring.kick.read().ok()).unwrap_or(0)
     }
 
-    /// Gives the device a ring's kick descriptor once more, as a front end may at any time.
+    /// Gives the device a ring's kick descriptor once more, as a front end may at any time. Fails
+    /// if the back end refuses.
     pub fn kick_anew(&mut self, number: usize) -> Result<(), GuestError> {
         let Some(ring) = self.rings.get(number) else { return Ok(()) };
         Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
     }
 
-    /// Says what the `vhost` crate has no word for: a number of 8 bytes, or a question without one;
-    /// the answer.
+    /// Sends a request that the `vhost` crate lacks, with a number of 8 bytes or without a body.
+    /// Returns the answer. Fails if the connection does.
     pub fn ask(&mut self, request: u32, number: Option<u64>) -> io::Result<u64> {
         let size = if number.is_some() { 8 } else { 0 };
         // Version 1, and an answer is wanted.
@@ -356,8 +360,8 @@ impl Guest {
         self.ask(19, Some(u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])))
     }
 
-    /// Has what is written to its memory logged from now on; the log, a byte for 8 pages, which
-    /// starts with so many zeros.
+    /// Has writes to guest memory logged from now on. Returns the log, a byte for 8 pages, which
+    /// starts at `offset` in its file. Fails if the file cannot be made or the back end refuses it.
     pub fn log(&mut self, offset: u64) -> Result<File, GuestError> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         let bytes = self.memory.bytes().div_ceil(4096 * 8);
@@ -371,7 +375,8 @@ impl Guest {
         Ok(file)
     }
 
-    /// Stops a ring, as before a migration; where it stopped.
+    /// Stops a ring, as before a migration. Returns where it stopped. Fails if the back end does
+    /// not answer.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)
     }

@@ -65,7 +65,7 @@ impl GuestRing {
         self.publish();
     }
 
-    /// Makes a frame available for the device to read; `false`: there is no room.
+    /// Makes a frame available for the device to read. Returns `false` if there is no room.
     pub(crate) fn send(&mut self, memory: &GuestMemory, frame: &[u8], indirect: bool) -> bool {
         self.reclaim();
         let count = frame.len().div_ceil(BUFFER.into());

@@ -17,7 +17,7 @@ use std::arch::x86_64::{
 /// The sum of `len` bytes; `None` where the processor has no AVX2.
 ///
 /// # Safety
-/// As for [`Sum::of_raw`].
+/// The requirements of [`Sum::of_raw`] apply.
 #[inline]
 pub(super) unsafe fn sum(start: *const u8, len: usize) -> Option<Sum> {
     if !is_x86_feature_detected!("avx2") {

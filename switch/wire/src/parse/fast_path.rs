@@ -16,8 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endi
 /// Two bytes of padding and a timestamp, as every stack sends it (RFC 7323, appendix A).
 const TIMESTAMP: [u8; 4] = [1, 1, TimestampOption::KIND, TimestampOption::LENGTH];
 
-/// A frame whose transport follows an IP header of fixed size. Of UDP, `tcp` is header and payload;
-/// the smallest Ethernet frame has as much.
+/// A frame with its transport right after an IP header of fixed size. For UDP, `tcp` is header and
+/// payload; the smallest Ethernet frame has as much.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Packet<Ip> {
@@ -29,7 +29,7 @@ pub struct Packet<Ip> {
     pub tcp: TcpHeader,
 }
 
-/// Parses a frame of the fast path; `None`: walk its headers.
+/// Parses a frame of the fast path. After `None` the caller walks the headers.
 #[inline(always)]
 pub(super) fn read(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let v4 = Packet::<Ipv4Header>::at(headers, 0)?;

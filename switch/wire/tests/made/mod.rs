@@ -15,7 +15,7 @@ pub(crate) struct Made {
     pub(crate) l4: usize,
     pub(crate) payload: usize,
     pub(crate) end: usize,
-    /// As if the options started at 0 in the frame.
+    /// TCP options, placed as if they started at 0 in the frame.
     pub(crate) tcp_options: TcpOptions,
     /// IPv4 options or IPv6 extension headers are there.
     pub(crate) ip_options: bool,

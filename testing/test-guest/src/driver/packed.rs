@@ -22,7 +22,7 @@ struct Position {
 }
 
 impl Position {
-    /// As an event suppression word has it: the wrap counter in bit 15.
+    /// Encodes as an event suppression word, with the wrap counter in bit 15.
     fn word(self) -> u16 {
         self.slot | u16::from(self.wrap) << 15
     }
@@ -51,7 +51,7 @@ pub struct PackedDriver {
     /// The head that is not published yet, with its flags, and the slots added since.
     held_back: Option<(Position, u16)>,
     added: u16,
-    /// With IN_ORDER: the last id of the batch whose other chains are handed out one by one.
+    /// With IN_ORDER: the last id of a batch. Its other chains are handed out one by one.
     batch: Option<u16>,
 }
 
