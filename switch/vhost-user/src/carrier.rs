@@ -65,7 +65,7 @@ impl<'f> Writer<'f> {
         self.files.push(file);
     }
 
-    /// The same of a descriptor.
+    /// Adds a descriptor that may be absent, after a number that says whether it is there.
     pub(crate) fn file_option(&mut self, file: Option<BorrowedFd<'f>>) {
         self.number(file.is_some());
         self.files.extend(file);
