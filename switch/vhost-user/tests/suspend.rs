@@ -226,8 +226,8 @@ fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     Options { changed: Box::new(changed), ..options(socket, 1) }
 }
 
-/// The start of all ports waited for one front end: its files were mapped and closed by whoever
-/// opened the port.
+/// The start of all ports waited for one front end: its files were mapped and closed by the
+/// thread that opened the port.
 #[test]
 fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
     let folder = TempDir::new().unwrap();
