@@ -62,7 +62,7 @@ impl Default for Model {
 impl Model {
     /// Reads all `*.toml` files of a directory.
     ///
-    /// Fails if a file cannot be read or parsed.
+    /// Fails if there is no such file, one cannot be read or parsed, or a rule is broken.
     pub fn read(folder: &Path) -> Result<Model, Problem> {
         read::folder(folder)
     }

@@ -37,7 +37,7 @@ impl Identity {
     /// Takes what this identity lacks from a directory that `bootstrap` has written. Missing files
     /// are left out.
     ///
-    /// Fails if the directory does not exist, or the user's name cannot be read.
+    /// Fails if the directory does not exist.
     pub fn or_from(self, directory: &Path) -> Result<Identity, Problem> {
         if !directory.is_dir() {
             return Err(Problem::new("there are no credentials")
