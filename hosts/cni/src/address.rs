@@ -14,7 +14,7 @@ pub(crate) struct Cidr {
 }
 
 impl Cidr {
-    /// The same network without bits of a host.
+    /// Returns the network with its host bits cleared.
     pub(crate) fn network(self) -> Cidr {
         let masked = |bits: u128, width: u8| {
             let host = u32::from(width - self.len);

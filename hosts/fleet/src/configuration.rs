@@ -24,8 +24,10 @@ pub struct Host {
 /// The host that has claimed the address of each port without `host`.
 pub type Claimed = BTreeMap<PortName, Name>;
 
-/// The host's configuration: its ports in the order of their names, and in `[switch]` only what the
-/// class sets.
+/// Returns the host's configuration: its ports in the order of their names, and in `[switch]` only
+/// what the class sets.
+///
+/// Fails if two classes match the host, or the configuration breaks a rule of the switch.
 pub fn configuration(model: &Model, host: &Host, claimed: &Claimed) -> Result<Config, Problem> {
     let class = class_of(model, host)?;
     let mut config = Config::default();
@@ -50,7 +52,7 @@ pub fn carrier<'a>(port: &'a Port, claimed: &'a Claimed) -> Option<&'a Name> {
     port.host.as_ref().or_else(|| claimed.get(&port.name))
 }
 
-/// The class of a host; none if no class matches its labels.
+/// Returns the class of a host; none if no class matches its labels. Fails if two classes do.
 pub fn class_of<'m>(model: &'m Model, host: &Host) -> Result<Option<&'m HostClass>, Problem> {
     let mut classes = model.classes.iter().filter(|class| class.takes(&host.labels));
     let first = classes.next();

@@ -16,12 +16,12 @@ pub enum Change {
     },
     /// Something is removed.
     Remove {
-        /// The same.
+        /// Its kind and name: `network blue`, `port vm1`.
         what: String,
     },
     /// Keys of something change.
     Change {
-        /// The same.
+        /// Its kind and name: `network blue`, `port vm1`.
         what: String,
         /// Each changed key with both values: `mtu: 1500 -> 9000`; `absent` if a key is added or
         /// removed.

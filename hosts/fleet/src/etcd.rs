@@ -83,21 +83,29 @@ impl Etcd {
     }
 
     /// Reads one key; nothing is found if it does not exist.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn get(&self, key: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::key(key))
     }
 
     /// Reads all keys with this prefix.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn list(&self, prefix: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::prefix(prefix))
     }
 
     /// Reads all keys from `begin` up to but not including `end`.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn between(&self, begin: &str, end: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::between(begin, end))
     }
 
     /// Reads the greatest keys with this prefix, at most `most`, greatest first.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn last(&self, prefix: &str, most: u32) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::last(prefix, most))
     }
@@ -118,6 +126,8 @@ impl Etcd {
     }
 
     /// Carries out all operations if all comparisons hold, and otherwise none.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn transact(&self, transaction: &Transaction) -> Result<Outcome, EtcdError> {
         let answer: TxnAnswer = self.call("/v3/kv/txn", transaction)?;
         Ok(Outcome { succeeded: answer.succeeded, revision: answer.header.revision })

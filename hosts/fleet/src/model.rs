@@ -61,17 +61,21 @@ impl Default for Model {
 
 impl Model {
     /// Reads all `*.toml` files of a directory.
+    ///
+    /// Fails if there is no such file, one cannot be read or parsed, or a rule is broken.
     pub fn read(folder: &Path) -> Result<Model, Problem> {
         read::folder(folder)
     }
 
     /// Reads one file's text, which messages call `name`. Rules between parts of a model are not
     /// checked.
+    ///
+    /// Fails if the text does not parse as a model.
     pub fn from_toml(name: &str, text: &str) -> Result<Model, Problem> {
         read::file(name, text)
     }
 
-    /// Checks the rules between parts of the model.
+    /// Checks the rules between parts of the model. Fails if one is broken.
     pub fn check(&self) -> Result<(), Problem> {
         rules::check(self)
     }

@@ -1,6 +1,6 @@
 //! `fleet mtu`: has the hosts' agents probe each other, and judges what they answer.
 //!
-//! The request goes through etcd and so do the answers: whoever checks need not reach the network
+//! The request goes through etcd and so do the answers: the command need not reach the network
 //! that is checked. A responder acknowledges only probes of a check that it knows of, so the hosts
 //! first get ready, and those that do get the plan. What a host answers is its word: it is held to
 //! the plan, and concerns only the directions that the host sends.

@@ -52,6 +52,8 @@ impl Preview {
 }
 
 /// Compares a model with the desired state of the fleet's hosts.
+///
+/// Fails if the model breaks a rule, or etcd cannot be read.
 pub fn preview(store: &Store, model: &Model) -> Result<Preview, Problem> {
     model.check()?;
     let desired = store.desired()?;

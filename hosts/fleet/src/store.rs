@@ -128,6 +128,8 @@ impl Store {
     /// Stores a new revision and starts its roll-out, unless the desired state was written
     /// meanwhile or another roll-out is in progress. Returns the mod revision of the desired state;
     /// none: nothing was written.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn begin(
         &self,
         revision: &Revision,
@@ -150,6 +152,8 @@ impl Store {
     }
 
     /// Writes the desired state, unless it was written meanwhile.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn set_desired(&self, desired: &Desired, unchanged: i64) -> Result<Option<i64>, Problem> {
         let compare = vec![Compare::unchanged(DESIRED, unchanged)];
         self.transact(compare, vec![Operation::put(DESIRED, text(desired)?, None)])

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Of a path that carries 1500 bytes, on which a hop says that it has the largest MTU there is.
+    /// Prober of a path that carries 1500 bytes, where a hop claims the largest MTU there is.
     struct Lying;
 
     impl Prober for Lying {

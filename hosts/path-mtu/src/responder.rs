@@ -67,7 +67,7 @@ pub struct Responder {
 struct Shared {
     options: Options,
     stopped: AtomicBool,
-    /// Of each open session.
+    /// The badge of each open session.
     badges: Mutex<Vec<Badge>>,
     seats: AtomicUsize,
     datagrams: Rate,
@@ -195,7 +195,7 @@ impl Shared {
     fn acknowledge(&self, socket: &UdpSocket) {
         let mut room = vec![0; 1 << 16];
         while !self.is_stopped() {
-            // Errors are those of acknowledgements that nobody took.
+            // Errors are those of acknowledgements that no prober received.
             let Ok(Some((length, from))) = socket::receive(socket, &mut room) else { continue };
             let Some(reply) = self.reply(room.get(..length).unwrap_or_default(), from.ip()) else {
                 continue;

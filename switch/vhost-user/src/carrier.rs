@@ -1,7 +1,7 @@
-//! How numbers and descriptors of a session go from one process to the next: as messages that wait
-//! in a socket of no peer.
+//! Carries numbers and descriptors of a session from one process to the next, as messages that wait
+//! in a socket without a peer.
 //!
-//! So a session is one descriptor to those who keep it, a service manager or the process itself,
+//! So a session is one descriptor to its keeper, a service manager or the process itself,
 //! and it goes away with that descriptor. What is in it may be anything: it is read without
 //! waiting, and every number is checked where it is used.
 
@@ -65,7 +65,7 @@ impl<'f> Writer<'f> {
         self.files.push(file);
     }
 
-    /// The same of a descriptor.
+    /// Adds a descriptor that may be absent, after a number that says whether it is there.
     pub(crate) fn file_option(&mut self, file: Option<BorrowedFd<'f>>) {
         self.number(file.is_some());
         self.files.extend(file);

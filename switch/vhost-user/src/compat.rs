@@ -11,7 +11,7 @@ use crate::Features;
 pub enum Compat {
     /// Open vSwitch with DPDK, as it is by default.
     OvsDpdk,
-    /// The same with `userspace-tso-enable`.
+    /// Open vSwitch with DPDK and `userspace-tso-enable`.
     OvsDpdkTso,
 }
 

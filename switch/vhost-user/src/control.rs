@@ -9,7 +9,7 @@ const LONGEST: usize = 64;
 /// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves
 /// nothing else.
 pub(crate) const AT_A_TIME: usize = 16;
-/// Of the session's thread, commands take one part in so many.
+/// Commands take at most one part in `SHARE` of the session thread's time.
 const SHARE: u32 = 10;
 /// The longest pause: a step may have waited for a processor.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);

@@ -1,9 +1,9 @@
 //! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and
 //! `SET_INFLIGHT_FD`).
 //!
-//! We make it, the front end keeps it without looking into it, and gives it to whoever serves it
-//! next. Each ring has a [`InflightJournal`] in it. After an orderly stop the front end knows the
-//! base, which then counts, so the journal is wiped.
+//! We make it, the front end keeps it without looking into it, and gives it to the back end that
+//! serves it next. Each ring has a [`InflightJournal`] in it. After an orderly stop the front
+//! end knows the base, which then counts, so the journal is wiped.
 
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -45,7 +45,7 @@ impl Inflight {
         (u64::from(rings) * stride(size)).next_multiple_of(PAGE)
     }
 
-    /// As it was given, for the process that comes next.
+    /// Returns the region as the front end has it, for the process that serves it next.
     pub(crate) fn region(&self) -> Option<(VhostUserInflight, Arc<OwnedFd>)> {
         let Region { size: mmap_size, file_offset: mmap_offset, file, .. } =
             self.memory.regions().pop()?;

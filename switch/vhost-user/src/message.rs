@@ -2,7 +2,7 @@
 //!
 //! That crate decodes what front ends say, but of version 0.18 a few things are not to be had: it
 //! answers `SEND_RARP`, `NET_SET_MTU`, `SET_STATUS` and `GET_STATUS` as if they were no messages,
-//! and it lets nobody add to what it knows. They are read and answered here, which takes four
+//! and it has no way to add messages. They are read and answered here, which takes four
 //! numbers each, and a decoder of our own for all the others would have to be held against every
 //! front end anew. It also refuses `SET_VRING_ENABLE` before the features are agreed on: QEMU sends
 //! it when it resets a vNIC whose driver has not started yet, and waits for the acknowledgement;

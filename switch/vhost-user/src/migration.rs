@@ -63,7 +63,7 @@ pub(crate) struct Migration {
 }
 
 impl Migration {
-    /// Of a session that another process has served before.
+    /// Returns the state of a session that another process has served before.
     pub(crate) fn going_on(has_run: bool, is_logged: bool) -> Migration {
         Migration { has_run, logged: is_logged.then(Instant::now), stopped: None }
     }

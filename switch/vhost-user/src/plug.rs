@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// A process whose number is not known.
+/// Stands for a process with an unknown number.
 const UNKNOWN: u32 = u32::MAX;
 
 /// See the head of this file.

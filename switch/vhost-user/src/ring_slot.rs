@@ -53,8 +53,8 @@ struct Content {
 pub struct RingSlot {
     content: Mutex<Content>,
     given_back: Condvar,
-    /// What the guest did wrong. Beside the content, whose lock is held while a burst is copied
-    /// into a guest's buffers.
+    /// The guest's error on this ring. It has a lock of its own because the lock of `content` is
+    /// held while a burst is copied into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
     /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however
     /// many are not read.
@@ -179,14 +179,15 @@ impl RingSlot {
         change(self.own().running.as_deref_mut())
     }
 
-    /// Gives a ring that runs another call descriptor. The old one is the caller's to drop, without
-    /// the lock: the front end can make the close of its file wait. The outer `None`: no ring runs.
+    /// Gives a running ring another call descriptor. Returns the old one, to be dropped without the
+    /// lock: the front end can make the close of its file wait. The outer `None` if no ring runs.
     #[must_use]
     pub(crate) fn replace_call(&self, call: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.call, call)))
     }
 
-    /// The same of its error descriptor.
+    /// Gives a running ring another error descriptor. Returns the old one, to be dropped without
+    /// the lock; the outer `None` if no ring runs.
     #[must_use]
     pub(crate) fn replace_error(&self, error: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.error, error)))

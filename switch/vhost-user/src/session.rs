@@ -123,13 +123,17 @@ pub struct Inherited {
 
 impl Session {
     /// Listens, or starts to connect. Rings come when a front end does.
+    ///
+    /// Fails if the number of queue pairs is out of range or the socket cannot be set up.
     pub fn open(options: Options) -> Result<Session, SessionError> {
         Session::open_with(options, Inherited::default())
     }
 
-    /// The same with what a process before has left, as far as it can be used. As a rule rings run
-    /// when this returns; memory that takes longer to map is mapped meanwhile. A front end that
-    /// cannot be served on is cut off, so that it connects again.
+    /// Opens a session with the state that an earlier process left, as far as it is usable.
+    /// Rings usually run when this returns, unless their memory takes longer to map. A front end
+    /// that cannot be served on is cut off, so that it connects again.
+    ///
+    /// Fails as [`Session::open`] does.
     pub fn open_with(options: Options, inherited: Inherited) -> Result<Session, SessionError> {
         if !(1..=Options::PAIRS).contains(&options.pairs) {
             return Err(SessionError::Pairs { pairs: options.pairs });

@@ -113,7 +113,7 @@ impl Signal {
             Kind::Socket => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let sent = send(&self.fd, &1u64.to_ne_bytes(), flags);
-                // A full socket is readable already, and nobody reads from a closed one.
+                // A full socket is readable already, and a closed one has no reader.
                 !matches!(sent, Err(Errno::NOMEM | Errno::NOBUFS))
             }
         }
@@ -213,7 +213,7 @@ pub(crate) mod tests {
         assert!(!is_rung(&signal.budget));
     }
 
-    /// Whoever signals wakes all that wait for an eventfd, and a front end may have thousands of
+    /// The signalling thread wakes all waiters of an eventfd, and a front end may have thousands of
     /// them.
     #[test]
     fn dear_signals_are_left_to_the_session() {

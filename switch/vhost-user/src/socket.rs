@@ -156,8 +156,10 @@ fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
 }
 
 /// Sets mode and owner of a socket file that this process has just made. Both are set on the file
-/// that was found to be a socket of ours and not by its path: whoever may write to the directory
-/// could put a link to any file there meanwhile.
+/// that was found to be a socket of ours and not by its path: a user that may write to the
+/// directory could put a link to any file there meanwhile.
+///
+/// Fails if the file is not a socket of this process's user, or its mode or owner cannot be set.
 pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
     if access == Access::default() {
         return Ok(());
@@ -195,8 +197,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// Whoever owned the directory put a link there between bind and chmod, and had any file made
-    /// his own.
+    /// The owner of the directory put a link there between bind and chmod, and so became the owner
+    /// of any file.
     #[test]
     fn what_a_link_leads_to_keeps_its_mode_and_owner() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -9,7 +9,7 @@ const FIRST: u32 = 10;
 /// How often it is told after that.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// See the head of this file. Whoever is silent for a while has its first few times back.
+/// Limits how often a repeatable message is logged. A quiet period resets the burst allowance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sparing {
     /// What was told takes [`EVERY`] each, and lasts until then.

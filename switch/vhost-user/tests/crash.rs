@@ -179,8 +179,8 @@ fn until(what: &str, look: impl Fn() -> bool) {
     waiting::until(what, || look().then_some(()).ok_or_else(|| format!("{:?} are held", held())));
 }
 
-/// A port that waits for a front end. One of its own for each, since one whose front ends come and
-/// go has the next one wait.
+/// Opens a port that waits for a front end. Each front end gets its own port, since a port with
+/// front ends that come and go makes the next one wait.
 fn open(socket: &Path) -> Session {
     Session::open(support::options(socket, 1)).unwrap()
 }

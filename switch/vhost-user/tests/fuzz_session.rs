@@ -53,7 +53,7 @@ struct Record {
 }
 
 impl Record {
-    /// Of a guest that runs.
+    /// Returns the record of a running guest.
     fn of_guest(socket: &Path, features: Features) -> Record {
         let before = threads();
         let mut session = Session::open(options(socket, 1)).unwrap();

@@ -226,8 +226,8 @@ fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     Options { changed: Box::new(changed), ..options(socket, 1) }
 }
 
-/// The start of all ports waited for one front end: its files were mapped and closed by whoever
-/// opened the port.
+/// The start of all ports waited for one front end: its files were mapped and closed by the
+/// thread that opened the port.
 #[test]
 fn a_session_that_takes_long_to_go_on_does_not_hold_up_the_start() {
     let folder = TempDir::new().unwrap();
@@ -260,7 +260,7 @@ fn what_is_left_is_there_before_the_session_s_end() {
     assert_eq!(serve(&next, 0), 1);
 }
 
-/// The port is another one, or the record is of another version or of nobody.
+/// The port is another one, or the descriptor holds no record.
 #[test]
 fn a_front_end_that_cannot_be_served_on_is_cut_off_and_connects_again() {
     let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();

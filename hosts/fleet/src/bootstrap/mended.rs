@@ -14,8 +14,8 @@ use problem::Problem;
 const MENDED: [(u32, u32, u32); 3] = [(3, 4, 44), (3, 5, 30), (3, 6, 11)];
 
 impl Bootstrap {
-    /// What is wrong with the members of etcd, one text each. Without `enabled` etcd asks nobody
-    /// for a user: only the version tells.
+    /// What is wrong with the members of etcd, one text each. Without `enabled` etcd asks for
+    /// no user: only the version tells.
     pub(super) fn faults(&self, enabled: bool) -> Result<Vec<String>, Problem> {
         let mut faults = Vec::new();
         for endpoint in &self.endpoints {

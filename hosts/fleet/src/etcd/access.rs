@@ -34,8 +34,10 @@ pub(crate) mod file {
 }
 
 impl Identity {
-    /// Takes what this identity lacks from a directory that `bootstrap` has written. Files that are
-    /// not there stay out.
+    /// Takes what this identity lacks from a directory that `bootstrap` has written. Missing files
+    /// are left out.
+    ///
+    /// Fails if the directory does not exist.
     pub fn or_from(self, directory: &Path) -> Result<Identity, Problem> {
         if !directory.is_dir() {
             return Err(Problem::new("there are no credentials")
@@ -80,6 +82,8 @@ pub struct Access {
 
 impl Access {
     /// Reads the files. `insecure` permits plain HTTP to other machines.
+    ///
+    /// Fails if the endpoints do not suit the identity, or a file cannot be read.
     pub fn new(
         endpoints: &[Endpoint],
         identity: &Identity,

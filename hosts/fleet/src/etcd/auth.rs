@@ -63,22 +63,30 @@ struct User {
 
 impl Etcd {
     /// A role's permissions; none: there is no such role.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn role(&self, role: &str) -> Result<Option<Vec<Permission>>, EtcdError> {
         let read = self.call::<Role>("/v3/auth/role/get", &json!({ "role": role }));
         unless(read.map(|role| role.perm), "role name not found")
     }
 
     /// Makes a role without permissions.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn add_role(&self, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/add", json!({ "name": role }))
     }
 
     /// Gives a role a permission.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn grant_permission(&self, role: &str, permission: &Permission) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/grant", json!({ "name": role, "perm": permission }))
     }
 
     /// Takes a permission from a role.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn revoke_permission(&self, role: &str, permission: &Permission) -> Result<(), EtcdError> {
         let Permission { right: _, key, range_end } = permission;
         let range = Range { role, key, range_end };
@@ -86,37 +94,51 @@ impl Etcd {
     }
 
     /// A user's roles; none: there is no such user.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn user(&self, user: &str) -> Result<Option<Vec<String>>, EtcdError> {
         let read = self.call::<User>("/v3/auth/user/get", &json!({ "name": user }));
         unless(read.map(|user| user.roles), "user name not found")
     }
 
     /// Makes a user without roles.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn add_user(&self, user: &str, password: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/add", json!({ "name": user, "password": password }))
     }
 
     /// Gives a user a new password; etcd forgets the user's tokens.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn change_password(&self, user: &str, password: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/changepw", json!({ "name": user, "password": password }))
     }
 
     /// Gives a user a role.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn give_role(&self, user: &str, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/grant", json!({ "user": user, "role": role }))
     }
 
     /// Takes a role from a user.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn take_role(&self, user: &str, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/revoke", json!({ "name": user, "role": role }))
     }
 
     /// Deletes a user; etcd forgets its tokens.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn delete_user(&self, user: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/delete", json!({ "name": user }))
     }
 
     /// Deletes a role.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn delete_role(&self, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/delete", json!({ "role": role }))
     }
@@ -139,6 +161,8 @@ impl Etcd {
     }
 
     /// Makes etcd ask everyone for a user.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn enable_auth(&self) -> Result<(), EtcdError> {
         self.tell("/v3/auth/enable", json!({}))
     }

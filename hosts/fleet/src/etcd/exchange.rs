@@ -54,7 +54,7 @@ pub(super) async fn begin(
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(etcd, &error))?;
     let connection = tokio::spawn(async move {
-        // An error also reaches whoever waits for the answer.
+        // An error also reaches the task that waits for the answer.
         let _ = connection.await;
     });
     // Without `Accept` the gateway takes the common name of etcd's own certificate for the user of

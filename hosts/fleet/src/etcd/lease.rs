@@ -41,6 +41,8 @@ struct TimeToLive {
 
 impl Etcd {
     /// Grants a lease that expires after this time, in whole seconds, unless it is kept alive.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn grant(&self, time: Duration) -> Result<Lease, EtcdError> {
         let ttl = Number(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
         let granted: Granted = self.call("/v3/lease/grant", &Grant { ttl })?;
@@ -48,6 +50,8 @@ impl Etcd {
     }
 
     /// Renews a lease for its TTL. False: it has expired.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn keep_alive(&self, lease: Lease) -> Result<bool, EtcdError> {
         let kept: Result<KeptAlive, EtcdError> =
             self.call("/v3/lease/keepalive", &ById { id: Number(lease.0) });

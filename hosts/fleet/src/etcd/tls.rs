@@ -1,7 +1,7 @@
 //! TLS to etcd, in both directions: etcd's certificate has to name the host that was asked, and
 //! etcd asks for this client's.
 //!
-//! Only the authorities of `--cacert` are believed, not those of the system: etcd is nobody's
+//! Only the authorities of `--cacert` are believed, not those of the system: etcd is not a
 //! public server.
 
 use super::access::half;

@@ -120,7 +120,8 @@ fn a_hostile_answer_is_held_to_the_plan() {
     let said = all.get_mut(&name).unwrap().directions.as_mut().unwrap();
     let good = said[0].clone();
     let lie = |from, to, carried| Observation { from, to, carried, ..good.clone() };
-    // Of another host, to itself, twice, to nobody, and more than was asked for.
+    // Observations of another host, to itself, twice, to an unknown host, and more than was asked
+    // for.
     *said = vec![lie(3, 2, 1500), lie(1, 2, 0), lie(1, 1, 0), lie(1, 99, 0), lie(1, 0, 60_000)];
     said[0].interface = "eth0\n; reboot and a long name".to_owned();
     let report = judge(&plan, all, Vec::new());

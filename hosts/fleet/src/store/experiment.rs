@@ -141,6 +141,8 @@ impl Store {
 
     /// Begins an experiment, unless another one runs, and gives both hosts the token. Returns
     /// etcd's revision of the request; none: another one runs.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn begin_experiment(
         &self,
         request: &ExperimentRequest,
@@ -155,6 +157,8 @@ impl Store {
     }
 
     /// Writes the request anew, unless it has gone. False: it has.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn go_on_with_experiment(
         &self,
         request: &ExperimentRequest,
@@ -176,6 +180,8 @@ impl Store {
     }
 
     /// Writes a host's answer, which is deleted with the lease of its status.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn answer_experiment(
         &self,
         host: &Name,
@@ -187,6 +193,8 @@ impl Store {
     }
 
     /// Deletes a host's answer.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn forget_experiment(&self, host: &Name) -> Result<(), Problem> {
         self.transact(Vec::new(), vec![Operation::delete(&key(host, ANSWER))]).map(drop)
     }

@@ -153,6 +153,8 @@ impl Store {
     }
 
     /// Writes a host's status, which is deleted with the lease. False: the lease has ended.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn report(&self, host: &Name, status: &Status, lease: Lease) -> Result<bool, Problem> {
         let put = Operation::put(&key(host, "status"), text(status)?, Some(lease));
         let write = Transaction { compare: Vec::new(), success: vec![put] };
@@ -163,6 +165,8 @@ impl Store {
     }
 
     /// Forgets a host whose agent is away. False: the agent is not away.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn forget(&self, host: &Name) -> Result<bool, Problem> {
         let compare = vec![Compare::absent(&key(host, "status"))];
         let gone = self.transact(compare, vec![Operation::delete(&key(host, "registration"))])?;

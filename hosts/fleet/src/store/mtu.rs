@@ -109,11 +109,15 @@ impl Store {
 
     /// Begins a check, unless another one runs. Returns etcd's revision of the request; none:
     /// another one runs.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn begin_mtu(&self, request: &MtuRequest, lease: Lease) -> Result<Option<i64>, Problem> {
         self.put_request(request, lease, 0)
     }
 
     /// Adds the plan, unless the request has gone. False: it has.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn plan_mtu(
         &self,
         request: &MtuRequest,
@@ -134,12 +138,16 @@ impl Store {
     }
 
     /// Writes a host's answer, which is deleted with the lease of its status.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn answer_mtu(&self, host: &Name, answer: &MtuAnswer, lease: Lease) -> Result<(), Problem> {
         let put = Operation::put(&key(host, ANSWER), text(answer)?, Some(lease));
         self.transact(Vec::new(), vec![put]).map(drop)
     }
 
     /// Deletes a host's answer.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn forget_mtu(&self, host: &Name) -> Result<(), Problem> {
         self.transact(Vec::new(), vec![Operation::delete(&key(host, ANSWER))]).map(drop)
     }

@@ -6,8 +6,10 @@ use crate::etcd::{Lease, Operation};
 use problem::Problem;
 
 impl Store {
-    /// Ends a host's status, whoever wrote it. Its lease ends as well: the host's agent notices
-    /// that, and reports again.
+    /// Ends a host's status, even one that another client wrote. Its lease ends as well: the
+    /// host's agent notices that, and reports again.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn end_status(&self, host: &Name) -> Result<(), Problem> {
         let key = hosts::key(host, "status");
         let found = self.etcd.get(&key)?.keys;
@@ -18,6 +20,8 @@ impl Store {
     }
 
     /// Deletes all that a host has written: its registration, its status and its claims.
+    ///
+    /// Fails if etcd does not answer or refuses the request.
     pub fn erase(&self, host: &Name) -> Result<(), Problem> {
         let prefixes = [hosts::prefix(host), claims::prefix(host)];
         let all = prefixes.iter().map(|prefix| Operation::delete_prefix(prefix)).collect();

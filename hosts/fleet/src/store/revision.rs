@@ -32,7 +32,9 @@ pub(super) fn key(number: u64) -> String {
 }
 
 impl Store {
-    /// Reads a revision.
+    /// Reads a revision; number 0 is the empty one.
+    ///
+    /// Fails if it does not exist, or etcd does not answer.
     pub fn revision(&self, number: u64) -> Result<Revision, Problem> {
         if number == 0 {
             return Ok(Revision::default());
@@ -48,6 +50,8 @@ impl Store {
     }
 
     /// Reads the last revisions, newest first.
+    ///
+    /// Fails if etcd does not answer, or a revision cannot be read.
     pub fn history(&self, most: u32) -> Result<Vec<Revision>, Problem> {
         self.etcd.last(PREFIX, most)?.keys.iter().map(read).collect()
     }

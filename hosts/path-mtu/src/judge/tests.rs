@@ -6,7 +6,7 @@ use fastrand::Rng;
 /// Hosts on two switches with a link between them: odd places on one, even ones on the other.
 struct World {
     devices: Vec<u16>,
-    /// Of each host's switch port: toward it, and from it.
+    /// MTUs of each host's switch port: toward it, and from it.
     ports: Vec<(u16, u16)>,
     /// From the odd switch to the even one, and back.
     link: (u16, u16),

@@ -355,7 +355,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 return Err(refused(error));
             }
         };
-        // Kept until no ring has it: unmapping gigabytes is not for one who holds a ring's lock.
+        // Kept until no ring has it: gigabytes must not be unmapped under a ring's lock.
         let _old = self.log.replace(log);
         self.apply_log()?;
         self.start_waiting()

@@ -18,8 +18,8 @@ use std::time::Instant;
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserLog};
 use vhost::vhost_user::{Error, VhostUserBackendReqHandlerMut};
 
-/// Of the record below. It changes whenever an older or newer Millrace would take it for something
-/// else.
+/// Version of the record below. It changes whenever an older or newer Millrace would misread the
+/// record.
 const VERSION: u64 = 1;
 
 /// Why a session does not go on.

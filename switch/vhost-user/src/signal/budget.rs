@@ -1,5 +1,5 @@
-//! What the signals of a session may cost the threads that send them, and who sends those that are
-//! too dear.
+//! Time that the signals of a session may cost the threads that send them, and the choice of the
+//! thread that sends those over the budget.
 //!
 //! The kernel wakes every waiter of an eventfd in the thread that signals it, about 70 ns each, and
 //! a front end has as many waiters as its descriptors allow: a signal takes 2 µs with one of them,
@@ -7,7 +7,7 @@
 //! of the session, which time pays off, and only time, at the rate of [`SHARE`]. While the debt is
 //! above [`MOST`] the session's own thread sends its signals, to which the workers only say that
 //! they are owed. The signals of that thread are charged too, and the debt outlives a connection,
-//! so that nobody sheds it by connecting again; it never takes longer than [`LONGEST`] to be paid
+//! so that connecting again does not shed it; it never takes longer than [`LONGEST`] to be paid
 //! off, which is all that the next guest inherits.
 //!
 //! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask

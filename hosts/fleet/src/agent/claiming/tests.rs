@@ -130,7 +130,7 @@ enum Event {
     TakeOver(u8, u8),
     /// A write that a host sent before it went off arrives.
     LateWrite(u8),
-    /// Whoever has stolen a fourth host's credentials writes or deletes its claim on a port's
+    /// A thief of a fourth host's credentials writes or deletes its claim on a port's
     /// address, for that port or the other.
     Stolen(u8, Option<u8>),
 }
