@@ -173,11 +173,11 @@ fn resume<T, E: Display>(
     };
     match open(&left.files) {
         Ok(opened) => {
-            tracing::info!(target: "daemon::devices", "port {name} resumes with the previous process's descriptors");
+            tracing::info!(target: "control::devices", "port {name} resumes with the previous process's descriptors");
             Ok(Some((opened, left.address.map(|address| address.0))))
         }
         Err(error) if are_unfit(&error) => {
-            tracing::warn!(target: "daemon::devices", "port {name} opens its device anew instead of resuming: {error}");
+            tracing::warn!(target: "control::devices", "port {name} opens its device anew instead of resuming: {error}");
             store.discard(name, left);
             Ok(None)
         }

@@ -141,7 +141,7 @@ pub(crate) async fn serve(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(target: "daemon::server::connections", "a connection has ended: {error}");
+        tracing::debug!(target: "control::daemon::connections", "a connection has ended: {error}");
     }
 }
 

@@ -63,7 +63,7 @@ fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<
     let (what, name) = (What::of(port)?, port.name.as_str());
     let listener = session.listener().filter(|_| what.files() > 0).transpose();
     let listener = listener.inspect_err(|error| {
-        tracing::warn!(target: "daemon::devices::vhost", "the socket of port {name} is not kept for the next process: {error}");
+        tracing::warn!(target: "control::devices::vhost", "the socket of port {name} is not kept for the next process: {error}");
     });
     let files: Vec<_> = listener.ok()?.map(Arc::new).into_iter().collect();
     Some(store.keep(name, what, &files))

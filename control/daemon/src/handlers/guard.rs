@@ -44,7 +44,7 @@ pub(crate) async fn change(
     let before = shared.lock().kept_changes();
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
-    tracing::info!(target: "daemon::handlers::guard", by = client, status = answer.status().as_u16(), "{line}");
+    tracing::info!(target: "control::api::guard", by = client, status = answer.status().as_u16(), "{line}");
     if shared.lock().kept_changes() == before {
         return answer;
     }

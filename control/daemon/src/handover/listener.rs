@@ -66,7 +66,7 @@ impl Listener {
             match admit(&connection) {
                 Ok(()) => return connection,
                 Err(reason) => {
-                    tracing::warn!(target: "daemon::handover::listener", "a hand-over was refused: {reason}");
+                    tracing::warn!(target: "control::handover::listener", "a hand-over was refused: {reason}");
                     // The successor may be gone.
                     let _ = message::send(&connection, &format!("refused: {reason}"), None);
                 }

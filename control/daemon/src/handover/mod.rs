@@ -99,7 +99,7 @@ impl Store {
         content.pushed = given.iter().map(|(name, _)| name.clone()).collect();
         let Sorted { manifest, ports, problem } = sort(given);
         if let Some(problem) = problem {
-            tracing::warn!(target: "daemon::handover", "not all descriptors of the previous process can be used: {problem}");
+            tracing::warn!(target: "control::handover", "not all descriptors of the previous process can be used: {problem}");
         }
         let of = |(name, left): (&String, &Inherited)| full_names(name, left.files.len());
         // A session resumes only once, so systemd's copy is of no further use.
@@ -132,7 +132,7 @@ impl Store {
                 content.inherited.insert(name, left);
                 continue;
             }
-            tracing::info!(target: "daemon::handover", "port {name} has changed: its kept descriptors are closed");
+            tracing::info!(target: "control::handover", "port {name} has changed: its kept descriptors are closed");
             names.extend(full_names(&name, left.files.len()));
             content.left.remove(&name);
             left.close();
@@ -233,7 +233,7 @@ impl Store {
             content.kept.extract_if(.., is_ring).map(|(name, _)| name).collect();
         if !names.is_empty() {
             let names = names.join(", ");
-            tracing::warn!(target: "daemon::handover", "a worker hangs: the successor opens the packet ports anew: {names}");
+            tracing::warn!(target: "control::handover", "a worker hangs: the successor opens the packet ports anew: {names}");
             content.write();
         }
     }
@@ -295,7 +295,7 @@ impl Content {
     /// devices anew.
     fn write(&mut self) {
         if let Err(error) = self.try_write() {
-            tracing::warn!(target: "daemon::handover", "descriptors cannot be kept for the next process: {error}");
+            tracing::warn!(target: "control::handover", "descriptors cannot be kept for the next process: {error}");
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
         match message::send(successor, name, Some(*file)) {
             // Other sessions and devices, and the manifest, can still be sent.
             Err(error) if !has_gone(&error) => {
-                tracing::warn!(target: "daemon::handover::successor", "descriptor {name} was not handed over: {error}");
+                tracing::warn!(target: "control::handover::successor", "descriptor {name} was not handed over: {error}");
                 Ok(())
             }
             sent => sent,
@@ -39,10 +39,10 @@ pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
     };
     match sent {
         Ok(()) => {
-            tracing::info!(target: "daemon::handover::successor", "{} descriptors were handed over", all.len())
+            tracing::info!(target: "control::handover::successor", "{} descriptors were handed over", all.len())
         }
         Err(error) => {
-            tracing::warn!(target: "daemon::handover::successor", "the successor is gone: {error}")
+            tracing::warn!(target: "control::handover::successor", "the successor is gone: {error}")
         }
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
     let connection = match connected(&path) {
         Ok(connection) => connection,
         Err(Errno::NOENT | Errno::CONNREFUSED) => {
-            tracing::info!(target: "daemon::handover::successor", "there is no daemon to take over from: all devices are opened anew");
+            tracing::info!(target: "control::handover::successor", "there is no daemon to take over from: all devices are opened anew");
             return Ok(());
         }
         Err(error) => return Err(failed(&error)),
@@ -110,7 +110,7 @@ fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
             Some((name, None)) => {
                 let limit = descriptors::limit();
                 tracing::warn!(
-                    target: "daemon::handover::successor", "{name} arrived without its descriptor: the limit is {limit} (RLIMIT_NOFILE)"
+                    target: "control::handover::successor", "{name} arrived without its descriptor: the limit is {limit} (RLIMIT_NOFILE)"
                 );
                 if name == MANIFEST {
                     return Ok(given);

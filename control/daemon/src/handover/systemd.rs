@@ -36,7 +36,7 @@ impl Systemd {
         // a peer.
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n");
         if let Err(error) = self.tell(&text, Some(file)) {
-            tracing::warn!(target: "daemon::handover::systemd", "systemd does not keep the descriptor {name}: {error}");
+            tracing::warn!(target: "control::handover::systemd", "systemd does not keep the descriptor {name}: {error}");
         }
     }
 
@@ -48,14 +48,14 @@ impl Systemd {
         }
         let remove = |name| self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), None);
         if let Err(error) = names.iter().try_for_each(remove).and_then(|()| self.wait()) {
-            tracing::warn!(target: "daemon::handover::systemd", "systemd did not close kept descriptors: {error}");
+            tracing::warn!(target: "control::handover::systemd", "systemd did not close kept descriptors: {error}");
         }
     }
 
     /// Waits until systemd has all pushed descriptors.
     pub(super) fn settle(&self) {
         if let Err(error) = self.wait() {
-            tracing::warn!(target: "daemon::handover::systemd", "systemd may not have kept all descriptors: {error}");
+            tracing::warn!(target: "control::handover::systemd", "systemd may not have kept all descriptors: {error}");
         }
     }
 
@@ -92,7 +92,7 @@ pub(super) fn given() -> Vec<(String, OwnedFd)> {
         // that takes them.
         Ok(given) => given.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect(),
         Err(error) => {
-            tracing::warn!(target: "daemon::handover::systemd", "the descriptors that systemd passes cannot be taken: {error}");
+            tracing::warn!(target: "control::handover::systemd", "the descriptors that systemd passes cannot be taken: {error}");
             Vec::new()
         }
     }

@@ -90,7 +90,7 @@ fn check(change: &LogChange) -> Result<(), Problem> {
     }
     Err(Problem::new("no part of the daemon logs with this target")
         .seen(target)
-        .wanted(PARTS.join(" or ") + ", or a module of one, such as `daemon::sandbox`")
+        .wanted(PARTS.join(" or ") + ", or a module of one, such as `control::sandbox`")
         .remedy("copy the target from a line of the log"))
 }
 
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_target_that_nothing_logs_as_is_refused() {
         let of = |target: &str| LogChange { level: LogLevel::Debug, target: Some(target.into()) };
-        assert!(check(&of("daemon::sandbox")).is_ok() && check(&of("vhost_user")).is_ok());
+        assert!(check(&of("control::sandbox")).is_ok() && check(&of("vhost_user")).is_ok());
         assert!(check(&of("elsewhere")).is_err() && check(&of("controlled")).is_err());
     }
 }

@@ -121,7 +121,7 @@ impl Running {
         if let Some(RunningPort { device: PortDevice::Open(open), .. }) = self.ports.get(name)
             && let Err(error) = self.switch.set_capture(open.id, None)
         {
-            tracing::debug!(target: "daemon::running::captures", "the port of a capture is gone: {error}");
+            tracing::debug!(target: "control::running::captures", "the port of a capture is gone: {error}");
         }
         capturing.ended = Some(reason);
     }

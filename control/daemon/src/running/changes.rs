@@ -13,7 +13,7 @@ const SECRET: &str = "rss-key";
 pub(super) fn log(before: &Config, after: &Config, step: &Step) {
     let by = actor::current();
     for line in lines(before, after, step) {
-        tracing::info!(target: "daemon::running::changes", by, "{line}");
+        tracing::info!(target: "control::running::changes", by, "{line}");
     }
 }
 

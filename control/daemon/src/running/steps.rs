@@ -140,7 +140,7 @@ impl Running {
                     format!("port {name} is open: {}", port.device()),
                 );
                 for text in &open.degraded {
-                    tracing::warn!(target: "daemon::running::steps", "port {name}: {text}");
+                    tracing::warn!(target: "control::running::steps", "port {name}: {text}");
                 }
                 PortDevice::Open(Box::new(open))
             }

@@ -134,7 +134,7 @@ impl Running {
                 let without_room = team.pin(&pins);
                 if !without_room.is_empty() {
                     tracing::warn!(
-                        target: "daemon::running::team", "no room to pin {without_room:?}: their frames leave through any member"
+                        target: "control::running::team", "no room to pin {without_room:?}: their frames leave through any member"
                     );
                 }
                 open.pins.clone_from(&pins);

@@ -127,7 +127,7 @@ fn give_up_namespaces(helper: &[&str], directories: &[PathBuf]) -> Result<String
         None => Ok("without CAP_SYS_ADMIN none is entered".to_owned()),
         Some(Ok(process)) => Ok(format!("CAP_SYS_ADMIN is left to the helper, process {process}")),
         Some(Err(error)) => {
-            tracing::error!(target: "daemon::sandbox", "ports in other namespaces cannot be opened: no helper: {error}");
+            tracing::error!(target: "control::sandbox", "ports in other namespaces cannot be opened: no helper: {error}");
             Ok(format!("none is entered, for no helper could be started: {error}"))
         }
     }
@@ -150,11 +150,11 @@ fn restrict_files(places: &Places<'_>, allowed: Allowed) -> Result<String, Strin
 fn body(what: &str, outcome: Result<String, String>) -> RestrictionBody {
     match outcome {
         Ok(detail) => {
-            tracing::info!(target: "daemon::sandbox", "{what} are restricted ({detail})");
+            tracing::info!(target: "control::sandbox", "{what} are restricted ({detail})");
             RestrictionBody { in_force: true, detail }
         }
         Err(detail) => {
-            tracing::warn!(target: "daemon::sandbox", "{what} are not restricted: {detail}");
+            tracing::warn!(target: "control::sandbox", "{what} are not restricted: {detail}");
             RestrictionBody { in_force: false, detail }
         }
     }

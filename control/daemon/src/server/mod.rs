@@ -116,11 +116,11 @@ pub async fn serve(
     // From here on ports close because the process ends, not because they are removed.
     store.seal();
     notify(&[NotifyState::Stopping]);
-    tracing::info!(target: "daemon::server", "stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
+    tracing::info!(target: "control::daemon", "stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
     let _ = stopping.send(true);
     ended(answering).await;
     if let Err(problem) = keeper.end().await {
-        tracing::error!(target: "daemon::server", "{problem}");
+        tracing::error!(target: "control::daemon", "{problem}");
     }
     if successor.is_some() {
         drop((socket, successors));
@@ -164,7 +164,7 @@ fn answer(
 
 fn tell_places(socket: &Socket, keeper: &Keeper) {
     let (api, kept) = (socket.path().display(), keeper.file().display());
-    tracing::info!(target: "daemon::server", "serving the API on {api}; ports added through it are stored in {kept}");
+    tracing::info!(target: "control::daemon", "serving the API on {api}; ports added through it are stored in {kept}");
 }
 
 /// Waits for the last responses. A client that keeps its connection open does not delay the end.
@@ -180,7 +180,7 @@ async fn ended(answering: Vec<JoinHandle<()>>) {
 /// The socket for a successor; without it the next daemon opens all devices anew.
 fn successors(api: &Path) -> Option<handover::Listener> {
     let bound = handover::Listener::bind(api);
-    bound.inspect_err(|error| tracing::warn!(target: "daemon::server", "a successor cannot take over: {error}")).ok()
+    bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
 }
 
 async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
@@ -330,6 +330,6 @@ fn stop_signal() -> Result<impl Future<Output = ()>, Problem> {
 /// Notifies systemd, if it runs the daemon. Its absence is not an error.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(target: "daemon::server", "systemd cannot be notified: {error}");
+        tracing::debug!(target: "control::daemon", "systemd cannot be notified: {error}");
     }
 }
