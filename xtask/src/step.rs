@@ -29,8 +29,10 @@ struct Ended {
 
 /// Where the tests that a command runs are told.
 pub(crate) enum Told {
-    /// In nextest's report below this target directory.
-    Report(PathBuf),
+    /// In nextest's report.
+    Report,
+    /// There as well; tests that the step's filter leaves out are not told.
+    Filtered,
     /// In the text of `cargo test --doc`.
     Text,
 }
@@ -78,12 +80,13 @@ impl Steps {
     /// The command cannot be started, or its report cannot be read.
     pub(crate) fn tests(&mut self, step: &str, told: &Told, command: &mut Command) -> Result<()> {
         // An old report must not be taken for this run's.
-        if let Told::Report(target) = told {
-            ended_or_absent(fs::remove_file(report(target)))?;
-        }
+        ended_or_absent(fs::remove_file(REPORT))?;
         let ended = self.run(step, command)?;
         let (tests, others) = match told {
-            Told::Report(target) => reported(target, &ended.log)?,
+            Told::Report => {
+                (reported()?, Counts { skipped: left_out(&ended.log), ..Counts::default() })
+            }
+            Told::Filtered => (reported()?, Counts::default()),
             Told::Text => (Vec::new(), written(&ended.log)),
         };
         let counts = self.tally.tests(step, &tests, others, ended.has_succeeded);
@@ -122,18 +125,17 @@ impl Steps {
     }
 }
 
-fn report(target: &Path) -> PathBuf {
-    target.join("nextest/default/junit.xml")
-}
+/// Nextest's report, below the root of the workspace: its place is the configuration's, whatever
+/// target directory cargo has.
+const REPORT: &str = "target/nextest/default/junit.xml";
 
 /// Where nothing was built there is no report, and no test.
-fn reported(target: &Path, log: &str) -> Result<(Vec<Test>, Counts)> {
-    let tests = match fs::read_to_string(report(target)) {
-        Ok(text) => read(&text)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error).context("nextest's report cannot be read"),
-    };
-    Ok((tests, Counts { skipped: left_out(log), ..Counts::default() }))
+fn reported() -> Result<Vec<Test>> {
+    match fs::read_to_string(REPORT) {
+        Ok(text) => read(&text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).context("nextest's report cannot be read"),
+    }
 }
 
 fn written(log: &str) -> Counts {

@@ -107,9 +107,8 @@ impl Steps {
     fn workspace(&mut self) -> Result<()> {
         self.check("tests built", &mut self.cargo(BUILD))?;
         self.openapi()?;
-        let told = Told::Report(self.target.clone());
         let step = format!("tests as {}", user());
-        self.tests(&step, &told, &mut self.nextest("--workspace"))?;
+        self.tests(&step, &Told::Report, &mut self.nextest("--workspace"))?;
         let mut documents = self.cargo("test --quiet --doc --workspace --no-fail-fast");
         self.tests("examples in documents", &Told::Text, &mut documents)
     }
@@ -156,8 +155,7 @@ impl Steps {
         let host = host()?.to_uppercase().replace('-', "_");
         command.env(format!("CARGO_TARGET_{host}_RUNNER"), place("runner"));
         command.env("MILLRACE", place("millrace"));
-        let told = Told::Report(self.target.clone());
-        self.tests("stories as an ordinary user", &told, &mut command)
+        self.tests("stories as an ordinary user", &Told::Filtered, &mut command)
     }
 
     /// Builds all tests and returns the program of the stories; nothing where they do not compile.
@@ -180,7 +178,7 @@ impl Steps {
             let mut command = self.nextest(words);
             command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", &target);
             command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-            self.tests(step, &Told::Report(target.clone()), &mut command)?;
+            self.tests(step, &Told::Filtered, &mut command)?;
         }
         Ok(())
     }
@@ -201,8 +199,8 @@ impl Steps {
         }
         command.args(["--filterset", "not test(allocate_nothing)"]);
         command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
-        command.env("CARGO_TARGET_DIR", &target);
-        self.tests("address sanitizer", &Told::Report(target.clone()), &mut command)
+        command.env("CARGO_TARGET_DIR", target);
+        self.tests("address sanitizer", &Told::Filtered, &mut command)
     }
 }
 
