@@ -1,9 +1,9 @@
-//! How far apart the two cores are: the round trip of a cache line that both write.
+//! Distance of two cores: the round trip of a cache line that both write.
 //!
 //! A hypervisor moves virtual processors. Between siblings of one physical core a line goes back
 //! and forth in a third of the time that it takes between two cores, and frames cross at up to
 //! three times the rate, with any switch. So a bench records the distance with each slice of a
-//! sample, and compares slices of the same distance.
+//! sample, and compares slices of equal distance.
 
 // One call of libc sets a priority.
 #![allow(unsafe_code)]
@@ -21,7 +21,7 @@ const BATCH: u32 = 20;
 /// Batches of one measurement. Their median excludes those in which a thread was interrupted.
 const BATCHES: u32 = 25;
 
-/// Alone in two cache lines: processors fetch them in pairs.
+/// An atomic alone in two cache lines: processors fetch them in pairs.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
@@ -33,10 +33,10 @@ pub struct Distance {
 
 impl Distance {
     /// Starts the thread that answers on a core. It has priority over the switch there if the
-    /// process may set that; otherwise a measurement waits until the switch's time slice ends.
+    /// process may set that. Otherwise a measurement waits until the switch's time slice ends.
     ///
     /// # Errors
-    /// There is no such core, or no thread can be started.
+    /// Fails if there is no such core, or no thread can be started.
     pub fn from(core: usize) -> Result<Distance> {
         let line = Arc::new(Line(AtomicU32::new(0)));
         let answered = line.clone();
@@ -44,7 +44,7 @@ impl Distance {
         let echo = thread::Builder::new().name("distance".to_owned()).spawn(move || {
             let mut cores = CpuSet::new();
             cores.set(core);
-            // The receiver waits for this one message.
+            // The receiver cannot be gone: it waits for this one message.
             let _ = ready.send(sched_setaffinity(None, &cores));
             go_first();
             loop {
@@ -55,7 +55,7 @@ impl Distance {
         Ok(Distance { line, echo: echo.thread().clone() })
     }
 
-    /// The round trip between the calling thread's core and the other, in nanoseconds.
+    /// Returns the round trip between the calling thread's core and the other, in nanoseconds.
     pub fn round_trip_ns(&self) -> f64 {
         let line = &self.line.0;
         let mut batches = [0.0; BATCHES as usize];

@@ -18,7 +18,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use wire::vnet::{Flags, VnetHeader};
 
-/// One step of an attack: short, since the victims' generator waits until it ends.
+/// One step of an attack. Steps are short, since the victims' generator waits until they end.
 pub(crate) type Step = Box<dyn FnMut()>;
 
 /// A kind of attacker.
@@ -53,10 +53,9 @@ const fn attack(name: &'static str, start: fn(&Bed) -> Result<Step>) -> Attack {
 
 /// Frames that a step changes or sends.
 const STEP: usize = 16;
-/// Where the buffers of a ring that an attacker lays out by hand begin, counted from its
-/// descriptors.
+/// Offset of the buffers of a hand-made ring, from its descriptors.
 const SCRATCH: u64 = 0x40000;
-/// Where the guest's memory is for its front end, see `vhost_user::guest`.
+/// User address of the guest's memory in its front end, see `vhost_user::guest`.
 const USER: u64 = 0x7000_0000_0000;
 /// Descriptors of a ring.
 const SIZE: u16 = 256;
@@ -68,7 +67,7 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// The guest's sending ring, written by hand: it holds these frames, and each step makes all that
+/// Writes the guest's sending ring by hand. It holds these frames, and each step makes all that
 /// were taken available again. That costs the attacker nothing, so it sends as fast as the switch
 /// takes.
 fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
@@ -108,7 +107,7 @@ fn trains(bed: &Bed, segment: u16, ecn: bool) -> Result<Step> {
     Ok(replaying(bed.guest("attacker", false)?, train_header(segment, ecn), &[bytes]))
 }
 
-/// A train with a valid header, and 60 descriptors of 64 KiB each behind its end.
+/// Sends a train with a valid header, and 60 descriptors of 64 KiB each behind its end.
 fn giant_trains(bed: &Bed) -> Result<Step> {
     let guest = bed.guest("attacker", false)?;
     let bytes = train(SINK, ATTACKER, 1448 * 2);
@@ -131,13 +130,13 @@ fn giant_trains(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A call descriptor on which a write would sleep for ever.
+/// Gives the switch a call descriptor on which a write would sleep for ever.
 fn blocking_eventfd(bed: &Bed) -> Result<Step> {
     let mut guest = bed.guest("attacker", false)?;
     let full = EventFd::new(0)?;
     full.write(u64::MAX - 1)?;
     for ring in [0, 1] {
-        // A back end that refuses it has fixed the fault.
+        // A back end that refuses it is not vulnerable.
         let _ = guest.frontend().set_vring_call(ring, &full);
     }
     let frames = [frame(SINK, ATTACKER, 60)];
@@ -148,13 +147,12 @@ fn blocking_eventfd(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A control queue that is always full: one command repeatedly, made available again as soon as it
-/// is used.
+/// Keeps a control queue full: one command repeatedly, made available again as soon as it is used.
 fn control_queue(bed: &Bed) -> Result<Step> {
     const RING: u32 = 2;
     let guest = bed.guest("attacker", false)?;
     let Some(unused) = guest.rings(1) else { return Ok(Box::new(|| {})) };
-    // In the buffers of the sending ring, which sends nothing here.
+    // The buffers of the sending ring are free, since it sends nothing here.
     let start = unused.descriptors.0 + SCRATCH;
     let (table, available, used, buffer) = (start, start + 0x2000, start + 0x3000, start + 0x4000);
     write_descriptor(&guest, table, 0, (buffer, 2, 1, 1));
@@ -162,7 +160,7 @@ fn control_queue(bed: &Bed) -> Result<Step> {
     guest.memory().write(Gpa(available + 4), &[0; 512]);
     let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let (kick, call) = (event()?, event()?);
-    // By messages of our own: the library's front end knows no rings except the pairs.
+    // Messages of our own, because the library's front end knows no rings except the pairs.
     let pair = |value: u32| [RING.to_le_bytes(), value.to_le_bytes()].concat();
     let places = [table, used, available, 0].map(|at| if at == 0 { 0 } else { USER + at });
     let places = places.map(u64::to_le_bytes).concat();
@@ -178,7 +176,7 @@ fn control_queue(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A message of the vhost-user protocol that expects no reply.
+/// Sends a message of the vhost-user protocol that expects no reply.
 fn say(guest: &Guest, request: u32, payload: &[u8], file: Option<BorrowedFd<'_>>) -> Result<()> {
     let words = [request, 1, u32::try_from(payload.len())?].map(u32::to_le_bytes);
     let bytes = [words.as_flattened(), payload].concat();
@@ -211,7 +209,7 @@ fn refill(guest: &Guest, available: u64, used: u64) {
     guest.memory().write(Gpa(available + 2), &index.to_le_bytes());
 }
 
-/// Each frame from another address.
+/// Sends each frame from another address.
 fn mac_table(bed: &Bed) -> Result<Step> {
     let guest = bed.guest("attacker", false)?;
     let frames = vec![frame(SINK, 0, 52); SIZE.into()];
@@ -228,7 +226,7 @@ fn mac_table(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A priority tag, and the tag of another VLAN behind it.
+/// Sends a priority tag, with the tag of another VLAN behind it.
 fn double_tags(bed: &Bed) -> Result<Step> {
     let mut bytes = frame(SINK, ATTACKER, 12);
     bytes.extend([0x81, 0, 0, 0, 0x81, 0, 0, 20, 0x88, 0xb5]);
@@ -236,7 +234,7 @@ fn double_tags(bed: &Bed) -> Result<Step> {
     frames(bed, vec![bytes])
 }
 
-/// An accomplice whose buffers are chains of 256 bytes, one descriptor a byte, and frames for it.
+/// Sends to an accomplice with one-byte descriptors, in chains of 256.
 fn one_byte_chains(bed: &Bed) -> Result<Step> {
     let accomplice = bed.guest("accomplice", false)?;
     let Some(rings) = accomplice.rings(0) else { return Ok(Box::new(|| {})) };
@@ -252,7 +250,7 @@ fn one_byte_chains(bed: &Bed) -> Result<Step> {
     }
     accomplice.memory().write(Gpa(rings.driver.0 + 4), &[0; 2 * SIZE as usize]);
     let mut send = frames(bed, vec![frame(ACCOMPLICE, ATTACKER, 1514)])?;
-    // The switch has to know the accomplice, or its frames are flooded.
+    // The switch must learn the accomplice's address, or its frames are flooded.
     let mut accomplice = accomplice;
     let mut hello = frame(SINK, ACCOMPLICE, 60);
     hello.truncate(60);
@@ -263,7 +261,7 @@ fn one_byte_chains(bed: &Bed) -> Result<Step> {
     }))
 }
 
-/// A checksum that would be written into the addresses, the IP header and the payload.
+/// Sends a checksum that would be written into the addresses, the IP header and the payload.
 fn bad_checksums(bed: &Bed) -> Result<Step> {
     let mut header = VnetHeader::default();
     header.set_flags(Flags::NEEDS_CSUM);
@@ -273,15 +271,15 @@ fn bad_checksums(bed: &Bed) -> Result<Step> {
     Ok(replaying(bed.guest("attacker", false)?, header, &[bytes]))
 }
 
-/// Frames to a reserved address, and broadcasts of full size.
+/// Sends frames to a reserved address, and broadcasts of full size.
 fn reserved(bed: &Bed) -> Result<Step> {
     let pause = to_group(frame(0, ATTACKER, 60), [1, 0x80, 0xc2, 0, 0, 1]);
     let broadcast = to_group(frame(0, ATTACKER, 1514), [0xff; 6]);
     frames(bed, vec![pause, broadcast])
 }
 
-/// A packed ring that is stopped and started while it sends. Another thread does that, since it
-/// waits for replies.
+/// Stops and starts a packed ring while it sends. Another thread does that, since it waits for
+/// replies.
 fn packed_restarts(bed: &Bed) -> Result<Step> {
     const RING: usize = 1;
     let mut guest = bed.guest("attacker", true)?;
@@ -293,7 +291,7 @@ fn packed_restarts(bed: &Bed) -> Result<Step> {
         while over.strong_count() > 0 {
             thread::sleep(Duration::from_millis(1));
             let Ok(base) = front.get_vring_base(RING) else { return };
-            // The half of the reply that the message has.
+            // The part of the reply that the message has.
             let base = u16::try_from(base & 0xffff).unwrap_or_default();
             let _ = front.set_vring_base(RING, base);
             let _ = front.set_vring_kick(RING, &kick);

@@ -21,22 +21,22 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 const DEPTH: usize = 1024;
 /// Time between two requests: 10,000 a second.
 const PERIOD: Duration = Duration::from_micros(100);
-/// How long to wait for answers and bulk frames after the last was sent.
+/// Time to wait for answers and bulk frames after the last was sent.
 const GRACE: Duration = Duration::from_millis(5);
 /// Latency is recorded in windows of this length. A window in which the worker or the guests waited
 /// for their core for longer than [`WAIT`] nanoseconds, because another process ran there, is left
 /// out.
 const WINDOW: Duration = Duration::from_millis(5);
 const WAIT: u64 = 20_000;
-/// Frames that one look takes from a port, so that no look is long.
+/// Most frames that one poll takes from a port, so that no poll is long.
 const LOOK: usize = 32;
-/// The most trains that one look sends.
+/// Most trains that one poll sends.
 const CATCH_UP: u64 = 8;
 /// Payload of a bulk train, and its segment size.
 const TRAIN: usize = 60_000;
 const SEGMENT: u16 = 1448;
 
-/// The stations, by the last byte of their addresses.
+/// The hosts, by the last byte of their addresses.
 const CLIENT: u8 = 1;
 const SERVER: u8 = 2;
 const SENDER: u8 = 3;
@@ -45,7 +45,7 @@ pub(crate) const SINK: u8 = 5;
 pub(crate) const ATTACKER: u8 = 6;
 pub(crate) const ACCOMPLICE: u8 = 7;
 
-/// See the top of this file.
+/// The switch, its victims, and the state of their traffic.
 pub(crate) struct Bed {
     folder: TempDir,
     pub(crate) switch: Switch,
@@ -58,23 +58,23 @@ pub(crate) struct Bed {
     sink: Peer,
     train: Vec<u8>,
     started: Instant,
-    /// When each of the last requests was sent.
+    /// The time at which each of the last requests was sent.
     sent: Vec<Instant>,
     requests: u32,
 }
 
-/// What happened in a period of time.
+/// Measurements of a period of time.
 pub(crate) struct Slice {
     pub(crate) requests: u64,
     pub(crate) answers: u64,
     /// Nanoseconds from a request to its answer, in windows in which both cores were ours.
     pub(crate) latency: Histogram<u64>,
-    /// The same, of the current window.
+    /// Latencies of the current window.
     window: Histogram<u64>,
     pub(crate) windows: u64,
     pub(crate) undisturbed_windows: u64,
     pub(crate) trains_due: u64,
-    /// Of these, how many were sent, or found the port full.
+    /// Trains that were sent, or found the port full.
     pub(crate) trains_sent: u64,
     pub(crate) trains: u64,
     /// Frames that the switch took from the attacker, and how many of these it dropped.
@@ -83,14 +83,14 @@ pub(crate) struct Slice {
     pub(crate) seconds: f64,
 }
 
-/// A frame of an experimental protocol between two stations.
+/// Makes a frame of an experimental protocol between two hosts.
 pub(crate) fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5];
     frame.resize(len, 0);
     frame
 }
 
-/// A TCP train over IPv4 with a valid header and an unfinished checksum.
+/// Makes a TCP train over IPv4 with a valid header and an unfinished checksum.
 pub(crate) fn train(to: u8, from: u8, payload: usize) -> Vec<u8> {
     let mut frame = frame(to, from, 54 + payload);
     let total = u16::try_from(40 + payload).unwrap_or(u16::MAX).to_be_bytes();
@@ -105,7 +105,7 @@ pub(crate) fn train(to: u8, from: u8, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What the virtio header says about a train.
+/// Makes the virtio header of a train.
 pub(crate) fn train_header(segment: u16, ecn: bool) -> VnetHeader {
     let mut header = VnetHeader::default();
     header.set_flags(Flags::NEEDS_CSUM);
@@ -177,7 +177,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Every victim sends a frame, so that the switch knows where it is.
+    /// Sends a frame from every victim, so that the switch knows its port.
     fn introduce(&mut self) {
         let stations = [
             (&self.client, CLIENT),
@@ -194,7 +194,7 @@ impl Bed {
         self.settle();
     }
 
-    /// Waits until nothing moves.
+    /// Waits until no frame moves.
     pub(crate) fn settle(&mut self) {
         let end = Instant::now() + GRACE;
         while Instant::now() < end {
@@ -204,7 +204,7 @@ impl Bed {
         }
     }
 
-    /// A guest at the attacker's port or its accomplice's.
+    /// Connects a guest to the attacker's port or its accomplice's.
     pub(crate) fn guest(&self, name: &str, packed: bool) -> Result<Guest> {
         let mut wanted = Features::VERSION_1
             | Features::MRG_RXBUF
@@ -225,7 +225,7 @@ impl Bed {
         }
     }
 
-    /// Trains a second from sender to receiver if as many are sent as find room.
+    /// Returns the trains a second from sender to receiver if as many are sent as find room.
     pub(crate) fn most_trains(&mut self, time: Duration) -> f64 {
         let (start, mut received) = (Instant::now(), 0_u32);
         while start.elapsed() < time {
@@ -236,7 +236,7 @@ impl Bed {
         f64::from(received) / time.as_secs_f64()
     }
 
-    /// Requests and bulk for a while, with or without an attack between two looks.
+    /// Sends requests and bulk for a while, with or without a step of the attack between two polls.
     pub(crate) fn slice(
         &mut self,
         time: Duration,
@@ -367,8 +367,8 @@ impl Slice {
     }
 }
 
-/// The time, by the kernel's count, that this thread and the worker waited for their cores while
-/// others ran there.
+/// Time, by the kernel's count, that this thread and the worker waited for their cores while other
+/// threads ran there.
 struct Waits(Vec<File>);
 
 impl Waits {
@@ -382,7 +382,7 @@ impl Waits {
         Waits(folders.filter_map(|folder| File::open(folder.join("schedstat")).ok()).collect())
     }
 
-    /// Nanoseconds so far.
+    /// Returns the nanoseconds so far.
     fn read(&self) -> u64 {
         let waited = |file: &File| {
             let mut bytes = [0; 64];

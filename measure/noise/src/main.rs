@@ -1,15 +1,17 @@
-//! Two victims beside each of 14 attackers, all on one worker: how much of their rate and latency
-//! the victims keep.
+//! Measures two victims beside each of 14 attackers, all on one worker: how much of their rate and
+//! latency the victims keep.
 //!
-//! The worker polls on one core; on another, one thread is all guests: it asks and answers requests
-//! (10,000 a second), sends and receives trains (at half the rate it reaches alone), and between
-//! two looks takes a short step of the attack. Victims are memory ports, since a victim's own
-//! driver is not what is measured; attackers are guests behind vhost-user, since rings are their
-//! weapon. Latency counts only while the kernel leaves both cores to the worker and the guests, so
-//! that other processes are not mistaken for an attacker. A repetition in which a hypervisor moves
-//! the cores nearer to each other or farther apart is left out: copies cost another time then. The
-//! steps of the attack delay the victims' looks too, so latency beside an attacker is overstated
-//! rather than understated.
+//! The worker polls on one core. On another core one thread is all guests: it asks and answers
+//! requests (10,000 a second), sends and receives trains (at half the rate it reaches alone), and
+//! between two polls takes a short step of the attack. Victims are memory ports, since a victim's
+//! own driver is not what is measured. Attackers are guests behind vhost-user, since rings are
+//! their weapon.
+//!
+//! Latency counts only while the kernel leaves both cores to the worker and the guests, so that
+//! other processes are not mistaken for an attacker. A repetition in which a hypervisor changes the
+//! distance of the cores is left out, because copies then cost another time. The steps of the
+//! attack delay the victims' polls too, so latency beside an attacker is overstated rather than
+//! understated.
 
 mod attack;
 mod bed;
@@ -28,10 +30,10 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The cores have moved if a cache line takes this many times longer from one to the other and back
-/// than it did in the same repetition.
+/// The cores have moved if the round trip of a cache line between them takes this many times longer
+/// than it did before in the repetition.
 const MOVED: f64 = 1.5;
-/// An attacker misses its aim if more than this many times the wanted repetitions are left out.
+/// Most repetitions left out, as a multiple of those wanted; beyond it the attacker misses its aim.
 const PATIENCE: usize = 4;
 
 /// Measures what victims lose beside attackers, prints a table, and fails if they lose too much.
@@ -77,11 +79,11 @@ struct Sample {
     undisturbed: f64,
     attacker_per_s: f64,
     attacker_drops_per_s: f64,
-    /// See [`Distance::round_trip_ns`]; the longest.
+    /// The longest round trip of a cache line, see [`Distance::round_trip_ns`].
     round_trip_ns: f64,
 }
 
-/// How far apart the cores are in one repetition.
+/// Distances of the cores in one repetition.
 struct Apart<'d> {
     distance: &'d Distance,
     least: f64,
@@ -108,7 +110,7 @@ struct Middle {
 struct Row {
     attacker: &'static str,
     samples: usize,
-    /// Repetitions that were left out because the cores moved.
+    /// Repetitions left out because the cores moved.
     left_out: usize,
     round_trip_ns: Middle,
     requests_kept_percent: Middle,
@@ -133,7 +135,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `true`: every victim kept what it should.
+/// Returns whether every victim kept what it should.
 fn measure(arguments: &Arguments) -> Result<bool> {
     let wanted =
         |attack: &&Attack| arguments.only.as_ref().is_none_or(|only| attack.name.contains(only));
@@ -164,8 +166,8 @@ fn against(attack: &Attack, arguments: &Arguments, distance: &Distance) -> Resul
     let limit = RateLimit { bits_per_second: 100_000_000, burst_bytes: 16_384 };
     let mut bed = Bed::new(arguments.switch_core, attack.limited.then_some(limit))?;
     let time = Duration::from_millis(arguments.slice_ms);
-    // Caches and the processor's clock are cold at first, and half of too low a rate is easily
-    // kept.
+    // Caches and the processor's clock are cold at first, and half of too low a rate would be kept
+    // easily.
     bed.most_trains(time);
     let (mut samples, mut left_out) = (Vec::new(), 0);
     while samples.len() < arguments.repetitions && left_out <= PATIENCE * arguments.repetitions {
@@ -182,7 +184,7 @@ fn against(attack: &Attack, arguments: &Arguments, distance: &Distance) -> Resul
     Ok(row)
 }
 
-/// One repetition. `None`: the cores moved.
+/// Measures one repetition; `None` if the cores moved.
 fn sample(
     bed: &mut Bed,
     attack: &Attack,
@@ -237,7 +239,8 @@ fn sample(
     }))
 }
 
-/// In µs; not a number if nothing was answered in an undisturbed window.
+/// Returns the 99th percentile in µs; not a number if nothing was answered in an undisturbed
+/// window.
 fn p99(slices: &[Slice]) -> Result<f64> {
     let mut all = Histogram::<u64>::new(3)?;
     for slice in slices {
@@ -248,7 +251,7 @@ fn p99(slices: &[Slice]) -> Result<f64> {
 
 fn row(attack: &Attack, samples: &[Sample], left_out: usize) -> Row {
     let middle = |of: fn(&Sample) -> f64| {
-        // Not a number: this repetition has none.
+        // Not a number means that this repetition has none.
         let mut values: Vec<f64> = samples.iter().map(of).filter(|value| !value.is_nan()).collect();
         values.sort_by(f64::total_cmp);
         let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);

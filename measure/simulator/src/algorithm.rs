@@ -1,4 +1,4 @@
-//! The algorithms that are compared, and what each is asked.
+//! The compared algorithms, and the interface that the simulator calls them by.
 
 use crate::irqbalance::Irqbalance;
 use crate::load::Unit;
@@ -8,45 +8,45 @@ use balance::{Balancer, Item, Measurement, Mode, Reach, Settings, Worker};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Who decides where what runs.
+/// An algorithm that places entries and queues on workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ours: single entries and queues, every 20 ms.
     Millrace,
     /// Open vSwitch's PMD auto load balance: whole queues, at most once a minute.
     Ovs,
-    /// As irqbalance does: whole queues, every 10 s, off cores above the mean and one standard
-    /// deviation.
+    /// The policy of irqbalance: whole queues, every 10 s, off cores above the mean and one
+    /// standard deviation.
     Irqbalance,
-    /// Queues are dealt out once.
+    /// No moves: queues are dealt out once.
     RoundRobin,
-    /// Knows what is wanted, and places everything anew at no cost whenever that changes.
+    /// An oracle: knows the demand, and places everything anew at no cost whenever it changes.
     Oracle,
 }
 
-/// What was measured since the last time it was asked: shares of a worker.
+/// Measurements since the last call, in shares of a worker.
 pub(crate) struct Seen<'s> {
     pub(crate) at: Duration,
     pub(crate) units: &'s [f64],
     pub(crate) workers: &'s [f64],
 }
 
-/// One move: of an entry or a queue, or of all entries of a queue that moves whole.
+/// One move: of an entry or a queue, or of all entries of a queue that moves as a whole.
 pub(crate) struct Shift {
     pub(crate) units: Vec<usize>,
     pub(crate) to: usize,
 }
 
-/// An algorithm at work.
+/// An algorithm in a running simulation.
 pub(crate) trait Mover {
-    /// How often it is asked.
+    /// Returns the interval between two calls.
     fn period(&self) -> Duration;
 
     fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift>;
 }
 
 impl Algorithm {
-    /// `None`: it moves nothing.
+    /// Makes an algorithm's state; `None` if it moves nothing.
     pub(crate) fn mover(
         self,
         machine: Machine,
@@ -62,7 +62,7 @@ impl Algorithm {
     }
 }
 
-/// The units of each queue that moves whole.
+/// Returns the units of each queue that moves as a whole.
 pub(crate) fn queues(units: &[Unit]) -> Vec<Vec<usize>> {
     let mut places = HashMap::new();
     let mut queues: Vec<Vec<usize>> = Vec::new();
@@ -76,8 +76,8 @@ pub(crate) fn queues(units: &[Unit]) -> Vec<Vec<usize>> {
     queues
 }
 
-/// Where all algorithms start: queues dealt out in turn to the workers of their node; those of a
-/// vNIC that has more queues than its node has workers, to all.
+/// Returns the first placement of all algorithms: queues dealt out in turn to the workers of their
+/// node. A vNIC with more queues than its node has workers uses all workers.
 pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
     let queues = queues(units);
     let mut of_vnic: HashMap<u32, usize> = HashMap::new();
@@ -100,7 +100,7 @@ pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
     placed
 }
 
-/// Measured loads of 20 ms are off by up to this share, either way.
+/// Error of a load measured over 20 ms, at most, as a share of it in either direction.
 const NOISE: f64 = 0.2;
 
 pub(crate) struct Millrace {
@@ -109,7 +109,7 @@ pub(crate) struct Millrace {
     items: Vec<Item>,
     places: HashMap<balance::ItemId, usize>,
     random: fastrand::Rng,
-    /// By how much measured loads are off.
+    /// Error of measured loads, at most, as a share of them.
     noise: f64,
 }
 
@@ -129,7 +129,8 @@ impl Millrace {
         Millrace { random, noise: NOISE, ..Millrace::of(workers, units.iter().map(item).collect()) }
     }
 
-    /// One for workers and items as they were recorded, whose loads are off as it is.
+    /// Makes the balancer for recorded workers and items. Their loads have their measuring error
+    /// already.
     pub(crate) fn of(workers: Vec<Worker>, items: Vec<Item>) -> Millrace {
         Millrace {
             balancer: Balancer::new(Settings::default()),

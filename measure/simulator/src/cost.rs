@@ -1,29 +1,29 @@
-//! What work costs a worker, from measured turns (docs/performance.md, "Beside its peers" and
+//! Cost of work to a worker, from measured turns (docs/performance.md, "Beside its peers" and
 //! "Waiting").
 
-/// Nanoseconds of a frame apart from its bytes: 17.73 Mpps of 64 bytes.
+/// Nanoseconds of a frame, apart from its bytes: 17.73 Mpps of 64 bytes.
 const FRAME_NS: f64 = 55.0;
 
 /// Nanoseconds of a byte: 249 Gb/s of 9014 bytes, 287 Gb/s of trains of 64 KiB.
 const BYTE_NS: f64 = 0.027;
 
-/// What a frame to or from another of a thousand addresses costs beyond: 12.23 Mpps of 64 bytes.
+/// Extra nanoseconds of a frame to or from another of a thousand addresses: 12.23 Mpps of 64 bytes.
 const OTHER_ADDRESS_NS: f64 = 26.0;
 
-/// A lone frame's turn and the wake-up before it.
+/// Nanoseconds of a lone frame's turn and the wake-up before it.
 const WAKE_NS: f64 = 4000.0;
 
-/// The share of a worker that so many frames a second take.
+/// Returns the share of a worker that `frames_a_second` of `bytes` bytes take.
 pub fn share(frames_a_second: f64, bytes: f64) -> f64 {
     frames_a_second * (FRAME_NS + BYTE_NS * bytes) * 1e-9
 }
 
-/// The same among a thousand addresses.
+/// Like [`share`], for frames among a thousand addresses.
 pub fn share_of_many(frames_a_second: f64, bytes: f64) -> f64 {
     share(frames_a_second, bytes) + frames_a_second * OTHER_ADDRESS_NS * 1e-9
 }
 
-/// The share of frames so far apart that each wakes its worker.
+/// Returns the share of a worker that frames take if each of them wakes it.
 pub fn lone(frames_a_second: f64) -> f64 {
     frames_a_second * (FRAME_NS + WAKE_NS) * 1e-9
 }
@@ -32,7 +32,7 @@ pub fn lone(frames_a_second: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The measured rates, in the order of the document.
+    /// Compares with the measured rates, in the order of the document.
     #[test]
     fn a_full_worker_does_what_was_measured() {
         let measured = [

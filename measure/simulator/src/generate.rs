@@ -1,5 +1,5 @@
-//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which every vNIC has a
-//! frame now and then.
+//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which vNICs have single
+//! frames only.
 
 use crate::cost;
 use crate::load::{Load, Unit};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const EPOCH: Duration = Duration::from_millis(20);
 
-/// Epochs of a second.
+/// Epochs in a second.
 const SECOND: usize = 50;
 
 const REST_BEFORE: usize = 10 * SECOND;
@@ -19,35 +19,35 @@ const REST_AFTER: usize = 20 * SECOND;
 /// Frames a second of a vNIC at rest.
 const RESTING: f64 = 20.0;
 
-/// A kind of load.
+/// A kind of generated load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
-    /// 1,000 guests, all of which want more or less at once.
+    /// 1,000 guests that all want more or less at once.
     Steps,
     /// 1,000 guests, 400 of which send in bursts.
     Bursts,
     /// 1,000 guests through two days.
     Diurnal,
-    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 mice; every 30 s
-    /// others.
+    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 mice. The roles
+    /// change every 30 s.
     Elephants,
     /// 10,000 connections through 8 vNICs at an uplink.
     Connections,
-    /// One vNIC at an uplink that takes most of the machine.
+    /// One vNIC at an uplink that needs most of the machine.
     One,
 }
 
-/// How long loads last.
+/// The duration of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// 300 s, in which Open vSwitch may rebalance four times.
     Whole,
-    /// 90 s, in which it may once.
+    /// 90 s, in which Open vSwitch may rebalance once.
     Quick,
 }
 
 impl Generated {
-    /// All of them.
+    /// All kinds of generated loads.
     pub const ALL: [Generated; 6] = [
         Generated::Steps,
         Generated::Bursts,
@@ -57,7 +57,7 @@ impl Generated {
         Generated::One,
     ];
 
-    /// What it is called.
+    /// Returns the name of the load.
     pub fn name(self) -> &'static str {
         match self {
             Generated::Steps => "steps",
@@ -86,7 +86,7 @@ impl Generated {
         }
     }
 
-    /// Makes it; the same seed gives the same load.
+    /// Generates the load; a seed always gives the same load.
     pub fn load(self, machine: &Machine, length: Length, seed: u64) -> Load {
         let mut random = Rng::with_seed(seed);
         let seconds = match length {
@@ -128,7 +128,7 @@ impl Generated {
     }
 }
 
-/// What all units want for so many epochs.
+/// Demand of all units over a number of epochs.
 struct Row {
     lasts: usize,
     wanted: Vec<f64>,
@@ -142,7 +142,7 @@ fn per_vnic(units: &[Unit]) -> f64 {
     units.iter().filter(|unit| Some(unit.id.vnic) == first).count().max(1) as f64
 }
 
-/// Guests of one queue each, in turn on each node.
+/// Makes guests of one queue each, in turn on each node.
 fn guests(machine: &Machine) -> Vec<Unit> {
     let unit = |(queue, vnic): (usize, u32)| Unit {
         id: ItemId { vnic, part: Part::Queue(0) },
@@ -152,8 +152,8 @@ fn guests(machine: &Machine) -> Vec<Unit> {
     (0..GUESTS).zip(0..).map(unit).collect()
 }
 
-/// The 128 entries of each vNIC's table, which point to so many queues of its own where queues move
-/// whole.
+/// Makes the 128 entries of each vNIC's table. They point to `queues` queues of the vNIC for the
+/// algorithms that move whole queues.
 fn entries(machine: &Machine, vnics: u32, queues: usize) -> Vec<Unit> {
     let unit = |vnic: u32, entry: u8| Unit {
         id: ItemId { vnic, part: Part::Entry(entry) },
@@ -163,7 +163,7 @@ fn entries(machine: &Machine, vnics: u32, queues: usize) -> Vec<Unit> {
     (0..vnics).flat_map(|vnic| (0..128).map(move |entry| unit(vnic, entry))).collect()
 }
 
-/// Frames of 512 bytes, 0.5 to 1.5 times 700,000 a second at most.
+/// Frames of 512 bytes: at most 700,000 a second, times 0.5 to 1.5.
 fn steps(random: &mut Rng, busy: usize) -> Vec<Row> {
     let weights: Vec<f64> = (0..GUESTS).map(|_| 0.5 + random.f64()).collect();
     let of = |(tenths, level): (usize, f64)| Row {
@@ -198,7 +198,7 @@ fn bursts(random: &mut Rng, busy: usize) -> Vec<Row> {
     (0..busy.div_ceil(TENTH)).map(|_| row()).collect()
 }
 
-/// A second is about six minutes; guests differ by 20 times, and each varies by itself.
+/// A second stands for about six minutes; guests differ by 20 times, and each varies by itself.
 #[allow(clippy::cast_precision_loss, reason = "few")]
 fn diurnal(random: &mut Rng, busy: usize) -> Vec<Row> {
     let weights: Vec<f64> = (0..GUESTS).map(|_| 0.1 * 20.0f64.powf(random.f64())).collect();
@@ -215,7 +215,7 @@ fn diurnal(random: &mut Rng, busy: usize) -> Vec<Row> {
     (0..seconds).map(row).collect()
 }
 
-/// Elephants send trains of 64 KiB, the others frames of 1500 and 256 bytes.
+/// Trains of 64 KiB for elephants, frames of 1500 and 256 bytes for the others.
 fn elephants(random: &mut Rng, busy: usize) -> Vec<Row> {
     let mut row = || {
         let mut guests: Vec<usize> = (0..GUESTS).collect();
@@ -228,8 +228,8 @@ fn elephants(random: &mut Rng, busy: usize) -> Vec<Row> {
     (0..busy.div_ceil(30 * SECOND)).map(|_| row()).collect()
 }
 
-/// Rates are as unequal as connections are (Pareto, 1.2), at most half a worker, together so many
-/// workers. Every 20 s a tenth of them ends and others begin.
+/// Connections with rates as unequal as in reality (Pareto, 1.2), at most half a worker each,
+/// `busy` workers in all. Every 20 s a tenth of them is replaced.
 fn connections(
     random: &mut Rng,
     busy: usize,
@@ -255,7 +255,7 @@ fn connections(
     (0..busy.div_ceil(20 * SECOND)).map(|_| row()).collect()
 }
 
-/// By how much to multiply for the sum, with each at most a half.
+/// Returns the factor that scales the shares to `sum`, with each at most a half.
 fn scale(shares: &[f64], sum: f64) -> f64 {
     let total = |scale: f64| shares.iter().map(|share| (share * scale).min(0.5)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1e6);
@@ -277,7 +277,7 @@ mod tests {
             let load = kind.load(&machine, Length::Quick, 1);
             let most = load.rows.iter().map(|row| row.iter().sum::<f64>()).fold(0.0, f64::max);
             let at_rest: f64 = load.rows[0].iter().sum();
-            // All bursts that may fall together are more than the machine.
+            // Bursts that may coincide need more than the machine has.
             let limit = if kind == Generated::Bursts { 80.0 } else { 60.0 };
             assert!((20.0..limit).contains(&most), "{kind:?}: {most}");
             assert!(

@@ -1,6 +1,6 @@
-//! As irqbalance does, in short: every 10 s, per node, queues go from cores whose load is above the
-//! mean and one standard deviation to the least loaded core, each as long as that leaves its own
-//! core the more loaded one.
+//! The policy of irqbalance, simplified. Every 10 s, on each node, queues leave cores that are
+//! loaded above the mean and one standard deviation for the least loaded core. A queue moves only
+//! if its own core stays the more loaded one.
 
 use crate::algorithm::{Mover, Seen, Shift, queues};
 use crate::load::Unit;

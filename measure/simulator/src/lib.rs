@@ -1,12 +1,14 @@
 //! Dynamic VMMQ on virtual time: 64 workers of two sockets, a thousand vNICs, generated or recorded
 //! load.
 //!
-//! [`simulate`] runs the same load under each [`Algorithm`]: ours, which is the code the daemon
-//! runs ([`balance::Balancer`]), an oracle that knows what is wanted and places everything anew at
-//! no cost, and three others as they are published. Load is a fluid: each unit wants a share of a
-//! worker's time, a worker that is wanted for more than its time serves fair shares, and what it
-//! does not serve is lost. The shares come from measured turns ([`cost`]). [`replay`] predicts from
-//! one [`Recording`] of a real switch how busy its workers are in another, and compares.
+//! [`simulate`] runs one load under each [`Algorithm`]: ours, with the code that the daemon runs
+//! ([`balance::Balancer`]); an oracle that knows the demand and places everything anew at no cost;
+//! and three others, as they are published. Load is a fluid: each unit wants a share of a worker's
+//! time. An overloaded worker serves fair shares, and the rest is lost. The shares come from
+//! measured turns ([`cost`]).
+//!
+//! [`replay`] predicts from one [`Recording`] of a real switch how busy its workers are in another,
+//! and compares.
 
 mod algorithm;
 pub mod cost;

@@ -1,4 +1,4 @@
-//! A load: what each unit wants, epoch by epoch; generated, or read from a recording.
+//! A load: the demand of each unit, epoch by epoch; generated, or read from a recording.
 
 use crate::machine::Machine;
 use crate::recording::{RecordedItem, Recording, RecordingError};
@@ -6,12 +6,12 @@ use balance::{ItemId, Part};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What can move: an indirection entry, or a whole queue of a guest.
+/// A unit that can move: an indirection entry, or a whole queue of a guest.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Its name for the balancer.
+    /// The unit's identity for the balancer.
     pub id: ItemId,
-    /// The queue it arrives by where queues move whole.
+    /// The unit's queue, for algorithms that move whole queues.
     pub queue: usize,
     /// The node of the guest's memory.
     pub home: Option<usize>,
@@ -20,32 +20,35 @@ pub struct Unit {
 /// A load on virtual time.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What it is called.
+    /// The load's name.
     pub name: String,
-    /// What it consists of.
+    /// Description of the load.
     pub description: String,
-    /// How long an entry of `timeline` lasts.
+    /// Duration of an entry of `timeline`.
     pub epoch: Duration,
-    /// What can move.
+    /// The units that can move.
     pub units: Vec<Unit>,
-    /// Different states of the load: the share of a worker at home that each unit wants.
+    /// Distinct states of the load: the share of a worker on its home node that each unit wants.
     pub rows: Vec<Vec<f64>>,
     /// The row of each epoch.
     pub timeline: Vec<usize>,
-    /// Epochs in which the load has grown by so much that it has to be spread anew.
+    /// Epochs in which the load has grown so much that it has to be spread anew.
     pub rises: Vec<usize>,
-    /// Whether the load is at rest in an epoch and was for the 3 s before.
+    /// Whether the load is at rest in an epoch and was in the 3 s before.
     pub at_rest: Vec<bool>,
 }
 
 /// Growth of the whole load from one interval to the next, in workers, that counts as a rise.
 const RISE: f64 = 1.0;
 
-/// A load of all workers together below this is at rest.
+/// Total load of all workers below which the load is at rest.
 const REST: f64 = 0.3;
 
 impl Load {
-    /// The load that a recording is, on a machine that has its nodes.
+    /// Makes the load of a recording, on a machine with the recording's nodes.
+    ///
+    /// # Errors
+    /// Fails if the recording has a node that the machine lacks.
     pub fn recorded(
         name: &str,
         recording: &Recording,
@@ -88,13 +91,13 @@ impl Load {
         self.at_rest = wanted.iter().map(rests).collect();
     }
 
-    /// How long it lasts.
+    /// Returns the duration of the load.
     pub fn duration(&self) -> Duration {
         self.epoch * u32::try_from(self.timeline.len()).unwrap_or(u32::MAX)
     }
 }
 
-/// The items as the balancer knows them.
+/// Returns the items as the balancer's units.
 pub(crate) fn units<'i>(items: impl Iterator<Item = &'i RecordedItem>) -> Vec<Unit> {
     let (mut vnics, mut queues) = (HashMap::new(), HashMap::new());
     let unit = |item: &'i RecordedItem| {
@@ -130,7 +133,7 @@ mod tests {
         );
     }
 
-    /// Entries of two tables that name queue 0, and a guest's queue 0.
+    /// Two entries of different tables that name queue 0, and a guest's queue 0.
     #[test]
     fn queues_of_different_ports_are_different() {
         let items = r#"{"vnic": "a", "busy": [0]}, {"vnic": "a", "uplink": "up", "entry": 0, "busy": [0]},

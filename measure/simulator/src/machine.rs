@@ -1,14 +1,14 @@
-//! The host: workers, and how they share their time among what is placed on them.
+//! The simulated host: workers, and how they share their time among the units placed on them.
 
 use crate::load::Unit;
 use balance::{Part, Settings};
 
-/// Workers of whole cores, dealt out evenly to nodes.
+/// A host with workers on whole cores, spread evenly over its NUMA nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// How many workers.
+    /// The number of workers.
     pub workers: usize,
-    /// How many NUMA nodes.
+    /// The number of NUMA nodes.
     pub nodes: usize,
 }
 
@@ -18,12 +18,12 @@ impl Default for Machine {
     }
 }
 
-/// Rates under one placement: shares of a worker.
+/// Service under one placement, in shares of a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Served {
     /// Time that each unit's worker spends on it.
     pub(crate) busy: Vec<f64>,
-    /// The same as it would be at home: what the unit's owner gets.
+    /// Service that each unit's owner gets: `busy`, without the extra cost away from home.
     pub(crate) useful: Vec<f64>,
     /// Busy time of each worker.
     pub(crate) workers: Vec<f64>,
@@ -40,13 +40,13 @@ impl Machine {
         worker * self.nodes / self.workers
     }
 
-    /// What a unit's work costs on a worker, as a multiple of what it costs at home.
+    /// Returns the cost of a unit's work on a worker, as a multiple of its cost on the home node.
     pub(crate) fn stretch(&self, unit: &Unit, worker: usize) -> f64 {
         let is_remote = unit.home.is_some_and(|home| home != self.node(worker));
         if is_remote { Settings::default().remote } else { 1.0 }
     }
 
-    /// What is served while each unit wants `wanted` of a worker at home.
+    /// Returns the service if each unit wants `wanted` of a worker on its home node.
     pub(crate) fn serve(&self, units: &[Unit], placed: &[usize], wanted: &[f64]) -> Served {
         let mut by_worker = vec![Vec::new(); self.workers];
         let mut served = Served {
@@ -73,8 +73,8 @@ impl Machine {
     }
 }
 
-/// Shares a worker among accounts as deficit round robin does: each guest queue has one, all
-/// entries of uplinks together one, in which each gets in proportion to what arrives.
+/// Shares a worker among accounts as deficit round robin does. Each guest queue has an account. All
+/// entries of uplinks together have one, which they share in proportion to what arrives.
 fn squeeze(units: &[Unit], places: &[usize], busy: &mut [f64]) {
     let is_entry = |place: &usize| matches!(units[*place].id.part, Part::Entry(_));
     let (entries, queues): (Vec<usize>, Vec<usize>) =

@@ -1,10 +1,10 @@
-//! The oracle: what could be served if the whole demand were known and moves cost nothing.
+//! The oracle: the service if the whole demand were known and moves cost nothing.
 
 use crate::load::Unit;
 use crate::machine::Machine;
 
-/// The best placement it finds: the largest unit first, to the least loaded worker; once with
-/// regard to the node, once by load alone.
+/// Returns the better of two placements. Both place the largest unit first, on the least loaded
+/// worker: one within the unit's node, the other by load alone.
 pub(crate) fn place(machine: &Machine, units: &[Unit], wanted: &[f64]) -> Vec<usize> {
     let [near, level] = [true, false].map(|near| {
         let placed = pack(machine, units, wanted, near);

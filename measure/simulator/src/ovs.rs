@@ -1,6 +1,6 @@
-//! Open vSwitch's PMD auto load balance, as its documentation has it (topics/dpdk/pmd.rst): checked
-//! every 10 s; where a PMD was above 95 % for a minute, and the last rebalance is a minute ago, a
-//! dry run assigns all queues anew by the loads of the last minute, and is carried out if the
+//! Open vSwitch's PMD auto load balance, after its documentation (topics/dpdk/pmd.rst). It checks
+//! every 10 s. If a PMD was above 95 % for a minute, and the last rebalance was a minute ago, a dry
+//! run assigns all queues anew by the loads of the last minute. The result is carried out if the
 //! variance of load of a NUMA node improves by 25 % or more. The assignment is `group`: the largest
 //! queue first, to the least loaded PMD of its node.
 
@@ -18,9 +18,9 @@ pub(crate) struct Ovs {
     machine: Machine,
     queues: Vec<Vec<usize>>,
     homes: Vec<Option<usize>>,
-    /// Loads of the queues in the last minute's checks.
+    /// Loads of the queues at each check of the last minute.
     history: VecDeque<Vec<f64>>,
-    /// Checks on end that each PMD was overloaded at.
+    /// Consecutive checks at which each PMD was overloaded.
     overloaded: Vec<usize>,
     since_rebalance: usize,
 }
@@ -38,7 +38,7 @@ impl Ovs {
         }
     }
 
-    /// The worker of each queue, assigned anew.
+    /// Returns the worker of each queue after a new assignment.
     fn dry_run(&self, loads: &[f64]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..loads.len()).collect();
         order.sort_by(|one, other| loads[*other].total_cmp(&loads[*one]));
@@ -56,7 +56,7 @@ impl Ovs {
         assigned
     }
 
-    /// Whether the variance of a node's PMDs gets so much better.
+    /// Whether the variance of a node's PMDs improves enough.
     fn is_worth_it(&self, loads: &[f64], old: &[usize], new: &[usize]) -> bool {
         (0..self.machine.nodes).any(|node| {
             let [old, new] = [old, new].map(|assigned| {

@@ -1,9 +1,9 @@
-//! A recording of a running switch as it stands in a file: what `millrace vmmq record` writes and
-//! the simulator reads.
+//! A recording of a running switch as a file: `millrace vmmq record` writes it and the simulator
+//! reads it.
 //!
-//! Interval by interval: the share of a worker that each item took, the worker that it was on, its
-//! frames and bytes, and how busy the workers were. A load written by hand needs `interval_ms` and
-//! `busy` of each item, no more.
+//! It has, interval by interval, the share of a worker that each item took, its worker, its frames
+//! and bytes, and how busy the workers were. A load written by hand needs only `interval_ms` and
+//! `busy` of each item.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
-    /// Of this format.
+    /// Version of the format.
     #[serde(default = "version")]
     pub version: u32,
     /// Length of an interval.
@@ -20,12 +20,12 @@ pub struct Recording {
     /// The workers, by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RecordedWorker>,
-    /// What can move.
+    /// The queues and entries that can move.
     pub items: Vec<RecordedItem>,
     /// Moves by load, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<RecordedMove>,
-    /// Moves that were made so fast that they could not be recorded.
+    /// Moves that followed each other too fast to be recorded.
     #[serde(default)]
     pub moves_missed: u64,
 }
@@ -34,13 +34,13 @@ pub struct Recording {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedWorker {
-    /// The core it is pinned to.
+    /// The core that the worker is pinned to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<usize>,
     /// The NUMA node of its core.
     #[serde(default)]
     pub node: usize,
-    /// Share of its time in turns that took frames, interval by interval.
+    /// Share of its time spent in turns that took frames, interval by interval.
     pub busy: Vec<f64>,
 }
 
@@ -50,13 +50,13 @@ pub struct RecordedWorker {
 pub struct RecordedItem {
     /// The vNIC's port.
     pub vnic: String,
-    /// Of an entry: the uplink whose table it is in.
+    /// The uplink that has the entry in its table; absent for a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<String>,
-    /// Of an entry: which of the vNIC's tables, if it had another one before; absent: the first.
+    /// Which of the vNIC's tables has the entry, if it had several; absent: the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// The queue; of an entry the one that it named at first.
+    /// The queue; for an entry, the queue that it named at first.
     #[serde(default)]
     pub queue: u16,
     /// The entry; absent: the whole queue moves.
@@ -65,21 +65,21 @@ pub struct RecordedItem {
     /// The NUMA node of the guest's memory, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<usize>,
-    /// Whether it may move.
+    /// Whether the item may move.
     #[serde(default)]
     pub dynamic: bool,
-    /// The workers that it can move to; absent: all.
+    /// The workers that the item can move to; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<usize>>,
-    /// Share of a worker that it took, interval by interval.
+    /// Share of a worker that the item took, interval by interval.
     pub busy: Vec<f64>,
-    /// The number of that worker.
+    /// The number of the worker, interval by interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<usize>,
-    /// Its frames.
+    /// The item's frames, interval by interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u64>,
-    /// Their bytes.
+    /// The item's bytes, interval by interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bytes: Vec<u64>,
 }
@@ -88,89 +88,89 @@ pub struct RecordedItem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedMove {
-    /// When, since the recording began.
+    /// Time of the move since the recording began, in milliseconds.
     pub at_ms: u64,
-    /// The port.
+    /// The vNIC's port.
     pub port: String,
-    /// What moved, as in `queue 0`.
+    /// The moved item, as in `queue 0`.
     pub item: String,
-    /// Its worker before.
+    /// The worker before the move.
     pub from: usize,
-    /// Its worker since.
+    /// The worker after the move.
     pub to: usize,
-    /// The figures that caused it, as a sentence.
+    /// The figures that caused the move, as a sentence.
     pub why: String,
 }
 
 /// Why a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// Not JSON, cut off, or another shape.
+    /// The text is not JSON, is cut off, or has another shape.
     #[error("this is no recorded load: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another format.
+    /// The version of the format is not supported.
     #[error("the recording has version {0}; this program reads version {VERSION}")]
     Version(u64),
-    /// Nothing to replay.
+    /// There is nothing to replay.
     #[error("the recorded load has no items or no intervals")]
     Empty,
-    /// An interval of no length.
+    /// An interval has no length.
     #[error("\"interval_ms\" is {0}; allowed are 10 to 60000")]
     Interval(u64),
-    /// Simulating it would take days and memory without end.
+    /// The recording is too long to simulate.
     #[error("the recording lasts {0} s; {MOST_SECONDS} s, a day, is the most")]
     Long(u64),
-    /// More workers than a switch has.
+    /// There are more workers than a switch has.
     #[error("there are {0} workers; a switch has 64 at most")]
     Workers(usize),
-    /// A value that no busy time can have.
+    /// A busy time is negative, not a number or too large.
     #[error("{name}: \"busy\" has {seen} in interval {interval}; allowed are 0 to 1 of a worker")]
     Busy {
         /// The item or worker.
         name: String,
-        /// What it says.
+        /// The value in the file.
         seen: f64,
-        /// Where.
+        /// The interval.
         interval: usize,
     },
-    /// A column that is cut off.
+    /// A column has fewer or more intervals than the first.
     #[error("{name} has {seen} intervals in \"{column}\", the first item {wanted}")]
     Length {
         /// The item or worker.
         name: String,
-        /// Which of its columns.
+        /// The column.
         column: &'static str,
-        /// Its intervals.
+        /// The column's number of intervals.
         seen: usize,
-        /// Those of the first.
+        /// The first column's number of intervals.
         wanted: usize,
     },
-    /// A worker that does not exist.
+    /// An item is on a worker that does not exist.
     #[error("{name} is on worker {seen}; there are {workers}")]
     Worker {
         /// The item.
         name: String,
-        /// What it says.
+        /// The worker's number in the file.
         seen: usize,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
     },
-    /// A node that the machine lacks.
+    /// An item is on a node that the machine lacks.
     #[error("{name} is at home on node {seen}; the machine has {nodes}")]
     Node {
         /// The item.
         name: String,
-        /// What it says.
+        /// The node's number in the file.
         seen: usize,
-        /// How many there are.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// Two items of one name.
+    /// Two items have one name.
     #[error("{0} occurs twice")]
     Twice(String),
 }
 
-/// Length of the longest recording.
+/// Length of the longest recording, in seconds.
 const MOST_SECONDS: u64 = 86_400;
 
 /// The version that is written and read.
@@ -180,7 +180,7 @@ fn version() -> u32 {
     VERSION
 }
 
-/// What is read before the rest, which may be of another shape.
+/// The part that is read first, since other versions may have another shape.
 #[derive(Deserialize)]
 struct Version {
     version: Option<u64>,
@@ -188,6 +188,9 @@ struct Version {
 
 impl Recording {
     /// Reads and checks a file's text.
+    ///
+    /// # Errors
+    /// [`RecordingError`] if the text is no recording, or a value in it is impossible.
     pub fn read(json: &str) -> Result<Recording, RecordingError> {
         let Version { version } = serde_json::from_str(json)?;
         if let Some(other) = version.filter(|version| *version != u64::from(VERSION)) {
@@ -198,7 +201,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// How many intervals there are.
+    /// Returns the number of intervals.
     pub fn intervals(&self) -> usize {
         self.items.first().map_or(0, |item| item.busy.len())
     }
@@ -272,11 +275,11 @@ impl Recording {
     }
 }
 
-/// Uplink, vNIC, table, entry, queue.
+/// Identity of an item: uplink, vNIC, table, entry, queue.
 pub(crate) type Key<'i> = (Option<&'i str>, &'i str, Option<u32>, Option<u8>, u16);
 
 impl RecordedItem {
-    /// What it is called.
+    /// Returns the item's name.
     pub fn name(&self) -> String {
         let table = self.table.map(|table| format!(", table {table}")).unwrap_or_default();
         match (self.entry, &self.uplink) {
@@ -288,7 +291,7 @@ impl RecordedItem {
         }
     }
 
-    /// The same in every recording of a switch.
+    /// Returns the item's identity, which all recordings of one switch share.
     pub(crate) fn key(&self) -> Key<'_> {
         let queue = if self.entry.is_some() { 0 } else { self.queue };
         let table = self.table.filter(|_| self.entry.is_some());
@@ -352,7 +355,7 @@ mod tests {
         assert!(refused(&minutes(1441)).contains("lasts 86460 s; 86400 s"));
     }
 
-    /// What a full disk or an interrupted copy leaves.
+    /// Cuts a file as a full disk or an interrupted copy does.
     #[test]
     fn a_recording_that_is_cut_is_refused_wherever_it_is_cut() {
         let whole = with_items(r#"{"vnic": "a", "busy": [0.5, 0.25], "frames": [1, 2]}"#);

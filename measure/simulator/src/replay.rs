@@ -1,12 +1,14 @@
-//! A recorded run of the real switch, predicted from another one.
+//! Prediction of a recorded run of the real switch from another recorded run.
 //!
-//! One recording, the *load*, says what each item took while it lay where it lay. The simulator
-//! places these items as our balancer decides, on as many workers as the *real* recording has, from
-//! the placement that it begins with, and adds up how busy each worker would be. Held against it is
-//! what the real run's workers counted. That the balancer decides alike on virtual time is what
-//! this tests; nothing of the real run but its workers, its first placement and what may move goes
-//! into it. A second prediction puts the items where the real run had them, and tests that costs
-//! add up and go along with their items.
+//! One recording, the *load*, says what each item took on its worker. The simulator places these
+//! items as our balancer decides, on the workers of the *real* recording and from its first
+//! placement, and sums how busy each worker would be. The result is compared with the busy times
+//! that the real run's workers counted. This tests that the balancer decides alike on virtual time:
+//! of the real run the prediction knows only its workers, its first placement and which items may
+//! move.
+//!
+//! A second prediction puts the items where the real run had them. It tests that costs add up, and
+//! that they move with their items.
 
 use crate::algorithm::{Millrace, Mover, Seen};
 use crate::load::{Unit, units};
@@ -20,58 +22,58 @@ use std::collections::{HashMap, HashSet};
 /// Allowed difference of predicted and real busy time.
 const LIMIT_PERCENT: f64 = 15.0;
 
-/// A worker that is less busy is idle: differences are shares of at least this.
+/// Busy share below which a worker is idle; differences are relative to at least this.
 const IDLE: f64 = 0.01;
 
-/// Busy time of items that only one of the recordings has, as a share of all.
+/// Largest allowed busy time of items that only one recording has, as a share of all.
 const MOST_FOREIGN: f64 = 0.02;
 
-/// Predicted and real.
+/// Predicted and real busy times of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// What is compared: as long as the shorter recording.
+    /// Compared time, in seconds: that of the shorter recording.
     pub seconds: f64,
     /// Largest difference allowed, in percent.
     pub limit_percent: f64,
-    /// Whether all that is compared is within it.
+    /// Whether all compared figures are within the limit.
     pub is_within: bool,
-    /// Workers by number, while the items are where the real run had them.
+    /// Workers by number, with the items where the real run had them.
     pub as_placed: Vec<Compared>,
-    /// Workers while our balancer places the items, the busiest of each tenth of a second first:
-    /// which of several alike workers it takes does not matter.
+    /// Workers with the items where our balancer puts them, the busiest of each tenth of a second
+    /// first. Which of several equal workers is used does not matter.
     pub decided: Vec<Compared>,
-    /// All workers together, while our balancer places the items.
+    /// All workers together, with the items where our balancer puts them.
     pub total: Compared,
     /// Moves that the real switch made.
     pub real_moves: usize,
     /// Moves that the simulator made.
     pub predicted_moves: usize,
-    /// Share of the load's time in which one of its workers was saturated, so that its items may
-    /// have wanted more, in percent.
+    /// Share of the load's time, in percent, in which one of its workers was saturated, so that its
+    /// items may have wanted more.
     pub saturated_percent: f64,
-    /// The items that were busy in either.
+    /// The items that were busy in either recording.
     pub items: Vec<ReplayedItem>,
 }
 
 /// Busy time as a mean share of a worker.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Compared {
-    /// As the real switch counted it.
+    /// Busy time that the real switch counted.
     pub real: f64,
-    /// As the simulator did.
+    /// Busy time that the simulator predicted.
     pub predicted: f64,
-    /// Of `real`; `null`: idle in both.
+    /// Difference in percent of `real`; `null` if idle in both.
     pub difference_percent: Option<f64>,
 }
 
-/// An item in both recordings: first in the load, then in the real run.
+/// An item in both recordings. Pairs have the load's value first, then the real run's.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayedItem {
-    /// What it is called.
+    /// The item's name.
     pub name: String,
     /// Mean share of a worker.
     pub busy: [f64; 2],
-    /// Frames a second, where they were recorded.
+    /// Frames a second, if they were recorded.
     pub frames_per_s: [Option<f64>; 2],
     /// Nanoseconds of busy time for each frame.
     pub ns_per_frame: [Option<f64>; 2],
@@ -80,15 +82,15 @@ pub struct ReplayedItem {
 /// Why two recordings cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It was written by hand.
+    /// The recording was written by hand, not by a switch.
     #[error("it has no workers, or items without their worker; `millrace vmmq record` writes both")]
     NotOfASwitch,
-    /// A prediction of nothing is always right.
+    /// A recording is idle: predicting nothing is always right.
     #[error(
         "a recording is idle: its items were busy for {percent:.2} % of a worker, wanted is 1 % at least; record under load"
     )]
     Idle {
-        /// How busy all items were together.
+        /// Busy time of all items together, in percent of a worker.
         percent: f64,
     },
     /// The recordings are of different switches or loads.
@@ -96,9 +98,9 @@ pub enum ReplayError {
         "{percent:.0} % of its busy time are of items that the other recording lacks, such as {name}"
     )]
     Foreign {
-        /// How much.
+        /// Busy time of items that the other recording lacks, in percent.
         percent: f64,
-        /// The busiest of them.
+        /// The busiest of these items.
         name: String,
     },
 }
@@ -119,7 +121,8 @@ impl Compared {
 /// Predicts `real` from `load`.
 ///
 /// # Errors
-/// One of them has items that the other lacks or is idle, or `real` is no recording of a switch.
+/// [`ReplayError`] if one of them has items that the other lacks or is idle, or if `real` is no
+/// recording of a switch.
 pub fn replay(load: &Recording, real: &Recording) -> Result<Replay, ReplayError> {
     let is_placed = |item: &RecordedItem| !item.worker.is_empty();
     if real.workers.is_empty() || !real.items.iter().all(is_placed) {
@@ -146,7 +149,10 @@ fn duration(recording: &Recording) -> u128 {
     u128::from(recording.interval_ms) * recording.intervals() as u128
 }
 
-/// Whether little of `of` is about items that `other` lacks.
+/// Checks that little of the busy time in `of` belongs to items that `other` lacks.
+///
+/// # Errors
+/// [`ReplayError::Foreign`] if more does.
 fn foreign(of: &Recording, other: &Recording) -> Result<(), ReplayError> {
     let known: HashSet<_> = other.items.iter().map(RecordedItem::key).collect();
     let busy = |item: &RecordedItem| item.busy.iter().sum::<f64>();
@@ -166,22 +172,22 @@ fn foreign(of: &Recording, other: &Recording) -> Result<(), ReplayError> {
 struct Run<'r> {
     load: &'r Recording,
     real: &'r Recording,
-    /// One for each unit.
+    /// The item of each unit, in the load and in the real run.
     items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
     units: Vec<Unit>,
     machine: Machine,
     mover: Millrace,
     placed: Vec<usize>,
-    /// Work of each unit that waits, in steps: as decided, as placed.
+    /// Backlog of each unit in steps of work: as decided, and as placed.
     late: [Vec<f64>; 2],
-    /// What the balancer has not seen yet.
+    /// Sums that the balancer has not seen yet.
     unseen: Sums,
     moves: usize,
     steps: u64,
     saturated: u64,
-    /// Busy time of each worker since they were ranked: real, as placed, as decided.
+    /// Busy time of each worker since the last ranking: real, as placed, as decided.
     since: [Vec<f64>; 3],
-    /// Sums by number and by rank: real and predicted.
+    /// Sums of real and predicted, by worker's number and by rank.
     as_placed: Vec<[f64; 2]>,
     decided: Vec<[f64; 2]>,
 }
@@ -193,7 +199,7 @@ impl<'r> Run<'r> {
         items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
     ) -> Run<'r> {
         let workers = real.workers.len();
-        // What work costs away from its memory is not known of a recorded switch.
+        // A recorded switch does not tell what work costs away from its memory.
         let home = None;
         let named = units(items.1.iter().copied());
         let units: Vec<Unit> = named.into_iter().map(|unit| Unit { home, ..unit }).collect();
@@ -319,14 +325,14 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Steps after which workers are ranked anew: a tenth of a second.
+/// Steps between two rankings of the workers: a tenth of a second.
 const STEPS_OF_RANK: u64 = 10;
 
-/// Steps of work that wait in the ring of a queue: what comes beyond is lost.
+/// Longest backlog of a unit, in steps of work; the ring loses what exceeds it.
 const LATEST: f64 = 10.0;
 
-/// What was measured has been served: what does not fit into a step, because turns are counted when
-/// they end, waits.
+/// Serves measured work. Turns are counted when they end, so work may not fit into a step; then it
+/// waits.
 fn serve(
     machine: &Machine,
     units: &[Unit],
@@ -353,7 +359,7 @@ fn worker((number, worker): (usize, &crate::RecordedWorker)) -> Worker {
     Worker { core, node: worker.node, busy: 0.0, excluded: false }
 }
 
-/// Mean busy share of an item, and its frames a second.
+/// Returns the mean busy share of an item, and its frames a second.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn figures(of: &Recording, item: &RecordedItem) -> (f64, Option<f64>) {
     let intervals = item.busy.len().max(1) as f64;

@@ -1,28 +1,28 @@
-//! What a simulation found.
+//! The results of a simulation.
 
 use serde::Serialize;
 
-/// Several loads on one machine.
+/// Results of several loads on one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The same seed gives the same loads and figures.
+    /// The seed of the random numbers; it determines loads and figures.
     pub seed: u64,
     /// Workers of the machine.
     pub workers: usize,
     /// NUMA nodes of the machine.
     pub nodes: usize,
-    /// One for each load.
+    /// One report for each load.
     pub loads: Vec<LoadReport>,
 }
 
-/// One load under all algorithms.
+/// Results of one load under all algorithms.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
-    /// What it is called.
+    /// The load's name.
     pub name: String,
-    /// What it consists of.
+    /// Description of the load.
     pub description: String,
-    /// Virtual time.
+    /// Virtual time, in seconds.
     pub seconds: f64,
     /// Figures by algorithm.
     pub algorithms: Algorithms,
@@ -31,20 +31,20 @@ pub struct LoadReport {
 /// Figures by algorithm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Algorithms {
-    /// Ours.
+    /// Figures of our algorithm.
     pub millrace: Figures,
-    /// Open vSwitch's PMD auto load balance.
+    /// Figures of Open vSwitch's PMD auto load balance.
     pub ovs: Figures,
-    /// As irqbalance does.
+    /// Figures of irqbalance's policy.
     pub irqbalance: Figures,
-    /// Dealt out once.
+    /// Figures without moves: queues dealt out once.
     pub round_robin: Figures,
-    /// What could be had.
+    /// Figures of the oracle, the best that could be had.
     pub oracle: Figures,
 }
 
 impl Algorithms {
-    /// All with their names, ours first.
+    /// Returns all figures with their algorithms' names, ours first.
     pub fn named(&self) -> [(&'static str, Figures); 5] {
         [
             ("Millrace", self.millrace),
@@ -56,28 +56,27 @@ impl Algorithms {
     }
 }
 
-/// One load under one algorithm.
+/// Figures of one load under one algorithm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Figures {
-    /// What was served, as a share of what the oracle served.
+    /// Work served, as a share of the work that the oracle served.
     pub throughput_of_oracle: f64,
     /// Moves of entries and queues a minute; `null`: the load takes no time.
     pub moves_per_minute: Option<f64>,
-    /// The longest time from a rise of the load until 95 % of what the oracle serves is served, and
-    /// stays so; `null`: not within 10 s of some rise, or the load has none.
+    /// The longest time from a rise of the load until 95 % of the oracle's work is served, and
+    /// stays so. `null` if a rise was not followed by that within 10 s, or the load has none.
     pub converge_ms: Option<u64>,
-    /// Workers that something was placed on while the load was at rest, on average; `null`: it
-    /// never was.
+    /// Average number of workers in use while the load was at rest; `null` if it never was.
     pub idle_cores: Option<f64>,
 }
 
 impl LoadReport {
-    /// Whether ours serves at least nine tenths of what the oracle serves.
+    /// Whether our algorithm serves at least nine tenths of what the oracle serves.
     pub fn is_near_oracle(&self) -> bool {
         self.algorithms.millrace.throughput_of_oracle >= 0.9
     }
 
-    /// The others that serve more than ours.
+    /// Returns the names of the other algorithms, except the oracle, that serve more than ours.
     pub fn ahead(&self) -> Vec<&'static str> {
         let ours = self.algorithms.millrace.throughput_of_oracle;
         let others = self.algorithms.named().into_iter().filter(|(name, figures)| {

@@ -1,4 +1,4 @@
-//! One load under each algorithm, step by step.
+//! Simulation of one load under each algorithm, step by step.
 
 use crate::algorithm::{Algorithm, Seen, Shift, start};
 use crate::load::Load;
@@ -8,23 +8,23 @@ use crate::report::{Algorithms, Figures, LoadReport};
 use balance::Part;
 use std::time::Duration;
 
-/// Virtual time between two looks.
+/// Virtual time of a step.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
-/// How long a move holds the traffic of an entry: the fence that keeps its order (docs/vmmq.md).
-/// Counted as lost.
+/// Time for which a move holds up an entry's traffic: the fence that keeps its order
+/// (docs/vmmq.md). Its work counts as lost.
 const ENTRY_HELD: Duration = Duration::from_millis(4);
 
-/// How long a move holds a guest's queue.
+/// Time for which a move holds up a guest's queue.
 const QUEUE_HELD: Duration = Duration::from_micros(100);
 
-/// Converged: at least this much of what the oracle serves.
+/// Share of the oracle's service from which an algorithm counts as converged.
 const CONVERGED: f64 = 0.95;
 
-/// A rise is looked at for so long.
+/// Time after a rise within which convergence is looked for.
 const LOOKED_AT: Duration = Duration::from_secs(10);
 
-/// Runs a load under all algorithms.
+/// Simulates a load under all algorithms.
 pub fn simulate(machine: &Machine, load: &Load, seed: u64) -> LoadReport {
     let best: Vec<Best> = load.rows.iter().map(|row| Best::new(machine, load, row)).collect();
     let run = |algorithm| Run::new(machine, load, &best, algorithm, seed).figures();
@@ -42,7 +42,7 @@ pub fn simulate(machine: &Machine, load: &Load, seed: u64) -> LoadReport {
     }
 }
 
-/// What the oracle makes of a row.
+/// The oracle's service of a row.
 struct Best {
     placed: Vec<usize>,
     total: f64,
@@ -56,22 +56,22 @@ impl Best {
     }
 }
 
-/// A load under one algorithm.
+/// One load under one algorithm.
 struct Run<'r> {
     machine: &'r Machine,
     load: &'r Load,
-    /// What the oracle makes of each row.
+    /// The oracle's service of each row.
     best: &'r [Best],
     algorithm: Algorithm,
     seed: u64,
     placed: Vec<usize>,
     moves: usize,
-    /// Work of all units that was served, and that moves held up.
+    /// Work of all units that was served; `held` is work that moves held up.
     served: f64,
     held: f64,
-    /// Served of what the oracle serves, step by step.
+    /// Service as a share of the oracle's, step by step.
     ratios: Vec<f64>,
-    /// Workers in use, summed over steps at rest.
+    /// Workers in use, summed over steps at rest, and the number of these steps.
     resting: (usize, usize),
 }
 
@@ -100,7 +100,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// The load changes between two measurements, not with them.
+    /// Returns the epoch of a step. The load changes between two measurements, not with them.
     fn epoch(&self, step: u32) -> Option<usize> {
         let epoch = (STEP * (step + 1)).as_nanos() / self.load.epoch.as_nanos();
         usize::try_from(epoch).ok().filter(|epoch| *epoch < self.load.timeline.len())
@@ -177,7 +177,7 @@ impl<'r> Run<'r> {
         let (in_use, at_rest) = self.resting;
         let is_oracle = self.algorithm == Algorithm::Oracle;
         let mean = |sum: usize| sum as f64 / at_rest as f64;
-        // It needs no more than one worker for less than one worker's work.
+        // Less than one worker's work needs no more than one worker.
         let idle = if is_oracle { 1.0 } else { mean(in_use) };
         Figures {
             throughput_of_oracle: if wanted > 0.0 {
@@ -192,7 +192,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// The longest time from a rise until the ratio is reached and stays.
+    /// Returns the longest time from a rise until the ratio is reached and stays.
     fn converged(&self) -> Option<u64> {
         let (step, epoch) = (STEP.as_nanos(), self.load.epoch.as_nanos());
         let steps = |epochs: usize| usize::try_from(epochs as u128 * epoch / step).unwrap_or(0);
@@ -214,7 +214,7 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Busy time since it was last taken.
+/// Busy times summed since they were last taken.
 pub(crate) struct Sums {
     units: Vec<f64>,
     workers: Vec<f64>,
@@ -232,7 +232,7 @@ impl Sums {
         self.lasted += STEP;
     }
 
-    /// Shares of units and of workers.
+    /// Returns the shares of units and of workers, and begins new sums.
     pub(crate) fn take(&mut self) -> (Vec<f64>, Vec<f64>) {
         let share = STEP.as_secs_f64() / self.lasted.as_secs_f64();
         let (units, workers) = (self.units.len(), self.workers.len());

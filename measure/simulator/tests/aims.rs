@@ -1,5 +1,5 @@
-//! The aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all
-//! of them.
+//! Aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all of
+//! them.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, simulate};
@@ -35,7 +35,7 @@ fn the_seed_makes_the_figures() {
     assert_ne!(json(3), json(4));
 }
 
-/// It is over before the first look.
+/// The load is over before the first measurement.
 #[test]
 fn a_load_that_takes_no_time_has_no_moves_a_minute() {
     let recording = r#"{"interval_ms": 10, "items": [{"vnic": "a", "busy": [0.5]}]}"#;
@@ -47,7 +47,7 @@ fn a_load_that_takes_no_time_has_no_moves_a_minute() {
     }
 }
 
-/// Two guests on one worker; the other is free.
+/// Two guests on one worker; the other worker is free.
 #[test]
 fn a_recorded_load_is_replayed() {
     let busy = |level: &str| vec![level; 200].join(",");

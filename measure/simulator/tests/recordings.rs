@@ -1,5 +1,5 @@
-//! Recordings are files, so anything may stand in one: what is read can be simulated and replayed,
-//! what cannot is refused.
+//! Recordings come from files, so they may contain anything: a recording that is read can be
+//! simulated and replayed, and any other is refused.
 #![allow(clippy::unwrap_used, reason = "an unwrap in a test is an assertion")]
 
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::sample::{Index, select};
 use serde_json::{Map, Value, json};
 use simulator::{Load, Machine, Recording, replay, simulate};
 
-/// Two workers, a guest's queue, and an entry of an uplink.
+/// Makes a recording of two workers, a guest's queue, and an entry of an uplink.
 fn usual() -> Value {
     let item = json!({
         "vnic": "vm1", "queue": 1, "node": 0, "dynamic": true, "reach": [0, 1],
@@ -72,7 +72,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The values of a document, itself first.
+/// Returns the paths of all values of a document, its own first.
 fn places(of: &Value) -> Vec<String> {
     let below = |key: String, value: &Value| {
         places(value).into_iter().map(|place| format!("/{key}{place}")).collect::<Vec<_>>()
@@ -91,7 +91,8 @@ fn places(of: &Value) -> Vec<String> {
     found
 }
 
-/// A usual recording with some values replaced: by anything, or by another of its own.
+/// Generates a usual recording with some values replaced, by anything or by other values of the
+/// recording.
 fn unusual() -> impl Strategy<Value = Value> {
     let own = any::<Index>().prop_map(|place| {
         let usual = usual();
@@ -108,7 +109,7 @@ fn unusual() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Reads it, and uses what was read. Whether it could be.
+/// Reads a recording and uses it. Returns whether it could be read.
 fn used(json: &str) -> bool {
     let Ok(recording) = Recording::read(json) else { return false };
     let again = serde_json::to_string(&recording).unwrap();

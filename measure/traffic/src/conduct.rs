@@ -49,8 +49,9 @@ impl Silence {
         Silence { bytes, seen: now, lasted: Duration::ZERO }
     }
 
-    /// Whether the silence has lasted for [`SILENCE_TIMEOUT`]. One call adds at most two intervals, so that
-    /// a process that was itself stopped does not take that time for the receiver's silence.
+    /// Whether the silence has lasted for [`SILENCE_TIMEOUT`]. One call adds at most two intervals,
+    /// so that a process that was itself stopped does not take that time for the receiver's
+    /// silence.
     fn exceeds_timeout(&mut self, bytes: u64, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.seen).min(2 * POLL_INTERVAL);
         self.lasted = if bytes == self.bytes { self.lasted + since } else { Duration::ZERO };

@@ -8,7 +8,7 @@
 //! | sender | receiver |
 //! | --- | --- |
 //! | `X` | its state: 11 idle, 12 running, 13 finished |
-//! | seconds of warm-up, test and cool-down together | what both are to take; 0 is "until stopped" |
+//! | seconds of warm-up, test and cool-down together | what both take; 0 is "until stopped" |
 //! | `R`, or `L` for the last of several senders | `R` run, or `W` wait (and `R` later), or `E` refused |
 //! | `E`, stop now | 13 |
 //!
@@ -85,8 +85,8 @@ impl Code {
 }
 
 impl Message {
-    /// Returns the bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the reader and is
-    /// cut short here.
+    /// Returns the bytes on the wire. A body longer than [`BODY_MAX`] would be refused by the
+    /// reader and is cut short here.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Message::Word(word) => word.to_be_bytes().to_vec(),
@@ -122,7 +122,8 @@ pub mod word {
     pub const FINISHED: i32 = 13;
 }
 
-/// Returns the total time to propose: `total_s`, or one second more where that would be read as a command.
+/// Returns the total time to propose: `total_s`, or one second more where that would be read as a
+/// command.
 pub fn clear_of_commands(total_s: u32) -> u32 {
     let commands = [word::QUERY, word::RUN, word::RUN_LAST, word::EXIT];
     let collides = i32::try_from(total_s).is_ok_and(|total| commands.contains(&total));

@@ -5,7 +5,7 @@ use crate::recording::{RecordedMove, RecordedWorker, VERSION};
 
 const INTERVALS: usize = 500;
 
-/// A run of 10 s on two workers: items that want so much, each on its worker.
+/// Makes a run of 10 s on two workers; `items` are wanted shares and workers.
 fn recording(items: &[(f64, usize)], dynamic: bool) -> Recording {
     let item = |(place, (busy, worker)): (usize, &(f64, usize))| RecordedItem {
         vnic: format!("vm{place}"),
@@ -31,7 +31,7 @@ fn recording(items: &[(f64, usize)], dynamic: bool) -> Recording {
     }
 }
 
-/// The same, but from an interval on an item is on another worker.
+/// Moves an item of a recording to another worker from an interval on.
 fn moved(mut of: Recording, place: usize, to: usize, from: usize) -> Recording {
     let item = &mut of.items[place];
     let old = std::mem::replace(&mut item.worker[from], to);
@@ -51,8 +51,8 @@ fn moved(mut of: Recording, place: usize, to: usize, from: usize) -> Recording {
     of
 }
 
-/// Two items of 0.2 on two workers: the balancer brings them together after the settling time, as
-/// the real one did.
+/// Two items of 0.2 on two workers: the balancer puts both on one after the settling time, as the
+/// real one did.
 #[test]
 fn what_the_balancer_does_is_predicted_from_a_run_in_which_nothing_moved() {
     let load = recording(&[(0.2, 0), (0.1, 1)], false);
@@ -67,7 +67,7 @@ fn what_the_balancer_does_is_predicted_from_a_run_in_which_nothing_moved() {
     assert_eq!((found.items[0].frames_per_s[0], frame), (Some(1e4), [Some(2e4); 2]));
 }
 
-/// The decision was another: the same work in all, on another worker.
+/// The real balancer decided otherwise: the total work is equal, on another worker.
 #[test]
 fn work_that_is_elsewhere_is_found() {
     let load = recording(&[(0.2, 0), (0.1, 1)], false);
@@ -78,7 +78,7 @@ fn work_that_is_elsewhere_is_found() {
     assert!(percent[0].unwrap() > 30.0 && percent[1].unwrap() < -70.0, "{percent:?}");
 }
 
-/// The real balancer brought both items to the other worker.
+/// The real balancer put both items on the other worker.
 #[test]
 fn which_of_two_alike_workers_is_used_does_not_matter() {
     let load = recording(&[(0.2, 0), (0.1, 1)], false);
@@ -100,7 +100,8 @@ fn a_cost_that_is_off_by_30_percent_fails_either_way() {
     assert!((percent - 30.0).abs() < 1e-6, "{percent}");
 }
 
-/// Turns of both items that began earlier ended in one interval: together they take more than it.
+/// Turns of both items that began earlier ended in one interval: together they take more than the
+/// interval.
 #[test]
 fn work_that_does_not_fit_into_its_interval_is_done_in_the_next() {
     let mut run = recording(&[(0.2, 0), (0.0, 0)], false);
@@ -134,12 +135,12 @@ fn recordings_of_different_things_are_not_compared() {
     assert!(replay(&two, &by_hand).unwrap_err().to_string().contains("no workers"));
 }
 
-/// What the queues want in each phase of 4 s, as in millrace/tests/stories/replay.rs.
+/// Shares that the queues want in each phase of 4 s, as in millrace/tests/stories/replay.rs.
 const PHASES: [[f64; 4]; 6] = [[0.05; 4], [0.3; 4], [0.175; 4], [0.05; 4], [0.3; 4], [0.175; 4]];
 
-/// A run in which four queues want so much, with noise: each is off by up to a tenth in each
-/// interval, and in one of a hundred a turn was interrupted for 2 ms. In a dynamic run all begin on
-/// one worker, and the balancer moves them.
+/// Makes a noisy run of four queues. Each load is off by up to a tenth in each interval, and in one
+/// of a hundred a turn was interrupted for 2 ms. In a dynamic run all begin on one worker, and the
+/// balancer moves them.
 fn noisy(phases: &[[f64; 4]], seed: u64, dynamic: bool) -> Recording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut run = recording(&[(0.0, 0), (0.0, 1), (0.0, 0), (0.0, 1)], dynamic);
@@ -157,7 +158,7 @@ fn noisy(phases: &[[f64; 4]], seed: u64, dynamic: bool) -> Recording {
     carried_out(&run)
 }
 
-/// The same with what the balancer makes of it.
+/// Returns the recording with the placement that the balancer decides.
 fn carried_out(wanted: &Recording) -> Recording {
     let mut real = wanted.clone();
     real.workers.iter_mut().for_each(|worker| worker.busy = vec![0.0; wanted.intervals()]);
@@ -180,8 +181,8 @@ fn carried_out(wanted: &Recording) -> Recording {
     real
 }
 
-/// Queues that are alike, with sums far from the thresholds: whatever the noise, they end up in the
-/// same number on each worker.
+/// Equal queues, with sums far from the thresholds: with any noise, each worker ends up with an
+/// equal number.
 #[test]
 fn noise_does_not_change_what_is_predicted_of_a_load_with_one_stable_placement() {
     for seed in 0..20 {
