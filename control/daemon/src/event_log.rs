@@ -1,9 +1,9 @@
-//! Events, for `status` and for the log. A repeated event is one line with a count.
+//! Keeps events for `status` and writes them to the log. A repeated event is one line with a count.
 //!
 //! A port's peer decides how often the port's events occur and what some of them say. So they are
-//! logged [`Sparing`]ly, and the port with most entries makes room for the next, so that one port
-//! displaces no other's events. Steps of migrations have their own list: evacuating a host makes
-//! several per guest.
+//! logged [`Sparing`]ly. When the list is full, the port with most entries loses its oldest, so
+//! that one port displaces no other's events. Steps of migrations have their own list: evacuating a
+//! host makes several per guest.
 
 use api::body::EventBody;
 use ports::vhost::Sparing;
@@ -13,15 +13,15 @@ use tracing::Level;
 
 /// Most events kept, and most steps of migrations.
 const MAX_EVENTS: usize = 64;
-/// A repeated event is logged again after this time.
+/// After this time a repeated event is logged again.
 const QUIET: Duration = Duration::from_secs(60);
 
 struct Entry {
-    /// The port that caused it, if any.
+    /// The port that caused the event, if any.
     port: Option<String>,
     kind: Kind,
     text: String,
-    /// The number of its last occurrence.
+    /// The number of the last occurrence.
     id: u64,
     count: u64,
     last: Instant,
@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a repetition is logged.
+    /// Returns whether a repetition is logged.
     fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.logged) >= QUIET
     }
@@ -47,13 +47,13 @@ enum Kind {
 pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
-    /// Events so far, repetitions included.
+    /// Number of events so far, repetitions included.
     noted: u64,
-    /// What was logged of each port, by name.
+    /// What was logged about each port, by name.
     told: BTreeMap<String, Told>,
 }
 
-/// What was logged of a port.
+/// Limits on what is logged about one port.
 #[derive(Default)]
 struct Told {
     new: Sparing,
@@ -73,8 +73,8 @@ impl EventLog {
         self.note_as((Kind::Event, level), port, now, text)
     }
 
-    /// Does the same for a step of a migration. Steps and other events of a port leave room for
-    /// each other.
+    /// Keeps a step of a migration, with limits like those of [`note_of`](Self::note_of). Steps do
+    /// not count against the port's limit for other events.
     pub(crate) fn note_step(&mut self, port: &str, now: Instant, text: String) -> bool {
         self.note_as((Kind::Step, Level::INFO), port, now, text)
     }

@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The table: name and severity of each.
+    /// Returns the row of the table: name and severity.
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// A finding of this kind.
+    /// Returns a finding of this kind.
     pub(crate) fn found(self, problem: Problem) -> FindingBody {
         let (kind, severity) = self.row();
         FindingBody { severity, kind: kind.to_owned(), problem }
