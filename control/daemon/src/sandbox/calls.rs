@@ -264,7 +264,7 @@ fn load(program: &BpfProgram) -> io::Result<()> {
     let program = Program { length, first: program.as_ptr() };
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG;
     rustix::thread::set_no_new_privs(true)?;
-    // SAFETY: `program` is a sock_fprog, whose instructions outlive the call; the kernel checks and
+    // SAFETY: `program` is a sock_fprog. Its instructions outlive the call; the kernel checks and
     // copies them.
     let done = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
