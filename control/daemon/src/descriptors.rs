@@ -90,7 +90,7 @@ mod tests {
         assert!(problem.remedy.contains("LimitNOFILE=1258"), "{problem}");
     }
 
-    /// It had none, and systemd's is 1024; then one that ended at 22 pairs.
+    /// The unit had no limit, so systemd's 1024 applied. A later limit allowed only 22 queue pairs.
     #[test]
     fn the_unit_s_limit_is_enough_for_what_it_says() {
         let unit = include_str!("../../../packaging/millrace.service");

@@ -119,7 +119,7 @@ impl EventLog {
         log
     }
 
-    /// `log` is the level at which to log it, if at all.
+    /// Keeps an event, and logs it at level `log`, if any.
     fn keep(
         &mut self,
         (kind, port): (Kind, Option<&str>),
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!((events.len(), events[0].count, events[0].at_s), (1, 61, 60));
     }
 
-    /// A front end says in each connection something else that it may not, and pushed all other
-    /// events out.
+    /// A front end violated the protocol differently in each connection, and its events displaced
+    /// all others.
     #[test]
     fn a_port_whose_events_are_always_new_leaves_room_for_others() {
         let start = Instant::now();
@@ -228,13 +228,13 @@ mod tests {
         assert_eq!(events[0].text, "vm1 is removed");
         let told = |text: &str| events.iter().any(|event| event.text.contains(text));
         assert!(told("(and 59 more on this port)") && told("vm3 is up"));
-        // What is known is counted, as that of others.
+        // A repeated event is counted, as those of other ports are.
         assert!(!journal.note_of(Level::INFO, "vm3", at(601), "vm3 is up".into()));
         assert_eq!(journal.events().last().unwrap().count, 2);
     }
 
-    /// What it repeated stayed the youngest and was logged each minute, and in an hour all events
-    /// were its own.
+    /// A port's repeated events stayed the youngest and were logged each minute. In an hour all
+    /// events were that port's.
     #[test]
     fn a_port_that_repeats_its_events_leaves_room_for_others() {
         let start = Instant::now();
@@ -260,7 +260,7 @@ mod tests {
         assert!(lines <= 2 * (10 + 200), "{lines} lines");
     }
 
-    /// A host that was emptied kept of all other events none.
+    /// The migration steps of an evacuated host displaced all other events.
     #[test]
     fn guests_that_move_leave_room_for_other_events_and_a_port_for_its_own() {
         let start = Instant::now();
@@ -272,7 +272,7 @@ mod tests {
                 assert!(journal.note_step(&name, start, format!("{name}: {step}")));
             }
         }
-        // One guest that never stops moving.
+        // One guest moves without end.
         for step in 0..100 {
             journal.note_step("vm1", start, format!("vm1: step {step}"));
         }

@@ -244,7 +244,8 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
     });
 }
 
-/// The bodies from which a recording is made contain the moves, and the table's frames by entry.
+/// Checks that the bodies from which recordings are made contain the moves, and the table's frames
+/// by entry.
 fn recorded(bench: &mut Bench, entries: [usize; 2], dynamic: bool) {
     let load = bench.running.vmmq_load(Instant::now());
     assert_eq!((load.moves > 0, load.workers.len()), (dynamic, 2));

@@ -177,7 +177,8 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Serves a client that asks for more than a socket holds; it reads byte by byte, or nothing.
+    /// Serves a client that asks for more than a socket holds. The client reads byte by byte, or
+    /// nothing.
     fn serve_client(limits: Limits, reads: bool) {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
@@ -198,7 +199,7 @@ mod tests {
         reader.join().unwrap();
     }
 
-    /// 32 clients that read nothing held all places of monitoring for ever.
+    /// 32 clients that read nothing held all places of monitoring forever.
     #[test]
     fn a_client_that_does_not_read_is_cut_off() {
         serve_client(Limits { write: SHORT, life: None }, false);

@@ -447,7 +447,7 @@ mod tests {
         }
     }
 
-    /// More queues, or another reason to open it anew.
+    /// Other keys may differ: more queues, or a reason to reopen the port.
     #[test]
     fn a_ring_goes_to_the_same_interface_of_one_queue() {
         for (text, is_same) in [
@@ -544,8 +544,8 @@ mod tests {
         }
     }
 
-    /// The device was still busy, or the path taken, when the port was opened anew: they were
-    /// closed on another thread.
+    /// The descriptors were closed on another thread, so the device was still busy, or the path
+    /// taken, when the port was reopened.
     #[test]
     fn what_is_not_wanted_is_free_at_once_and_a_session_is_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(closed, Err(std::io::ErrorKind::BrokenPipe));
     }
 
-    /// The front end believed that it was served.
+    /// The front end believed that it was still served.
     #[test]
     fn a_session_that_no_port_takes_ends_and_its_socket_waits() {
         let (left, mut front_end) = UnixStream::pair().unwrap();
@@ -585,7 +585,7 @@ mod tests {
         assert!(next.take("a", &what).unwrap().session.is_none());
     }
 
-    /// A port that is opened anew is kept before what it was is dropped.
+    /// A reopened port is kept before its old entry is dropped.
     #[test]
     fn an_older_opening_does_not_take_the_newer_one_away() {
         let (store, what, older) = two_queues();

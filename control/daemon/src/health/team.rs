@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(found(vec![member("e1"), twin.clone()]), wanted);
     }
 
-    /// A station that reaches one member alone and sends in all VLANs made a line of 20 kB.
+    /// A station that reached only one member and sent in all VLANs made a line of 20 kB.
     #[test]
     fn of_many_vlans_the_first_are_named() {
         let other = MemberStatus { vlans: (0..4095).collect(), ..member("e2") };

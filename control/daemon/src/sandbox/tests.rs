@@ -85,7 +85,7 @@ fn try_all(known: &Path, beyond: &Path) {
     goes_on(known, &state, free.port());
 }
 
-/// An earlier thread still has the capability, which the daemon would report.
+/// Checks the namespaces. An earlier thread still has the capability, which the daemon reports.
 fn gives_up_namespaces(may_enter: bool, seen: &RestrictionBody) {
     assert!(!privilege::has(helper::ENTERING));
     assert_eq!(seen.in_force, !may_enter, "{}", seen.detail);
