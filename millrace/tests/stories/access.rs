@@ -123,7 +123,7 @@ fn a_stranger_gets_nothing_a_reader_sees_and_an_admin_changes() {
     });
 }
 
-/// A stranger that holds all its permitted connections keeps out only itself.
+/// Checks that a stranger that holds all its permitted connections keeps out only itself.
 fn hold_connections() {
     let script = "use Socket; $| = 1; for (1..200) { socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
                   connect($s, sockaddr_un('/run/millrace/api.sock')) or die; push @held, $s } print 'held'; sleep 60";
