@@ -447,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Other keys may differ: more queues, or a reason to reopen the port.
+    /// With more queues, or another change that reopens the port, the ring is not handed over.
     #[test]
     fn a_ring_goes_to_the_same_interface_of_one_queue() {
         for (text, is_same) in [

@@ -134,8 +134,8 @@ mod tests {
     use rustix::net::socketpair;
     use std::os::fd::AsFd;
 
-    /// The successor's limit of descriptors was the shell's: it took the first that did not arrive
-    /// for the end, and had nothing.
+    /// The successor had the shell's limit of descriptors. It mistook the first descriptor that did
+    /// not arrive for the end, and had nothing.
     #[test]
     fn a_descriptor_that_does_not_arrive_is_not_the_end_of_the_list() {
         let flags = SocketFlags::CLOEXEC;

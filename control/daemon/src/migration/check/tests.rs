@@ -1,4 +1,4 @@
-//! Two hosts that are alike, and what is found when one thing is changed.
+//! Tests of two hosts that are alike, and of the findings when one thing is changed.
 
 use super::*;
 use crate::memory::MemoryDevices;
