@@ -3,17 +3,23 @@
 use problem::Problem;
 use std::fs;
 
-/// The number of a user.
+/// Returns the number of a user, given by name or number.
+///
+/// # Errors
+/// `/etc/passwd` has no such user, or cannot be read.
 pub(crate) fn user(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/passwd", "user")
 }
 
-/// The number of a group.
+/// Returns the number of a group, given by name or number.
+///
+/// # Errors
+/// `/etc/group` has no such group, or cannot be read.
 pub(crate) fn group(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/group", "group")
 }
 
-/// Both files have lines of `name:password:number:…`.
+/// Looks a name up in `file`: lines of `name:password:number:…`.
 fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     if let Ok(number) = name.parse() {
         return Ok(number);

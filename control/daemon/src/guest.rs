@@ -1,4 +1,4 @@
-//! The guest behind a vhost-user port, in words for people.
+//! Describes the guest behind a vhost-user port in words for people.
 //!
 //! A guest connects, disconnects and breaks its rings while its port stays open, so its state is
 //! read on demand.
@@ -9,7 +9,7 @@ use ports::vhost::{Features, Milestone, Negotiated, SocketRole, State, Status, S
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// Whether frames can reach the guest, and why not.
+/// Returns whether frames can reach the guest, and if not, why.
 pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Condition {
     let socket = socket.display();
     match (&status.state, role) {
@@ -35,7 +35,7 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
     }
 }
 
-/// The guest as the API shows it.
+/// Returns the guest as the API shows it.
 pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     GuestBody {
         connected: matches!(status.state, State::Connected | State::Running),
@@ -50,7 +50,8 @@ pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     }
 }
 
-/// A step of a migration, with wall-clock time for comparison with the other host's log.
+/// Returns a line for a step of a migration, with wall-clock time for comparison with the other
+/// host's log.
 pub(crate) fn milestone(milestone: &Milestone) -> String {
     let what = match milestone.step {
         Step::Logged => "a migration begins: writes to guest memory are logged".to_owned(),
@@ -71,7 +72,8 @@ pub(crate) fn milestone(milestone: &Milestone) -> String {
     format!("{hour:02}:{minute:02}:{:02}.{ms:03} UTC: {what}", second % 60)
 }
 
-/// The consequences of the negotiated features, in sentences; empty while no driver is ready.
+/// Returns the consequences of the negotiated features, in sentences; empty while no driver is
+/// ready.
 fn follows(negotiated: Negotiated) -> Vec<String> {
     if negotiated.pairs == 0 {
         return Vec::new();

@@ -13,6 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const LONGEST: usize = 4096;
 
 /// Sends a message.
+///
+/// # Errors
+/// The socket refuses it, or the other side is gone.
 pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let files = file.as_slice();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -25,6 +28,9 @@ pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) 
 }
 
 /// Receives a message; `None` if the other side has closed the connection.
+///
+/// # Errors
+/// The socket cannot be read, or its timeout passes.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
