@@ -6,11 +6,11 @@ mod unlisted;
 
 pub(crate) use record::ResumeError;
 
-use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
+use crate::reconnect_backoff::ReconnectBackoff;
 use crate::session::Shared;
 use crate::slots::Slots;
 use crate::vring::{StartError, Vring};
@@ -72,12 +72,12 @@ fn refused(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
 }
 
 /// Stops a ring, once no worker has it. Its base is where it has come to.
-fn stop(vring: &mut Vring, ring: &RingSlot, attempts: &Attempts) {
+fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
     let Some(running) = ring.stop() else { return };
     vring.base = running.queue.base();
     if vring.base != vring.began {
-        attempts.note_moved();
+        backoff.note_moved();
     }
 }
 
@@ -156,7 +156,7 @@ impl Backend {
         self.await_log.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
         let has_run = vring.started;
-        stop(vring, ring, &shared.attempts);
+        stop(vring, ring, &shared.reconnect_backoff);
         self.note_stop(has_run);
         Ok(self.vring(number)?.0)
     }
@@ -165,7 +165,7 @@ impl Backend {
     fn stop_each(&mut self) {
         let have_run = self.vrings.iter().any(|vring| vring.started);
         for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
-            stop(vring, ring, &self.shared.attempts);
+            stop(vring, ring, &self.shared.reconnect_backoff);
         }
         self.await_log.clear();
         self.note_stop(have_run);
@@ -211,7 +211,7 @@ impl Backend {
         };
         vring.enabled |= always_enabled;
         // Started again without a new base: it resumes where it is.
-        stop(vring, ring, &self.shared.attempts);
+        stop(vring, ring, &self.shared.reconnect_backoff);
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();

@@ -5,14 +5,14 @@ mod serving;
 
 pub(crate) use serving::Conversation;
 
-use crate::attempts::Attempts;
 use crate::lock::lock;
 use crate::memory_pace::MemoryPace;
 use crate::migration::{Milestone, Milestones};
 use crate::plug::Plug;
+use crate::reconnect_backoff::ReconnectBackoff;
 use crate::signal::{self, Budget};
 use crate::socket::Listener;
-use crate::{Features, Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
+use crate::{Features, LogLimit, Options, RingSlot, SessionError, SocketRole, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serving::{Entrance, go_on, serve, serve_all};
 use std::io;
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 /// off.
 const ANSWERS: Duration = Duration::from_secs(1);
 
-/// How long the end of a session may take before people are told.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the end of a session may take until a warning is logged and it is no longer watched.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the start of a port may take because its guest's session goes on: the front end chose
 /// what has to be mapped and closed.
 const RESUMING: Duration = Duration::from_millis(100);
@@ -51,9 +51,9 @@ pub(crate) struct Shared {
     /// What to cut when the session is to end.
     connection: Mutex<Option<UnixStream>>,
     /// Whether front ends come and go in a loop.
-    pub(crate) attempts: Attempts,
-    /// What is told of front ends.
-    told: Mutex<Sparing>,
+    pub(crate) reconnect_backoff: ReconnectBackoff,
+    /// Limits the log messages about front ends.
+    log_limit: Mutex<LogLimit>,
     /// What signals to the front end may cost.
     pub(crate) signals: Arc<Budget>,
     /// What changes of its memory may.
@@ -70,7 +70,7 @@ impl Shared {
     /// Logs what front ends can cause, with the number of lines that were left out before, where
     /// there are some.
     fn tell(&self, log: impl FnOnce(Option<u64>)) {
-        if let Some(untold) = lock(&self.told).next(Instant::now()) {
+        if let Some(untold) = lock(&self.log_limit).next(Instant::now()) {
             log((untold > 0).then_some(untold));
         }
     }
@@ -167,8 +167,8 @@ impl Session {
             suspends: AtomicBool::new(false),
             record: Mutex::default(),
             connection,
-            attempts: Attempts::default(),
-            told: Mutex::default(),
+            reconnect_backoff: ReconnectBackoff::default(),
+            log_limit: Mutex::default(),
             signals,
             memory_pace: Mutex::default(),
             plug: Plug::default(),
@@ -261,7 +261,8 @@ impl Session {
             status.state = State::Broken(format!("ring {number}: {fault}"));
         }
         if status.state == State::Waiting
-            && let Some(complaint) = self.shared.attempts.complaint(self.shared.options.pairs)
+            && let Some(complaint) =
+                self.shared.reconnect_backoff.complaint(self.shared.options.pairs)
         {
             status.state = State::Broken(complaint);
         }
@@ -295,7 +296,7 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
         if waited >= ANSWERS {
             shared.cut(Shutdown::Both);
         }
-        if waited >= PATIENCE {
+        if waited >= END_TIMEOUT {
             let socket = shared.options.socket.display();
             tracing::warn!(%socket, "a front end delays the end of its session: not waiting for it");
             return;

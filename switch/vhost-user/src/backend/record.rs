@@ -84,7 +84,7 @@ impl Backend {
             return Err(io::ErrorKind::NotFound.into());
         };
         let began = vring.started || waits;
-        stop(vring, ring, &self.shared.attempts);
+        stop(vring, ring, &self.shared.reconnect_backoff);
         let file = |signal: &Option<Arc<Signal>>| {
             signal.as_ref().map(|signal| signal.try_clone_file()).transpose()
         };

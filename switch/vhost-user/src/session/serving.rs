@@ -84,7 +84,7 @@ fn process_of(connection: &UnixStream) -> Option<u32> {
 /// One front end after the other, until the end.
 pub(super) fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
     loop {
-        if let Some(pause) = shared.attempts.pause()
+        if let Some(pause) = shared.reconnect_backoff.pause()
             && shared.wait(&[], Some(&pause)).is_none()
         {
             return;
@@ -110,7 +110,7 @@ pub(crate) struct Conversation {
 
 /// A front end that has connected.
 fn greet(shared: &Arc<Shared>, connection: UnixStream) {
-    if shared.attempts.pause().is_none() {
+    if shared.reconnect_backoff.pause().is_none() {
         shared.tell(|untold| {
             let socket = shared.options.socket.display();
             tracing::info!(%socket, untold, "a vhost-user front end is connected");
@@ -133,8 +133,8 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     *lock(&shared.connection) = connection;
     // Of a session that goes on the rings may run already, and the link be down.
     shared.unplug();
-    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
-    shared.attempts.begin();
+    let (began, is_loop) = (Instant::now(), shared.reconnect_backoff.pause().is_some());
+    shared.reconnect_backoff.begin();
     let ended = converse(shared, &backend, &mut handler);
     let suspends = ended.is_none() && shared.suspends.load(Ordering::Acquire);
     if suspends {
@@ -169,8 +169,8 @@ fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
 /// Why it ended; `None`: the session has.
 fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop: bool) {
     let socket = &shared.options.socket;
-    if shared.attempts.end(lasted)
-        && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
+    if shared.reconnect_backoff.end(lasted)
+        && let Some(complaint) = shared.reconnect_backoff.complaint(shared.options.pairs)
     {
         shared.tell(|untold| {
             tracing::warn!(socket = %socket.display(), untold, "{complaint}");
