@@ -237,8 +237,8 @@ impl Team {
     pub fn forget(&self, macs: &[Mac]) {
         let state = &self.inner.shared.state;
         for mac in macs {
-            state.homes.forget(mac.to_u64());
-            lock(&state.stations).forget(*mac);
+            state.home_members.forget(mac.to_u64());
+            lock(&state.neighbour_cache).forget(*mac);
         }
     }
 

@@ -43,7 +43,7 @@ const SEND_BUFFER: libc::c_int = 16 << 20;
 /// each try is a system call.
 pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
 /// How long a queue that was just released may stay busy: the kernel cleans up asynchronously.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most frames that the driver may drop in one go; each takes a call. As many as a burst has: the
 /// rest waits for the next burst, or for the worker that reads the queue.
 pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
@@ -144,7 +144,7 @@ impl XdpSocket {
         let start = Instant::now();
         loop {
             match self.try_bind((interface, queue), &share, copy) {
-                Err(Errno::BUSY) if start.elapsed() < PATIENCE => {
+                Err(Errno::BUSY) if start.elapsed() < BUSY_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 other => return Ok(other?),
@@ -336,8 +336,8 @@ mod tests {
 
     /// Whether the socket is ready within this many seconds.
     fn is_ready_within(socket: &XdpSocket, seconds: i64) -> bool {
-        let (ready, patience) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
-        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience)).unwrap() > 0
+        let (ready, timeout) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
+        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&timeout)).unwrap() > 0
     }
 
     fn is_ready(socket: &XdpSocket) -> bool {
