@@ -3,7 +3,7 @@
 //!
 //! Each host probes its peers one after the other, all hosts side by side and each beginning with
 //! another peer, so no responder gets the probes of all at once. A direction that fails is probed
-//! once more with more patience, when the others are done: what was lost by chance is no finding.
+//! once more with a longer timeout, when the others are done: what was lost by chance is no finding.
 
 use crate::frame::{Badge, LARGEST, Outcome, SMALLEST};
 use crate::judge::{Observation, usual_mtu};

@@ -50,7 +50,7 @@ pub struct Order {
     count: U16,
     /// IP packets in bytes.
     sizes: [U16; SIZES],
-    patience_ms: U16,
+    timeout_ms: U16,
     unused: [u8; 102],
 }
 
@@ -97,7 +97,7 @@ pub struct Wish {
     /// IP packets in bytes, at most [`SIZES`], each from [`SMALLEST`] to [`LARGEST`].
     pub sizes: Vec<u16>,
     /// How long to wait for acknowledgements, all tries together.
-    pub patience_ms: u16,
+    pub timeout_ms: u16,
 }
 
 /// What came of probing one direction.
@@ -137,7 +137,7 @@ impl Order {
             port: U16::new(wish.to.port()),
             count: U16::new(u16::try_from(wish.sizes.len().min(SIZES)).unwrap_or_default()),
             sizes: [U16::ZERO; SIZES],
-            patience_ms: U16::new(wish.patience_ms),
+            timeout_ms: U16::new(wish.timeout_ms),
             unused: [0; 102],
         };
         order.sizes.iter_mut().zip(&wish.sizes).for_each(|(place, size)| place.set(*size));
@@ -163,7 +163,7 @@ impl Order {
         if sizes.iter().any(|size| !(SMALLEST..=LARGEST).contains(size)) {
             return Err(Status::BadOrder);
         }
-        Ok(Wish { to, sizes, patience_ms: self.patience_ms.get() })
+        Ok(Wish { to, sizes, timeout_ms: self.timeout_ms.get() })
     }
 }
 
@@ -298,11 +298,11 @@ mod tests {
     proptest! {
         #[test]
         fn an_order_is_read_as_it_was_written(
-            ip: IpAddr, port in 1..=u16::MAX, sizes in prop::collection::vec(SMALLEST..=LARGEST, 0..=SIZES), patience_ms: u16,
+            ip: IpAddr, port in 1..=u16::MAX, sizes in prop::collection::vec(SMALLEST..=LARGEST, 0..=SIZES), timeout_ms: u16,
         ) {
             let ip = ip.to_canonical();
             let is_station = !ip.is_multicast() && !ip.is_unspecified() && ip != IpAddr::from([255; 4]);
-            let wish = Wish { to: SocketAddr::new(ip, port), sizes, patience_ms };
+            let wish = Wish { to: SocketAddr::new(ip, port), sizes, timeout_ms };
             let read = Order::new(&wish).read();
             prop_assert_eq!(read, if is_station { Ok(wish) } else { Err(Status::BadOrder) });
         }

@@ -1,4 +1,4 @@
-//! Carries out one order: sends probes to a peer, again until they are acknowledged or patience
+//! Carries out one order: sends probes to a peer, again until they are acknowledged or the timeout
 //! ends.
 
 use crate::frame::{Badge, Outcome, Probe, Status, Wish, overhead};
@@ -65,7 +65,7 @@ impl Round<'_> {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let timeout = Duration::from_millis(self.wish.patience_ms.into()).min(PROBE_TIMEOUT_MAX);
+        let timeout = Duration::from_millis(self.wish.timeout_ms.into()).min(PROBE_TIMEOUT_MAX);
         let (end, mut wait) = (Instant::now() + timeout, FIRST_WAIT);
         while self.is_waiting() {
             for place in 0..self.wish.sizes.len() {
@@ -195,7 +195,7 @@ mod tests {
         let badge = [7; 16];
         let sender =
             Sender { netns: None, from: None, badge, datagrams: &datagrams, bytes: &bytes };
-        let wish = Wish { to: peer.local_addr().unwrap(), sizes: vec![100], patience_ms: 1 };
+        let wish = Wish { to: peer.local_addr().unwrap(), sizes: vec![100], timeout_ms: 1 };
         sender.probe(&wish, 0).unwrap();
         assert!(bytes.take(100_000 - 65_535, Instant::now()).is_err());
     }

@@ -1,5 +1,5 @@
-//! Probes the directions of one host: each of them once, and those that fail once more with more
-//! patience, to search for what they do carry.
+//! Probes the directions of one host: each of them once, and those that fail once more with a longer
+//! timeout, to search for the largest size that they carry.
 //!
 //! [`check`](mod@crate::check) does so for all hosts through sessions with their responders; an
 //! agent of a fleet for its own host.

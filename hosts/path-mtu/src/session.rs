@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A responder answers an order by then: it takes no longer than the patience asked for, and its
-/// turn.
+/// Longest wait for a responder's answer to an order, which takes at most the order's own timeout,
+/// after those that the responder carries out before it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection is there by then.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -88,9 +88,9 @@ impl Session {
         timeout: Duration,
     ) -> Result<Outcome, Problem> {
         let sizes = sizes.get(..SIZES).unwrap_or(sizes).to_vec();
-        let patience_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
+        let timeout_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let count = sizes.len();
-        let order = Order::new(&Wish { to, sizes, patience_ms });
+        let order = Order::new(&Wish { to, sizes, timeout_ms });
         let answer = self.ask(order.as_bytes()).map_err(|error| {
             Problem::new(format!("the responder on {} has ended", self.name))
                 .seen(error)

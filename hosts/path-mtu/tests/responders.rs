@@ -97,7 +97,7 @@ fn an_order_to_a_group_is_refused() {
     let responder = responder([127, 0, 0, 1]);
     let mut session = hello(&responder, TOKEN).unwrap();
     for to in ["224.0.0.1:9", "255.255.255.255:9", "0.0.0.0:9", "[ff02::1]:9", "127.0.0.1:0"] {
-        let wish = Wish { to: to.parse().unwrap(), sizes: vec![100], patience_ms: 1 };
+        let wish = Wish { to: to.parse().unwrap(), sizes: vec![100], timeout_ms: 1 };
         session.write_all(Order::new(&wish).as_bytes()).unwrap();
         let mut answer = [0; LEN];
         session.read_exact(&mut answer).unwrap();
