@@ -348,7 +348,7 @@ impl Backend {
 
     /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
-        self.shared.signals.silence();
+        self.shared.signals.clear_owed();
         let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }

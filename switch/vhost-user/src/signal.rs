@@ -127,7 +127,7 @@ impl Signal {
         // Pairs with the swap in `settle`: a signal that becomes owed after that swap is sent by
         // the next call.
         if !self.owed.swap(true, Ordering::AcqRel) {
-            self.budget.ring_bell();
+            self.budget.note_owed();
         }
     }
 
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     }
 
     fn is_rung(budget: &Budget) -> bool {
-        rustix::io::read(budget.bell(), &mut [0; 8]).is_ok()
+        rustix::io::read(budget.owed_fd(), &mut [0; 8]).is_ok()
     }
 
     /// One that found no room among the completions twice was lost.

@@ -210,11 +210,11 @@ fn converse(
     loop {
         let sources = [
             (connection.as_fd(), messages_from),
-            (shared.signals.bell(), began),
+            (shared.signals.owed_fd(), began),
             (control.ready_fd(), commands_from),
         ];
-        let [is_message, is_bell, is_command] = ready(shared, sources)?;
-        if is_bell {
+        let [is_message, is_owed, is_command] = ready(shared, sources)?;
+        if is_owed {
             lock(backend).send_owed();
         }
         if is_command {

@@ -40,14 +40,14 @@ pub(crate) struct Budget {
     /// Until when signals are suspected, on the same clock.
     suspected_until: AtomicU64,
     /// An eventfd that is readable when the session's thread has to send a signal.
-    bell: OwnedFd,
+    owed_fd: OwnedFd,
 }
 
 impl Budget {
     pub(crate) fn new() -> io::Result<Budget> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let owed_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (paid_at, suspected_until) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Budget { paid_at, suspected_until, bell })
+        Ok(Budget { paid_at, suspected_until, owed_fd })
     }
 
     /// Whether the session's thread has to send the next signal.
@@ -90,18 +90,18 @@ impl Budget {
     }
 
     /// Tells the session's thread that a signal is owed.
-    pub(super) fn ring_bell(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    pub(super) fn note_owed(&self) {
+        let _ = rustix::io::write(&self.owed_fd, &1u64.to_ne_bytes());
     }
 
-    /// Returns the eventfd that is readable when a signal is owed, until [`Budget::silence`].
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// Returns the eventfd that is readable when a signal is owed, until [`Budget::clear_owed`].
+    pub(crate) fn owed_fd(&self) -> BorrowedFd<'_> {
+        self.owed_fd.as_fd()
     }
 
     /// Clears the eventfd. The caller looks for owed signals after this.
-    pub(crate) fn silence(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    pub(crate) fn clear_owed(&self) {
+        let _ = rustix::io::read(&self.owed_fd, &mut [0; 8]);
     }
 }
 
