@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 use watcher::News;
 
 /// The interval between rounds while no news arrives.
-const TURN: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// News is acted on after a random part of this time.
 const SPREAD: Duration = Duration::from_millis(300);
@@ -99,16 +99,16 @@ struct Agent {
 /// Fails if the state directory cannot be used, metrics cannot be served, or a thread cannot be
 /// started.
 pub fn run(options: Options, switch: Box<dyn Switch>) -> Result<Infallible, Problem> {
-    let (bell, news) = channel();
-    let mut agent = Agent::new(options, switch, bell.clone())?;
-    watcher::start(&agent.options.etcd, bell)?;
+    let (news_sender, news) = channel();
+    let mut agent = Agent::new(options, switch, news_sender.clone())?;
+    watcher::start(&agent.options.etcd, news_sender)?;
     let board = agent.options.metrics.map(metrics::start).transpose()?;
     loop {
-        agent.turn(Instant::now());
+        agent.round(Instant::now());
         if let Some(board) = &board {
             board.show(agent.figures());
         }
-        match news.recv_timeout(TURN) {
+        match news.recv_timeout(ROUND_INTERVAL) {
             Ok(first) => {
                 // All hosts get the news at once. The delay spreads their reads, and news that
                 // arrives meanwhile shares one read.
@@ -117,7 +117,7 @@ pub fn run(options: Options, switch: Box<dyn Switch>) -> Result<Infallible, Prob
             }
             Err(RecvTimeoutError::Timeout) => {}
             // The watcher has ended: etcd is then only read from time to time.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TURN),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(ROUND_INTERVAL),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Agent {
     fn new(
         options: Options,
         switch: Box<dyn Switch>,
-        bell: Sender<News>,
+        news_sender: Sender<News>,
     ) -> Result<Agent, Problem> {
         let disk = Disk::open(&options.state_directory)?;
         if let Err(error) = experiment::clear(&options.state_directory) {
@@ -148,13 +148,13 @@ impl Agent {
             reporter: Reporter::default(),
             findings: Vec::new(),
             counts: Counts::default(),
-            paths: Paths::new(&host.name, options.mtu_address, bell.clone()),
-            bench: Bench::new(&host.name, lab, directory, bell),
+            paths: Paths::new(&host.name, options.mtu_address, news_sender.clone()),
+            bench: Bench::new(&host.name, lab, directory, news_sender),
             options,
         })
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn round(&mut self, now: Instant) {
         self.read(now);
         self.enforce(now);
         self.report(now);

@@ -10,7 +10,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// How often the lease is kept alive.
 const KEEP: Duration = Duration::from_secs(4);
 /// The interval between attempts while etcd does not answer.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request's lease.
 pub(crate) struct Held<'a> {
@@ -36,7 +36,7 @@ impl<'a> Held<'a> {
             match self.keep().and_then(|()| read()) {
                 Err(problem) if self.kept.elapsed() < LEASE && !stop() => {
                     tell(&problem.error);
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 answer => return answer,
             }

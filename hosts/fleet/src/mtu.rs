@@ -286,14 +286,14 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Waits up to `timeout` until `is_so` holds for the answers of all these hosts. Returns the
+    /// Waits up to `timeout` until `is_enough` holds for the answers of all these hosts. Returns the
     /// answers; `None` if the check was stopped.
     fn wait(
         &mut self,
         hosts: &[(Name, SocketAddr)],
         timeout: Duration,
         what: &str,
-        is_so: impl Fn(&MtuAnswer) -> bool,
+        is_enough: impl Fn(&MtuAnswer) -> bool,
     ) -> Result<Option<BTreeMap<Name, MtuAnswer>>, Problem> {
         let look = if hosts.len() > ALL_PAIRS { LOOK_AT_MANY } else { LOOK };
         let (begun, mut told) = (Instant::now(), usize::MAX);
@@ -302,7 +302,7 @@ impl<'a> Running<'a> {
                 return Ok(None);
             }
             let answers = self.look()?;
-            let have = hosts.iter().filter(|(name, _)| answers.get(name).is_some_and(&is_so));
+            let have = hosts.iter().filter(|(name, _)| answers.get(name).is_some_and(&is_enough));
             let count = have.count();
             if count != told {
                 (self.tell)(&format!("{count} of {} hosts are {what}", hosts.len()));

@@ -144,7 +144,7 @@ impl Running<'_> {
         &mut self,
         host: &Name,
         timeout: Duration,
-        so: impl Fn(&ExperimentAnswer) -> Option<T>,
+        pick: impl Fn(&ExperimentAnswer) -> Option<T>,
     ) -> Result<Answered<T>, Problem> {
         let (begun, mut seen) = (Instant::now(), false);
         loop {
@@ -161,7 +161,7 @@ impl Running<'_> {
             if let Some(problem) = answer.as_ref().and_then(|answer| answer.problem.as_ref()) {
                 return Err(told_by(&format!("host {host}"), problem));
             }
-            if let Some(found) = answer.as_ref().and_then(&so) {
+            if let Some(found) = answer.as_ref().and_then(&pick) {
                 return Ok(Answered::With(found));
             }
             let most = if seen { timeout } else { READY };

@@ -191,7 +191,7 @@ pub(super) fn gone_back(held: &Held) -> FindingBody {
 /// Returns the findings of certificates that end soon.
 pub(super) fn certificates(etcd: &Access) -> Vec<FindingBody> {
     let ends = etcd.certificates_end();
-    ends.iter().filter_map(|(whose, end)| ending(whose, *end, now())).collect()
+    ends.iter().filter_map(|(owner, end)| ending(owner, *end, now())).collect()
 }
 
 /// Logs which steps the switch carried out. Returns the problem, which names those that failed.
@@ -213,11 +213,11 @@ fn tell(plan: &PlanBody, revision: u64) -> Problem {
 
 /// Returns the finding of a certificate that expires soon, if it does: after that, the host cannot
 /// read etcd.
-fn ending(whose: &str, end: u64, now: u64) -> Option<FindingBody> {
+fn ending(owner: &str, end: u64, now: u64) -> Option<FindingBody> {
     if end > now.saturating_add(SOON.as_secs()) {
         return None;
     }
-    let (owner, option) = match whose {
+    let (owner, option) = match owner {
         "etcd" => ("etcd", "--member"),
         _ => ("this host", "--host"),
     };

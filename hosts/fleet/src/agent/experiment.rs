@@ -63,7 +63,7 @@ pub(super) struct Bench {
     /// The directory in which a part keeps its files while it runs.
     directory: PathBuf,
     /// Wakes the agent when there is an answer.
-    bell: Sender<News>,
+    news_sender: Sender<News>,
     part: Option<Part>,
     /// The thread of the last part, which may still end its process.
     thread: Option<JoinHandle<()>>,
@@ -90,7 +90,7 @@ impl Drop for Part {
 #[derive(Clone)]
 struct Told {
     answer: Arc<Mutex<ExperimentAnswer>>,
-    bell: Sender<News>,
+    news_sender: Sender<News>,
 }
 
 impl Told {
@@ -101,7 +101,7 @@ impl Told {
     fn change(&self, change: impl FnOnce(&mut ExperimentAnswer)) {
         change(&mut self.answer.lock().unwrap_or_else(PoisonError::into_inner));
         // If this fails, the agent has ended and needs no answer.
-        let _ = self.bell.send(News::Answer);
+        let _ = self.news_sender.send(News::Answer);
     }
 }
 
@@ -110,14 +110,14 @@ impl Bench {
         host: &Name,
         lab: Option<Lab>,
         directory: &Path,
-        bell: Sender<News>,
+        news_sender: Sender<News>,
     ) -> Bench {
         let (host, directory) = (host.clone(), directory.to_owned());
         Bench {
             host,
             lab,
             directory,
-            bell,
+            news_sender,
             part: None,
             thread: None,
             last: None,
@@ -153,7 +153,8 @@ impl Bench {
     fn begin(&mut self, lab: Lab, request: ExperimentRequest, token: Option<Token>) -> Part {
         tracing::info!("{} measures {}: takes part", request.author, request.experiment);
         let answer = ExperimentAnswer { number: request.number.clone(), ..Default::default() };
-        let told = Told { answer: Arc::new(Mutex::new(answer)), bell: self.bell.clone() };
+        let told =
+            Told { answer: Arc::new(Mutex::new(answer)), news_sender: self.news_sender.clone() };
         let part = Part { told: told.clone(), ends: Arc::default() };
         let (ends, before) = (Arc::clone(&part.ends), self.thread.take());
         let (directory, host) = (self.directory.clone(), self.host.clone());

@@ -31,7 +31,7 @@ const WORDS: Words =
 const LONGEST_ROUND: Duration = Duration::from_mins(2);
 
 /// The interval between attempts to listen: the switch's own ports may bring the address up.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counters since the agent started.
 #[derive(Clone, Debug, Default)]
@@ -153,7 +153,7 @@ fn answer(address: SocketAddr, routes: Router) {
             Err(problem) => tracing::warn!("{problem}; it is tried again every second"),
         }
         told = true;
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_INTERVAL);
     };
     if let Err(problem) = site::serve(listener, routes) {
         tracing::error!("metrics are not served: {problem}");

@@ -40,7 +40,7 @@ pub(super) struct Paths {
     /// When starting it was last tried.
     tried: Option<Instant>,
     /// Wakes the agent when there is an answer.
-    bell: Sender<News>,
+    news_sender: Sender<News>,
     check: Option<Check>,
     /// The badge of the last check, so that a check is begun only once.
     last: String,
@@ -56,13 +56,17 @@ struct Check {
 }
 
 impl Paths {
-    pub(super) fn new(host: &Name, address: Option<SocketAddr>, bell: Sender<News>) -> Paths {
+    pub(super) fn new(
+        host: &Name,
+        address: Option<SocketAddr>,
+        news_sender: Sender<News>,
+    ) -> Paths {
         let mut paths = Paths {
             host: host.clone(),
             address,
             responder: None,
             tried: None,
-            bell,
+            news_sender,
             check: None,
             last: String::new(),
             written: Written::default(),
@@ -113,11 +117,11 @@ impl Paths {
         let ((_, own), badge) = (self.responder.as_ref()?, request.badge()?);
         let (plans, receiver) = channel();
         let answer = Arc::new(Mutex::new(None));
-        let (told, bell) = (Arc::clone(&answer), self.bell.clone());
+        let (told, news_sender) = (Arc::clone(&answer), self.news_sender.clone());
         let tell = move |answer: &MtuAnswer| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer.clone());
             // If this fails, the agent has ended and needs no answer.
-            let _ = bell.send(News::Answer);
+            let _ = news_sender.send(News::Answer);
         };
         let part = Part { own: own.clone(), host: self.host.clone(), badge, plans: receiver };
         let empty = MtuAnswer { badge: request.badge.clone(), ..MtuAnswer::default() };
@@ -228,10 +232,10 @@ mod tests {
     }
 
     fn paths(last: u8) -> (Paths, Receiver<News>) {
-        let (bell, news) = channel();
+        let (news_sender, news) = channel();
         let host = format!("h{last}").parse().unwrap();
         let address = SocketAddr::from(([127, 0, 9, last], 0));
-        (Paths::new(&host, Some(address), bell), news)
+        (Paths::new(&host, Some(address), news_sender), news)
     }
 
     fn plan(all: &[&Paths]) -> MtuPlan {
@@ -280,9 +284,9 @@ mod tests {
 
     #[test]
     fn an_address_that_is_not_there_is_no_responder_and_no_error() {
-        let (bell, _) = channel();
+        let (news_sender, _) = channel();
         let address = "192.0.2.1:0".parse().unwrap();
-        let mut paths = Paths::new(&"a".parse().unwrap(), Some(address), bell);
+        let mut paths = Paths::new(&"a".parse().unwrap(), Some(address), news_sender);
         paths.hear(Some(&request(1, None)));
         assert!(paths.responder().is_none() && paths.check.is_none());
     }
