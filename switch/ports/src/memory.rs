@@ -177,7 +177,10 @@ pub struct MemoryEgress {
 }
 
 /// Opens a port of one queue pair that holds up to `depth` frames a direction. Returns it and its
-/// other side. Fails if the process is out of descriptors.
+/// other side.
+///
+/// # Errors
+/// Fails if the process is out of descriptors.
 pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Device, Peer)> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     Ok(join(depth, offloads, mtu, Some(wake)))

@@ -147,6 +147,8 @@ pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device,
 }
 
 /// Makes a team without a thread, of members without a link: [`Team::note`] sets their condition.
+///
+/// # Errors
 /// Fails if no member opens, or if there are more than 8.
 pub fn assemble(
     options: &TeamOptions,

@@ -136,6 +136,8 @@ impl Queue {
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where
     /// nothing is known. The frame counts as written, like that of [`Queue::reserve_one`].
+    ///
+    /// # Errors
     /// Fails like [`Queue::take`].
     #[cold]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
@@ -279,6 +281,8 @@ impl Queue {
     }
 
     /// Takes one chain of any buffers. Until it is answered, further calls return the same one.
+    ///
+    /// # Errors
     /// Fails like [`Queue::take`].
     pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
         if self.walk.chains().is_empty() {

@@ -87,13 +87,19 @@ fn shake_hands(
 
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue
-    /// pairs. Fails if the back end cannot be reached or refuses a request.
+    /// pairs.
+    ///
+    /// # Errors
+    /// Fails if the back end cannot be reached or refuses a request.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, true)
     }
 
     /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
-    /// ends have none. Fails as `connect` does.
+    /// ends have none.
+    ///
+    /// # Errors
+    /// Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, false)
     }
@@ -134,6 +140,8 @@ impl Guest {
 
     /// Connects again to a back end that has gone and come back, with rings that go on where they
     /// were. Tells the back end what a front end knows without being told: where the rings began.
+    ///
+    /// # Errors
     /// Fails like [`Guest::connect`].
     pub fn reconnect(&mut self, socket: &Path) -> Result<(), GuestError> {
         let rings = std::mem::take(&mut self.rings);
@@ -154,8 +162,10 @@ impl Guest {
         self.give_memory()
     }
 
-    /// Gives the back end the guest's memory. It may be called again at any time. Fails if the back
-    /// end refuses.
+    /// Gives the back end the guest's memory. It may be called again at any time.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn give_memory(&mut self) -> Result<(), GuestError> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -167,19 +177,28 @@ impl Guest {
         Ok(())
     }
 
-    /// Returns the number of memory regions that the back end serves. Fails if it does not answer.
+    /// Returns the number of memory regions that the back end serves.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
     pub fn memory_slots(&mut self) -> Result<u64, GuestError> {
         Ok(self.frontend.get_max_mem_slots()?)
     }
 
-    /// Gives the back end one more page, with this number. Fails if the back end refuses.
+    /// Gives the back end one more page, with this number.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn plug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         self.frontend.add_mem_region(&page)?;
         Ok(())
     }
 
-    /// Takes the page with this number from the back end. Fails if the back end refuses.
+    /// Takes the page with this number from the back end.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn unplug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         Ok(self.frontend.remove_mem_region(&page)?)
@@ -197,7 +216,10 @@ impl Guest {
         }
     }
 
-    /// Gives the back end the region by which rings are resumed. Fails if the back end refuses.
+    /// Gives the back end the region by which rings are resumed.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn give_inflight(&mut self) -> Result<(), GuestError> {
         let (said, file) = &self.inflight;
         Ok(self.frontend.set_inflight_fd(said, file.as_raw_fd())?)
@@ -333,15 +355,20 @@ impl Guest {
         self.rings.get(number).and_then(|ring| ring.kick.read().ok()).unwrap_or(0)
     }
 
-    /// Gives the device a ring's kick descriptor once more, as a front end may at any time. Fails
-    /// if the back end refuses.
+    /// Gives the device a ring's kick descriptor once more, as a front end may at any time.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn kick_anew(&mut self, number: usize) -> Result<(), GuestError> {
         let Some(ring) = self.rings.get(number) else { return Ok(()) };
         Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
     }
 
     /// Sends a request that the `vhost` crate lacks, with a number of 8 bytes or without a body.
-    /// Returns the answer. Fails if the connection does.
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// Fails if the connection does.
     pub fn ask(&mut self, request: u32, number: Option<u64>) -> io::Result<u64> {
         let size = if number.is_some() { 8 } else { 0 };
         // Version 1, and an answer is wanted.
@@ -361,7 +388,10 @@ impl Guest {
     }
 
     /// Has writes to guest memory logged from now on. Returns the log, a byte for 8 pages, which
-    /// starts at `offset` in its file. Fails if the file cannot be made or the back end refuses it.
+    /// starts at `offset` in its file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be made or the back end refuses it.
     pub fn log(&mut self, offset: u64) -> Result<File, GuestError> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         let bytes = self.memory.bytes().div_ceil(4096 * 8);
@@ -375,8 +405,10 @@ impl Guest {
         Ok(file)
     }
 
-    /// Stops a ring, as before a migration. Returns where it stopped. Fails if the back end does
-    /// not answer.
+    /// Stops a ring, as before a migration. Returns where it stopped.
+    ///
+    /// # Errors
+    /// Fails if the back end does not answer.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)
     }

@@ -196,8 +196,10 @@ fn has_gone(error: &io::Error) -> bool {
 /// Calls `end` on its own thread when the other end closes, even while [`serve`] hangs in a
 /// request. The helper uses it to end its process. A signal at the daemon's death
 /// (`PR_SET_PDEATHSIG`) would not do: it would miss a helper that a living daemon has dismissed,
-/// and Landlock keeps a restricted daemon, as the sender, from signalling the helper. Fails if no
-/// thread can be started.
+/// and Landlock keeps a restricted daemon, as the sender, from signalling the helper.
+///
+/// # Errors
+/// Fails if no thread can be started.
 pub fn when_closed(
     socket: impl AsFd + Send + 'static,
     end: impl FnOnce() + Send + 'static,
@@ -211,7 +213,10 @@ pub fn when_closed(
     thread::Builder::new().name("daemon".into()).spawn(wait).map(drop)
 }
 
-/// Serves requests until the other end closes. Fails if the socket cannot be read.
+/// Serves requests until the other end closes.
+///
+/// # Errors
+/// Fails if the socket cannot be read.
 pub fn serve(socket: impl AsFd) -> io::Result<()> {
     let mut bytes = vec![0; REQUEST];
     loop {

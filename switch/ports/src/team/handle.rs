@@ -127,8 +127,10 @@ impl Team {
         self.inner.shared.state.look();
     }
 
-    /// Makes these the members. Fails if one of the new ones does not open or there are more than
-    /// 8; then nothing changes.
+    /// Makes these the members.
+    ///
+    /// # Errors
+    /// Fails if one of the new ones does not open or there are more than 8; then nothing changes.
     pub fn try_members(&self, names: &[String]) -> Result<(), TeamError> {
         if names.len() > PLACES {
             return Err(TeamError::TooMany(names.len()));
