@@ -165,13 +165,13 @@ pub struct Peer {
     wire: Arc<Wire>,
 }
 
-/// See [`Ingress`].
+/// The ingress queue of a memory port. See [`Ingress`].
 pub struct MemoryIngress {
     wire: Arc<Wire>,
     taken: Vec<MemoryFrame>,
 }
 
-/// See [`Egress`].
+/// The egress queue of a memory port. See [`Egress`].
 pub struct MemoryEgress {
     wire: Arc<Wire>,
 }
