@@ -11,14 +11,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// The first try waits so long; each further one twice as long.
+/// Wait after the first try. It doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(30);
-/// Longer than that no order takes.
+/// The longest timeout of an order.
 const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(3);
-/// A size that every device but loopback refuses, and tells its MTU with: no order may name it.
+/// A size that every device except loopback refuses, so that the kernel reports the device's MTU.
+/// No order may name it.
 const REFUSED: u16 = u16::MAX;
 
-/// What one responder's orders have in common.
+/// The settings that all orders of a responder share.
 pub(crate) struct Sender<'s> {
     pub(crate) netns: Option<&'s Path>,
     pub(crate) from: Option<IpAddr>,
@@ -47,19 +48,19 @@ impl Sender<'_> {
     }
 }
 
-/// One order, being carried out.
+/// An order that is being carried out.
 struct Round<'r> {
     sender: &'r Sender<'r>,
     wish: &'r Wish,
     order: u16,
     socket: ProbeSocket,
     outcome: Outcome,
-    /// Sizes that this host's own device does not take.
+    /// For each size, whether this host's own device refused it.
     refused: Vec<bool>,
 }
 
 impl Round<'_> {
-    /// Has the device say its MTU.
+    /// Finds the device's MTU, by a probe that the device refuses.
     fn find_device(&mut self) -> io::Result<()> {
         self.send(REFUSED).map(drop)
     }
@@ -85,7 +86,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether it is not known yet what becomes of a size.
+    /// Whether the result of a size is not known yet.
     fn is_open(&self, place: usize) -> bool {
         let holds = |list: &[bool]| list.get(place).copied().unwrap_or(true);
         !holds(&self.outcome.arrived) && !holds(&self.refused)
@@ -95,7 +96,7 @@ impl Round<'_> {
         (0..self.wish.sizes.len()).any(|place| self.is_open(place))
     }
 
-    /// Sends a probe. `false`: the device does not take it.
+    /// Sends a probe. Returns `false` if the device refuses it.
     fn send(&mut self, size: u16) -> io::Result<bool> {
         self.sender.datagrams.wait(1);
         if size != REFUSED {
@@ -104,10 +105,10 @@ impl Round<'_> {
         let mut datagram = vec![0; usize::from(size - overhead(self.wish.to.ip()))];
         let probe = Probe::new(self.sender.badge, size, self.order);
         datagram.iter_mut().zip(probe.as_bytes()).for_each(|(place, byte)| *place = *byte);
-        // What a hop said about an earlier probe is the error of a later call, once.
+        // A hop's report about an earlier probe is returned once, as the error of a later call.
         for _ in 0..3 {
             let Err(error) = self.socket.socket().send(&datagram) else {
-                // Loopback takes what every other device refuses.
+                // Loopback accepts a size that every other device refuses.
                 if size == REFUSED {
                     self.sender.bytes.wait(size.into());
                 }
@@ -124,7 +125,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Receives acknowledgements until there is nothing more to wait for.
+    /// Receives acknowledgements until all sizes have a result, or until `until`.
     fn listen(&mut self, until: Instant) -> io::Result<()> {
         let mut room = [0; 64];
         while self.is_waiting() {
@@ -136,7 +137,7 @@ impl Round<'_> {
             match self.socket.socket().recv(&mut room) {
                 Ok(length) => self.acknowledge(room.get(..length).unwrap_or_default()),
                 Err(error) if is_timeout(&error) => break,
-                // An error of an earlier probe: the queue has the rest of it.
+                // This is the error of an earlier probe. Its details are in the error queue.
                 Err(_) => {
                     self.note_errors();
                 }
@@ -156,7 +157,7 @@ impl Round<'_> {
         }
     }
 
-    /// Reads the error queue. Whether the device refused something.
+    /// Reads the error queue. Returns whether the device refused a probe.
     fn note_errors(&mut self) -> bool {
         let mut was_refused = false;
         for error in self.socket.errors() {

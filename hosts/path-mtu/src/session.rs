@@ -13,17 +13,17 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Longest wait for a responder's answer to an order, which takes at most the order's own timeout,
 /// after those that the responder carries out before it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection is there by then.
+/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// A responder and how it is reached.
+/// A responder, and the data by which it is reached.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The host's name, for people.
     pub name: String,
     /// Its token, address and port.
     pub at: Whereabouts,
-    /// The network namespace to connect from, where that is not the caller's own.
+    /// The network namespace to connect from; `None` for the caller's own.
     pub netns: Option<PathBuf>,
 }
 
@@ -34,10 +34,10 @@ pub struct Session {
     address: SocketAddr,
 }
 
-/// A badge that nothing else has.
+/// Returns a new random badge.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// Fails if the kernel returns no random numbers.
 pub fn badge() -> io::Result<Badge> {
     let mut badge = Badge::default();
     File::open("/dev/urandom")?.read_exact(&mut badge)?;
@@ -48,7 +48,7 @@ impl Session {
     /// Connects and presents the token.
     ///
     /// # Errors
-    /// The responder is not reached, or does not take the token.
+    /// Fails if the responder is not reached, or refuses the token.
     pub fn open(host: &Host, badge: Badge) -> Result<Session, Problem> {
         let reach = |error: io::Error| {
             Problem::new(format!("the responder on {} cannot be reached", host.name))
@@ -72,15 +72,15 @@ impl Session {
         Ok(session)
     }
 
-    /// Where the responder listens.
+    /// Returns the address at which the responder listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has the host probe a peer by packets of these sizes, at most [`SIZES`].
+    /// Makes the host probe a peer by packets of these sizes, at most [`SIZES`].
     ///
     /// # Errors
-    /// The responder has gone, or cannot send.
+    /// Fails if the responder has gone, or cannot send.
     pub fn probe(
         &mut self,
         to: SocketAddr,
