@@ -9,7 +9,7 @@
 use crate::frame::{Badge, LARGEST, Outcome, SMALLEST};
 use crate::judge::{Observation, usual_mtu};
 use crate::plan::{self, Direction};
-use crate::probing::{FIRST, Probing, side_by_side};
+use crate::probing::{FIRST_TIMEOUT, Probing, side_by_side};
 use crate::report::{Checked, Found, Report};
 use crate::session::{Host, Session, badge};
 use problem::Problem;
@@ -93,7 +93,7 @@ fn look_at_devices(ends: &mut [End<'_>], unchecked: &mut Vec<Problem>) -> Vec<Ch
     let next = addresses.iter().cycle().skip(1);
     let looks = ends.iter_mut().zip(next).collect();
     let outcomes = side_by_side(looks, |(end, to): (&mut End<'_>, &SocketAddr)| {
-        let outcome = end.session.probe(*to, &[SMALLEST], FIRST);
+        let outcome = end.session.probe(*to, &[SMALLEST], FIRST_TIMEOUT);
         (end.host.name.clone(), end.address, outcome)
     });
     let checked = |(name, address, outcome): (String, SocketAddr, Result<Outcome, Problem>)| {

@@ -92,7 +92,7 @@ const _: () = assert!(size_of::<Probe>() + 28 <= SMALLEST as usize);
 
 /// An order that was read and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ProbeRequest {
     /// The peer's responder.
     pub to: SocketAddr,
     /// Sizes of IP packets in bytes, at most [`SIZES`], each from [`SMALLEST`] to [`LARGEST`].
@@ -131,17 +131,17 @@ impl Hello {
 
 impl Order {
     /// Returns the message of an order. Sizes beyond [`SIZES`] are left out.
-    pub fn new(wish: &Wish) -> Order {
+    pub fn new(request: &ProbeRequest) -> Order {
         let mut order = Order {
-            to: mapped(wish.to.ip()),
-            scope: U32::new(if let SocketAddr::V6(to) = wish.to { to.scope_id() } else { 0 }),
-            port: U16::new(wish.to.port()),
-            count: U16::new(u16::try_from(wish.sizes.len().min(SIZES)).unwrap_or_default()),
+            to: mapped(request.to.ip()),
+            scope: U32::new(if let SocketAddr::V6(to) = request.to { to.scope_id() } else { 0 }),
+            port: U16::new(request.to.port()),
+            count: U16::new(u16::try_from(request.sizes.len().min(SIZES)).unwrap_or_default()),
             sizes: [U16::ZERO; SIZES],
-            timeout_ms: U16::new(wish.timeout_ms),
+            timeout_ms: U16::new(request.timeout_ms),
             unused: [0; 102],
         };
-        order.sizes.iter_mut().zip(&wish.sizes).for_each(|(place, size)| place.set(*size));
+        order.sizes.iter_mut().zip(&request.sizes).for_each(|(place, size)| place.set(*size));
         order
     }
 
@@ -150,7 +150,7 @@ impl Order {
     ///
     /// # Errors
     /// Returns the status of the refusal.
-    pub fn read(&self) -> Result<Wish, Status> {
+    pub fn read(&self) -> Result<ProbeRequest, Status> {
         let ip = unmapped(self.to);
         let to = match ip {
             IpAddr::V4(_) => SocketAddr::new(ip, self.port.get()),
@@ -165,7 +165,7 @@ impl Order {
         if sizes.iter().any(|size| !(SMALLEST..=LARGEST).contains(size)) {
             return Err(Status::BadOrder);
         }
-        Ok(Wish { to, sizes, timeout_ms: self.timeout_ms.get() })
+        Ok(ProbeRequest { to, sizes, timeout_ms: self.timeout_ms.get() })
     }
 }
 
@@ -304,9 +304,9 @@ mod tests {
         ) {
             let ip = ip.to_canonical();
             let is_station = !ip.is_multicast() && !ip.is_unspecified() && ip != IpAddr::from([255; 4]);
-            let wish = Wish { to: SocketAddr::new(ip, port), sizes, timeout_ms };
-            let read = Order::new(&wish).read();
-            prop_assert_eq!(read, if is_station { Ok(wish) } else { Err(Status::BadOrder) });
+            let request = ProbeRequest { to: SocketAddr::new(ip, port), sizes, timeout_ms };
+            let read = Order::new(&request).read();
+            prop_assert_eq!(read, if is_station { Ok(request) } else { Err(Status::BadOrder) });
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! Carries out one order: sends probes to a peer, again until they are acknowledged or the timeout
 //! ends.
 
-use crate::frame::{Badge, Outcome, Probe, Status, Wish, overhead};
+use crate::frame::{Badge, Outcome, Probe, ProbeRequest, Status, overhead};
 use crate::interface::name_of;
 use crate::rate::Rate;
 use crate::socket::{ProbeSocket, TooBig};
@@ -30,18 +30,18 @@ pub(crate) struct Sender<'s> {
 
 impl Sender<'_> {
     /// Probes one peer.
-    pub(crate) fn probe(&self, wish: &Wish, order: u16) -> Result<Outcome, Status> {
+    pub(crate) fn probe(&self, request: &ProbeRequest, order: u16) -> Result<Outcome, Status> {
         let open = || {
-            let socket = ProbeSocket::connect(self.from, wish.to)?;
+            let socket = ProbeSocket::connect(self.from, request.to)?;
             let interface = name_of(socket.socket().local_addr()?.ip()).unwrap_or_default();
             Ok((socket, interface))
         };
         let opened: io::Result<_> = ports::namespace::within(self.netns, open).flatten();
         let (socket, interface) = opened.map_err(|_| Status::Unable)?;
-        let arrived = vec![false; wish.sizes.len()];
+        let arrived = vec![false; request.sizes.len()];
         let outcome = Outcome { interface, arrived, ..Outcome::default() };
-        let refused = vec![false; wish.sizes.len()];
-        let mut round = Round { sender: self, wish, order, socket, outcome, refused };
+        let refused = vec![false; request.sizes.len()];
+        let mut round = Round { sender: self, request, order, socket, outcome, refused };
         round.find_device().map_err(|_| Status::Unable)?;
         round.run().map_err(|_| Status::Unable)?;
         Ok(round.outcome)
@@ -51,7 +51,7 @@ impl Sender<'_> {
 /// An order that is being carried out.
 struct Round<'r> {
     sender: &'r Sender<'r>,
-    wish: &'r Wish,
+    request: &'r ProbeRequest,
     order: u16,
     socket: ProbeSocket,
     outcome: Outcome,
@@ -66,11 +66,11 @@ impl Round<'_> {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let timeout = Duration::from_millis(self.wish.timeout_ms.into()).min(PROBE_TIMEOUT_MAX);
+        let timeout = Duration::from_millis(self.request.timeout_ms.into()).min(PROBE_TIMEOUT_MAX);
         let (end, mut wait) = (Instant::now() + timeout, FIRST_WAIT);
         while self.is_waiting() {
-            for place in 0..self.wish.sizes.len() {
-                let Some(size) = self.wish.sizes.get(place).copied() else { break };
+            for place in 0..self.request.sizes.len() {
+                let Some(size) = self.request.sizes.get(place).copied() else { break };
                 if self.is_open(place) && !self.send(size)? {
                     self.refused.get_mut(place).into_iter().for_each(|refused| *refused = true);
                 }
@@ -93,7 +93,7 @@ impl Round<'_> {
     }
 
     fn is_waiting(&self) -> bool {
-        (0..self.wish.sizes.len()).any(|place| self.is_open(place))
+        (0..self.request.sizes.len()).any(|place| self.is_open(place))
     }
 
     /// Sends a probe. Returns `false` if the device refuses it.
@@ -102,7 +102,7 @@ impl Round<'_> {
         if size != REFUSED {
             self.sender.bytes.wait(size.into());
         }
-        let mut datagram = vec![0; usize::from(size - overhead(self.wish.to.ip()))];
+        let mut datagram = vec![0; usize::from(size - overhead(self.request.to.ip()))];
         let probe = Probe::new(self.sender.badge, size, self.order);
         datagram.iter_mut().zip(probe.as_bytes()).for_each(|(place, byte)| *place = *byte);
         // A hop's report about an earlier probe is returned once, as the error of a later call.
@@ -151,7 +151,7 @@ impl Round<'_> {
             return;
         };
         for (arrived, _) in
-            self.outcome.arrived.iter_mut().zip(&self.wish.sizes).filter(|(_, it)| **it == size)
+            self.outcome.arrived.iter_mut().zip(&self.request.sizes).filter(|(_, it)| **it == size)
         {
             *arrived = true;
         }
@@ -196,8 +196,9 @@ mod tests {
         let badge = [7; 16];
         let sender =
             Sender { netns: None, from: None, badge, datagrams: &datagrams, bytes: &bytes };
-        let wish = Wish { to: peer.local_addr().unwrap(), sizes: vec![100], timeout_ms: 1 };
-        sender.probe(&wish, 0).unwrap();
+        let request =
+            ProbeRequest { to: peer.local_addr().unwrap(), sizes: vec![100], timeout_ms: 1 };
+        sender.probe(&request, 0).unwrap();
         assert!(bytes.take(100_000 - 65_535, Instant::now()).is_err());
     }
 }

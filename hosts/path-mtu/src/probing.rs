@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// Timeout of the first probes. It is short, two tries, since a direction that fails is probed
 /// again.
-pub(crate) const FIRST: Duration = Duration::from_millis(80);
+pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_millis(80);
 /// Timeout of the first probes at a host with so many failed directions that the others are likely
 /// to fail.
-const HASTY: Duration = Duration::from_millis(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const MANY: usize = 8;
 /// Timeout in a search, which begins by probing the wanted MTU again.
-const SEARCH: Duration = Duration::from_millis(700);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(700);
 /// Most searches of one host at the same time.
 const SEARCHERS: usize = 16;
 
@@ -96,7 +96,7 @@ impl Probing {
     ) -> (Vec<Observation>, Option<Problem>) {
         let mut failed = 0;
         let probes = peers.map(|to| {
-            let timeout = if failed < MANY { FIRST } else { HASTY };
+            let timeout = if failed < MANY { FIRST_TIMEOUT } else { SHORT_TIMEOUT };
             let outcome = self.first(prober, (from, to), timeout);
             failed += usize::from(outcome.as_ref().is_ok_and(|it| self.is_open(it)));
             step();
@@ -205,7 +205,7 @@ impl Probing {
             let room = SIZES - sizes.len();
             sizes.extend(ladder(it.carried, refused, room));
             let before = it.carried;
-            self.note(it, prober, &sizes, SEARCH)?;
+            self.note(it, prober, &sizes, SEARCH_TIMEOUT)?;
             if !self.is_open(it) || it.carried == 0 {
                 return Ok(());
             }

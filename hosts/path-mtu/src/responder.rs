@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Timeout for a client to send the token: others may wait for its seat.
-const HELLO: Duration = Duration::from_secs(2);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for a client's next order.
-const SILENCE: Duration = Duration::from_secs(120);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Most connections at once; others wait in the backlog.
 const SEATS: usize = 32;
 /// Interval between checks for a free seat while all are taken.
-const GLANCE: Duration = Duration::from_millis(10);
+const SEAT_INTERVAL: Duration = Duration::from_millis(10);
 /// Pause after an error of `accept`, which may last.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Options of a responder.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Shared {
     fn accept(self: Arc<Shared>, listener: &TcpListener) {
         while !self.is_stopped() {
             let Some(seat) = Seat::take(&self) else {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(SEAT_INTERVAL);
                 continue;
             };
             match listener.accept() {
@@ -157,7 +157,7 @@ impl Shared {
                     let _ = std::thread::Builder::new().name("mtu".into()).spawn(serve);
                 }
                 Err(_) if self.is_stopped() => {}
-                Err(_) => std::thread::sleep(REST),
+                Err(_) => std::thread::sleep(ACCEPT_PAUSE),
             }
         }
     }
@@ -166,9 +166,9 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         // A client that reads nothing must not keep its seat.
-        stream.set_write_timeout(Some(HELLO))?;
+        stream.set_write_timeout(Some(HELLO_TIMEOUT))?;
         let mut bytes = [0; LEN];
-        read_by(&mut stream, &mut bytes, Instant::now() + HELLO)?;
+        read_by(&mut stream, &mut bytes, Instant::now() + HELLO_TIMEOUT)?;
         let hello = Hello::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
         if !hello.token().is_some_and(|token| self.options.token.matches(token)) {
             return Ok(());
@@ -185,7 +185,7 @@ impl Shared {
         };
         let mut number: u16 = 0;
         while !self.is_stopped() {
-            read_by(&mut stream, &mut bytes, Instant::now() + SILENCE)?;
+            read_by(&mut stream, &mut bytes, Instant::now() + ORDER_TIMEOUT)?;
             stream.write_all(answer(&sender, &bytes, number).as_bytes())?;
             number = number.wrapping_add(1);
         }

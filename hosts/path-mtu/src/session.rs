@@ -1,6 +1,6 @@
 //! A checker's connection to one responder.
 
-use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, SIZES, Status, Wish};
+use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, ProbeRequest, SIZES, Status};
 use problem::Problem;
 use problem::token::Whereabouts;
 use std::fs::File;
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// after those that the responder carries out before it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of connecting.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A responder, and the data by which it is reached.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl Session {
         let sizes = sizes.get(..SIZES).unwrap_or(sizes).to_vec();
         let timeout_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let count = sizes.len();
-        let order = Order::new(&Wish { to, sizes, timeout_ms });
+        let order = Order::new(&ProbeRequest { to, sizes, timeout_ms });
         let answer = self.ask(order.as_bytes()).map_err(|error| {
             Problem::new(format!("the responder on {} has ended", self.name))
                 .seen(error)
@@ -123,7 +123,7 @@ fn connect(at: &str, netns: Option<&Path>) -> io::Result<TcpStream> {
     let work = || {
         let mut last = io::ErrorKind::NotFound.into();
         for address in at.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT) {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
