@@ -6,8 +6,8 @@
 //! in the plan in which that host sends.
 
 use crate::Name;
-use crate::held::{self, Held, LEASE, run_out};
 use crate::now;
+use crate::request_lease::{self, LEASE, RequestLease, run_out};
 use crate::shortened::told_by;
 use crate::store::{HostRecord, MtuAnswer, MtuPlan, MtuRequest, Store};
 use path_mtu::frame::{LARGEST, SMALLEST};
@@ -257,7 +257,7 @@ struct Running<'a> {
     request: MtuRequest,
     /// etcd's revision of the request.
     written: i64,
-    held: Held<'a>,
+    request_lease: RequestLease<'a>,
     tell: &'a mut dyn FnMut(&str),
     stop: &'a dyn Fn() -> bool,
 }
@@ -269,18 +269,18 @@ impl<'a> Running<'a> {
         tell: &'a mut dyn FnMut(&str),
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Running<'a>, Problem> {
-        let badge = held::number()?;
+        let badge = request_lease::number()?;
         let request = MtuRequest { badge, author: author.to_owned(), since: now(), plan: None };
-        let held = Held::new(&store.etcd)?;
-        let Some(written) = store.begin_mtu(&request, held.lease)? else {
+        let request_lease = RequestLease::new(&store.etcd)?;
+        let Some(written) = store.begin_mtu(&request, request_lease.lease)? else {
             return Err(busy(store.mtu_request()?.document.as_ref()));
         };
-        Ok(Running { store, request, written, held, tell, stop })
+        Ok(Running { store, request, written, request_lease, tell, stop })
     }
 
     fn plan(&mut self, plan: &MtuPlan) -> Result<(), Problem> {
         self.request.plan = Some(plan.clone());
-        match self.store.plan_mtu(&self.request, self.held.lease, self.written)? {
+        match self.store.plan_mtu(&self.request, self.request_lease.lease, self.written)? {
             true => Ok(()),
             false => Err(run_out()),
         }
@@ -317,7 +317,7 @@ impl<'a> Running<'a> {
 
     fn look(&mut self) -> Result<BTreeMap<Name, MtuAnswer>, Problem> {
         let (store, badge) = (self.store, &self.request.badge);
-        self.held.read(|| store.mtu_answers(badge), self.tell, self.stop)
+        self.request_lease.read(|| store.mtu_answers(badge), self.tell, self.stop)
     }
 }
 

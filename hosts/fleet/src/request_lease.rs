@@ -13,15 +13,15 @@ const KEEP: Duration = Duration::from_secs(4);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request's lease.
-pub(crate) struct Held<'a> {
+pub(crate) struct RequestLease<'a> {
     etcd: &'a Etcd,
     pub(crate) lease: Lease,
     kept: Instant,
 }
 
-impl<'a> Held<'a> {
-    pub(crate) fn new(etcd: &'a Etcd) -> Result<Held<'a>, Problem> {
-        Ok(Held { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
+impl<'a> RequestLease<'a> {
+    pub(crate) fn new(etcd: &'a Etcd) -> Result<RequestLease<'a>, Problem> {
+        Ok(RequestLease { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
     }
 
     /// Calls `read`, and keeps the request alive. If etcd does not answer, it tries again until the
@@ -55,7 +55,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for RequestLease<'_> {
     /// Frees the way for the next request at once; if this fails, the lease runs out by itself.
     fn drop(&mut self) {
         let _ = self.etcd.revoke(self.lease);

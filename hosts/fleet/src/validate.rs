@@ -6,8 +6,8 @@
 //! and is only shown.
 
 use crate::Name;
-use crate::held::{self, Held, LEASE, run_out};
 use crate::now;
+use crate::request_lease::{self, LEASE, RequestLease, run_out};
 use crate::shortened::told_by;
 use crate::store::{Experiment, ExperimentAnswer, ExperimentRequest, Extent, Outcome, Store};
 use problem::Problem;
@@ -54,11 +54,12 @@ impl Validate {
         let token = Token::random()
             .map_err(|error| Problem::new("drawing a token at random").seen(error))?;
         let mut request = self.request()?;
-        let held = Held::new(&store.etcd)?;
-        let Some(written) = store.begin_experiment(&request, &token, held.lease)? else {
+        let request_lease = RequestLease::new(&store.etcd)?;
+        let Some(written) = store.begin_experiment(&request, &token, request_lease.lease)? else {
             return Err(busy(store.experiment_request()?.document.as_ref()));
         };
-        let mut running = Running { store, number: request.number.clone(), held, tell, stop };
+        let mut running =
+            Running { store, number: request.number.clone(), request_lease, tell, stop };
 
         let listens = |answer: &ExperimentAnswer| answer.sender;
         request.sender = match running.wait(&self.from, READY, listens)? {
@@ -67,7 +68,7 @@ impl Validate {
             Answered::With(at) => Some(at),
         };
         (running.tell)(&format!("host {} is ready to send", self.from));
-        if !store.go_on_with_experiment(&request, running.held.lease, written)? {
+        if !store.go_on_with_experiment(&request, running.request_lease.lease, written)? {
             return Err(run_out());
         }
         (running.tell)(&format!("host {} measures; this takes minutes", self.to));
@@ -109,7 +110,7 @@ impl Validate {
 
     fn request(&self) -> Result<ExperimentRequest, Problem> {
         Ok(ExperimentRequest {
-            number: held::number()?,
+            number: request_lease::number()?,
             author: self.author.clone(),
             since: now(),
             experiment: self.experiment,
@@ -132,7 +133,7 @@ enum Answered<T> {
 struct Running<'a> {
     store: &'a Store,
     number: String,
-    held: Held<'a>,
+    request_lease: RequestLease<'a>,
     tell: &'a mut dyn FnMut(&str),
     stop: &'a dyn Fn() -> bool,
 }
@@ -153,7 +154,7 @@ impl Running<'_> {
             }
             let (store, number) = (self.store, &self.number);
             let read = || store.experiment_answer(host, number);
-            let answer = self.held.read(read, self.tell, self.stop)?;
+            let answer = self.request_lease.read(read, self.tell, self.stop)?;
             if seen && answer.is_none() {
                 return Err(gone(host));
             }
