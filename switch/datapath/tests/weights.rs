@@ -19,7 +19,7 @@ use proptest::prelude::*;
 struct Sender {
     weight: Option<u8>,
     payload: u32,
-    /// Of its frames, those between two that go to the uplink go to another vNIC.
+    /// Number of frames that go to another vNIC between two that go to the uplink.
     elsewhere: usize,
     busy: bool,
 }

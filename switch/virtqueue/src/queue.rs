@@ -23,7 +23,7 @@ const AHEAD: usize = 32;
 /// time of walking and filling that many.
 const AHEAD_WEIGHT: usize = 512 * 1024;
 
-/// What its batches may weigh beside that.
+/// Weight that its batches may have in addition, in bytes.
 const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
 
 /// Chains that were filled together, and are published when all before them are.

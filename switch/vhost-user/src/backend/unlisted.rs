@@ -34,7 +34,7 @@ impl Backend {
     }
 
     /// Notes the MTU that was announced to the guest. Returns 0, or 1 to refuse one that is larger
-    /// than the port's: QEMU then does not start the guest, whose large frames the port would drop.
+    /// than the port's: QEMU then does not start the guest. The port would drop its large frames.
     pub(super) fn set_mtu(&mut self, mtu: u64) -> u64 {
         self.told_mtu = Some(mtu);
         let own = self.shared.options.mtu;
