@@ -44,8 +44,8 @@ mod tests {
     use std::thread::ThreadId;
     use std::time::Duration;
 
-    /// A file whose close waits until the gate's other end is dropped, unless the test's own thread
-    /// closes it; tells which thread does.
+    /// A file with a close that blocks until the gate's other end is dropped, unless the test's own
+    /// thread closes it. It sends the id of the thread that closes it.
     struct Slow {
         gate: Receiver<()>,
         tests: ThreadId,
