@@ -272,7 +272,7 @@ fn find(qtest: &mut Qtest) -> u64 {
     slots.find(|slot| qtest.read(slot + DEVICE_ID) == NETWORK).unwrap()
 }
 
-/// A switch whose station sends to the TAP.
+/// A switch with a station that sends to the TAP.
 fn sender() -> (Bench, Link) {
     let up = Command::new("ip").args(["link", "set", TAP, "up"]).status().unwrap();
     assert!(up.success());
