@@ -78,7 +78,7 @@ impl Inner {
         self.live.set_offloads(offloads.unwrap_or_default());
     }
 
-    /// Reopens members that are not open, or whose device was recreated or has stalled.
+    /// Reopens members that are not open, or have a device that was recreated or has stalled.
     pub(super) fn mend(&self) {
         let lost: Vec<(Place, String)> = {
             let members = lock(&self.members);

@@ -272,10 +272,10 @@ impl HomeMembers {
         self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))
     }
 
-    /// Applies a change of members: each address whose home is down gets a substitute, evenly. Homes
-    /// stay, with two exceptions: a new member takes over as many as make the members even, and no
-    /// home stays at a place without a member. `tell` is called after the words are written and
-    /// before the lock is released. Returns the addresses that moved.
+    /// Applies a change of members: each address with a home that is down gets a substitute,
+    /// evenly. Homes stay, with two exceptions: a new member takes over as many as make the members
+    /// even, and no home stays at a place without a member. `tell` is called after the words are
+    /// written and before the lock is released. Returns the addresses that moved.
     pub(super) fn change(
         &self,
         old: Mask,

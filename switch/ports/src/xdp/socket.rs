@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 const UMEM_METADATA: u32 = 1 << 2;
 /// `XDP_MAX_TX_SKB_BUDGET`: frames that the kernel takes in one call (Linux 6.17; 32 before).
 const TRANSMIT_BUDGET: libc::c_int = 9;
-/// Most bytes that may wait in the device, the same as at a packet port.
+/// Most bytes that may wait in the device, equal to that of a packet port.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 /// How long the worker that reads the queue waits before it tries again to send frames that the
 /// device did not take. The device may take none for long (PAUSE frames, a stalled back end), and
