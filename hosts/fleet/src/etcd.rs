@@ -2,9 +2,9 @@
 //! client port.
 //!
 //! [`Etcd`] is blocking, with one answer per request; only the answer of [`watch`](Etcd::watch)
-//! does not end. Of several endpoints one is used until it fails or does not answer, then the next.
-//! A write that may have been carried out is never sent twice. [`Access`] says how etcd is reached,
-//! by TLS or on loopback, and as which user.
+//! does not end. With several endpoints, one is used until it fails or does not answer, then the
+//! next. A write that may have been carried out is never sent twice. [`Access`] says how etcd is
+//! reached, by TLS or on loopback, and as which user.
 
 pub(crate) mod access;
 mod auth;

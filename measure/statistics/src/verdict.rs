@@ -299,7 +299,7 @@ mod tests {
             let (on, off): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
             let forward = compare(&on, &off, Better::Higher.into()).unwrap();
             prop_assert!(forward.interval.low <= forward.ratio && forward.ratio <= forward.interval.high);
-            // An odd number of pairs has a middle one, whose ratio simply turns over.
+            // With an odd number of pairs, the ratio of the middle one is simply inverted.
             if on.len() % 2 == 1 {
                 let backward = compare(&off, &on, Better::Higher.into()).unwrap();
                 prop_assert!((forward.ratio * backward.ratio - 1.0).abs() < 1e-9);

@@ -3,7 +3,7 @@
 //!
 //! A host carries such a port only while its claim owns the port's address, and gives the claim up
 //! only after its switch has removed the port. So at no time do two hosts carry one address. A host
-//! also has the vhost-user ports whose guests migrate to it; QEMU lets a guest run at one of its
+//! also has the vhost-user ports of guests that migrate to it; QEMU lets a guest run at one of its
 //! two ports at a time.
 
 use super::daemon::finding;

@@ -2,11 +2,10 @@
 //! tokens ensure that only one does.
 //!
 //! A person decides which host is to be a port's *carrier*. The agent there claims the port's
-//! address. Each host writes its claims below its own name, so that no host can touch another's. Of
-//! all claims on an address the one that was written first, with the lowest mod revision, *owns*
-//! it; the others wait behind it. So a host that finds its claim in front stays the owner until it
-//! gives the claim up, whatever is written later. This is the usual way to build locks from etcd's
-//! keys.
+//! address. Each host writes its claims below its own name, so that no host can touch another's.
+//! The claim on an address that was written first, with the lowest mod revision, *owns* it; the
+//! others wait behind it. So a host that finds its claim in front stays the owner until it gives
+//! the claim up, whatever is written later. This is the usual way to build locks from etcd's keys.
 //!
 //! A claim has no lease: a host that etcd cannot hear may still carry the port, so the claim of a
 //! lost host is taken over only when a person says that the host is off (`take over`). A claim's
