@@ -286,8 +286,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Waits up to `timeout` until `is_enough` holds for the answers of all these hosts. Returns the
-    /// answers; `None` if the check was stopped.
+    /// Waits up to `timeout` until `is_enough` holds for the answers of all of these hosts. Returns
+    /// the answers; `None` if the check was stopped.
     fn wait(
         &mut self,
         hosts: &[(Name, SocketAddr)],
