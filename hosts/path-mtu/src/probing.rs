@@ -1,4 +1,4 @@
-//! Probes the directions of one host: each of them once, and those that fail once more with a longer
+//! Probes the directions of one host: each once, and those that fail once more with a longer
 //! timeout, to search for the largest size that they carry.
 //!
 //! [`check`](mod@crate::check) uses it for all hosts, through sessions with their responders, and

@@ -54,8 +54,8 @@ pub(super) struct ProgramSteering {
     /// One socket a queue, read for the kernel's drops while a queue is held.
     sockets: Vec<Arc<PacketSocket>>,
     /// Locked by each change of vNICs or entries, for the whole of a move too. Locked before
-    /// `known_vnics`. Otherwise an entry could change, or its vNIC's number could go to another, while
-    /// the fence still relies on the old state.
+    /// `known_vnics`. Otherwise an entry could change, or its vNIC's number could go to another
+    /// one, while the fence still relies on the old state.
     changes: Mutex<()>,
 }
 

@@ -222,8 +222,8 @@ impl XdpSocket {
     /// Notes that frames are left for [`XdpSocket::send_rest`], and sets the timer that wakes the
     /// ingress side for them.
     pub(super) fn note_unsent(&self) {
-        // Set first: clearing the mark stops the timer. A timer set after the mark could stay set and
-        // keep the worker awake for ever.
+        // Set first: clearing the mark stops the timer. A timer set after the mark could stay set,
+        // and keep the worker awake for ever.
         self.set_retry_timer(TRY_AGAIN);
         // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
         self.unsent.store(true, Release);
