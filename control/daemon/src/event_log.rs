@@ -1,12 +1,12 @@
 //! Keeps events for `status` and writes them to the log. A repeated event is one line with a count.
 //!
 //! A port's peer decides how often the port's events occur and what some of them say. So they are
-//! logged [`Sparing`]ly. When the list is full, the port with most entries loses its oldest, so
-//! that one port displaces no other's events. Steps of migrations have their own list: evacuating a
-//! host makes several per guest.
+//! logged under a [`LogLimit`]. When the list is full, the port with most entries loses its oldest,
+//! so that one port displaces no other's events. Steps of migrations have their own list:
+//! evacuating a host makes several per guest.
 
 use api::body::EventBody;
-use ports::vhost::Sparing;
+use ports::vhost::LogLimit;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -56,10 +56,10 @@ pub(crate) struct EventLog {
 /// Limits on what is logged about one port.
 #[derive(Default)]
 struct Told {
-    new: Sparing,
+    new: LogLimit,
     /// Limits repeated events in the log.
-    again: Sparing,
-    steps: Sparing,
+    again: LogLimit,
+    steps: LogLimit,
 }
 
 impl EventLog {

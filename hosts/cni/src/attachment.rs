@@ -1,15 +1,15 @@
-//! What is attached: an interface of a container to a network; and the port's name and MAC address
-//! made from the three names.
+//! An attachment of a container's interface to a network. The port's name and MAC address are made
+//! from the three names.
 
 use config::{HostName, MacAddress, PortName};
 use sha2::{Digest, Sha256};
 use wire::Mac;
 
-/// Five bits a letter, as RFC 4648 has them, in small letters.
+/// The base32 alphabet of RFC 4648 in lower case: five bits a letter.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Letters of a port's name that stand for the network, and for the attachment: with `cni-` and `-`
-/// the 32 that a name may have.
+/// Number of letters in a port's name for the network, and for the attachment. With `cni-` and `-`
+/// they make the 32 that a name may have.
 const OF_NETWORK: usize = 8;
 const OF_ATTACHMENT: usize = 19;
 
@@ -27,18 +27,18 @@ impl Attachment {
         Attachment { network: network.to_owned(), container: container.to_owned(), interface }
     }
 
-    /// The interface's name in the pod.
+    /// Returns the interface's name in the pod.
     pub fn interface(&self) -> &HostName {
         &self.interface
     }
 
-    /// The container's id.
+    /// Returns the container's id.
     pub fn container(&self) -> &str {
         &self.container
     }
 
-    /// The port's name: 40 bits of a hash of the network, 95 of a hash of all three names. Ids of
-    /// containers have more than a name may hold.
+    /// Returns the port's name: 40 bits of a hash of the network, and 95 of a hash of all three
+    /// names. It is made of hashes because ids of containers are longer than a port's name may be.
     pub fn port_name(&self) -> String {
         let name =
             format!("{}{}", beginning(&self.network), letters(&self.hash("port"), OF_ATTACHMENT));
@@ -46,8 +46,8 @@ impl Attachment {
         name
     }
 
-    /// The interface's MAC address where the runtime asks for none: locally administered, always
-    /// the same.
+    /// Returns the interface's MAC address if the runtime asks for none: locally administered, and
+    /// always the same.
     pub fn mac(&self) -> MacAddress {
         let hash = self.hash("mac");
         let mut bytes = [0; 6];
@@ -56,20 +56,20 @@ impl Attachment {
         MacAddress(Mac(bytes))
     }
 
-    /// Returns a hash of the names for a purpose. No name holds the byte that parts them.
+    /// Returns a hash of the names for a purpose. No name contains the byte that separates them.
     fn hash(&self, purpose: &str) -> [u8; 32] {
         let parts = [purpose, &self.network, &self.container, self.interface.as_str()];
         Sha256::digest(parts.join("\0")).into()
     }
 }
 
-/// What the names of all ports of a network begin with, and no others.
+/// Returns the prefix of the names of all ports of a network. No other name begins with it.
 pub(crate) fn beginning(network: &str) -> String {
     let hash: [u8; 32] = Sha256::digest(format!("network\0{network}")).into();
     format!("cni-{}-", letters(&hash, OF_NETWORK))
 }
 
-/// The first bits of a hash, five a letter.
+/// Returns the first bits of a hash as letters, five bits a letter.
 fn letters(hash: &[u8; 32], count: usize) -> String {
     let bit =
         |place: usize| hash.get(place / 8).is_some_and(|byte| byte >> (7 - place % 8) & 1 == 1);
@@ -80,8 +80,8 @@ fn letters(hash: &[u8; 32], count: usize) -> String {
     (0..count).map(letter).collect()
 }
 
-/// Names of networks and ids of containers, as the specification has them: a letter or digit, then
-/// these, `.`, `_` and `-`.
+/// Whether a text is a name of a network or an id of a container by the specification: a letter or
+/// digit, then letters, digits, `.`, `_` and `-`.
 pub(crate) fn is_identifier(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good)

@@ -1,4 +1,4 @@
-//! Errors as the specification has them: a number, a message, details.
+//! Errors as the specification defines them: a number, a message, details.
 
 use api::client::ClientError;
 use problem::Problem;
@@ -8,28 +8,28 @@ use std::fmt::Display;
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
-    /// One of the numbers below, or of the IPAM plugin's.
+    /// One of the numbers below, or one of the IPAM plugin's.
     pub code: u64,
     /// What failed.
     pub message: String,
-    /// Values and remedy; may be empty.
+    /// Values and remedy. May be empty.
     pub details: String,
 }
 
 impl CniError {
     /// Incompatible version of the specification.
     pub const VERSION: u64 = 1;
-    /// Missing or wrong variables of the environment.
+    /// Variables of the environment are missing or wrong.
     pub const ENVIRONMENT: u64 = 4;
     /// Input or output failed.
     pub const IO: u64 = 5;
     /// The configuration cannot be read as JSON of the right shape.
     pub const DECODING: u64 = 6;
-    /// The configuration reads well and is wrong.
+    /// The configuration can be read and is wrong.
     pub const NETWORK: u64 = 7;
     /// The runtime should try again later.
     pub const LATER: u64 = 11;
-    /// No ADD can be served, and containers that are there may have lost their connection.
+    /// No ADD can be served, and existing containers may have lost their connection.
     pub const UNAVAILABLE: u64 = 51;
     /// Ours: the switch refused.
     pub const REFUSED: u64 = 100;
@@ -40,19 +40,19 @@ impl CniError {
     /// Ours: the IPAM plugin cannot be run, or its answer cannot be used.
     pub const IPAM: u64 = 103;
 
-    /// An error with what was seen.
+    /// Makes an error with the value seen as details.
     pub(crate) fn new(code: u64, message: impl Into<String>, seen: impl Display) -> CniError {
         CniError { code, message: message.into(), details: seen.to_string() }
     }
 
-    /// With an error in clearing up that followed it.
+    /// Adds a later error of clearing up.
     pub(crate) fn and(mut self, other: &CniError) -> CniError {
         let separator = if self.details.is_empty() { "" } else { "; " };
         self.details.push_str(&format!("{separator}cleaning up failed too: {}", other.line()));
         self
     }
 
-    /// Message and details in one line.
+    /// Returns message and details in one line.
     pub(crate) fn line(&self) -> String {
         let separator = if self.details.is_empty() { "" } else { ": " };
         format!("{}{separator}{}", self.message, self.details)
@@ -65,7 +65,7 @@ impl CniError {
         })
     }
 
-    /// A problem of the switch's kind.
+    /// Makes an error from a problem of the switch.
     pub(crate) fn of(code: u64, problem: &Problem) -> CniError {
         let parts = [("seen", &problem.seen), ("wanted", &problem.wanted)];
         let mut told: Vec<_> = parts

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 /// The most bytes of an answer that are read.
 const LONGEST: u64 = 1 << 20;
 
-/// A variable in the environment of the IPAM plugin. It ends the recursion of a network that names
+/// A variable that this plugin sets for the IPAM plugin. It stops the recursion if a network names
 /// this plugin as its own IPAM plugin.
 const WITHIN: &str = "MILLRACE_CNI_WITHIN";
 
@@ -25,7 +25,7 @@ pub(crate) struct Ipam<'a> {
 }
 
 impl<'a> Ipam<'a> {
-    /// Finds the plugin in `CNI_PATH`. Returns none if the network names no plugin.
+    /// Finds the plugin in `CNI_PATH`. Returns `None` if the network names no plugin.
     pub(crate) fn find(
         request: &Request,
         network: &'a Network,
@@ -39,7 +39,7 @@ impl<'a> Ipam<'a> {
                 "this plugin assigns no addresses; name another in ipam.type",
             ));
         }
-        // Another would be looked for in the working directory, and by `PATH`.
+        // A relative path would be looked for in the working directory, and by `PATH`.
         let folders = request.path.iter().filter(|folder| folder.is_absolute());
         let mut programs = folders.map(|folder| folder.join(name));
         let Some(program) = programs.find(|program| program.is_file()) else {
@@ -64,7 +64,7 @@ impl<'a> Ipam<'a> {
         Ok(outcome)
     }
 
-    /// Runs a command without a result: `DEL`, `CHECK`, `STATUS` or `GC`.
+    /// Runs a command that has no result: `DEL`, `CHECK`, `STATUS` or `GC`.
     pub(crate) fn tell(&self, command: &str) -> Result<(), CniError> {
         self.run(command).map(drop)
     }

@@ -3,22 +3,21 @@
 //! with `CNI_*` in the environment and the network's configuration at standard input; the answer is
 //! JSON at standard output.
 //!
-//! A pod's interface is a TAP port of the switch whose device the daemon makes in the pod's
-//! namespace (`netns`). A veth with a packet port would do as well, and cost each frame the
-//! kernel's way through two more devices; the TAP takes trains and unfinished checksums whole, both
-//! ways, is one device instead of two, and ends with its port. What it costs: the device is the
-//! daemon's. It stays over restarts where descriptors are kept (systemd, `--take-over`), and is
-//! gone with its addresses where a daemon without either ends; CHECK then says so.
+//! A pod's interface is the device of a TAP port, which the daemon makes in the pod's namespace
+//! (`netns`). A veth with a packet port would cost each frame the kernel's path through two more
+//! devices. The TAP passes trains and partial checksums in both directions, is one device instead
+//! of two, and is removed with its port. The cost is that the device belongs to the daemon. It
+//! survives restarts if descriptors are kept (systemd, `--take-over`). Otherwise it disappears with
+//! its addresses when the daemon ends, and CHECK then reports that.
 //!
 //! The plugin keeps no state of its own. The port's name is made from network, container and
-//! interface ([`Attachment`]), so DEL needs no more than these, and GC finds all ports of a network
-//! by the beginning of their names. ADD makes the port first, then asks for addresses, then sets
-//! them; what a crash leaves in between is a port, or a port and addresses, and DEL, GC and another
-//! ADD remove both.
+//! interface ([`Attachment`]), so DEL needs only these, and GC finds all ports of a network by the
+//! prefix of their names. ADD makes the port first, then asks for addresses, then sets them. A
+//! crash in between leaves a port, or a port and addresses, which DEL, GC and another ADD remove.
 //!
 //! Layers, each using only those above it: `error`, `address`, `outcome` and `attachment` are data;
-//! `network` and `request` read what the runtime says; `ipam`, `pod` and `switch` are the three
-//! that are acted on; `verbs` are the commands.
+//! `network` and `request` read the runtime's input; `ipam`, `pod` and `switch` act on the IPAM
+//! plugin, the pod and the daemon; `verbs` are the commands.
 
 mod address;
 mod attachment;
@@ -41,19 +40,19 @@ use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
 
-/// Longest configuration that is read.
+/// Most bytes of a configuration that are read.
 const LONGEST: u64 = 1 << 20;
 
-/// What is to be printed, and whether the command succeeded.
+/// The result of a command: the text to print, and whether it succeeded.
 pub struct Answer {
-    /// JSON; `None`: the command has no result.
+    /// The JSON to print; `None` if the command has no result.
     pub text: Option<Value>,
     /// Whether the command succeeded.
     pub is_ok: bool,
 }
 
-/// Carries out what a runtime asks for. `variable` is the environment, `socket` where the daemon
-/// listens unless the network says otherwise.
+/// Carries out a runtime's request. `variable` looks up the environment, and `socket` is the
+/// daemon's socket unless the network names another.
 pub fn answer(
     variable: impl Fn(&str) -> Option<String>,
     mut input: impl Read,

@@ -1,5 +1,5 @@
-//! Addresses and routes of the calling thread's network namespace, by rtnetlink: `ip` need not be
-//! installed.
+//! Sets and reads addresses and routes of the calling thread's network namespace by rtnetlink, so
+//! `ip` need not be installed.
 //!
 //! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes
 //! (length, kind, value), all in the host's byte order and padded to 4 bytes. See rtnetlink(7) and
@@ -45,11 +45,11 @@ pub(crate) struct Hop {
     pub(crate) scope: Option<u8>,
 }
 
-/// A socket of the namespace that it was opened in.
+/// An rtnetlink socket, which stays in the namespace it was opened in.
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
-    /// Opens one.
+    /// Opens a socket.
     pub(crate) fn open() -> Result<Netlink> {
         // Protocol 0 is NETLINK_ROUTE.
         let socket =
@@ -67,13 +67,15 @@ impl Netlink {
         self.ask(NEW_LINK, ACK, body).map(drop)
     }
 
-    /// Gives a link an address, at once usable: its uniqueness is the IPAM plugin's business.
+    /// Gives a link an address that is usable at once, without duplicate address detection: the
+    /// IPAM plugin ensures that it is unique.
     pub(crate) fn add_address(&self, link: u32, address: Cidr) -> Result<()> {
         const NO_DUPLICATE_DETECTION: u8 = 0x02;
         let flags = if address.ip.is_ipv6() { NO_DUPLICATE_DETECTION } else { 0 };
         let mut body = vec![family(address.ip), address.len, flags, 0];
         body.extend(link.to_ne_bytes());
-        // The peer's address, which is our own on a link of many, and our own.
+        // IFA_ADDRESS, the peer's address, which on a link that is not point-to-point is our own;
+        // and IFA_LOCAL, our own.
         attribute(&mut body, 1, &octets(address.ip));
         attribute(&mut body, 2, &octets(address.ip));
         self.ask(NEW_ADDRESS, ACK | SET, body).map(drop)
@@ -113,7 +115,7 @@ impl Netlink {
         self.ask(NEW_ROUTE, ACK | NEW, body).map(drop)
     }
 
-    /// Addresses of a link.
+    /// Returns the addresses of a link.
     pub(crate) fn addresses(&self, link: u32) -> Result<Vec<Cidr>> {
         let all = self.ask(GET_ADDRESS, DUMP, vec![0; 8])?;
         let address = |message: &Vec<u8>| {
@@ -127,7 +129,7 @@ impl Netlink {
         Ok(all.iter().filter_map(address).collect())
     }
 
-    /// Destinations of all routes, each with its gateway.
+    /// Returns the destinations of all routes, each with its gateway.
     pub(crate) fn routes(&self) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
         let all = self.ask(GET_ROUTE, DUMP, vec![0; 12])?;
         let route = |message: &Vec<u8>| {
@@ -142,7 +144,8 @@ impl Netlink {
         Ok(all.iter().filter_map(route).collect())
     }
 
-    /// Sends a message and reads until the answer ends: bodies of the messages that came.
+    /// Sends a message and reads until the answer ends. Returns the bodies of the messages in the
+    /// answer.
     fn ask(&self, kind: u16, flags: u16, body: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let length = u32::try_from(HEADER + body.len()).map_err(|_| Errno::MSGSIZE)?;
         let mut message = length.to_ne_bytes().to_vec();
@@ -167,7 +170,7 @@ impl Netlink {
     }
 }
 
-/// The first message: its kind, its body, and what follows.
+/// Splits off the first message. Returns its kind, its body, and the bytes after it.
 fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::try_from(number(bytes.get(..4)?)?).ok()?;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -175,7 +178,7 @@ fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, bytes.get(HEADER..length)?, next))
 }
 
-/// What an error message says; 0 is an acknowledgement.
+/// Returns the error in an error message; `None` if it is an acknowledgement (0).
 fn error_in(body: &[u8]) -> Option<Errno> {
     match number(body.get(..4)?)?.cast_signed() {
         0 => None,

@@ -1,5 +1,5 @@
-//! The network's configuration as a runtime passes it at standard input. It is hostile until it was
-//! read: each name that goes on to a path, a program or the switch is checked here.
+//! The network's configuration as a runtime passes it at standard input. It is not trusted: each
+//! name that is used in a path, as a program or by the switch is checked here.
 
 use crate::attachment::{Attachment, is_identifier};
 use crate::error::CniError;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// A version of the specification whose results are understood.
+/// A supported version of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 0.3.0
@@ -26,11 +26,11 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them.
+    /// All supported versions.
     pub const ALL: [Version; 5] =
         [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
 
-    /// Returns the version as JSON has it.
+    /// Returns the version as it is written in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Version::V0_3_0 => "0.3.0",
@@ -41,7 +41,7 @@ impl Version {
         }
     }
 
-    /// Whether a command is one of this version.
+    /// Whether this version has a command.
     pub(crate) fn has(self, command: Command) -> bool {
         self >= match command {
             Command::Add | Command::Del | Command::Version => Version::V0_3_0,
@@ -51,10 +51,11 @@ impl Version {
     }
 }
 
-/// What answers say when the configuration's own version cannot be read.
+/// The version of answers if the configuration's own version cannot be read.
 const UNREADABLE: &str = "1.1.0";
 
-/// The version as it is written, for answers about what cannot be read any further.
+/// Returns the version as it is written, for answers about a configuration that cannot be read
+/// otherwise.
 pub(crate) fn version_of(text: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Versioned {
@@ -65,7 +66,7 @@ pub(crate) fn version_of(text: &[u8]) -> String {
     read.unwrap_or_else(|_| UNREADABLE.to_owned())
 }
 
-/// The configuration as it is written. Keys that are not ours belong to the runtime.
+/// The configuration as it is written. Keys that are not read here belong to the runtime.
 #[derive(Deserialize)]
 struct Written {
     #[serde(rename = "cniVersion", default = "oldest")]
@@ -87,17 +88,17 @@ struct Written {
     valid: Option<Vec<Valid>>,
 }
 
-/// What the specification has for a configuration without a version.
+/// Returns the version of a configuration without one, by the specification.
 fn oldest() -> String {
     "0.1.0".to_owned()
 }
 
-/// A list that is there. Runtimes in Go write an empty one as null.
+/// Reads a list that is present. Runtimes in Go write an empty one as null.
 fn listed<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Valid>>, D::Error> {
     Ok(Some(Option::deserialize(input)?.unwrap_or_default()))
 }
 
-/// What a runtime adds for one pod.
+/// Settings that a runtime adds for one pod.
 #[derive(Default, Deserialize)]
 struct RuntimeConfig {
     #[serde(default)]
@@ -114,31 +115,32 @@ struct Valid {
 /// A network's configuration.
 #[derive(Debug)]
 pub struct Network {
-    /// The version that answers are to have.
+    /// The version of answers.
     pub version: Version,
     /// Its name.
     pub name: String,
-    /// Where the daemon listens; the usual place where absent.
+    /// The daemon's socket; `None` for the default path.
     pub socket: Option<PathBuf>,
     /// Keys of the port, as in the configuration file.
     pub port: Map<String, Value>,
-    /// The address that the runtime wants this pod to have.
+    /// The MAC address that the runtime wants for this pod.
     pub mac: Option<MacAddress>,
-    /// The IPAM plugin's name; `None`: the interface gets no address.
+    /// The IPAM plugin's name; `None` if the interface gets no address.
     pub ipam: Option<String>,
-    /// What plugins before this one, or ADD, had as their result.
+    /// The result of earlier plugins in the chain, or of ADD.
     pub(crate) previous: Option<Outcome>,
-    /// Attachments that are there, for GC.
+    /// Attachments that still exist, for GC.
     pub valid: Option<Vec<Attachment>>,
     /// The whole text, for the IPAM plugin.
     pub text: Vec<u8>,
 }
 
 impl Network {
-    /// Reads and checks it.
+    /// Reads and checks a configuration.
     ///
     /// # Errors
-    /// It is not JSON of the right shape, of another version, or a name in it is none.
+    /// Fails if the text is not JSON of the right shape, the version is not supported, or a name in
+    /// it is not valid.
     pub fn read(text: Vec<u8>) -> Result<Network, CniError> {
         let written: Written = serde_json::from_slice(&text).map_err(|error| {
             CniError::new(CniError::DECODING, "the network's configuration cannot be read", error)
@@ -172,7 +174,7 @@ fn version(written: &str) -> Result<Version, CniError> {
     })
 }
 
-/// The name of a program in `CNI_PATH`, never a path. An empty `ipam` is none.
+/// Returns the name of a program in `CNI_PATH`, which is never a path; `None` if `ipam` is empty.
 fn plugin(ipam: &Map<String, Value>) -> Result<Option<String>, CniError> {
     if ipam.is_empty() {
         return Ok(None);
@@ -186,8 +188,8 @@ fn plugin(ipam: &Map<String, Value>) -> Result<Option<String>, CniError> {
     }
 }
 
-/// Keys beside those of the device that each pod has of its own, or that say what kind of port it
-/// is: the plugin's to set.
+/// Keys of a port that only the plugin sets, beside those of the device: they differ between pods,
+/// or choose the kind of port.
 const OURS: [&str; 5] = ["name", "team", "team-algorithm", "team-fail-back", "mac"];
 
 fn is_ours(key: &str) -> bool {

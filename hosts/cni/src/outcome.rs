@@ -1,5 +1,5 @@
-//! What ADD results in: interfaces, addresses, routes, name servers; as this plugin prints it, as
-//! an IPAM plugin answers, and as a runtime gives it back.
+//! The result of ADD: interfaces, addresses, routes and name servers. This plugin prints it, an
+//! IPAM plugin answers with it, and a runtime gives it back.
 
 use crate::address::Cidr;
 use crate::network::Version;

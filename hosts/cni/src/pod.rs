@@ -10,19 +10,19 @@ use ports::namespace;
 use std::fmt::Display;
 use std::net::IpAddr;
 
-/// An interface of a pod, by its name and namespace. It need not be there.
+/// An interface of a pod, by its name and namespace. It need not exist.
 pub(crate) struct Pod<'a> {
     pub(crate) netns: &'a Namespace,
     pub(crate) interface: &'a HostName,
 }
 
-/// An interface as it is.
+/// The current state of an interface.
 pub(crate) struct Seen {
     pub(crate) mac: String,
     pub(crate) mtu: u32,
     pub(crate) is_up: bool,
     pub(crate) addresses: Vec<Cidr>,
-    /// Routes of the whole pod: the result may have other plugins' routes, too.
+    /// Routes of the whole pod, as a result may include other plugins' routes.
     pub(crate) routes: Vec<(Cidr, Option<IpAddr>)>,
 }
 
@@ -36,8 +36,8 @@ impl Pod<'_> {
         })
     }
 
-    /// Gives it addresses and routes; returns its MTU. It is down while its MAC address changes, so
-    /// that its own link-local address is made of the new one.
+    /// Gives the interface addresses and routes. Returns its MTU. The interface is down while its
+    /// MAC address changes, so that its link-local address is made from the new one.
     pub(crate) fn set_up(&self, mac: MacAddress, outcome: &Outcome) -> Result<u32, CniError> {
         self.within(|link| {
             let failed = |error: LinkError| self.failed("cannot be set up", error);
@@ -73,7 +73,7 @@ impl Pod<'_> {
         })
     }
 
-    /// What it is now; `None`: there is none of that name.
+    /// Returns the current state of the interface; `None` if there is none of that name.
     pub(crate) fn look(&self) -> Result<Option<Seen>, CniError> {
         self.within(|link| {
             let failed = |error: &dyn Display| self.failed("cannot be asked about", error);
@@ -93,8 +93,8 @@ impl Pod<'_> {
         })
     }
 
-    /// Runtimes often turn IPv6 off for interfaces to come. Where that cannot be undone, the
-    /// address is refused and says so.
+    /// Turns IPv6 on for the interface if it gets IPv6 addresses: runtimes often turn it off for
+    /// new interfaces. If this fails, setting the address fails with an error.
     fn allow_ipv6(&self, outcome: &Outcome) {
         if outcome.ips.iter().any(|ip| ip.address.ip.is_ipv6()) {
             let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);

@@ -1,4 +1,4 @@
-//! What a runtime asks for, from the variables `CNI_*` of the environment.
+//! A runtime's request, from the variables `CNI_*` of the environment.
 
 use crate::attachment::is_identifier;
 use crate::error::CniError;
@@ -8,17 +8,17 @@ use std::path::PathBuf;
 /// A command of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Attach a container.
+    /// Attaches a container.
     Add,
-    /// Detach it.
+    /// Detaches it.
     Del,
-    /// Compare what is with what ADD said.
+    /// Compares the current state with the result of ADD.
     Check,
-    /// Whether ADD can be served.
+    /// Asks whether ADD can be served.
     Status,
-    /// Detach all that is not listed as valid.
+    /// Detaches everything that is not listed as valid.
     Gc,
-    /// Versions that are supported.
+    /// Asks for the supported versions.
     Version,
 }
 
@@ -32,7 +32,7 @@ impl Command {
         Command::Version,
     ];
 
-    /// Returns the command as `CNI_COMMAND` has it.
+    /// Returns the command as it is written in `CNI_COMMAND`.
     pub fn name(self) -> &'static str {
         match self {
             Command::Add => "ADD",
@@ -56,12 +56,12 @@ pub struct Place {
     pub netns: Option<Namespace>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The command.
     pub command: Command,
-    /// Where, for ADD, DEL and CHECK.
+    /// The interface, for ADD, DEL and CHECK.
     pub place: Option<Place>,
     /// Directories with other plugins.
     pub path: Vec<PathBuf>,
@@ -71,7 +71,7 @@ impl Request {
     /// Reads the environment.
     ///
     /// # Errors
-    /// A variable that the command needs is missing, or is no such name.
+    /// Fails if a variable that the command needs is missing or not valid.
     pub fn read(variable: &impl Fn(&str) -> Option<String>) -> Result<Request, CniError> {
         let word = wanted(variable, "CNI_COMMAND")?;
         let command = Command::ALL.into_iter().find(|command| command.name() == word);

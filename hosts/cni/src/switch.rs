@@ -1,4 +1,4 @@
-//! The daemon, as far as the plugin asks it: ports that are added, found and removed.
+//! The daemon's API as the plugin uses it: adds, finds and removes ports.
 
 use crate::attachment::beginning;
 use crate::error::CniError;
@@ -7,29 +7,29 @@ use api::client::Client;
 use config::PortConfig;
 use std::path::Path;
 
-/// A daemon that answers.
+/// A client of a daemon that answers.
 pub(crate) struct Switch(Client);
 
 impl Switch {
-    /// Finds it at its socket.
+    /// Connects to the daemon at its socket.
     pub(crate) fn connect(socket: &Path) -> Result<Switch, CniError> {
         Ok(Switch(Client::connect(socket)?))
     }
 
-    /// A port, where there is one of that name.
+    /// Returns the port of this name, if there is one.
     pub(crate) fn port(&self, name: &str) -> Result<Option<PortBody>, CniError> {
         Ok(self.0.ports()?.into_iter().find(|port| port.name == name))
     }
 
-    /// Names of all ports of a network.
+    /// Returns the names of all ports of a network.
     pub(crate) fn ports_of(&self, network: &str) -> Result<Vec<String>, CniError> {
         let beginning = beginning(network);
         let names = self.0.ports()?.into_iter().map(|port| port.name);
         Ok(names.filter(|name| name.starts_with(&beginning)).collect())
     }
 
-    /// The port at which a station sends from the MAC address that `port` is to have, in the same
-    /// VLAN.
+    /// Returns the port at which another station sends from the MAC address of `port` in the same
+    /// VLAN, if there is one.
     pub(crate) fn sender_from(&self, port: &PortConfig) -> Result<Option<String>, CniError> {
         let Some(mac) = port.mac.map(|mac| mac.0.to_string()) else { return Ok(None) };
         let same = |entry: &MacBody| entry.mac == mac && port.carries_vlan(entry.vlan);
@@ -42,7 +42,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Removes a port. One that is not there is no error, also where another process removes it at
+    /// Removes a port. It is no error if the port does not exist, or another process removes it at
     /// the same time.
     pub(crate) fn remove(&self, name: &str) -> Result<(), CniError> {
         if self.port(name)?.is_none() {

@@ -1,4 +1,4 @@
-//! The commands. Each may be repeated, and each may find what a crash of another left.
+//! The commands. Each may be repeated, and each handles what a crashed command left behind.
 
 mod check;
 
@@ -14,7 +14,7 @@ use config::{MacAddress, Namespace, PortConfig, from_value};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Carries out a command; what it prints, if it prints anything.
+/// Carries out a command. Returns the JSON to print, if it prints anything.
 pub(crate) fn run(
     request: &Request,
     network: &Network,
@@ -32,7 +32,7 @@ pub(crate) fn run(
     }
 }
 
-/// What a command works with.
+/// The context of a command.
 struct Work<'a> {
     request: &'a Request,
     network: &'a Network,
@@ -40,8 +40,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The port first: from then on DEL and GC find what there is. What an ADD that did not end has
-    /// left is removed before.
+    /// Attaches the interface. It makes the port first, so that DEL and GC find it from then on,
+    /// after it has removed what an interrupted ADD left.
     fn add(&self) -> Result<Outcome, CniError> {
         let (at, netns) = (self.attachment()?, self.netns()?);
         let config = self.port_config(&at, netns)?;
@@ -73,7 +73,8 @@ impl Work<'_> {
         }
     }
 
-    /// What is not there is no error. An IPAM plugin that is gone is one, but keeps no port.
+    /// Detaches the interface. It is no error if the port does not exist. A missing IPAM plugin is
+    /// an error, but the port is removed nevertheless.
     fn del(&self) -> Result<(), CniError> {
         let (switch, at) = (Switch::connect(self.socket)?, self.attachment()?);
         match Ipam::find(self.request, self.network) {
@@ -82,7 +83,8 @@ impl Work<'_> {
         }
     }
 
-    /// A daemon that does not answer carries nothing for the pods that are there either.
+    /// Checks that ADD can be served. A daemon that does not answer does not serve existing pods
+    /// either, which the error's number says.
     fn status(&self) -> Result<(), CniError> {
         let unavailable = |error: CniError| CniError { code: CniError::UNAVAILABLE, ..error };
         Switch::connect(self.socket)
@@ -94,8 +96,8 @@ impl Work<'_> {
         }
     }
 
-    /// Removes all ports of the network that are not listed, and has the IPAM plugin do the same.
-    /// Goes on after an error.
+    /// Removes all ports of the network that are not listed, and makes the IPAM plugin do the same.
+    /// Continues after an error.
     fn collect_garbage(&self) -> Result<(), CniError> {
         let Some(valid) = &self.network.valid else {
             let told = "without the list GC would remove every port";
@@ -127,7 +129,7 @@ impl Work<'_> {
         netns.ok_or_else(|| missing("CNI_NETNS"))
     }
 
-    /// The port as it is to be: the network's keys, and what is this pod's own.
+    /// Returns the port's configuration: the network's keys and this pod's own.
     fn port_config(&self, at: &Attachment, netns: &Namespace) -> Result<PortConfig, CniError> {
         let mac = self.network.mac.unwrap_or(at.mac());
         let mut keys: Map<String, Value> = self.network.port.clone();
@@ -143,7 +145,7 @@ fn missing(name: &str) -> CniError {
     CniError::new(CniError::ENVIRONMENT, format!("{name} is not set"), "the runtime sets it")
 }
 
-/// Addresses, and the interface with them.
+/// Gets addresses from the IPAM plugin, and sets up the interface with them.
 fn attach(pod: &Pod<'_>, mac: MacAddress, ipam: Option<&Ipam<'_>>) -> Result<Outcome, CniError> {
     let mut outcome = ipam.map_or_else(|| Ok(Outcome::default()), Ipam::add)?;
     let mtu = pod.set_up(mac, &outcome)?;
@@ -158,7 +160,8 @@ fn attach(pod: &Pod<'_>, mac: MacAddress, ipam: Option<&Ipam<'_>>) -> Result<Out
     Ok(outcome)
 }
 
-/// Removes the port, and its device with it, before its addresses may be given to another pod.
+/// Removes the port with its device, and only then releases its addresses, so that no other pod
+/// gets them before.
 fn clear(switch: &Switch, at: &Attachment, ipam: Option<&Ipam<'_>>) -> Result<(), CniError> {
     switch.remove(&at.port_name())?;
     ipam.map_or(Ok(()), |ipam| ipam.tell(Command::Del.name()))

@@ -142,7 +142,7 @@ fn check_mtu(store: &Store) {
     report.unchecked.iter().take(3).for_each(|problem| println!("{problem}"));
 }
 
-/// Starts an agent whose host has one port.
+/// Starts the agent of a host with one port.
 fn start(number: usize, folder: &Path) -> Given {
     let given: Given = Arc::new(Mutex::new((Vec::new(), Instant::now())));
     let name = format!("h{number}").parse().expect("a name");

@@ -48,12 +48,12 @@ use std::time::{Duration, Instant};
 use watcher::News;
 
 /// The interval between rounds while no news arrives.
-const TURN: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// News is acted on after a random part of this time.
 const SPREAD: Duration = Duration::from_millis(300);
 
-/// What an agent works with.
+/// Options of an agent.
 pub struct Options {
     /// The host's name and labels.
     pub host: Host,
@@ -61,11 +61,12 @@ pub struct Options {
     pub etcd: Arc<Access>,
     /// The directory in which the last state is kept.
     pub state_directory: PathBuf,
-    /// Where to serve metrics; none: nowhere.
+    /// The address at which metrics are served; `None` if they are not.
     pub metrics: Option<SocketAddr>,
-    /// Where the responder for `fleet mtu` listens; none: this host is not probed.
+    /// The address at which the responder for `fleet mtu` listens; `None` if this host is not
+    /// probed.
     pub mtu_address: Option<SocketAddr>,
-    /// What it takes to take part in experiments; none: this host takes part in none.
+    /// Settings for taking part in experiments; `None` if this host takes part in none.
     pub lab: Option<Lab>,
 }
 
@@ -74,17 +75,17 @@ struct Agent {
     store: Store,
     /// The last state, on disk.
     disk: Disk,
-    /// What it knows of the desired state.
+    /// Reads the desired state, and remembers what was read last.
     reader: Reader,
     /// The claims on the host's ports.
     claims: Claiming,
     /// The switch.
     enforcer: Enforcer,
-    /// What etcd has of this host.
+    /// Writes this host's registration and status to etcd.
     reporter: Reporter,
-    /// What people need to know of this host.
+    /// Findings about this host.
     findings: Vec<FindingBody>,
-    /// What it did, for the metrics.
+    /// Counters for the metrics.
     counts: Counts,
     /// The host's part in `fleet mtu`.
     paths: Paths,
@@ -92,27 +93,31 @@ struct Agent {
     bench: Bench,
 }
 
-/// Runs until the process ends.
+/// Runs the agent until the process ends.
+///
+/// # Errors
+/// Fails if the state directory cannot be used, metrics cannot be served, or a thread cannot be
+/// started.
 pub fn run(options: Options, switch: Box<dyn Switch>) -> Result<Infallible, Problem> {
-    let (bell, news) = channel();
-    let mut agent = Agent::new(options, switch, bell.clone())?;
-    watcher::start(&agent.options.etcd, bell)?;
+    let (news_sender, news) = channel();
+    let mut agent = Agent::new(options, switch, news_sender.clone())?;
+    watcher::start(&agent.options.etcd, news_sender)?;
     let board = agent.options.metrics.map(metrics::start).transpose()?;
     loop {
-        agent.turn(Instant::now());
+        agent.round(Instant::now());
         if let Some(board) = &board {
             board.show(agent.figures());
         }
-        match news.recv_timeout(TURN) {
+        match news.recv_timeout(ROUND_INTERVAL) {
             Ok(first) => {
-                // All hosts hear at once. The delay spreads their reads, and news that arrives
-                // meanwhile shares one read.
+                // All hosts get the news at once. The delay spreads their reads, and news that
+                // arrives meanwhile shares one read.
                 std::thread::sleep(SPREAD.mul_f64(fastrand::f64()));
                 std::iter::once(first).chain(news.try_iter()).for_each(|it| agent.reader.hear(it))
             }
             Err(RecvTimeoutError::Timeout) => {}
             // The watcher has ended: etcd is then only read from time to time.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TURN),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(ROUND_INTERVAL),
         }
     }
 }
@@ -121,7 +126,7 @@ impl Agent {
     fn new(
         options: Options,
         switch: Box<dyn Switch>,
-        bell: Sender<News>,
+        news_sender: Sender<News>,
     ) -> Result<Agent, Problem> {
         let disk = Disk::open(&options.state_directory)?;
         if let Err(error) = experiment::clear(&options.state_directory) {
@@ -143,13 +148,13 @@ impl Agent {
             reporter: Reporter::default(),
             findings: Vec::new(),
             counts: Counts::default(),
-            paths: Paths::new(&host.name, options.mtu_address, bell.clone()),
-            bench: Bench::new(&host.name, lab, directory, bell),
+            paths: Paths::new(&host.name, options.mtu_address, news_sender.clone()),
+            bench: Bench::new(&host.name, lab, directory, news_sender),
             options,
         })
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn round(&mut self, now: Instant) {
         self.read(now);
         self.enforce(now);
         self.report(now);
@@ -168,7 +173,7 @@ impl Agent {
         }
     }
 
-    /// Reads the desired state, and makes it this host's if it is to be followed.
+    /// Reads the desired state, and adopts it for this host if it is to be followed.
     fn follow(&mut self) -> Result<(), Problem> {
         // An agent that may not be this host does not act for it.
         self.register()?;
@@ -223,7 +228,7 @@ impl Agent {
         }
     }
 
-    /// Gives the switch its ports if that is pending, and takes note of what it has.
+    /// Gives the switch its ports if that is pending, and notes its state.
     fn enforce(&mut self, now: Instant) {
         let kept = self.disk.kept();
         let seen = match self.enforcer.enforce(kept, &self.reader, &mut self.counts, now) {
@@ -243,7 +248,7 @@ impl Agent {
         self.findings = self.judge(seen);
     }
 
-    /// Returns what people need to know, of the agent first, then of the switch.
+    /// Returns the findings of the agent, then those of the switch.
     fn judge(&self, seen: Seen) -> Vec<FindingBody> {
         let kept = self.disk.kept();
         let mut findings = Vec::new();

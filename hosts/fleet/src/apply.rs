@@ -12,10 +12,10 @@ use problem::Problem;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long after its driver ended a roll-out blocks the next one.
+/// How long a roll-out blocks the next one after its driver has ended.
 pub(crate) const DRIVER: Duration = Duration::from_secs(15);
 
-/// What is to be applied, and how.
+/// A model to be applied, and the way to apply it.
 pub struct Apply {
     /// The model.
     pub model: Model,
@@ -23,9 +23,9 @@ pub struct Apply {
     pub author: String,
     /// Why.
     pub message: String,
-    /// The revision that the author has seen; if another is in force, nothing is applied.
+    /// The revision that the author has seen. If another is in force, nothing is applied.
     pub base: Option<u64>,
-    /// For a rollback: the revision whose model this is.
+    /// For a rollback: the revision that had this model.
     pub back_to: Option<u64>,
     /// Whether all hosts get it in one step.
     pub at_once: bool,
@@ -44,17 +44,21 @@ pub struct Applied {
     pub phase: Phase,
     /// Why it has stopped; empty if it has not.
     pub reason: String,
-    /// What differs between the two.
+    /// The differences between the two.
     pub changes: Vec<Change>,
-    /// What each host does, or did.
+    /// The plan of each host.
     pub hosts: Vec<HostPlan>,
     /// Hosts that take the revision when their agents return.
     pub away: Vec<Name>,
 }
 
 impl Apply {
-    /// Rolls the model out, and returns when all hosts have it or when it has stopped. `tell` gets
+    /// Rolls the model out. Returns when all hosts have it or the roll-out has stopped. `tell` gets
     /// lines that report progress.
+    ///
+    /// # Errors
+    /// Fails if the model breaks a rule, another revision than the base is in force, another
+    /// roll-out is in progress, all hosts are away, or etcd does not answer.
     pub fn run(&self, store: &Store, tell: &mut dyn FnMut(&str)) -> Result<Applied, Problem> {
         let seen = preview(store, &self.model)?;
         self.check_base(store, &seen)?;
@@ -117,7 +121,7 @@ impl Apply {
         }
     }
 
-    /// The steps over the hosts that the roll-out has to reach and whose agents are not away. Hosts
+    /// Returns the steps over the hosts that the roll-out has to reach and that are not away. Hosts
     /// that have the model already are in every step, so that they do not go back to the revision
     /// before.
     fn stages(&self, seen: &Preview) -> Vec<Vec<Name>> {
@@ -131,8 +135,8 @@ impl Apply {
         stages.into_iter().map(|stage| [ahead.clone(), stage].concat()).collect()
     }
 
-    /// Refuses if all hosts are away: nothing would stop a bad revision, which they would take on
-    /// their return. A rollback may.
+    /// Refuses if all hosts are away: they would take the revision on their return, and nothing
+    /// would stop a bad one. A rollback is not refused.
     fn check_there(&self, seen: &Preview) -> Result<(), Problem> {
         let is_there = |host: &Name| !seen.away.contains(host);
         if self.at_once || seen.reached.is_empty() || seen.reached.iter().any(is_there) {
@@ -154,8 +158,12 @@ impl Apply {
     }
 }
 
-/// Applies the model of revision `to`, by default of the revision before the newest, on all hosts
-/// at once.
+/// Makes the rollback to the model of revision `to`, by default of the revision before the newest,
+/// on all hosts at once.
+///
+/// # Errors
+/// Fails if no revision was applied yet, `to` does not exist, the fleet was rolled back already and
+/// `to` is `None`, or etcd does not answer.
 pub fn back(store: &Store, to: Option<u64>, author: String) -> Result<Apply, Problem> {
     let Some(desired) = store.desired()?.document else {
         return Err(Problem::new("no revision was applied yet")
@@ -183,9 +191,9 @@ pub fn back(store: &Store, to: Option<u64>, author: String) -> Result<Apply, Pro
     })
 }
 
-/// A number greater than any that a host has seen, because an etcd that was restored from a backup
-/// does not know all of them. A status with a number far ahead does not come from an honest host,
-/// and is ignored.
+/// Returns a number greater than any that a host has seen, because an etcd restored from a backup
+/// may lack some. A status with a number far ahead does not come from an honest host, and is
+/// ignored.
 fn next_number(newest: u64, records: &[HostRecord]) -> Result<u64, Problem> {
     const MOST_LOST: u64 = 1 << 20;
     let statuses = records.iter().filter_map(|record| record.status.as_ref());
@@ -204,7 +212,7 @@ fn busy(driver: &Driver) -> Problem {
         .remedy("wait until it has ended; `millrace fleet status` shows its progress")
 }
 
-/// The refusal if the transaction found another state than the preview did.
+/// Returns the refusal if the transaction found another state than the preview did.
 fn refused(store: &Store, seen: &Preview) -> Result<Problem, Problem> {
     if let Some(driver) = store.driver()?.document {
         return Ok(busy(&driver));

@@ -2,8 +2,8 @@
 //!
 //! Each step looks first and does only what is missing, so an interrupted run is run again, and a
 //! later run adds hosts. A password is on disk before etcd has it, so none is ever lost; it is
-//! neither printed nor passed on a command line. etcd asks for users only after the last step:
-//! until then nothing changes for those who use it.
+//! neither printed nor passed on a command line. etcd requires users only after the last step:
+//! until then nothing changes for its clients.
 
 mod mended;
 mod work;
@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use work::Work;
 
-/// A password that etcd may have already, while it is being changed.
+/// The file with a new password while it is being changed: etcd may have it already.
 const NEXT: &str = "password.next";
 
-/// What is to be set up.
+/// The users to be set up.
 pub struct Bootstrap {
     /// The members of etcd.
     pub endpoints: Vec<Endpoint>,
-    /// The certificates by which to reach them; user and password are those in `directory`.
+    /// The certificates by which to reach them. User and password come from `directory`.
     pub identity: Identity,
     /// Whether plain HTTP to another machine is permitted.
     pub insecure: bool,
@@ -37,18 +37,18 @@ pub struct Bootstrap {
     pub hosts: Vec<Name>,
     /// The users that get new passwords.
     pub rotate: Vec<String>,
-    /// The hosts whose users, roles and keys are deleted.
+    /// The hosts to be removed, with their users, roles and keys.
     pub remove: Vec<Name>,
     /// Whether to go on with an etcd that does not check all requests.
     pub permit_unmended: bool,
-    /// Whether to tell what would be done, and do nothing.
+    /// Whether only to report what would be done.
     pub dry_run: bool,
 }
 
 /// A user of etcd, and the directory with its credentials.
 struct Account {
     user: User,
-    /// The host whose agent this is.
+    /// The host, for the user of a host's agent.
     host: Option<Name>,
     directory: PathBuf,
 }
@@ -60,7 +60,12 @@ impl Account {
 }
 
 impl Bootstrap {
-    /// Does what is missing, and tells what it does.
+    /// Sets up what is missing. `tell` gets lines that report each step.
+    ///
+    /// # Errors
+    /// Fails if a name is used twice, a registered host would get no user, etcd has a known fault
+    /// and that is not permitted, etcd does not answer or refuses a request, or a file cannot be
+    /// written.
     pub fn run(&self, tell: &mut dyn FnMut(&str)) -> Result<(), Problem> {
         let accounts = self.accounts();
         self.check_names(&accounts)?;
@@ -90,7 +95,7 @@ impl Bootstrap {
         for account in accounts {
             work.role(&account.user)?;
             work.user(account)?;
-            // A new password of an interrupted run: etcd has it, or is given it now.
+            // An interrupted run left a new password: etcd has it already, or gets it now.
             if self.rotate.contains(&account.user.name) || account.directory.join(NEXT).exists() {
                 work.rotate(account)?;
             }
@@ -104,7 +109,7 @@ impl Bootstrap {
         Ok(())
     }
 
-    /// All users.
+    /// Returns all users to be set up.
     fn accounts(&self) -> Vec<Account> {
         let person = |user: User| {
             let directory = self.directory.join(&user.name);
@@ -154,7 +159,7 @@ impl Bootstrap {
             .remedy("give --host for each; one that is no more is forgotten with `millrace fleet forget` or --remove"))
     }
 
-    /// A file of etcd's superuser.
+    /// Returns the path of a file of etcd's superuser.
     fn of_root(&self, name: &str) -> PathBuf {
         self.directory.join("root").join(name)
     }
@@ -167,8 +172,8 @@ impl Bootstrap {
         Etcd::new(Arc::new(Access::new(members, &identity, self.insecure)?))
     }
 
-    /// A client as etcd's superuser if etcd asks for users, and otherwise without one. True: etcd
-    /// asks.
+    /// Returns a client as etcd's superuser if etcd requires users, and otherwise an
+    /// unauthenticated one; and whether etcd requires users.
     fn connect(&self) -> Result<(Etcd, bool), Problem> {
         let etcd = self.client(&self.endpoints, None)?;
         match etcd.user("root") {

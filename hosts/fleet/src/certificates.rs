@@ -1,13 +1,13 @@
-//! The fleet's certificates: an authority, etcd's certificate, and one for each host and for the
-//! people who run the fleet.
+//! Makes the fleet's certificates: an authority, etcd's certificate, and one for each host and for
+//! the people who run the fleet.
 //!
-//! Made without etcd, so that etcd can start with them. What is there already stays, so the same
+//! They are made without etcd, so that etcd can start with them. Existing ones stay, so the same
 //! call adds a host. Each identity has a directory of its own, which is copied to where it is used;
 //! the authority's key is copied nowhere.
 //!
-//! No certificate has a common name. etcd takes that of a client for a user, without a password: of
-//! those that use its gRPC port, and, for requests to its gateway without the header `Accept`, the
-//! name of its own certificate.
+//! No certificate has a common name, because etcd accepts it as a user without a password: that of
+//! a client's certificate at its gRPC port, and that of its own certificate for gateway requests
+//! without the header `Accept`.
 
 use crate::etcd::access::file;
 use crate::{Name, secret};
@@ -27,25 +27,25 @@ use time::{Duration, OffsetDateTime};
 
 const AUTHORITY_KEY: &str = "ca.key";
 const AUTHORITY_DAYS: u32 = 3650;
-/// Certificates are in force from this long ago: clocks differ.
+/// Certificates are valid from this long ago, because clocks differ.
 const SKEW: Duration = Duration::hours(1);
 
-/// What is to be made.
+/// The certificates to be made.
 pub struct Certificates {
     /// The directory.
     pub directory: PathBuf,
-    /// The names and addresses by which clients reach etcd's members; empty: etcd's certificate is
-    /// not made.
+    /// The names and addresses by which clients reach etcd's members. If empty, etcd's certificate
+    /// is not made.
     pub members: Vec<String>,
     /// The hosts that get certificates.
     pub hosts: Vec<Name>,
-    /// How many days the certificates are in force.
+    /// Number of days for which the certificates are valid.
     pub days: u32,
-    /// Whether those that are there already are replaced.
+    /// Whether existing ones are replaced.
     pub renew: bool,
 }
 
-/// The directory of an identity's files below the one of `bootstrap` and `certificates`.
+/// Returns the directory of a host's files, below that of `bootstrap` and `certificates`.
 pub(crate) fn host_directory(directory: &Path, host: &Name) -> PathBuf {
     directory.join("hosts").join(host.as_str())
 }
@@ -53,7 +53,11 @@ pub(crate) fn host_directory(directory: &Path, host: &Name) -> PathBuf {
 type Authority = (Issuer<'static, KeyPair>, String);
 
 impl Certificates {
-    /// Makes what is missing, and tells what it makes.
+    /// Makes the certificates that are missing. `tell` gets a line for each.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read or written, or a member's certificate exists and does not
+    /// name all members.
     pub fn run(&self, tell: &mut dyn FnMut(&str)) -> Result<(), Problem> {
         secret::make_directory(&self.directory)?;
         let authority = self.authority(tell)?;
@@ -74,7 +78,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// The authority; made if there is none.
+    /// Returns the authority, which is made if there is none.
     fn authority(&self, tell: &mut dyn FnMut(&str)) -> Result<Authority, Problem> {
         let [certificate, key] =
             [file::CACERT, AUTHORITY_KEY].map(|name| self.directory.join(name));
@@ -115,7 +119,7 @@ impl Certificates {
         let pair = KeyPair::generate().map_err(|error| failed(&error))?;
         let made = self.dated(params()?, self.days).signed_by(&pair, issuer);
         let made = made.map_err(|error| failed(&error))?;
-        // A certificate whose key was not written is taken for missing.
+        // Removed, because its key was not written: it then counts as missing.
         let _ = std::fs::remove_file(&certificate);
         secret::write(&key, &pair.serialize_pem())?;
         write(&directory.join(file::CACERT), authority)?;
@@ -132,7 +136,7 @@ impl Certificates {
     }
 }
 
-/// A certificate's subject is the fleet and this unit of it.
+/// Returns the parameters of a certificate with the fleet and this unit of it as subject.
 fn named(unit: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -142,7 +146,8 @@ fn named(unit: &str) -> CertificateParams {
     params
 }
 
-/// All that is signed names this issuer, so it is the same in each run.
+/// Returns the authority's parameters. They are the same in each run, as all certificates name this
+/// issuer.
 fn authority() -> CertificateParams {
     let mut params = named("authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -150,7 +155,7 @@ fn authority() -> CertificateParams {
     params
 }
 
-/// etcd's gateway and its members use the certificate as clients, too.
+/// Returns the parameters of etcd's certificate, which its gateway and members use as clients, too.
 fn member(names: &[String]) -> Result<CertificateParams, Problem> {
     let mut params = named("etcd");
     let alternatives = CertificateParams::new(names.to_vec()).map_err(|error| {

@@ -11,7 +11,7 @@ use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A host as the fleet knows it.
+/// A host's name and labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// Its name.
@@ -27,6 +27,7 @@ pub type Claimed = BTreeMap<PortName, Name>;
 /// Returns the host's configuration: its ports in the order of their names, and in `[switch]` only
 /// what the class sets.
 ///
+/// # Errors
 /// Fails if two classes match the host, or the configuration breaks a rule of the switch.
 pub fn configuration(model: &Model, host: &Host, claimed: &Claimed) -> Result<Config, Problem> {
     let class = class_of(model, host)?;
@@ -47,12 +48,15 @@ pub fn configuration(model: &Model, host: &Host, claimed: &Claimed) -> Result<Co
     Ok(config)
 }
 
-/// The host that carries a port: the one it names, otherwise the one that has claimed it.
+/// Returns the host that carries a port: the one it names, otherwise the one that has claimed it.
 pub fn carrier<'a>(port: &'a Port, claimed: &'a Claimed) -> Option<&'a Name> {
     port.host.as_ref().or_else(|| claimed.get(&port.name))
 }
 
-/// Returns the class of a host; none if no class matches its labels. Fails if two classes do.
+/// Returns the class of a host; `None` if no class matches its labels.
+///
+/// # Errors
+/// Fails if two classes do.
 pub fn class_of<'m>(model: &'m Model, host: &Host) -> Result<Option<&'m HostClass>, Problem> {
     let mut classes = model.classes.iter().filter(|class| class.takes(&host.labels));
     let first = classes.next();
@@ -67,14 +71,14 @@ pub fn class_of<'m>(model: &'m Model, host: &Host) -> Result<Option<&'m HostClas
     }
 }
 
-/// Labels as text: `rack=1, role=compute`.
+/// Returns the labels as text: `rack=1, role=compute`.
 pub fn labels(host: &Host) -> String {
     let labels: Vec<String> =
         host.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if labels.is_empty() { "(none)".to_owned() } else { labels.join(", ") }
 }
 
-/// The port of an uplink, which carries the VLANs of all networks unless it has a `trunk`.
+/// Returns the port of an uplink. It carries the VLANs of all networks unless it has a `trunk`.
 fn uplink_port(model: &Model, uplink: &Uplink) -> PortConfig {
     PortConfig {
         packet: uplink.packet.clone(),
@@ -88,7 +92,7 @@ fn uplink_port(model: &Model, uplink: &Uplink) -> PortConfig {
     }
 }
 
-/// The VLANs of all networks; none if no network has one.
+/// Returns the VLANs of all networks; `None` if no network has one.
 fn tagged(model: &Model) -> Option<VlanList> {
     let vlans: BTreeSet<u16> = model
         .networks

@@ -39,7 +39,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The differences: what is removed, added and changed, by kind and name.
+/// Returns the differences: what is removed, added and changed, by kind and name.
 pub fn difference(before: &Model, after: &Model) -> Vec<Change> {
     let (before, after) = (object(before), object(after));
     let mut changes = Vec::new();
@@ -67,7 +67,7 @@ fn object(value: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// The entries of a kind by their names.
+/// Returns the entries of a kind by their names.
 fn named(model: &Map<String, Value>, kind: &str) -> Map<String, Value> {
     let list = model.get(kind).and_then(Value::as_array).cloned().unwrap_or_default();
     list.into_iter().filter_map(|it| Some((it.get("name")?.as_str()?.to_owned(), it))).collect()

@@ -2,9 +2,9 @@
 //! client port.
 //!
 //! [`Etcd`] is blocking, with one answer per request; only the answer of [`watch`](Etcd::watch)
-//! does not end. Of several endpoints one is used until it fails or does not answer, then the next.
-//! A write that may have been carried out is never sent twice. [`Access`] says how etcd is reached,
-//! by TLS or on loopback, and as which user.
+//! does not end. With several endpoints, one is used until it fails or does not answer, then the
+//! next. A write that may have been carried out is never sent twice. [`Access`] says how etcd is
+//! reached, by TLS or on loopback, and as which user.
 
 pub(crate) mod access;
 mod auth;
@@ -73,6 +73,9 @@ pub struct Outcome {
 
 impl Etcd {
     /// Makes a client for a cluster, without connecting.
+    ///
+    /// # Errors
+    /// Fails if the process is out of descriptors.
     pub fn new(access: Arc<Access>) -> Result<Etcd, Problem> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime
@@ -84,6 +87,7 @@ impl Etcd {
 
     /// Reads one key; nothing is found if it does not exist.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn get(&self, key: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::key(key))
@@ -91,6 +95,7 @@ impl Etcd {
 
     /// Reads all keys with this prefix.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn list(&self, prefix: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::prefix(prefix))
@@ -98,6 +103,7 @@ impl Etcd {
 
     /// Reads all keys from `begin` up to but not including `end`.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn between(&self, begin: &str, end: &str) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::between(begin, end))
@@ -105,6 +111,7 @@ impl Etcd {
 
     /// Reads the greatest keys with this prefix, at most `most`, greatest first.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn last(&self, prefix: &str, most: u32) -> Result<Found, EtcdError> {
         self.range(&RangeRequest::last(prefix, most))
@@ -127,6 +134,7 @@ impl Etcd {
 
     /// Carries out all operations if all comparisons hold, and otherwise none.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn transact(&self, transaction: &Transaction) -> Result<Outcome, EtcdError> {
         let answer: TxnAnswer = self.call("/v3/kv/txn", transaction)?;
@@ -144,6 +152,9 @@ impl Etcd {
     }
 
     /// Sends any request of etcd's gateway, and reads the answer.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the answer cannot be decoded.
     pub fn call<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -1,7 +1,7 @@
-//! The gate after each step of a roll-out: decides from the agents' statuses whether the next step
-//! may follow.
+//! The gate after each step of a roll-out. It decides from the agents' statuses whether the next
+//! step may follow.
 //!
-//! Time is an argument. Findings that a host had before the roll-out do not count.
+//! The time is passed as an argument. Findings that a host had before the roll-out do not count.
 
 mod drops;
 
@@ -19,11 +19,11 @@ type Findings = BTreeSet<(String, String)>;
 /// The result of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Not yet; what it waits for.
+    /// It cannot be decided yet; with what it waits for.
     Wait(String),
-    /// The step's hosts are well.
+    /// The step's hosts are well: the next step may follow.
     Pass,
-    /// They are not; why.
+    /// They are not well: the roll-out stops, with the reason.
     Stop(String),
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct Gate<'a> {
     /// Whether the hosts are well (true) or have new findings (false), and since when without
     /// interruption.
     state: Option<(bool, Instant)>,
-    /// By host: etcd's revision of its status when the hosts were found well. A newer status is
-    /// needed before they pass.
+    /// etcd's revision of each host's status when the hosts were found well. They pass once each
+    /// has written a newer one.
     heard: BTreeMap<Name, i64>,
     drops: Drops,
 }
 
-/// The findings that each host has now, which do not count later.
+/// Returns the findings that each host has now, which are not counted later.
 pub(crate) fn findings(records: &[HostRecord], policy: &Policy) -> BTreeMap<Name, Findings> {
     let of = |record: &HostRecord| {
         let found = record.status.as_ref().map(|status| status.findings_from(policy.gate));
@@ -94,7 +94,7 @@ impl<'a> Gate<'a> {
             )),
             (Some(true), true) => Verdict::Wait(shortened(&silent, "; ")),
             (Some(false), true) => Verdict::Stop(shortened(&new, "; ")),
-            // One that comes and goes would hold the roll-out for ever.
+            // A finding that comes and goes would hold the roll-out for ever.
             (Some(false), false) if late => Verdict::Stop(shortened(&new, "; ")),
             (Some(true), false) => {
                 Verdict::Wait(format!("{} to stay without new findings", self.counted()))
@@ -111,7 +111,8 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// Hosts that have not reported since they were found well: the revision may have killed them.
+    /// Returns the hosts that have not reported since they were found well: the revision may have
+    /// broken them.
     fn silent(&self, records: &[HostRecord]) -> Vec<String> {
         let is_silent = |(name, record): &(&Name, Option<&HostRecord>)| {
             record.is_none_or(|it| Some(&it.written) == self.heard.get(*name))
@@ -135,7 +136,7 @@ impl<'a> Gate<'a> {
         hosts.iter().map(move |name| (name, records.iter().find(|it| it.host.name == *name)))
     }
 
-    /// Findings of hosts that have taken the revision and did not have them before.
+    /// Returns the findings that hosts have with the revision and did not have before.
     fn new_findings(&self, records: &[HostRecord]) -> Vec<String> {
         let none = Findings::new();
         let mut all = Vec::new();
@@ -153,7 +154,7 @@ impl<'a> Gate<'a> {
         all
     }
 
-    /// Hosts with the revision in force that drop more than the policy permits.
+    /// Returns the hosts with the revision in force that drop more than the policy permits.
     fn dropped(&mut self, records: &[HostRecord]) -> Vec<String> {
         let mut all = Vec::new();
         for (name, record) in self.records(records) {
@@ -167,7 +168,7 @@ impl<'a> Gate<'a> {
         all
     }
 
-    /// Hosts that have not applied the revision, and why.
+    /// Returns the hosts that have not applied the revision, with the reasons.
     fn waiting(&self, records: &[HostRecord]) -> Vec<String> {
         let wanted = self.revision;
         let of = |(name, record): (&Name, Option<&HostRecord>)| match record

@@ -7,8 +7,8 @@
 //! which [`etcd`] reaches through its HTTP gateway. An [`Apply`] makes a revision and moves the
 //! hosts to it step by step. A [`CheckMtu`] has the hosts probe the paths between them, and a
 //! [`Validate`] has two of them run an experiment of the lab. [`certificates`] and [`bootstrap`]
-//! set up who may do what. The [`agent`] runs on each host: it applies the host's part through the
-//! daemon's API and writes a status.
+//! set up users and their rights. The [`agent`] runs on each host: it applies the host's part
+//! through the daemon's API and writes a status.
 //!
 //! The daemon knows nothing of etcd. Losing etcd or an agent changes no traffic.
 
@@ -20,7 +20,6 @@ pub mod configuration;
 mod difference;
 pub mod etcd;
 mod gate;
-mod held;
 mod migrating;
 pub mod model;
 mod moving;
@@ -30,6 +29,7 @@ mod owners;
 pub mod page;
 mod plan;
 mod preview;
+mod request_lease;
 mod rollout;
 mod secret;
 mod shortened;

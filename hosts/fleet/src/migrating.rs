@@ -1,8 +1,8 @@
-//! `fleet move --migrate-with`: a port moves together with the virtual machine behind it.
+//! `fleet move --migrate-with`: moves a port together with the virtual machine behind it.
 //!
-//! The destination prepares the port, a program migrates the guest, and the claim follows. What was
-//! done is in etcd, so after a failed step the same command goes on from there: the program runs
-//! again unless it has succeeded.
+//! The destination prepares the port, a program migrates the guest, and the claim follows. Progress
+//! is in etcd, so after a failed step the same command continues from there. The program runs again
+//! unless it has succeeded.
 
 use crate::Name;
 use crate::moving::{find, find_target, look, move_port};
@@ -15,9 +15,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Moves a port to a host, and its guest with it by `program`, which is called with the port, the
-/// host that has it and the host it goes to. `timeout` is how long the destination may take to
-/// prepare the port, and then to claim it. `tell` gets lines that report progress.
+/// Moves a port to a host, and its guest by `program`, which is called with the port's name, the
+/// host that has it and the destination. `timeout` is how long the destination may take to prepare
+/// the port, and then to claim it. `tell` gets lines that report progress.
+///
+/// # Errors
+/// Fails if the port is no claimed vhost-user port, the destination cannot have it or takes too
+/// long, the program fails, or etcd does not answer.
 pub fn migrate_port(
     store: &Store,
     (port, host): (&PortName, &Name),
@@ -49,7 +53,7 @@ pub fn migrate_port(
         if let Err(problem) = ready
             .and_then(|()| migrate(program, [port.as_str(), source.as_str(), host.as_str()], tell))
         {
-            // The destination removes the port, where no guest runs.
+            // Makes the destination remove the port again, as no guest runs there.
             store.end_preparation(port)?;
             return Err(problem);
         }
@@ -58,7 +62,7 @@ pub fn migrate_port(
     move_port(store, port, host, false, timeout)
 }
 
-/// Whether the host's switch has the port; if not, what may be the matter.
+/// Checks whether the host's switch has the port. Returns the likely reason if not.
 fn is_prepared(store: &Store, port: &PortName, host: &Name) -> Result<Option<Problem>, Problem> {
     let records = store.hosts()?;
     let record = records.iter().find(|record| record.host.name == *host);
@@ -73,7 +77,7 @@ fn is_prepared(store: &Store, port: &PortName, host: &Name) -> Result<Option<Pro
     Ok(Some(problem))
 }
 
-/// What may keep a host from preparing a port.
+/// Returns the host's errors, which may keep it from preparing a port.
 fn errors(record: &HostRecord) -> String {
     let Some(status) = &record.status else { return "its agent is away".to_owned() };
     let errors = status.findings.iter().filter(|finding| finding.severity == Severity::Error);
@@ -81,7 +85,7 @@ fn errors(record: &HostRecord) -> String {
     if errors.is_empty() { "no error is reported".to_owned() } else { errors.join("; ") }
 }
 
-/// Runs the program, whose output is not this command's.
+/// Runs the program, and keeps its output apart from this command's.
 fn migrate(
     program: &Path,
     arguments: [&str; 3],

@@ -62,6 +62,7 @@ impl Default for Model {
 impl Model {
     /// Reads all `*.toml` files of a directory.
     ///
+    /// # Errors
     /// Fails if there is no such file, one cannot be read or parsed, or a rule is broken.
     pub fn read(folder: &Path) -> Result<Model, Problem> {
         read::folder(folder)
@@ -70,22 +71,26 @@ impl Model {
     /// Reads one file's text, which messages call `name`. Rules between parts of a model are not
     /// checked.
     ///
+    /// # Errors
     /// Fails if the text does not parse as a model.
     pub fn from_toml(name: &str, text: &str) -> Result<Model, Problem> {
         read::file(name, text)
     }
 
-    /// Checks the rules between parts of the model. Fails if one is broken.
+    /// Checks the rules between parts of the model.
+    ///
+    /// # Errors
+    /// Fails if one is broken.
     pub fn check(&self) -> Result<(), Problem> {
         rules::check(self)
     }
 
-    /// The network of this name.
+    /// Returns the network of this name.
     pub fn network(&self, name: &str) -> Option<&Network> {
         self.networks.iter().find(|network| network.name.as_str() == name)
     }
 
-    /// How a new revision reaches the hosts: `[rollout]`, or the default.
+    /// Returns the roll-out's policy: `[rollout]`, or the default.
     pub fn policy(&self) -> Policy {
         self.rollout.clone().unwrap_or_default()
     }

@@ -8,12 +8,16 @@ use config::{PortName, nearest};
 use problem::Problem;
 use std::time::{Duration, Instant};
 
-/// The interval between looks.
+/// The interval between reads of etcd.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Moves a port without `host` to a host, and waits up to `timeout` until that host has claimed
 /// it. `take_over` takes the claim from a host that is off. After any outcome the move can be
 /// requested again.
+///
+/// # Errors
+/// Fails if the port does not exist or has a host in the model, the host cannot have it or takes
+/// too long, another host keeps the claim, or etcd does not answer.
 pub fn move_port(
     store: &Store,
     port: &PortName,
@@ -35,8 +39,8 @@ pub fn move_port(
     Ok(())
 }
 
-/// Checks that a port can move to a host: it has no host in the model, and that host is there and
-/// has a valid configuration with it.
+/// Checks that a port can move to a host: the port has no host in the model, and the host exists
+/// and has a valid configuration with the port.
 pub(crate) fn find_target(
     store: &Store,
     in_force: &InForce,
@@ -59,7 +63,8 @@ pub(crate) fn find_target(
     configuration(&in_force.model, &target.host, &claimed).map(drop)
 }
 
-/// Looks until nothing is missing, for as long as `timeout`; then what is missing is the error.
+/// Calls `missing` until it returns nothing, for at most `timeout`. Then it fails with what is
+/// missing.
 pub(crate) fn look(
     timeout: Duration,
     mut missing: impl FnMut() -> Result<Option<Problem>, Problem>,
@@ -96,7 +101,7 @@ fn take_over_from_owner(
     Ok(taken.is_none().then_some(problem))
 }
 
-/// Whether the host holds the claim; if not, what is the matter.
+/// Checks whether the host owns the claim. Returns the problem if not.
 fn is_claimed(store: &Store, port: &Port, host: &Name) -> Result<Option<Problem>, Problem> {
     let claims = store.claims()?;
     let owner = claims.owner(port.mac).map(|claim| &claim.host);
@@ -158,7 +163,7 @@ fn check_present(record: &HostRecord, base: u64) -> Result<(), Problem> {
         .remedy("check `millrace fleet status`; the port stays where it is"))
 }
 
-/// What is in force, read at one time.
+/// The revision in force with its model and the claims, read at one time.
 pub(crate) struct InForce {
     /// The number of the revision.
     pub(crate) revision: u64,
@@ -167,7 +172,7 @@ pub(crate) struct InForce {
 }
 
 impl Store {
-    /// The revision in force, and the claims.
+    /// Reads the revision in force, and the claims.
     pub(crate) fn in_force(&self) -> Result<InForce, Problem> {
         let Wanted { desired, claims, .. } = self.wanted()?;
         let revision = desired.document.map_or(0, |desired| desired.base());

@@ -1,13 +1,13 @@
-//! `fleet mtu`: has the hosts' agents probe each other, and judges what they answer.
+//! `fleet mtu`: makes the hosts' agents probe each other, and judges their answers.
 //!
-//! The request goes through etcd and so do the answers: the command need not reach the network
-//! that is checked. A responder acknowledges only probes of a check that it knows of, so the hosts
-//! first get ready, and those that do get the plan. What a host answers is its word: it is held to
-//! the plan, and concerns only the directions that the host sends.
+//! Request and answers go through etcd, so the command need not reach the network that is checked.
+//! A responder acknowledges only probes of a check that it knows. So the hosts get ready first, and
+//! those that are ready get the plan. A host's answer is not trusted: it counts only for directions
+//! in the plan in which that host sends.
 
 use crate::Name;
-use crate::held::{self, Held, LEASE, run_out};
 use crate::now;
+use crate::request_lease::{self, LEASE, RequestLease, run_out};
 use crate::shortened::told_by;
 use crate::store::{HostRecord, MtuAnswer, MtuPlan, MtuRequest, Store};
 use path_mtu::frame::{LARGEST, SMALLEST};
@@ -19,30 +19,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// The interval between looks at the answers: of few hosts, and of more than [`ALL_PAIRS`].
+/// The interval between reads of the answers, of few hosts and of more than [`ALL_PAIRS`].
 const LOOK: Duration = Duration::from_millis(200);
 const LOOK_AT_MANY: Duration = Duration::from_secs(1);
-/// Within this time a host has its responder ready, if its agent follows.
+/// How long a host may take until its responder is ready.
 const READY: Duration = Duration::from_secs(10);
 
-/// What is asked for.
+/// A check of MTUs that is asked for.
 #[derive(Clone, Debug)]
 pub struct CheckMtu {
-    /// The MTU that every direction has to carry; none: that of most hosts' devices.
+    /// The MTU that every direction has to carry; `None` for that of most hosts' devices.
     pub mtu: Option<u16>,
-    /// Peers of each host; none: all of up to 64 hosts, and 16 of more.
+    /// Number of peers that each host probes; `None` for all of up to 64 hosts, and 16 of more.
     pub peers: Option<usize>,
-    /// What a sample is drawn by.
+    /// The seed by which a sample of peers is drawn.
     pub seed: u64,
     /// How long the hosts may take to probe.
     pub wait: Duration,
-    /// Who checks.
+    /// The person who asked for it.
     pub author: String,
 }
 
 impl CheckMtu {
-    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and
-    /// then there is no report. The request is removed at the end, however it ends.
+    /// Runs the check. `tell` gets lines that report progress. If `stop` returns true, the check
+    /// ends and `None` is returned. The request is removed in any case.
+    ///
+    /// # Errors
+    /// Fails if no host is registered, another check runs, the MTU to check for is not known, or
+    /// etcd does not answer.
     pub fn run(
         &self,
         store: &Store,
@@ -99,14 +103,14 @@ impl CheckMtu {
         MtuPlan { mtu, peers, seed: self.seed, hosts }
     }
 
-    /// The report of a check that probed nothing.
+    /// Returns the report of a check that probed nothing.
     fn nothing(&self, unchecked: Vec<Problem>) -> Report {
         let plan = self.plan(self.mtu.unwrap_or_default(), Vec::new());
         judge(&plan, BTreeMap::new(), unchecked)
     }
 }
 
-/// The hosts that can be probed, and what there is to say of the others.
+/// Returns the hosts that can be probed, and the problems of the others.
 fn split(hosts: &[HostRecord]) -> (Vec<(Name, SocketAddr)>, Vec<Problem>) {
     let (mut there, mut unchecked): (Vec<(Name, SocketAddr)>, _) = (Vec::new(), Vec::new());
     let mut taken: BTreeMap<IpAddr, Name> = BTreeMap::new();
@@ -132,7 +136,7 @@ fn split(hosts: &[HostRecord]) -> (Vec<(Name, SocketAddr)>, Vec<Problem>) {
                     there.push((name.clone(), at));
                     continue;
                 }
-                // Which of them lies is not known, so neither is probed.
+                // One of them is wrong. It is not known which, so neither is probed.
                 Some(other) => {
                     there.retain(|(known, _)| *known != other);
                     Problem::new(format!("hosts {other} and {name} say that they have one address"))
@@ -180,7 +184,7 @@ fn not_ready(name: &Name, answer: Option<&MtuAnswer>) -> Problem {
     }
 }
 
-/// Makes the report of what the hosts have answered.
+/// Makes the report from the hosts' answers.
 pub(crate) fn judge(
     plan: &MtuPlan,
     mut answers: BTreeMap<Name, MtuAnswer>,
@@ -222,7 +226,7 @@ pub(crate) fn judge(
     })
 }
 
-/// What a host says of its own directions that the plan has; the rest is left out.
+/// Returns the parts of a host's answer that are about directions of the plan in which it sends.
 fn held_to(
     plan: &MtuPlan,
     from: usize,
@@ -232,7 +236,7 @@ fn held_to(
     const DEVICE: usize = 15;
     let own = said.into_iter().filter(|it| it.carried <= plan.mtu && open.remove(&it.to));
     let plain = |it: Observation| {
-        // It becomes part of a command in a remedy.
+        // The name becomes part of a command in a remedy.
         let plain = |letter: &char| letter.is_ascii_alphanumeric() || "._:@-".contains(*letter);
         let letters = it.interface.chars().filter(plain).take(DEVICE);
         Observation { from, interface: letters.collect(), ..it }
@@ -247,13 +251,13 @@ fn unanswered(name: &Name, known: usize, planned: usize) -> Problem {
         .remedy("check again with a longer --wait; `millrace fleet status` says whether its agent is away")
 }
 
-/// A check whose request is in etcd.
+/// A running check, with its request in etcd.
 struct Running<'a> {
     store: &'a Store,
     request: MtuRequest,
     /// etcd's revision of the request.
     written: i64,
-    held: Held<'a>,
+    request_lease: RequestLease<'a>,
     tell: &'a mut dyn FnMut(&str),
     stop: &'a dyn Fn() -> bool,
 }
@@ -265,30 +269,31 @@ impl<'a> Running<'a> {
         tell: &'a mut dyn FnMut(&str),
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Running<'a>, Problem> {
-        let badge = held::number()?;
+        let badge = request_lease::number()?;
         let request = MtuRequest { badge, author: author.to_owned(), since: now(), plan: None };
-        let held = Held::new(&store.etcd)?;
-        let Some(written) = store.begin_mtu(&request, held.lease)? else {
+        let request_lease = RequestLease::new(&store.etcd)?;
+        let Some(written) = store.begin_mtu(&request, request_lease.lease)? else {
             return Err(busy(store.mtu_request()?.document.as_ref()));
         };
-        Ok(Running { store, request, written, held, tell, stop })
+        Ok(Running { store, request, written, request_lease, tell, stop })
     }
 
     fn plan(&mut self, plan: &MtuPlan) -> Result<(), Problem> {
         self.request.plan = Some(plan.clone());
-        match self.store.plan_mtu(&self.request, self.held.lease, self.written)? {
+        match self.store.plan_mtu(&self.request, self.request_lease.lease, self.written)? {
             true => Ok(()),
             false => Err(run_out()),
         }
     }
 
-    /// Waits until all these hosts have answered so, at most so long. None: it was stopped.
+    /// Waits up to `timeout` until `is_enough` holds for the answers of all of these hosts. Returns
+    /// the answers; `None` if the check was stopped.
     fn wait(
         &mut self,
         hosts: &[(Name, SocketAddr)],
         timeout: Duration,
         what: &str,
-        is_so: impl Fn(&MtuAnswer) -> bool,
+        is_enough: impl Fn(&MtuAnswer) -> bool,
     ) -> Result<Option<BTreeMap<Name, MtuAnswer>>, Problem> {
         let look = if hosts.len() > ALL_PAIRS { LOOK_AT_MANY } else { LOOK };
         let (begun, mut told) = (Instant::now(), usize::MAX);
@@ -297,7 +302,7 @@ impl<'a> Running<'a> {
                 return Ok(None);
             }
             let answers = self.look()?;
-            let have = hosts.iter().filter(|(name, _)| answers.get(name).is_some_and(&is_so));
+            let have = hosts.iter().filter(|(name, _)| answers.get(name).is_some_and(&is_enough));
             let count = have.count();
             if count != told {
                 (self.tell)(&format!("{count} of {} hosts are {what}", hosts.len()));
@@ -312,7 +317,7 @@ impl<'a> Running<'a> {
 
     fn look(&mut self) -> Result<BTreeMap<Name, MtuAnswer>, Problem> {
         let (store, badge) = (self.store, &self.request.badge);
-        self.held.read(|| store.mtu_answers(badge), self.tell, self.stop)
+        self.request_lease.read(|| store.mtu_answers(badge), self.tell, self.stop)
     }
 }
 

@@ -1,7 +1,7 @@
-//! At most one host carries an address at any time, even while some hosts have a new revision and
-//! others do not.
+//! Checks that at most one host carries an address at any time, even while some hosts have a new
+//! revision and others do not.
 //!
-//! Nothing orders the hosts of a roll-out, and a host that is away keeps what it had. So a port
+//! The hosts of a roll-out change in no order, and a host that is away keeps its ports. So a port
 //! cannot go from one host that a model names to another in one revision: it is removed in one
 //! revision and added in the next.
 
@@ -10,7 +10,7 @@ use crate::configuration::{Claimed, carrier};
 use crate::model::{Model, Port};
 use problem::Problem;
 
-/// Refuses a model that would put an address on two hosts until all hosts have the model.
+/// Refuses a model that would put an address on two hosts while not all hosts have the model.
 pub(crate) fn check_owners(
     before: &Model,
     after: &Model,

@@ -1,9 +1,10 @@
 //! `fleet page`: one read-only page of the fleet for browsers on this machine, with the rules of
 //! the daemon's page.
 //!
-//! It reads etcd as the user that started it, so it is served on loopback only, and at most once a
-//! second however many look. What hosts and people wrote is untrusted: the scripts insert it as
-//! text, and the policy of the page lets no text become code.
+//! It reads etcd with the rights of the person who started it, so it is served on loopback only. It
+//! reads etcd at most once a second, for any number of viewers. Text from hosts and people is not
+//! trusted: the scripts insert it as text, and the page's content security policy keeps it from
+//! being run.
 
 use crate::etcd::{Access, Etcd};
 use crate::store::{Revision, Store};
@@ -31,12 +32,11 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How many revisions the history shows.
 const HISTORY: u32 = 20;
 
-/// Serves the page at an address of this machine alone, while the process lives. `tell` gets the
-/// page's URL.
+/// Serves the page at a loopback address, until the process ends. `tell` gets the page's URL.
 ///
 /// # Errors
-/// The address can be reached from elsewhere, or is in use; or the client of etcd cannot be
-/// started.
+/// Fails if the address can be reached from other machines or is in use, or the client of etcd
+/// cannot be started.
 pub fn serve(
     access: Arc<Access>,
     address: SocketAddr,
@@ -95,7 +95,7 @@ struct Reader {
     recent: Recent<Result<Bytes, Problem>>,
 }
 
-/// What is kept from look to look.
+/// State kept between reads of etcd.
 struct Looks {
     store: Store,
     observer: Observer,
@@ -114,7 +114,7 @@ struct Applied {
     back_to: Option<u64>,
 }
 
-/// All that the page shows.
+/// The data that the page shows.
 #[derive(Serialize)]
 struct Shown<'a> {
     status: &'a FleetStatus,
@@ -127,7 +127,7 @@ impl Reader {
         Reader { looks: Mutex::new(looks), recent: Recent::lasting(FRESH) }
     }
 
-    /// The fleet as JSON, or why it cannot be read, at most a second old.
+    /// Returns the fleet as JSON, at most a second old, or the reason why it cannot be read.
     fn state(&self, now: Instant) -> Result<Bytes, Problem> {
         let look = || self.looks.lock().unwrap_or_else(PoisonError::into_inner).look();
         self.recent.read(now, look, Result::clone)

@@ -1,4 +1,4 @@
-//! What a new model would change on one host, as the steps of that host's plan.
+//! Computes the changes by a new model on one host, as the steps of that host's plan.
 
 use crate::Name;
 use crate::configuration::{Claimed, Host, configuration};
@@ -17,21 +17,20 @@ pub struct HostPlan {
     pub steps: Vec<Step>,
 }
 
-/// The plan of a host. It is refused if the new model gives the host no valid configuration.
+/// Returns the plan of a host. Fails if the new model gives the host no valid configuration.
 pub(crate) fn plan(
     before: &Model,
     after: &Model,
     host: &Host,
     claimed: &Claimed,
 ) -> Result<HostPlan, Problem> {
-    // An old model that this version refuses for the host is not in force there.
+    // If this version refuses the old model for the host, it is not in force there.
     let old = configuration(before, host, claimed).unwrap_or_default();
     let new = configuration(after, host, claimed)?;
     Ok(HostPlan { host: host.name.clone(), steps: config::plan::plan(&old, &new) })
 }
 
-/// A host that has no valid configuration, neither by the model that it is to have now nor by a new
-/// one.
+/// A host that has no valid configuration, neither by the current model nor by a new one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unfit {
     /// The host.
@@ -40,8 +39,9 @@ pub struct Unfit {
     pub problem: Problem,
 }
 
-/// The plan of a host; `Err` inside if it is unfit. A host says itself what its labels and claims
-/// are: what is refused there already must not keep all others from the new model.
+/// Returns the plan of a host; the inner `Err` if the host is unfit. Labels and claims come from
+/// the host itself, so a host that already has no valid configuration must not block the new model
+/// for all others. Fails if the new model makes a host unfit.
 pub(crate) fn plan_unless_unfit(
     before: &Model,
     after: &Model,
@@ -56,7 +56,7 @@ pub(crate) fn plan_unless_unfit(
     }
 }
 
-/// Hosts that ports name and no agent has registered; they may appear later.
+/// Returns the hosts that ports name and no agent has registered. They may register later.
 pub(crate) fn hosts_without_agent(model: &Model, hosts: &[Host]) -> Vec<Name> {
     let mut names: Vec<Name> = model.ports.iter().filter_map(|port| port.host.clone()).collect();
     names.retain(|name| hosts.iter().all(|host| host.name != *name));

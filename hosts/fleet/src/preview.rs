@@ -1,4 +1,4 @@
-//! What applying a model would do.
+//! Computes the effects of applying a model.
 
 use crate::agent::GONE_BACK;
 use crate::configuration::Host;
@@ -18,23 +18,23 @@ use std::collections::btree_map::Entry;
 /// A preview of applying a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Preview {
-    /// The revision that the model is compared with; 0: none was applied yet.
+    /// The revision that the model is compared with; 0 if none was applied yet.
     pub base: u64,
     /// The differences from that revision.
     pub changes: Vec<Change>,
     /// The plan of each registered host.
     pub hosts: Vec<HostPlan>,
-    /// Hosts whose agents are away: they follow when they return.
+    /// Hosts that are away. They follow when their agents return.
     pub away: Vec<Name>,
     /// Hosts that have no valid configuration, now or by the model.
     pub unfit: Vec<Unfit>,
     /// Hosts that ports name and no agent has registered.
     pub without_agent: Vec<Name>,
-    /// Hosts that a roll-out has to reach, because they change from what they have or from the
+    /// Hosts that a roll-out has to reach: they change from their current configuration or from the
     /// base, or are held.
     #[serde(skip)]
     pub(crate) reached: Vec<Name>,
-    /// Those of them that have the model already, from a roll-out that was not completed.
+    /// The hosts to reach that have the model already, from a roll-out that was not completed.
     #[serde(skip)]
     pub(crate) ahead: Vec<Name>,
     #[serde(skip)]
@@ -53,6 +53,7 @@ impl Preview {
 
 /// Compares a model with the desired state of the fleet's hosts.
 ///
+/// # Errors
 /// Fails if the model breaks a rule, or etcd cannot be read.
 pub fn preview(store: &Store, model: &Model) -> Result<Preview, Problem> {
     model.check()?;
@@ -108,7 +109,7 @@ pub fn preview(store: &Store, model: &Model) -> Result<Preview, Problem> {
     })
 }
 
-/// Whether a host is held because etcd went back to an older state; it follows only a revision
+/// Whether a host is held because etcd went back to an older state. It then follows only a revision
 /// applied since.
 fn is_held(record: &HostRecord) -> bool {
     let findings = record.status.iter().flat_map(|status| &status.findings);

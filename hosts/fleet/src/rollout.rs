@@ -1,8 +1,8 @@
-//! Drives a roll-out: step, wait at the gate, next step, until all hosts have the revision or the
-//! gate stops it.
+//! Drives a roll-out: takes a step and waits at the gate, until all hosts have the revision or the
+//! gate stops the roll-out.
 //!
-//! The driver holds a lease. When that ends, hosts stay as the last step left them and another
-//! `apply` may follow. While etcd does not answer, the driver waits for it as it does for a late
+//! The driver holds a lease. When that ends, hosts stay as the last step left them, and another
+//! `apply` may begin. While etcd does not answer, the driver waits for it as it does for a late
 //! host.
 
 use crate::Name;
@@ -16,7 +16,7 @@ use crate::store::{Desired, HostRecord, Phase, Store};
 use problem::Problem;
 use std::time::{Duration, Instant};
 
-/// The interval between looks at the agents' statuses.
+/// The interval between reads of the agents' statuses.
 const LOOK: Duration = Duration::from_millis(300);
 /// How often the lease is kept alive.
 const KEEP: Duration = Duration::from_secs(4);
@@ -45,12 +45,12 @@ impl<'a> Rollout<'a> {
         Rollout { store, desired, written, lease, kept: Instant::now(), policy, tell }
     }
 
-    /// The desired state as it was last written.
+    /// Returns the desired state as it was last written.
     pub(crate) fn desired(&self) -> Desired {
         self.desired.clone()
     }
 
-    /// Takes all steps; the first is written already.
+    /// Takes all steps. The first is written already.
     pub(crate) fn run(
         &mut self,
         stages: &[Vec<Name>],
@@ -157,8 +157,8 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Writes the desired state. None: etcd has another one. An earlier attempt without an answer
-    /// may have been carried out.
+    /// Writes the desired state. Returns `None` if etcd has another one. An earlier attempt without
+    /// an answer may have been carried out, which counts as written.
     fn try_to_write(&self, desired: &Desired) -> Result<Option<i64>, Problem> {
         if let Some(written) = self.store.set_desired(desired, self.written)? {
             return Ok(Some(written));
@@ -167,8 +167,7 @@ impl<'a> Rollout<'a> {
         Ok((found.document.as_ref() == Some(desired)).then_some(found.mod_revision))
     }
 
-    /// Keeps the lease alive. An etcd that does not answer is no reason to stop; a lease that has
-    /// expired is.
+    /// Keeps the lease alive. Fails if the lease has expired, but not while etcd does not answer.
     fn keep(&mut self) -> Result<(), Problem> {
         if self.kept.elapsed() < KEEP {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Files with secrets: read only if no other user can read them, and written so.
+//! Reads and writes files with secrets: they are refused if another user can read them, and written
+//! so that none can.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,7 +13,7 @@ use std::path::Path;
 
 /// The bits that let the group or others read, write or run a file.
 const OTHERS: u32 = 0o077;
-/// No key or password is longer.
+/// Most bytes of a key or password.
 const LONGEST: u64 = 64 << 10;
 
 /// Reads a file with a secret. `what` names the secret, as in `the key of the client certificate`.
@@ -65,8 +66,8 @@ pub(crate) fn password(path: &Path) -> Result<String, Problem> {
     Ok(line.to_owned())
 }
 
-/// Writes a file that only this user can read. It replaces an older one whole, and is on the disk
-/// before this returns.
+/// Writes a file that only this user can read. It replaces an older one atomically, and is on the
+/// disk before this returns.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Problem> {
     let written = || -> io::Result<()> {
         let mut new = Replacement::begin_secret(path)?;
@@ -82,7 +83,7 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), Problem> {
     made.map_err(|error| unwritten(path, &error))
 }
 
-/// The problem with a file or directory that cannot be made.
+/// Returns the problem with a file or directory that cannot be made.
 pub(crate) fn unwritten(path: &Path, error: &io::Error) -> Problem {
     Problem::new(format!("{} cannot be written", path.display()))
         .seen(error)
@@ -90,10 +91,10 @@ pub(crate) fn unwritten(path: &Path, error: &io::Error) -> Problem {
         .remedy("name another directory")
 }
 
-/// A new password: 32 random bytes as text.
+/// Returns a new password: 32 random bytes as text.
 pub(crate) fn generate() -> Result<String, Problem> {
     let mut bytes = [0; 32];
-    // The kernel gives up to 256 bytes whole.
+    // The kernel never returns fewer bytes for requests of up to 256.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| Problem::new("the kernel gives no random bytes").seen(error))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))

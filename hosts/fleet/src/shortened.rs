@@ -1,14 +1,13 @@
-//! Lists in messages, which are stored in etcd and read by each agent, so however long a list is,
-//! its text is short.
+//! Shortens lists in messages, which are stored in etcd and read by each agent.
 
 use problem::Problem;
 
-/// A list names at most this many items.
+/// Most items that a message names.
 const ITEMS: usize = 5;
-/// Each in at most this many characters.
+/// Most characters of each item.
 const CHARACTERS: usize = 400;
 
-/// The first items: `a; b; c; d; e; and 97 more`.
+/// Returns the first items: `a; b; c; d; e; and 97 more`.
 pub(crate) fn shortened(all: &[impl AsRef<str>], separator: &str) -> String {
     let cut = |item: &str| item.chars().take(CHARACTERS).collect::<String>();
     let mut told: Vec<String> = all.iter().take(ITEMS).map(|item| cut(item.as_ref())).collect();
@@ -18,8 +17,8 @@ pub(crate) fn shortened(all: &[impl AsRef<str>], separator: &str) -> String {
     told.join(separator)
 }
 
-/// A problem that a host tells of itself, which may be anything: short, behind what is said of the
-/// host.
+/// Returns the problem that a host reports about itself, behind `what`. Its text is not trusted, so
+/// it is shortened.
 pub(crate) fn told_by(what: &str, problem: &Problem) -> Problem {
     let cut = |text: &str| shortened(&[text], "");
     Problem {

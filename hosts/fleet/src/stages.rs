@@ -1,10 +1,10 @@
-//! Which hosts have a new revision after each step of its roll-out.
+//! Computes which hosts have a new revision after each step of its roll-out.
 
 use crate::Name;
 use crate::model::Share;
 
-/// The hosts that have the revision after each step: those of the step before and more; after the
-/// last step all.
+/// Returns the hosts that have the revision after each step: those of the step before and more.
+/// After the last step all have it.
 pub(crate) fn stages(hosts: &[Name], steps: &[Share]) -> Vec<Vec<Name>> {
     if hosts.is_empty() {
         return Vec::new();

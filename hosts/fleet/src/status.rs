@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct FleetStatus {
     /// When it was read, in seconds since 1970.
     pub at: u64,
-    /// The desired state; none: nothing was applied yet.
+    /// The desired state; `None` if nothing was applied yet.
     pub desired: Option<Desired>,
     /// Who drives the roll-out that is in progress.
     pub driver: Option<Driver>,
@@ -35,8 +35,8 @@ pub struct HostStatus {
     pub record: HostRecord,
     /// The revision that it is to have.
     pub wanted: u64,
-    /// Seconds since that revision was written, while the host does not have it; none: it has it,
-    /// or is away.
+    /// Seconds since that revision was written, while the host does not have it; `None` if it has
+    /// it, or is away.
     pub lag_s: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ pub struct HostStatus {
 pub struct Move {
     /// The port.
     pub port: PortName,
-    /// The host that has claimed its address; none: no host has.
+    /// The host that has claimed its address; `None` if no host has.
     pub from: Option<Name>,
     /// The host that it comes to.
     pub to: Name,
@@ -66,7 +66,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Prepare => "prepare",
@@ -76,13 +76,13 @@ impl Stage {
     }
 }
 
-/// Looks at a fleet. It keeps what it needs of the revisions in question, which never change.
+/// Reads a fleet's status. It keeps what it needs of revisions, which never change.
 #[derive(Default)]
 pub struct Observer {
     revisions: BTreeMap<u64, Known>,
 }
 
-/// What is known of a revision.
+/// Facts of a revision.
 struct Known {
     /// When it was written.
     at: u64,
@@ -94,7 +94,7 @@ impl Observer {
     /// Reads the fleet's status.
     ///
     /// # Errors
-    /// etcd does not answer, or what it holds of the roll-out cannot be read.
+    /// Fails if etcd does not answer, or the documents of the roll-out cannot be read.
     pub fn look(&mut self, store: &Store) -> Result<FleetStatus, Problem> {
         let wanted = store.wanted()?;
         let (driver, records) = (store.driver()?.document, store.hosts()?);
@@ -130,8 +130,8 @@ impl Observer {
         }
     }
 
-    /// When the revision of a host was written. A host that goes back had that revision before, so
-    /// only the way back counts.
+    /// Returns when the revision that a host is to have was written. If the host goes back to an
+    /// earlier revision, that is when the roll-back was written.
     fn written(&self, desired: &Desired, revision: u64) -> u64 {
         let known = self.revisions.get(&revision).filter(|_| desired.phase != Phase::RolledBack);
         known.map_or(desired.at, |known| known.at)
@@ -145,7 +145,7 @@ impl Observer {
     }
 }
 
-/// The move of a port, if one is going on.
+/// Returns the move of a port, if one is going on.
 fn of_port(
     port: &PortName,
     mac: MacAddress,

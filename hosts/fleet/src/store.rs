@@ -62,7 +62,7 @@ pub struct Store {
 pub struct Read<T> {
     /// The document, if it exists.
     pub document: Option<T>,
-    /// etcd's revision at which it was last written; 0: never.
+    /// etcd's revision at which it was last written; 0 if it never was.
     pub mod_revision: i64,
     /// The cluster that answered.
     pub cluster: u64,
@@ -70,7 +70,7 @@ pub struct Read<T> {
     pub etcd_revision: i64,
 }
 
-/// All that an agent follows, read at one revision of etcd.
+/// Everything that an agent follows, read at one revision of etcd.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// The revision that each host is to have.
@@ -83,29 +83,35 @@ pub struct Wanted {
     pub experiment: Option<ExperimentRequest>,
 }
 
-/// Who drives a roll-out.
+/// The driver of a roll-out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// Who started it.
+    /// The person who started it.
     pub author: String,
-    /// When, in seconds since 1970.
+    /// When it was started, in seconds since 1970.
     pub since: u64,
     /// The revision that is rolled out.
     pub revision: u64,
 }
 
 impl Store {
-    /// The fleet's documents, through this client.
+    /// Returns the store behind this client.
     pub fn new(etcd: Etcd) -> Store {
         Store { etcd }
     }
 
-    /// Reads which revision each host is to have.
+    /// Reads the desired state: the revision that each host is to have.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the document cannot be read.
     pub fn desired(&self) -> Result<Read<Desired>, Problem> {
         self.read(DESIRED)
     }
 
-    /// Reads all that an agent follows.
+    /// Reads everything that an agent follows.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the desired state cannot be read.
     pub fn wanted(&self) -> Result<Wanted, Problem> {
         let found = self.etcd.between(WATCHED.0, WATCHED.1)?;
         let claims = Claims::of(&found.keys);
@@ -120,15 +126,19 @@ impl Store {
         Ok(Wanted { desired, claims, mtu, experiment })
     }
 
-    /// Reads who drives a roll-out, if anyone does.
+    /// Reads the driver of the current roll-out, if there is one.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the document cannot be read.
     pub fn driver(&self) -> Result<Read<Driver>, Problem> {
         self.read(DRIVER)
     }
 
     /// Stores a new revision and starts its roll-out, unless the desired state was written
     /// meanwhile or another roll-out is in progress. Returns the mod revision of the desired state;
-    /// none: nothing was written.
+    /// `None` if nothing was written.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn begin(
         &self,
@@ -153,6 +163,7 @@ impl Store {
 
     /// Writes the desired state, unless it was written meanwhile.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn set_desired(&self, desired: &Desired, unchanged: i64) -> Result<Option<i64>, Problem> {
         let compare = vec![Compare::unchanged(DESIRED, unchanged)];
@@ -170,7 +181,8 @@ impl Store {
         })
     }
 
-    /// Returns etcd's revision of the writes; none: a comparison failed and nothing was written.
+    /// Carries out operations if all comparisons hold. Returns etcd's revision of the writes;
+    /// `None` if a comparison failed, so that nothing was written.
     fn transact(
         &self,
         compare: Vec<Compare>,
@@ -179,7 +191,7 @@ impl Store {
         self.carry_out(&Transaction { compare, success })
     }
 
-    /// Carries out a transaction. Returns etcd's revision after it; none if a comparison failed.
+    /// Carries out a transaction. Returns etcd's revision after it; `None` if a comparison failed.
     fn carry_out(&self, transaction: &Transaction) -> Result<Option<i64>, Problem> {
         let outcome = self.etcd.transact(transaction)?;
         Ok(outcome.succeeded.then_some(outcome.revision))
@@ -191,15 +203,15 @@ fn text(document: &impl Serialize) -> Result<String, Problem> {
         .map_err(|error| Problem::new("a document of the fleet cannot be written").seen(error))
 }
 
-/// Reads a document that agents or people wrote, replacing control characters, which could steer a
-/// terminal.
+/// Reads a document that agents or people wrote. Replaces control characters, by which it could
+/// control a terminal.
 fn told<T: DeserializeOwned>(key: &KeyValue) -> Result<T, Problem> {
     let mut value: serde_json::Value = document(key)?;
     daemon::migration::clean(&mut value);
     config::from_value(value).map_err(|problem| problem.at(&key.key))
 }
 
-/// Reads a document. One of another version or from someone else is refused, naming its key.
+/// Reads a document. Fails, and names its key, if it is of another version or malformed.
 fn document<T: DeserializeOwned>(key: &KeyValue) -> Result<T, Problem> {
     config::from_json(key.value.as_bytes()).map_err(|problem| problem.at(&key.key))
 }

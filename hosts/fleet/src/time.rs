@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now; 0 if the clock is set before 1970.
+/// Returns the current time; 0 if the clock is set before 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The time since `then` as text: `5 s ago`, `3 min ago`.
+/// Returns the time since `then` as text: `5 s ago`, `3 min ago`.
 pub fn ago(then: u64, now: u64) -> String {
     match now.saturating_sub(then) {
         seconds @ 0..120 => format!("{seconds} s ago"),

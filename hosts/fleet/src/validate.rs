@@ -1,46 +1,49 @@
-//! `fleet validate`: has the agents of two hosts run an experiment of the lab, and passes on the
+//! `fleet validate`: makes the agents of two hosts run an experiment of the lab, and returns the
 //! receiver's report.
 //!
-//! As with `fleet mtu` the request and the answers go through etcd. First the sender's agent
-//! listens, then the receiver's runs the experiment against its own switch. What a host answers is
-//! its word, and is only shown.
+//! As with `fleet mtu`, request and answers go through etcd. First the sender's agent listens, then
+//! the receiver's agent runs the experiment with its own switch. A host's answer is not trusted,
+//! and is only shown.
 
 use crate::Name;
-use crate::held::{self, Held, LEASE, run_out};
 use crate::now;
+use crate::request_lease::{self, LEASE, RequestLease, run_out};
 use crate::shortened::told_by;
 use crate::store::{Experiment, ExperimentAnswer, ExperimentRequest, Extent, Outcome, Store};
 use problem::Problem;
 use problem::token::Token;
 use std::time::{Duration, Instant};
 
-/// The interval between looks at the answers.
+/// The interval between reads of the answers.
 const LOOK: Duration = Duration::from_millis(200);
-/// Within this time a host has begun its part, if its agent follows. The last experiment's process
-/// may have to end first.
+/// How long a host may take to begin its part. The last experiment's process may have to end first.
 const READY: Duration = Duration::from_secs(30);
-/// Within this time there is an outcome: an agent ends its part earlier.
+/// How long the outcome may take. An agent ends its part earlier.
 const LONGEST: Duration = Duration::from_mins(125);
 
-/// What is asked for.
+/// An experiment that is asked for.
 #[derive(Clone, Debug)]
 pub struct Validate {
-    /// What is measured.
+    /// The experiment of the lab to run.
     pub experiment: Experiment,
-    /// How.
+    /// Options of the measurement.
     pub extent: Extent,
     /// The host that sends.
     pub from: Name,
-    /// The host that receives, and whose switch is toggled.
+    /// The host that receives, and that toggles its switch's settings.
     pub to: Name,
-    /// Who asks.
+    /// The person who asks for it.
     pub author: String,
 }
 
 impl Validate {
-    /// Carries it out. `tell` gets lines that report progress; `stop` is asked whether to stop, and
-    /// then there is no outcome. The request is removed at the end, however it ends, and the hosts
+    /// Runs the experiment. `tell` gets lines that report progress. If `stop` returns true, the
+    /// experiment ends and `None` is returned. The request is removed in any case, and the hosts
     /// end their parts.
+    ///
+    /// # Errors
+    /// Fails if a host cannot take part or does not answer in time, another experiment runs, or
+    /// etcd does not answer.
     pub fn run(
         &self,
         store: &Store,
@@ -51,11 +54,12 @@ impl Validate {
         let token = Token::random()
             .map_err(|error| Problem::new("drawing a token at random").seen(error))?;
         let mut request = self.request()?;
-        let held = Held::new(&store.etcd)?;
-        let Some(written) = store.begin_experiment(&request, &token, held.lease)? else {
+        let request_lease = RequestLease::new(&store.etcd)?;
+        let Some(written) = store.begin_experiment(&request, &token, request_lease.lease)? else {
             return Err(busy(store.experiment_request()?.document.as_ref()));
         };
-        let mut running = Running { store, number: request.number.clone(), held, tell, stop };
+        let mut running =
+            Running { store, number: request.number.clone(), request_lease, tell, stop };
 
         let listens = |answer: &ExperimentAnswer| answer.sender;
         request.sender = match running.wait(&self.from, READY, listens)? {
@@ -64,7 +68,7 @@ impl Validate {
             Answered::With(at) => Some(at),
         };
         (running.tell)(&format!("host {} is ready to send", self.from));
-        if !store.go_on_with_experiment(&request, running.held.lease, written)? {
+        if !store.go_on_with_experiment(&request, running.request_lease.lease, written)? {
             return Err(run_out());
         }
         (running.tell)(&format!("host {} measures; this takes minutes", self.to));
@@ -106,7 +110,7 @@ impl Validate {
 
     fn request(&self) -> Result<ExperimentRequest, Problem> {
         Ok(ExperimentRequest {
-            number: held::number()?,
+            number: request_lease::number()?,
             author: self.author.clone(),
             since: now(),
             experiment: self.experiment,
@@ -118,30 +122,30 @@ impl Validate {
     }
 }
 
-/// What came of waiting for a host.
+/// The result of waiting for a host.
 enum Answered<T> {
     With(T),
     Late,
     Stopped,
 }
 
-/// An experiment whose request is in etcd.
+/// A running experiment, with its request in etcd.
 struct Running<'a> {
     store: &'a Store,
     number: String,
-    held: Held<'a>,
+    request_lease: RequestLease<'a>,
     tell: &'a mut dyn FnMut(&str),
     stop: &'a dyn Fn() -> bool,
 }
 
 impl Running<'_> {
-    /// Waits until the host has answered so, at most so long. A host that cannot do its part is an
-    /// error, and so is one whose agent goes away or does not begin.
+    /// Waits up to `timeout` for a host's answer from which `pick` returns something. Fails if the
+    /// host reports that it cannot do its part, or its agent goes away.
     fn wait<T>(
         &mut self,
         host: &Name,
         timeout: Duration,
-        so: impl Fn(&ExperimentAnswer) -> Option<T>,
+        pick: impl Fn(&ExperimentAnswer) -> Option<T>,
     ) -> Result<Answered<T>, Problem> {
         let (begun, mut seen) = (Instant::now(), false);
         loop {
@@ -150,7 +154,7 @@ impl Running<'_> {
             }
             let (store, number) = (self.store, &self.number);
             let read = || store.experiment_answer(host, number);
-            let answer = self.held.read(read, self.tell, self.stop)?;
+            let answer = self.request_lease.read(read, self.tell, self.stop)?;
             if seen && answer.is_none() {
                 return Err(gone(host));
             }
@@ -158,7 +162,7 @@ impl Running<'_> {
             if let Some(problem) = answer.as_ref().and_then(|answer| answer.problem.as_ref()) {
                 return Err(told_by(&format!("host {host}"), problem));
             }
-            if let Some(found) = answer.as_ref().and_then(&so) {
+            if let Some(found) = answer.as_ref().and_then(&pick) {
                 return Ok(Answered::With(found));
             }
             let most = if seen { timeout } else { READY };

@@ -1,40 +1,42 @@
-//! Carries out a check: connects to all responders, has the planned directions probed, searches for
-//! what a failing one does carry, and judges.
+//! Carries out a check: connects to all responders, makes them probe the planned directions,
+//! searches for the largest size that a failing direction carries, and judges the results.
 //!
 //! Each host probes its peers one after the other, all hosts side by side and each beginning with
-//! another peer, so no responder gets the probes of all at once. A direction that fails is probed
-//! once more with more patience, when the others are done: what was lost by chance is no finding.
+//! another peer, so no responder gets the probes of all hosts at once. A direction that fails is
+//! probed once more with a longer timeout, when the others are done, so that a chance loss is no
+//! finding.
 
 use crate::frame::{Badge, LARGEST, Outcome, SMALLEST};
 use crate::judge::{Observation, usual_mtu};
 use crate::plan::{self, Direction};
-use crate::probing::{FIRST, Probing, side_by_side};
+use crate::probing::{FIRST_TIMEOUT, Probing, side_by_side};
 use crate::report::{Checked, Found, Report};
 use crate::session::{Host, Session, badge};
 use problem::Problem;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is asked for.
+/// Options of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The MTU that every direction has to carry; `None`: that of most devices.
+    /// The MTU that every direction has to carry; `None` for that of most devices.
     pub mtu: Option<u16>,
-    /// Peers of each host; `None`: all.
+    /// Number of peers of each host; `None` for all.
     pub peers: Option<usize>,
-    /// What a sample is drawn by.
+    /// The seed by which a sample of peers is drawn.
     pub seed: u64,
-    /// A direction that carries nothing is no finding: hosts need not reach each other.
+    /// Whether hosts may be unable to reach each other: then a direction that carries nothing is no
+    /// finding.
     pub may_be_apart: bool,
 }
 
-/// Told how many directions of how many are done.
+/// Called with the number of directions that are done, and the number of all.
 pub type Progress<'p> = &'p (dyn Fn(usize, usize) + Sync);
 
 /// Checks all hosts against each other.
 ///
 /// # Errors
-/// Fewer than two hosts could be asked.
+/// Fails if fewer than two hosts could be reached.
 pub fn check(hosts: &[Host], options: &Options, progress: Progress<'_>) -> Result<Report, Problem> {
     let badge = badge().map_err(|error| Problem::new("drawing a random number").seen(error))?;
     let (mut ends, mut unchecked) = (Vec::new(), Vec::new());
@@ -50,7 +52,7 @@ pub fn check(hosts: &[Host], options: &Options, progress: Progress<'_>) -> Resul
     let checked = look_at_devices(&mut ends, &mut unchecked);
     let wanted = options.mtu.or_else(|| usual_mtu(checked.iter().map(|it| it.mtu)));
     let wanted = wanted.ok_or_else(|| unchecked.first().cloned().unwrap_or_else(too_few))?;
-    // One byte more has to be a size as well.
+    // A size one byte larger is probed as well, so it must be possible.
     let wanted = wanted.min(LARGEST - 1);
     let directions = plan::directions(ends.len(), options.peers, options.seed);
     let addresses: Vec<SocketAddr> = ends.iter().map(|end| end.address).collect();
@@ -85,13 +87,13 @@ impl<'h> End<'h> {
     }
 }
 
-/// Has each host say the MTU of the device toward its next peer.
+/// Asks each host for the MTU of the device toward its next peer.
 fn look_at_devices(ends: &mut [End<'_>], unchecked: &mut Vec<Problem>) -> Vec<Checked> {
     let addresses: Vec<SocketAddr> = ends.iter().map(|end| end.address).collect();
     let next = addresses.iter().cycle().skip(1);
     let looks = ends.iter_mut().zip(next).collect();
     let outcomes = side_by_side(looks, |(end, to): (&mut End<'_>, &SocketAddr)| {
-        let outcome = end.session.probe(*to, &[SMALLEST], FIRST);
+        let outcome = end.session.probe(*to, &[SMALLEST], FIRST_TIMEOUT);
         (end.host.name.clone(), end.address, outcome)
     });
     let checked = |(name, address, outcome): (String, SocketAddr, Result<Outcome, Problem>)| {
@@ -106,7 +108,7 @@ fn look_at_devices(ends: &mut [End<'_>], unchecked: &mut Vec<Problem>) -> Vec<Ch
 }
 
 /// Probes the directions, and those that fail once more. All sessions stay open, since a responder
-/// acknowledges no longer than its own.
+/// acknowledges probes only while its own session is open.
 fn probe(
     probing: &Probing,
     badge: Badge,

@@ -3,19 +3,20 @@
 //! Over TCP, from the checker to a responder: one [`Hello`], then an [`Order`] for each direction
 //! to be probed. Each is answered by one [`Answer`], and all three have the same length. Over UDP,
 //! from responder to responder: a [`Probe`] at the start of a datagram of any size, answered by the
-//! same bytes with another first word. What reads them is fuzzed (`tests/fuzz_frame.rs`).
+//! same bytes with another first word. The functions that read them are fuzzed
+//! (`tests/fuzz_frame.rs`).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of each message over TCP.
+/// Length of each message over TCP, in bytes.
 pub const LEN: usize = 192;
-/// Sizes in one order.
+/// Most sizes in one order.
 pub const SIZES: usize = 32;
-/// The smallest size that can be asked for: what IPv4 has every link carry.
+/// The smallest size that can be asked for: every link of IPv4 has to carry it.
 pub const SMALLEST: u16 = 68;
-/// The largest: one below what IP can say, which has a device refuse a packet.
+/// The largest size that can be asked for. One byte more is used to make a device refuse a packet.
 pub const LARGEST: u16 = u16::MAX - 1;
 /// First bytes of a connection: the protocol and its version.
 const MAGIC: [u8; 8] = *b"mrmtu\0\0\x01";
@@ -23,7 +24,7 @@ const MAGIC: [u8; 8] = *b"mrmtu\0\0\x01";
 const PROBE: [u8; 4] = *b"mrp?";
 const ACKNOWLEDGEMENT: [u8; 4] = *b"mrp!";
 
-/// What the checker draws at random for a run: a responder acknowledges only probes that carry the
+/// A random number that the checker draws for a run. A responder acknowledges only probes with the
 /// badge of an open session.
 pub type Badge = [u8; 16];
 
@@ -32,14 +33,14 @@ pub type Badge = [u8; 16];
 #[repr(C)]
 pub struct Hello {
     magic: [u8; 8],
-    /// Padded with zero bytes.
+    /// The token, padded with zero bytes.
     token: [u8; 128],
     /// The badge of this run.
     pub badge: Badge,
     unused: [u8; 40],
 }
 
-/// Has a responder probe one peer.
+/// Asks a responder to probe one peer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Order {
@@ -48,13 +49,13 @@ pub struct Order {
     scope: U32,
     port: U16,
     count: U16,
-    /// IP packets in bytes.
+    /// Sizes of IP packets, in bytes.
     sizes: [U16; SIZES],
-    patience_ms: U16,
+    timeout_ms: U16,
     unused: [u8; 102],
 }
 
-/// What a responder found out.
+/// A responder's answer.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -70,7 +71,7 @@ pub struct Answer {
     rest: [u8; 150],
 }
 
-/// What is sent from responder to responder.
+/// A probe or its acknowledgement, between responders.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -78,7 +79,7 @@ pub struct Answer {
 pub struct Probe {
     kind: [u8; 4],
     badge: Badge,
-    /// The IP packet, in bytes.
+    /// Size of the IP packet, in bytes.
     size: U16,
     /// The number of the order, so that a late acknowledgement is not counted for the next order.
     order: U16,
@@ -89,27 +90,27 @@ const _: () =
 // An acknowledgement is never longer than the smallest probe.
 const _: () = assert!(size_of::<Probe>() + 28 <= SMALLEST as usize);
 
-/// An order, read and checked.
+/// An order that was read and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ProbeRequest {
     /// The peer's responder.
     pub to: SocketAddr,
-    /// IP packets in bytes, at most [`SIZES`], each from [`SMALLEST`] to [`LARGEST`].
+    /// Sizes of IP packets in bytes, at most [`SIZES`], each from [`SMALLEST`] to [`LARGEST`].
     pub sizes: Vec<u16>,
-    /// How long to wait for acknowledgements, all tries together.
-    pub patience_ms: u16,
+    /// How long to wait for acknowledgements, over all tries.
+    pub timeout_ms: u16,
 }
 
-/// What came of probing one direction.
+/// The result of probing one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// MTU of the device that the probes left by; 0: not known.
+    /// MTU of the device that the probes left by; 0 if it is not known.
     pub device_mtu: u16,
-    /// Its name; empty: not known.
+    /// Name of that device; empty if it is not known.
     pub interface: String,
     /// For each size of the order, whether it arrived whole.
     pub arrived: Vec<bool>,
-    /// The smallest MTU that a hop on the way said it has, with its address.
+    /// The smallest MTU that a hop on the path reported, with the hop's address.
     pub told: Option<(IpAddr, u16)>,
 }
 
@@ -121,7 +122,7 @@ impl Hello {
         hello
     }
 
-    /// The token that a client sent; `None`: it speaks another protocol.
+    /// Returns the token that a client sent; `None` if it speaks another protocol.
     pub fn token(&self) -> Option<&str> {
         let end = self.token.iter().position(|byte| *byte == 0).unwrap_or(self.token.len());
         (self.magic == MAGIC).then(|| std::str::from_utf8(self.token.get(..end)?).ok())?
@@ -129,26 +130,27 @@ impl Hello {
 }
 
 impl Order {
-    /// Returns the order for a wish. Sizes beyond [`SIZES`] are left out.
-    pub fn new(wish: &Wish) -> Order {
+    /// Returns the message of an order. Sizes beyond [`SIZES`] are left out.
+    pub fn new(request: &ProbeRequest) -> Order {
         let mut order = Order {
-            to: mapped(wish.to.ip()),
-            scope: U32::new(if let SocketAddr::V6(to) = wish.to { to.scope_id() } else { 0 }),
-            port: U16::new(wish.to.port()),
-            count: U16::new(u16::try_from(wish.sizes.len().min(SIZES)).unwrap_or_default()),
+            to: mapped(request.to.ip()),
+            scope: U32::new(if let SocketAddr::V6(to) = request.to { to.scope_id() } else { 0 }),
+            port: U16::new(request.to.port()),
+            count: U16::new(u16::try_from(request.sizes.len().min(SIZES)).unwrap_or_default()),
             sizes: [U16::ZERO; SIZES],
-            patience_ms: U16::new(wish.patience_ms),
+            timeout_ms: U16::new(request.timeout_ms),
             unused: [0; 102],
         };
-        order.sizes.iter_mut().zip(&wish.sizes).for_each(|(place, size)| place.set(*size));
+        order.sizes.iter_mut().zip(&request.sizes).for_each(|(place, size)| place.set(*size));
         order
     }
 
-    /// Checks what a client sent: one station as target, and sizes that are IP packets.
+    /// Checks an order that a client sent: the target must be one station, and the sizes those of
+    /// IP packets.
     ///
     /// # Errors
-    /// Why it is refused.
-    pub fn read(&self) -> Result<Wish, Status> {
+    /// Returns the status of the refusal.
+    pub fn read(&self) -> Result<ProbeRequest, Status> {
         let ip = unmapped(self.to);
         let to = match ip {
             IpAddr::V4(_) => SocketAddr::new(ip, self.port.get()),
@@ -163,11 +165,11 @@ impl Order {
         if sizes.iter().any(|size| !(SMALLEST..=LARGEST).contains(size)) {
             return Err(Status::BadOrder);
         }
-        Ok(Wish { to, sizes, patience_ms: self.patience_ms.get() })
+        Ok(ProbeRequest { to, sizes, timeout_ms: self.timeout_ms.get() })
     }
 }
 
-/// What an answer is about.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// A session is open, or probes were sent.
@@ -179,7 +181,7 @@ pub enum Status {
 }
 
 impl Answer {
-    /// Without anything found.
+    /// Makes an answer without a result.
     pub fn only(status: Status) -> Answer {
         let status = match status {
             Status::Done => 0,
@@ -189,7 +191,7 @@ impl Answer {
         Answer { status, ..Answer::new_zeroed() }
     }
 
-    /// What was found.
+    /// Makes an answer with a result.
     pub fn new(outcome: &Outcome) -> Answer {
         let mut answer = Answer::only(Status::Done);
         answer.device_mtu.set(outcome.device_mtu);
@@ -206,10 +208,10 @@ impl Answer {
         answer
     }
 
-    /// Reads what a responder said about an order of so many sizes.
+    /// Reads an answer to an order of this many sizes.
     ///
     /// # Errors
-    /// Why it found nothing out.
+    /// Returns the answer's status if it has no result.
     pub fn read(&self, sizes: usize) -> Result<Outcome, Status> {
         match self.status {
             0 => {}
@@ -221,7 +223,7 @@ impl Answer {
         let name = String::from_utf8_lossy(self.interface.get(..end).unwrap_or_default());
         Ok(Outcome {
             device_mtu: self.device_mtu.get(),
-            // It is printed as it is.
+            // Filtered, because the name is printed.
             interface: name.chars().filter(|letter| letter.is_ascii_graphic()).collect(),
             arrived: (0..sizes.min(SIZES))
                 .map(|place| self.arrived.get() >> place & 1 != 0)
@@ -232,7 +234,7 @@ impl Answer {
 }
 
 impl Probe {
-    /// Bytes at the start of a datagram.
+    /// Length of a probe at the start of a datagram, in bytes.
     pub const LEN: usize = size_of::<Probe>();
 
     /// Returns the probe for one size of an order.
@@ -240,41 +242,41 @@ impl Probe {
         Probe { kind: PROBE, badge, size: U16::new(size), order: U16::new(order) }
     }
 
-    /// What a datagram starts with; `None`: it is no probe.
+    /// Reads the probe at the start of a datagram; `None` if there is none.
     pub fn read(datagram: &[u8]) -> Option<Probe> {
         let (probe, _) = Probe::read_from_prefix(datagram).ok()?;
         (probe.kind == PROBE).then_some(probe)
     }
 
-    /// The acknowledgement of this probe.
+    /// Returns the acknowledgement of this probe.
     pub fn acknowledgement(self) -> Probe {
         Probe { kind: ACKNOWLEDGEMENT, ..self }
     }
 
-    /// The size, if a datagram acknowledges a probe of this badge and order.
+    /// Returns the probe's size, if a datagram acknowledges a probe of this badge and order.
     pub fn acknowledged(datagram: &[u8], badge: Badge, order: u16) -> Option<u16> {
         let (probe, _) = Probe::read_from_prefix(datagram).ok()?;
         let size = probe.size.get();
         (probe == Probe::new(badge, size, order).acknowledgement()).then_some(size)
     }
 
-    /// The badge it carries.
+    /// Returns the badge it carries.
     pub fn badge(&self) -> &Badge {
         &self.badge
     }
 
-    /// The order it belongs to.
+    /// Returns the number of the order it belongs to.
     pub fn order(&self) -> u16 {
         self.order.get()
     }
 
-    /// Whether a datagram of so many bytes from this address is the whole packet.
+    /// Whether a datagram of this many bytes from this address is the whole packet.
     pub fn is_whole(&self, datagram: usize, from: IpAddr) -> bool {
         usize::from(self.size.get()) == datagram + usize::from(overhead(from))
     }
 }
 
-/// Bytes of IP and UDP headers toward or from an address.
+/// Returns the bytes of IP and UDP headers toward or from an address.
 pub fn overhead(peer: IpAddr) -> u16 {
     if peer.to_canonical().is_ipv4() { 28 } else { 48 }
 }
@@ -298,13 +300,13 @@ mod tests {
     proptest! {
         #[test]
         fn an_order_is_read_as_it_was_written(
-            ip: IpAddr, port in 1..=u16::MAX, sizes in prop::collection::vec(SMALLEST..=LARGEST, 0..=SIZES), patience_ms: u16,
+            ip: IpAddr, port in 1..=u16::MAX, sizes in prop::collection::vec(SMALLEST..=LARGEST, 0..=SIZES), timeout_ms: u16,
         ) {
             let ip = ip.to_canonical();
             let is_station = !ip.is_multicast() && !ip.is_unspecified() && ip != IpAddr::from([255; 4]);
-            let wish = Wish { to: SocketAddr::new(ip, port), sizes, patience_ms };
-            let read = Order::new(&wish).read();
-            prop_assert_eq!(read, if is_station { Ok(wish) } else { Err(Status::BadOrder) });
+            let request = ProbeRequest { to: SocketAddr::new(ip, port), sizes, timeout_ms };
+            let read = Order::new(&request).read();
+            prop_assert_eq!(read, if is_station { Ok(request) } else { Err(Status::BadOrder) });
         }
 
         #[test]

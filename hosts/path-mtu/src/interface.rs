@@ -29,10 +29,10 @@ impl Address {
     }
 }
 
-/// All IPv4 and IPv6 addresses of the calling thread's network namespace.
+/// Returns all IPv4 and IPv6 addresses of the calling thread's network namespace.
 ///
 /// # Errors
-/// The kernel does not say.
+/// Fails if the kernel does not return them.
 pub fn addresses() -> io::Result<Vec<Address>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: writes a pointer to a list that is freed below.
@@ -56,13 +56,13 @@ pub fn addresses() -> io::Result<Vec<Address>> {
     Ok(found)
 }
 
-/// The name of the device that has an address.
+/// Returns the name of the device that has an address.
 pub(crate) fn name_of(ip: IpAddr) -> Option<String> {
     let addresses = addresses().ok()?;
     addresses.into_iter().find(|address| address.ip == ip).map(|address| address.interface)
 }
 
-/// The MTU of the device that has this address.
+/// Returns the MTU of the device that has this address.
 pub fn device_mtu(ip: IpAddr) -> Option<u16> {
     let link = ports::link::Link::open(&name_of(ip)?, None).ok()?;
     link.mtu().ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))

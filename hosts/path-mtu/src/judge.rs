@@ -1,11 +1,12 @@
-//! From observations to findings: which hop limits, which values, which remedy. Pure.
+//! Turns observations into findings: which hop limits, with which values, and the remedy. It does
+//! no I/O.
 //!
-//! The explanation that covers most comes first. A host whose device has another MTU explains every
-//! direction from and to it; a router that reports its MTU explains the directions it reported on.
-//! The other packets were dropped silently, or by a switch that answers from the target's address;
-//! comparison locates these: if all directions toward a host fail and no others, its switch port
-//! limits; if all from one group of hosts to another fail, the link between them; if a single
-//! direction fails, some hop on its path.
+//! The explanation that covers most directions comes first. A host with a device of another MTU
+//! explains every direction from and to it. A router that reports its MTU explains the directions
+//! it reported on. The other packets were dropped silently, or by a switch that answers from the
+//! target's address; comparing directions locates these. If all directions toward a host fail and
+//! no others, its switch port limits. If all from one group of hosts to another fail, the link
+//! between the groups does. If a single direction fails, some hop on its path does.
 
 use crate::plan::Direction;
 use problem::Problem;
@@ -17,31 +18,31 @@ mod located;
 
 use located::{Located, Place};
 
-/// A host as far as judging needs it.
+/// A host's name and address.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The host's name, for people.
     pub name: String,
-    /// Where it was probed.
+    /// The address at which it was probed.
     pub ip: IpAddr,
 }
 
-/// What probing one direction came to.
+/// The result of probing one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The index of the sender in the list of hosts.
     pub from: usize,
     /// The index of the receiver in that list.
     pub to: usize,
-    /// The device that the probes left by; empty: not known.
+    /// The device that the probes left by; empty if it is not known.
     pub interface: String,
-    /// Its MTU; 0: not known.
+    /// The MTU of that device; 0 if it is not known.
     pub device_mtu: u16,
-    /// The largest packet that arrived, at most the MTU wanted; 0: none did.
+    /// The largest packet that arrived, at most the MTU wanted; 0 if none did.
     pub carried: u16,
     /// Whether a packet one byte larger than the MTU wanted arrived.
     pub over: bool,
-    /// The hop that said that a packet was too big, and the MTU it said.
+    /// The hop that reported a packet as too big, and the MTU that it reported.
     pub told: Option<(IpAddr, u16)>,
 }
 
@@ -55,14 +56,14 @@ pub enum Hop {
     SwitchPort,
     /// A link between switches.
     Uplink,
-    /// Something on the way that two hosts alone cannot tell apart: a switch port or an uplink.
+    /// A switch port or an uplink on the path: two hosts alone cannot distinguish these.
     Between,
-    /// A router, or what lies behind the links that were told apart.
+    /// A router, or something beyond the links that could be distinguished.
     Beyond,
 }
 
 impl Hop {
-    /// Its name in tables and in JSON.
+    /// Returns its name in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Hop::Vnic => "vnic",
@@ -74,7 +75,7 @@ impl Hop {
     }
 }
 
-/// Something that limits.
+/// A finding: something that limits packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Kind of the hop.
@@ -83,14 +84,14 @@ pub struct Finding {
     pub at: String,
     /// Directions it explains.
     pub directions: usize,
-    /// Those of them that do not carry the MTU.
+    /// The directions among these that do not carry the MTU.
     pub pairs: Vec<Direction>,
     /// What is wrong, the values seen and wanted, the remedy.
     #[serde(flatten)]
     pub problem: Problem,
 }
 
-/// All findings, what explains most first.
+/// Returns all findings, those that explain most directions first.
 pub fn judge(hosts: &[Host], observations: &[Observation], wanted: u16) -> Vec<Finding> {
     let case = Case { hosts, observations, wanted };
     let devices = case.devices();
@@ -107,7 +108,7 @@ pub fn judge(hosts: &[Host], observations: &[Observation], wanted: u16) -> Vec<F
     findings
 }
 
-/// The MTU that most devices have; of several the largest.
+/// Returns the MTU that most devices have; the largest if there are several.
 pub fn usual_mtu(device_mtus: impl IntoIterator<Item = u16>) -> Option<u16> {
     let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
     device_mtus
@@ -117,7 +118,7 @@ pub fn usual_mtu(device_mtus: impl IntoIterator<Item = u16>) -> Option<u16> {
     counts.into_iter().max_by_key(|(mtu, count)| (*count, *mtu)).map(|(mtu, _)| mtu)
 }
 
-/// A host's device whose MTU is not the one wanted.
+/// A host's device with another MTU than the one wanted.
 struct Device<'c> {
     host: usize,
     interface: &'c str,
@@ -132,7 +133,8 @@ struct Case<'c> {
 }
 
 impl<'c> Case<'c> {
-    /// Devices with another MTU than the one wanted. That all of them could send more is no fault.
+    /// Returns the devices with another MTU than the one wanted. It is no fault if all of them
+    /// could send more.
     fn devices(&self) -> Vec<Device<'c>> {
         let least = match self.observations.iter().any(|it| it.device_mtu == self.wanted) {
             true => u16::MAX,
@@ -150,8 +152,8 @@ impl<'c> Case<'c> {
         devices.into_iter().map(device).collect()
     }
 
-    /// Whether a small device at either end is reason enough. A device may take a little more than
-    /// its MTU, as a tag needs it.
+    /// Whether a small device at either end explains the observation. A device may take a little
+    /// more than its MTU, for a tag.
     fn is_explained(&self, devices: &[Device<'_>], it: &Observation) -> bool {
         let ends = devices.iter().filter(|device| {
             device.host == it.to || device.host == it.from && device.interface == it.interface
@@ -161,8 +163,8 @@ impl<'c> Case<'c> {
             .is_some_and(|mtu| mtu < self.wanted && it.carried >= mtu)
     }
 
-    /// The router that limits a direction. A switch answers from the target's address, which does
-    /// not tell where the switch is.
+    /// Returns the router that limits a direction. A switch answers from the target's address,
+    /// which does not show where the switch is.
     fn router(&self, it: &Observation) -> Option<(IpAddr, u16)> {
         let is_target = |by: IpAddr| self.hosts.get(it.to).is_some_and(|host| host.ip == by);
         it.told.filter(|(by, mtu)| !is_target(*by) && *mtu < self.wanted && it.carried >= *mtu)
@@ -186,7 +188,7 @@ impl<'c> Case<'c> {
         }
     }
 
-    /// The directions that a device explains.
+    /// Returns the directions that a device explains.
     fn limited_by(&self, device: &Device<'_>) -> Vec<Direction> {
         let device = std::slice::from_ref(device);
         let fails = self.observations.iter().filter(|it| it.carried < self.wanted);
@@ -250,7 +252,7 @@ impl<'c> Case<'c> {
         }
     }
 
-    /// The place that drops packets, in words.
+    /// Returns the place that drops packets, in words.
     fn way(&self, located: &Located) -> String {
         match &located.place {
             Place::Port { host, toward, from } => {

@@ -1,12 +1,14 @@
-//! Proves by probes how large a packet each path between hosts carries, and names what limits it.
+//! Proves by probes how large a packet each path between hosts carries, and names the hop that
+//! limits it.
 //!
 //! Each host runs a [`Responder`]. A checker, `millrace mtu check`, connects to all of them
-//! ([`session`]) and has each send probes to its peers: UDP datagrams with don't-fragment at the
-//! MTU and at the MTU + 1 (`probe`). A responder acknowledges with a few bytes what arrived whole,
-//! so one order proves one direction. [`plan`] says which pairs are probed, [`probing`] does it for
-//! a host and searches for what a failing direction does carry, [`check`] for all, and [`judge`]
-//! makes findings of the observations: which hop, which values, which remedy. `judge` and `plan`
-//! are pure; only `socket` and `interface` speak to the kernel.
+//! ([`session`]) and makes each send probes to its peers: UDP datagrams with don't-fragment at the
+//! MTU and at the MTU + 1 (`probe`). A responder acknowledges each probe that arrived whole with a
+//! few bytes, so one order proves one direction. [`plan`] chooses the pairs to probe. [`probing`]
+//! probes for one host, and searches for the largest size that a failing direction carries;
+//! [`check`] does so for all hosts. [`judge`] makes findings of the observations: which hop, which
+//! values, which remedy. `judge` and `plan` do no I/O; only `socket` and `interface` call the
+//! kernel.
 //!
 //! The messages have a fixed length in both directions ([`frame`]), so no responder answers with
 //! more bytes than it got.

@@ -1,9 +1,8 @@
-//! The check of one host: what its daemon's ports say of their MTUs, and probes between the TAPs
-//! whose other end is on this host.
+//! Checks one host: the MTUs of its daemon's ports, and the paths between TAPs with their other end
+//! on this host, by probes.
 //!
-//! A TAP's address is in a network namespace that this process may enter, so a responder of its own
-//! runs there for as long as the check takes. TAPs are probed against each other where they are in
-//! one VLAN and one IP network.
+//! A TAP's address is in a network namespace that this process may enter, so it runs a responder
+//! there during the check. TAPs in one VLAN and one IP network are probed against each other.
 
 use crate::check::{Options, Progress, check};
 use crate::report::Report;
@@ -17,16 +16,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What was found on this host.
+/// The result of checking a host.
 #[derive(Clone, Debug, Serialize)]
 pub struct LocalReport {
-    /// Nothing was found.
+    /// Whether there are no findings.
     pub healthy: bool,
-    /// The configuration, and what of it does not fit together.
+    /// The ports' configuration, with its inconsistencies.
     pub configuration: MtuBody,
-    /// One for each network of TAPs.
+    /// One report for each network of TAPs.
     pub networks: Vec<Report>,
-    /// Ports that no probe went through, and why.
+    /// Ports that were not probed, with the reasons.
     pub not_probed: Vec<String>,
 }
 
@@ -66,10 +65,10 @@ struct Tap {
     _responder: Responder,
 }
 
-/// Checks what a daemon of this host said.
+/// Checks this host, from its daemon's answer about MTUs.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// Fails if the kernel returns no random numbers.
 pub fn check_host(
     configuration: MtuBody,
     mtu: Option<u16>,
@@ -104,7 +103,7 @@ pub fn check_host(
     Ok(LocalReport { healthy, configuration, networks, not_probed })
 }
 
-/// Starts a responder behind a port, or says why there can be none.
+/// Starts a responder behind a port. Fails, with the reason as text, if there can be none.
 fn open(port: &MtuPortBody, token: &Token) -> Result<Tap, String> {
     let Some(device) = port.device.strip_prefix("tap ") else {
         return Err(format!(

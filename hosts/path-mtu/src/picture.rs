@@ -1,6 +1,6 @@
-//! A report as a picture: the matrix in SVG, for a page or a ticket. Rows send, columns receive.
+//! Draws a report's matrix as SVG, for a page or a ticket. Rows send, columns receive.
 //!
-//! Of more hosts than fit, it shows those that have a direction at fault. It has no script and
+//! If not all hosts fit, it shows those with a failing direction. The picture has no script and
 //! needs no other file.
 
 use crate::judge::Observation;
@@ -8,13 +8,13 @@ use crate::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Hosts that are shown.
+/// Most hosts that are shown.
 const SHOWN: usize = 64;
 /// Side of a cell, and room for names, in pixels.
 const CELL: usize = 14;
 const NAMES: usize = 150;
 const HEAD: usize = 60;
-/// A name is cut after so many characters.
+/// Most characters of a name. A longer one is cut.
 const NAME: usize = 22;
 
 /// Returns the picture as an SVG document.
@@ -48,7 +48,7 @@ pub fn svg(report: &Report) -> String {
     text + "</svg>\n"
 }
 
-/// The hosts of the picture.
+/// Returns the hosts of the picture.
 fn shown(report: &Report) -> Vec<usize> {
     if report.hosts.len() <= SHOWN {
         return (0..report.hosts.len()).collect();
@@ -85,7 +85,7 @@ fn legend() -> String {
     entries.collect::<String>() + "<text x=\"460\" y=\"42\">rows send, columns receive</text>\n"
 }
 
-/// A host's name beside its row and above its column.
+/// Draws a host's name beside its row and above its column.
 fn names(place: usize, name: &str) -> String {
     let name = escape(&name.chars().take(NAME).collect::<String>());
     let (y, x) = (HEAD + NAMES + place * CELL + CELL - 3, NAMES + place * CELL + CELL - 3);
@@ -96,7 +96,7 @@ fn names(place: usize, name: &str) -> String {
     )
 }
 
-/// A direction; a browser shows its title under the pointer.
+/// Draws the cell of a direction, with a title that a browser shows under the pointer.
 fn cell(report: &Report, it: &Observation, (row, column): (usize, usize)) -> String {
     let (x, y, side) = (NAMES + column * CELL, HEAD + NAMES + row * CELL, CELL - 1);
     let name = |host: usize| report.hosts.get(host).map_or("", |host| &host.name);

@@ -5,20 +5,20 @@
 //! with `i + 1` and with some more distances, chosen at random, both ways. So each host has the
 //! same number of peers, and no set of hosts is without a pair that leaves it: a fault of a host,
 //! of its switch port, or of a link between two groups of hosts is never missed, however few the
-//! peers. Chance is about faults of single pairs alone, as of one member of an aggregated link; see
-//! [`missed`].
+//! peers. Only faults of single pairs can be missed by chance, such as that of one member of an
+//! aggregated link; see [`missed`].
 
 use fastrand::Rng;
 
-/// A direction: from a host to another, by their places.
+/// A direction from one host to another, by their indices.
 pub type Direction = (usize, usize);
 
-/// Hosts up to which a fleet is checked pair by pair; of more, a sample is.
+/// Most hosts of which a fleet checks all pairs. With more it checks a sample.
 pub const ALL_PAIRS: usize = 64;
 /// Peers of each host in a fleet's sample.
 pub const PEERS: usize = 16;
 
-/// The directions that are probed; `peers`: of each host, `None`: all.
+/// Returns the directions to probe. `peers` is the number of peers of each host; `None` for all.
 pub fn directions(hosts: usize, peers: Option<usize>, seed: u64) -> Vec<Direction> {
     match peers {
         Some(peers) => sample(hosts, peers, seed),
@@ -26,24 +26,27 @@ pub fn directions(hosts: usize, peers: Option<usize>, seed: u64) -> Vec<Directio
     }
 }
 
-/// The peers that one host probes, in their order. Hosts that have the same list, number and seed
+/// Returns the peers that one host probes, in order. Hosts with the same list, number and seed
 /// agree on all directions.
 pub fn peers_of(host: usize, hosts: usize, peers: Option<usize>, seed: u64) -> Vec<usize> {
     let own = directions(hosts, peers, seed).into_iter().filter(|it| it.0 == host);
     own.map(|it| it.1).collect()
 }
 
-/// How many peers each host has in a sample; `None`: all of them, so that nothing is missed.
+/// Returns how many peers each host has in a sample; `None` if these are all, so that no fault is
+/// missed.
 pub fn sampled_peers(hosts: usize, peers: usize) -> Option<usize> {
     Some(2 * distances(hosts, peers)).filter(|peers| *peers > 0)
 }
 
-/// Every host to every other. Hosts that begin at the same time begin with different peers.
+/// Returns the directions from every host to every other. Hosts that begin at the same time begin
+/// with different peers.
 pub fn all(hosts: usize) -> Vec<Direction> {
     around(&(0..hosts).collect::<Vec<_>>(), 1..hosts)
 }
 
-/// Each host to and from at least so many peers, or to all where these are as many.
+/// Returns a sample: the directions to and from at least `peers` peers of each host, or to all if
+/// there are no more.
 pub fn sample(hosts: usize, peers: usize, seed: u64) -> Vec<Direction> {
     let distances = distances(hosts, peers);
     if distances == 0 {
@@ -60,7 +63,7 @@ pub fn sample(hosts: usize, peers: usize, seed: u64) -> Vec<Direction> {
     around(&ring, forth.into_iter().chain(back))
 }
 
-/// The probability that a sample has none of so many pairs, where these are the only ones at fault.
+/// Returns the probability that a sample contains none of this many failing pairs.
 #[allow(clippy::cast_precision_loss, reason = "a probability is shown to three digits")]
 pub fn missed(hosts: usize, peers: usize, faulty: usize) -> f64 {
     let distances = distances(hosts, peers);
@@ -71,7 +74,8 @@ pub fn missed(hosts: usize, peers: usize, faulty: usize) -> f64 {
     (0..faulty.min(pairs)).map(miss).product()
 }
 
-/// Distances on the ring; each brings two peers. 0: as many peers as there are.
+/// Returns the number of distances on the ring, each of which gives two peers; 0 if all hosts are
+/// peers.
 fn distances(hosts: usize, peers: usize) -> usize {
     let distances = peers.max(2).div_ceil(2);
     if 2 * distances < hosts.saturating_sub(1) { distances } else { 0 }

@@ -1,7 +1,7 @@
-//! Carries out one order: sends probes to a peer, again until they are acknowledged or patience
+//! Carries out one order: sends probes to a peer, again until they are acknowledged or the timeout
 //! ends.
 
-use crate::frame::{Badge, Outcome, Probe, Status, Wish, overhead};
+use crate::frame::{Badge, Outcome, Probe, ProbeRequest, Status, overhead};
 use crate::interface::name_of;
 use crate::rate::Rate;
 use crate::socket::{ProbeSocket, TooBig};
@@ -11,14 +11,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// The first try waits so long; each further one twice as long.
+/// Wait after the first try. It doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(30);
-/// Longer than that no order takes.
+/// The longest timeout of an order.
 const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(3);
-/// A size that every device but loopback refuses, and tells its MTU with: no order may name it.
+/// A size that every device except loopback refuses, so that the kernel reports the device's MTU.
+/// No order may name it.
 const REFUSED: u16 = u16::MAX;
 
-/// What one responder's orders have in common.
+/// The settings that all orders of a responder share.
 pub(crate) struct Sender<'s> {
     pub(crate) netns: Option<&'s Path>,
     pub(crate) from: Option<IpAddr>,
@@ -29,47 +30,47 @@ pub(crate) struct Sender<'s> {
 
 impl Sender<'_> {
     /// Probes one peer.
-    pub(crate) fn probe(&self, wish: &Wish, order: u16) -> Result<Outcome, Status> {
+    pub(crate) fn probe(&self, request: &ProbeRequest, order: u16) -> Result<Outcome, Status> {
         let open = || {
-            let socket = ProbeSocket::connect(self.from, wish.to)?;
+            let socket = ProbeSocket::connect(self.from, request.to)?;
             let interface = name_of(socket.socket().local_addr()?.ip()).unwrap_or_default();
             Ok((socket, interface))
         };
         let opened: io::Result<_> = ports::namespace::within(self.netns, open).flatten();
         let (socket, interface) = opened.map_err(|_| Status::Unable)?;
-        let arrived = vec![false; wish.sizes.len()];
+        let arrived = vec![false; request.sizes.len()];
         let outcome = Outcome { interface, arrived, ..Outcome::default() };
-        let refused = vec![false; wish.sizes.len()];
-        let mut round = Round { sender: self, wish, order, socket, outcome, refused };
+        let refused = vec![false; request.sizes.len()];
+        let mut round = Round { sender: self, request, order, socket, outcome, refused };
         round.find_device().map_err(|_| Status::Unable)?;
         round.run().map_err(|_| Status::Unable)?;
         Ok(round.outcome)
     }
 }
 
-/// One order, being carried out.
+/// An order that is being carried out.
 struct Round<'r> {
     sender: &'r Sender<'r>,
-    wish: &'r Wish,
+    request: &'r ProbeRequest,
     order: u16,
     socket: ProbeSocket,
     outcome: Outcome,
-    /// Sizes that this host's own device does not take.
+    /// For each size, whether this host's own device refused it.
     refused: Vec<bool>,
 }
 
 impl Round<'_> {
-    /// Has the device say its MTU.
+    /// Finds the device's MTU, by a probe that the device refuses.
     fn find_device(&mut self) -> io::Result<()> {
         self.send(REFUSED).map(drop)
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let timeout = Duration::from_millis(self.wish.patience_ms.into()).min(PROBE_TIMEOUT_MAX);
+        let timeout = Duration::from_millis(self.request.timeout_ms.into()).min(PROBE_TIMEOUT_MAX);
         let (end, mut wait) = (Instant::now() + timeout, FIRST_WAIT);
         while self.is_waiting() {
-            for place in 0..self.wish.sizes.len() {
-                let Some(size) = self.wish.sizes.get(place).copied() else { break };
+            for place in 0..self.request.sizes.len() {
+                let Some(size) = self.request.sizes.get(place).copied() else { break };
                 if self.is_open(place) && !self.send(size)? {
                     self.refused.get_mut(place).into_iter().for_each(|refused| *refused = true);
                 }
@@ -85,29 +86,29 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether it is not known yet what becomes of a size.
+    /// Whether the result of a size is not known yet.
     fn is_open(&self, place: usize) -> bool {
         let holds = |list: &[bool]| list.get(place).copied().unwrap_or(true);
         !holds(&self.outcome.arrived) && !holds(&self.refused)
     }
 
     fn is_waiting(&self) -> bool {
-        (0..self.wish.sizes.len()).any(|place| self.is_open(place))
+        (0..self.request.sizes.len()).any(|place| self.is_open(place))
     }
 
-    /// Sends a probe. `false`: the device does not take it.
+    /// Sends a probe. Returns `false` if the device refuses it.
     fn send(&mut self, size: u16) -> io::Result<bool> {
         self.sender.datagrams.wait(1);
         if size != REFUSED {
             self.sender.bytes.wait(size.into());
         }
-        let mut datagram = vec![0; usize::from(size - overhead(self.wish.to.ip()))];
+        let mut datagram = vec![0; usize::from(size - overhead(self.request.to.ip()))];
         let probe = Probe::new(self.sender.badge, size, self.order);
         datagram.iter_mut().zip(probe.as_bytes()).for_each(|(place, byte)| *place = *byte);
-        // What a hop said about an earlier probe is the error of a later call, once.
+        // A hop's report about an earlier probe is returned once, as the error of a later call.
         for _ in 0..3 {
             let Err(error) = self.socket.socket().send(&datagram) else {
-                // Loopback takes what every other device refuses.
+                // Loopback accepts a size that every other device refuses.
                 if size == REFUSED {
                     self.sender.bytes.wait(size.into());
                 }
@@ -124,7 +125,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Receives acknowledgements until there is nothing more to wait for.
+    /// Receives acknowledgements until all sizes have a result, or until `until`.
     fn listen(&mut self, until: Instant) -> io::Result<()> {
         let mut room = [0; 64];
         while self.is_waiting() {
@@ -136,7 +137,7 @@ impl Round<'_> {
             match self.socket.socket().recv(&mut room) {
                 Ok(length) => self.acknowledge(room.get(..length).unwrap_or_default()),
                 Err(error) if is_timeout(&error) => break,
-                // An error of an earlier probe: the queue has the rest of it.
+                // This is the error of an earlier probe. Its details are in the error queue.
                 Err(_) => {
                     self.note_errors();
                 }
@@ -150,13 +151,13 @@ impl Round<'_> {
             return;
         };
         for (arrived, _) in
-            self.outcome.arrived.iter_mut().zip(&self.wish.sizes).filter(|(_, it)| **it == size)
+            self.outcome.arrived.iter_mut().zip(&self.request.sizes).filter(|(_, it)| **it == size)
         {
             *arrived = true;
         }
     }
 
-    /// Reads the error queue. Whether the device refused something.
+    /// Reads the error queue. Returns whether the device refused a probe.
     fn note_errors(&mut self) -> bool {
         let mut was_refused = false;
         for error in self.socket.errors() {
@@ -195,8 +196,9 @@ mod tests {
         let badge = [7; 16];
         let sender =
             Sender { netns: None, from: None, badge, datagrams: &datagrams, bytes: &bytes };
-        let wish = Wish { to: peer.local_addr().unwrap(), sizes: vec![100], patience_ms: 1 };
-        sender.probe(&wish, 0).unwrap();
+        let request =
+            ProbeRequest { to: peer.local_addr().unwrap(), sizes: vec![100], timeout_ms: 1 };
+        sender.probe(&request, 0).unwrap();
         assert!(bytes.take(100_000 - 65_535, Instant::now()).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Probes the directions of one host: each of them once, and those that fail once more with more
-//! patience, to search for what they do carry.
+//! Probes the directions of one host: each once, and those that fail once more with a longer
+//! timeout, to search for the largest size that they carry.
 //!
-//! [`check`](mod@crate::check) does so for all hosts through sessions with their responders; an
-//! agent of a fleet for its own host.
+//! [`check`](mod@crate::check) uses it for all hosts, through sessions with their responders, and
+//! an agent of a fleet for its own host.
 
 use crate::frame::{LARGEST, Outcome, SIZES, SMALLEST};
 use crate::judge::Observation;
@@ -12,15 +12,16 @@ use problem::Problem;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long an acknowledgement is waited for at first: two tries, since what is missing is looked
-/// at twice.
-pub(crate) const FIRST: Duration = Duration::from_millis(80);
-/// And at a host where so many directions have failed that its others will.
-const HASTY: Duration = Duration::from_millis(20);
+/// Timeout of the first probes. It is short, two tries, since a direction that fails is probed
+/// again.
+pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_millis(80);
+/// Timeout of the first probes at a host with so many failed directions that the others are likely
+/// to fail.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const MANY: usize = 8;
-/// And in a search, which begins with a second look at the MTU wanted.
-const SEARCH: Duration = Duration::from_millis(700);
-/// Searches of one host side by side.
+/// Timeout in a search, which begins by probing the wanted MTU again.
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(700);
+/// Most searches of one host at the same time.
 const SEARCHERS: usize = 16;
 
 /// Sends probes of one host.
@@ -28,7 +29,7 @@ pub trait Prober: Send {
     /// Probes a peer by packets of these sizes, at most [`SIZES`].
     ///
     /// # Errors
-    /// The host cannot send.
+    /// Fails if the host cannot send.
     fn probe(
         &mut self,
         to: SocketAddr,
@@ -48,9 +49,9 @@ impl Prober for Session {
     }
 }
 
-/// What all directions of a check have in common.
+/// Settings that all directions of a check share.
 pub struct Probing {
-    /// Where each host's responder listens.
+    /// The address of each host's responder.
     pub addresses: Vec<SocketAddr>,
     /// The MTU that every direction has to carry.
     pub wanted: u16,
@@ -58,10 +59,11 @@ pub struct Probing {
 
 impl Probing {
     /// Probes a host's directions to these peers. `open` makes another prober of that host, for
-    /// searches side by side.
+    /// searches at the same time.
     ///
     /// # Errors
-    /// The host could probe no peer. Peers that it could not probe alone are left out.
+    /// Fails if the host could probe no peer. If only some peers cannot be probed, they are left
+    /// out.
     pub fn host<P: Prober>(
         &self,
         from: usize,
@@ -83,8 +85,8 @@ impl Probing {
     }
 
     /// Probes each direction once. `step` is called after each. A direction that cannot be probed,
-    /// such as to an address that this host cannot reach, is left out and takes no other along; the
-    /// problem is that of the last.
+    /// such as to an unreachable address, is left out, and the others are still probed. Returns the
+    /// observations, and the last problem if there was one.
     pub(crate) fn first_all(
         &self,
         prober: &mut impl Prober,
@@ -94,7 +96,7 @@ impl Probing {
     ) -> (Vec<Observation>, Option<Problem>) {
         let mut failed = 0;
         let probes = peers.map(|to| {
-            let timeout = if failed < MANY { FIRST } else { HASTY };
+            let timeout = if failed < MANY { FIRST_TIMEOUT } else { SHORT_TIMEOUT };
             let outcome = self.first(prober, (from, to), timeout);
             failed += usize::from(outcome.as_ref().is_ok_and(|it| self.is_open(it)));
             step();
@@ -110,7 +112,7 @@ impl Probing {
         (known, refused)
     }
 
-    /// What is known, and in shares what is to be searched.
+    /// Splits observations into those that are complete, and shares of those to be searched.
     pub(crate) fn split(
         &self,
         first: Vec<Observation>,
@@ -120,7 +122,8 @@ impl Probing {
         (good, bad.chunks(share).map(<[Observation]>::to_vec).collect())
     }
 
-    /// Searches several directions of a host. The next mostly carries what the last did.
+    /// Searches several directions of a host, one after the other. It first tries the size that the
+    /// last one carried, as they are usually equal.
     pub(crate) fn search_all(
         &self,
         prober: &mut impl Prober,
@@ -134,8 +137,8 @@ impl Probing {
         Ok(directions)
     }
 
-    /// Whether it is not known yet what a direction carries. What the sender's own device refuses
-    /// is.
+    /// Whether it is not known yet what a direction carries. A size that the sender's own device
+    /// refuses counts as known.
     fn is_open(&self, it: &Observation) -> bool {
         let most = if it.device_mtu > 0 { it.device_mtu.min(self.wanted) } else { self.wanted };
         it.carried < most
@@ -202,13 +205,13 @@ impl Probing {
             let room = SIZES - sizes.len();
             sizes.extend(ladder(it.carried, refused, room));
             let before = it.carried;
-            self.note(it, prober, &sizes, SEARCH)?;
+            self.note(it, prober, &sizes, SEARCH_TIMEOUT)?;
             if !self.is_open(it) || it.carried == 0 {
                 return Ok(());
             }
             let above = sizes.iter().copied().filter(|size| *size > it.carried);
             let smallest = above.min().unwrap_or(refused);
-            // A size between two that were tried: the same again would say the same.
+            // Probing the same sizes again would give the same result.
             if smallest - it.carried <= 1 || (smallest, it.carried) == (refused, before) {
                 return Ok(());
             }
@@ -217,12 +220,12 @@ impl Probing {
     }
 }
 
-/// Sizes worth trying first.
+/// Returns the sizes to try first.
 fn guesses(sizes: &[u16]) -> Vec<u16> {
     sizes.iter().copied().filter(|size| *size > SMALLEST && *size <= LARGEST).collect()
 }
 
-/// Sizes between two, evenly spaced.
+/// Returns sizes between two, evenly spaced.
 fn ladder(above: u16, below: u16, steps: usize) -> impl Iterator<Item = u16> {
     let (low, high) = (u32::from(above.max(SMALLEST - 1)), u32::from(below));
     let steps = u32::try_from(steps).unwrap_or_default();

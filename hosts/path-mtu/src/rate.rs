@@ -1,4 +1,4 @@
-//! How much a responder sends: tokens that come back with time, for datagrams and for bytes.
+//! Limits how much a responder sends, by token buckets for datagrams and for bytes.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ impl Rate {
         Rate { per_second: per_second.into(), burst, left: Mutex::new((burst, Instant::now())) }
     }
 
-    /// Takes so many tokens, or says how long it takes until there are as many. More than the burst
-    /// are as many as that.
+    /// Takes this many tokens, at most a full bucket. If there are too few, fails with the time
+    /// until there are enough.
     pub(crate) fn take(&self, tokens: u32, now: Instant) -> Result<(), Duration> {
         let tokens = f64::from(tokens).min(self.burst);
         let mut left = ports::lock(&self.left);
@@ -30,7 +30,7 @@ impl Rate {
         Ok(())
     }
 
-    /// Takes so many tokens, once there are as many.
+    /// Waits until there are this many tokens, and takes them.
     pub(crate) fn wait(&self, tokens: u32) {
         while let Err(wait) = self.take(tokens, Instant::now()) {
             std::thread::sleep(wait);

@@ -1,4 +1,4 @@
-//! What a check found, as text and as JSON.
+//! The report of a check, as text and as JSON.
 
 use crate::judge::{self, Finding, Hop, Observation, judge};
 use crate::plan::{self, Direction};
@@ -8,69 +8,70 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// Hosts up to which the matrix has the sizes.
+/// Most hosts for which the matrix shows sizes.
 const COLUMNS: usize = 16;
-/// Hosts up to which it has one character for each; of more there are too many columns.
+/// Most hosts for which the matrix shows one character for each direction. For more there is no
+/// matrix.
 const NARROW_COLUMNS: usize = 64;
-/// So many failing directions are listed.
+/// Most failing directions that are listed.
 const LISTED: usize = 20;
 
 /// A host that was checked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
-    /// For people.
+    /// The host's name, for people.
     pub name: String,
-    /// Where its responder listens.
+    /// The address of its responder.
     pub address: String,
-    /// The device its first probes left by; empty: not known.
+    /// The device that its first probes left by; empty if it is not known.
     pub interface: String,
-    /// Its MTU; 0: not known.
+    /// The MTU of that device; 0 if it is not known.
     pub mtu: u16,
 }
 
-/// A check that probed some pairs only.
+/// The sample of a check that probed only some pairs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sampled {
-    /// Peers of each host.
+    /// Number of peers of each host.
     pub peers: usize,
-    /// What pairs were drawn by.
+    /// The seed by which pairs were drawn.
     pub seed: u64,
     /// The probability that a fault of a single pair was missed.
     pub missed_one: f64,
-    /// That a fault of ten pairs was.
+    /// The probability that a fault of ten pairs was missed.
     pub missed_ten: f64,
 }
 
-/// All of it.
+/// The report of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Nothing was found.
+    /// Whether there are no findings.
     pub healthy: bool,
     /// The MTU that every direction has to carry.
     pub wanted: u16,
-    /// Absent: every pair was probed.
+    /// The sample; absent if every pair was probed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
-    /// In the order given.
+    /// The hosts, in the order given.
     pub hosts: Vec<Checked>,
-    /// One for each direction probed.
+    /// One observation for each direction that was probed.
     pub directions: Vec<Observation>,
-    /// What limits, the most important first.
+    /// The findings, the most important first.
     pub findings: Vec<Finding>,
     /// Hosts that could not be checked.
     pub unchecked: Vec<Problem>,
 }
 
-/// What a check has found out, before it is judged.
+/// The results of a check before they are judged.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The MTU that every direction has to carry.
     pub wanted: u16,
-    /// Peers of each host; `None`: all.
+    /// Number of peers of each host; `None` for all.
     pub peers: Option<usize>,
-    /// What a sample was drawn by.
+    /// The seed by which a sample was drawn.
     pub seed: u64,
-    /// A direction that carries nothing is no finding.
+    /// Whether a direction that carries nothing is no finding.
     pub may_be_apart: bool,
     /// The hosts.
     pub hosts: Vec<Checked>,
@@ -78,12 +79,12 @@ pub struct Found {
     pub ips: Vec<IpAddr>,
     /// One for each direction that was probed.
     pub observations: Vec<Observation>,
-    /// What could not be checked.
+    /// Problems of hosts that could not be checked.
     pub unchecked: Vec<Problem>,
 }
 
 impl Report {
-    /// Judges what was found.
+    /// Judges the results.
     pub fn of(mut found: Found) -> Report {
         found.observations.sort_by_key(|it| (it.from, it.to));
         let named = found.hosts.iter().zip(&found.ips);
@@ -111,12 +112,12 @@ impl Report {
         }
     }
 
-    /// The hop that limits each direction that does not carry the MTU.
+    /// Returns the hop that limits each direction that does not carry the MTU.
     pub fn limited(&self) -> BTreeMap<Direction, Hop> {
         let all = self.findings.iter().flat_map(|finding| {
             finding.pairs.iter().map(move |direction| (*direction, finding.hop))
         });
-        // What explains most comes first, and counts.
+        // Reversed, so that the finding that explains most directions wins.
         all.rev().collect()
     }
 
@@ -142,7 +143,7 @@ impl Report {
         text
     }
 
-    /// What each direction carries: rows send, columns receive.
+    /// Returns the matrix of what each direction carries: rows send, columns receive.
     fn matrix(&self) -> String {
         let count = self.hosts.len();
         if count > NARROW_COLUMNS {
@@ -194,7 +195,7 @@ impl Report {
         format!("{text}\n{}", aligned(&rows))
     }
 
-    /// The directions that do not carry the MTU, each with the hop that limits it.
+    /// Returns the directions that do not carry the MTU as text, each with the hop that limits it.
     fn failing(&self) -> String {
         let hops = self.limited();
         let fails: Vec<&Observation> =
@@ -228,7 +229,8 @@ impl Report {
     }
 }
 
-/// Rows with columns of equal width, the first to the left and the others to the right.
+/// Returns rows with columns of equal width, the first aligned to the left and the others to the
+/// right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let length =

@@ -1,10 +1,9 @@
-//! The responder: the end of a host that probes leave from and arrive at, run by
-//! `millrace mtu responder`.
+//! The responder, which sends and acknowledges a host's probes. Run by `millrace mtu responder`.
 //!
-//! A client that sends the token may have it probe other responders, and while its session is open
-//! the responder acknowledges probes that carry the session's badge. It answers nothing else, sends
-//! no more than [`Options`] allow, and changes nothing on its host. A client that is silent for
-//! long, or breaks the protocol, loses its session.
+//! A client that sends the token may order it to probe other responders. While the client's session
+//! is open, the responder acknowledges probes that carry the session's badge. It answers nothing
+//! else, sends no more than [`Options`] allow, and changes nothing on its host. A client that is
+//! silent for long, or breaks the protocol, loses its session.
 
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
 use crate::probe::Sender;
@@ -22,34 +21,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A client that has not sent the token by then never will, and others wait for its seat.
-const HELLO: Duration = Duration::from_secs(2);
-/// A checker sends its next order by then.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Timeout for a client to send the token: others may wait for its seat.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for a client's next order.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Most connections at once; others wait in the backlog.
 const SEATS: usize = 32;
-/// How often it is looked for a free seat while all are taken.
-const GLANCE: Duration = Duration::from_millis(10);
-/// After an error of `accept`, which may last.
-const REST: Duration = Duration::from_millis(100);
+/// Interval between checks for a free seat while all are taken.
+const SEAT_INTERVAL: Duration = Duration::from_millis(10);
+/// Pause after an error of `accept`, which may last.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a responder runs.
+/// Options of a responder.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens, TCP and UDP; port 0: a free one.
+    /// The address at which it listens, for TCP and UDP. Port 0 means a free one.
     pub listen: SocketAddr,
-    /// What a client has to send.
+    /// The token that a client has to send.
     pub token: Token,
-    /// The network namespace it listens and sends in, where that is not the caller's own.
+    /// The network namespace it listens and sends in; `None` for the caller's own.
     pub netns: Option<PathBuf>,
-    /// Most probes sent in a second, and as many at once; as many again are acknowledged.
+    /// Most probes sent in a second, and at once. As many are acknowledged in addition.
     pub datagrams_per_s: u32,
-    /// Most bytes of probes sent in a second, and as many at once.
+    /// Most bytes of probes sent in a second, and at once.
     pub bytes_per_s: u32,
 }
 
 impl Options {
-    /// With limits that let two hosts of a thousand be checked in moments, and fill no link.
+    /// Returns options with limits that let a fleet of a thousand hosts be checked quickly without
+    /// filling a link.
     pub fn new(listen: SocketAddr, token: Token) -> Options {
         Options { listen, token, netns: None, datagrams_per_s: 2000, bytes_per_s: 16 << 20 }
     }
@@ -60,7 +60,7 @@ pub struct Responder {
     shared: Arc<Shared>,
     address: SocketAddr,
     threads: Vec<JoinHandle<()>>,
-    /// Those that the threads wait at.
+    /// The sockets that the threads wait at, to be shut down at the end.
     sockets: [OwnedFd; 2],
 }
 
@@ -76,10 +76,10 @@ struct Shared {
 }
 
 impl Responder {
-    /// Listens, on threads of its own.
+    /// Starts a responder, on threads of its own.
     ///
     /// # Errors
-    /// The address is not this host's, or the port is taken.
+    /// Fails if the address is not this host's, or the port is taken.
     pub fn start(options: Options) -> io::Result<Responder> {
         let open = || {
             let listener = TcpListener::bind(options.listen)?;
@@ -104,18 +104,18 @@ impl Responder {
             Responder { shared: shared.clone(), address, threads: Vec::new(), sockets };
         let other = shared.clone();
         let thread = || std::thread::Builder::new().name("mtu".into());
-        // Where the second cannot be made the first ends with the responder.
+        // If the second thread cannot be made, the first ends when the responder is dropped.
         responder.threads.push(thread().spawn(move || shared.accept(&listener))?);
         responder.threads.push(thread().spawn(move || other.acknowledge(&probes))?);
         Ok(responder)
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until it ends, which it does not by itself.
+    /// Waits for its threads, which do not end by themselves.
     pub fn wait(mut self) {
         for thread in std::mem::take(&mut self.threads) {
             let _ = thread.join();
@@ -145,29 +145,30 @@ impl Shared {
     fn accept(self: Arc<Shared>, listener: &TcpListener) {
         while !self.is_stopped() {
             let Some(seat) = Seat::take(&self) else {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(SEAT_INTERVAL);
                 continue;
             };
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // A client that has gone is told nothing.
+                    // The error of a client that has gone is ignored.
                     let serve = move || drop(seat.serve(stream));
-                    // Where no thread can be made the client is closed, and its seat is free again.
+                    // If no thread can be made, the connection is closed, and its seat is free
+                    // again.
                     let _ = std::thread::Builder::new().name("mtu".into()).spawn(serve);
                 }
                 Err(_) if self.is_stopped() => {}
-                Err(_) => std::thread::sleep(REST),
+                Err(_) => std::thread::sleep(ACCEPT_PAUSE),
             }
         }
     }
 
-    /// A client, from its first byte to its last.
+    /// Serves a client until it ends or loses its session.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        // A client that reads nothing keeps no seat.
-        stream.set_write_timeout(Some(HELLO))?;
+        // A client that reads nothing must not keep its seat.
+        stream.set_write_timeout(Some(HELLO_TIMEOUT))?;
         let mut bytes = [0; LEN];
-        read_by(&mut stream, &mut bytes, Instant::now() + HELLO)?;
+        read_by(&mut stream, &mut bytes, Instant::now() + HELLO_TIMEOUT)?;
         let hello = Hello::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
         if !hello.token().is_some_and(|token| self.options.token.matches(token)) {
             return Ok(());
@@ -184,7 +185,7 @@ impl Shared {
         };
         let mut number: u16 = 0;
         while !self.is_stopped() {
-            read_by(&mut stream, &mut bytes, Instant::now() + SILENCE)?;
+            read_by(&mut stream, &mut bytes, Instant::now() + ORDER_TIMEOUT)?;
             stream.write_all(answer(&sender, &bytes, number).as_bytes())?;
             number = number.wrapping_add(1);
         }
@@ -195,7 +196,7 @@ impl Shared {
     fn acknowledge(&self, socket: &UdpSocket) {
         let mut room = vec![0; 1 << 16];
         while !self.is_stopped() {
-            // Errors are those of acknowledgements that no prober received.
+            // Errors are about acknowledgements that did not arrive, and are ignored.
             let Ok(Some((length, from))) = socket::receive(socket, &mut room) else { continue };
             let Some(reply) = self.reply(room.get(..length).unwrap_or_default(), from.ip()) else {
                 continue;
@@ -213,7 +214,7 @@ impl Shared {
     }
 }
 
-/// Whether a badge is in the list, in a time that does not tell how much of it is.
+/// Whether a badge is in the list, in constant time, so that it cannot be guessed byte by byte.
 fn holds(badges: &[Badge], given: &Badge) -> bool {
     let same = |badge: &Badge| {
         let different = badge.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -222,7 +223,7 @@ fn holds(badges: &[Badge], given: &Badge) -> bool {
     badges.iter().fold(false, |found, badge| found | same(badge))
 }
 
-/// Carries out an order of any bytes.
+/// Checks and carries out an order. Returns the answer.
 fn answer(sender: &Sender<'_>, bytes: &[u8; LEN], number: u16) -> Answer {
     let wish = Order::read_from_bytes(bytes).map_err(|_| Status::BadOrder);
     match wish.and_then(|order| order.read()).and_then(|wish| sender.probe(&wish, number)) {
@@ -231,7 +232,7 @@ fn answer(sender: &Sender<'_>, bytes: &[u8; LEN], number: u16) -> Answer {
     }
 }
 
-/// Fills `bytes`, by then.
+/// Fills `bytes` from the connection. Fails if that takes until `until`.
 fn read_by(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<()> {
     let mut filled = 0;
     while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -248,7 +249,7 @@ fn read_by(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Resu
     Ok(())
 }
 
-/// One of the [`SEATS`], as long as it is taken.
+/// One of the [`SEATS`], which is free again when this is dropped.
 struct Seat(Arc<Shared>);
 
 impl Seat {
@@ -269,7 +270,7 @@ impl Drop for Seat {
     }
 }
 
-/// A session's badge, as long as it is open.
+/// An open session's badge, which is removed when this is dropped.
 struct Session<'s>(&'s Shared, Badge);
 
 impl<'s> Session<'s> {

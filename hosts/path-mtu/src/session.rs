@@ -1,6 +1,6 @@
 //! A checker's connection to one responder.
 
-use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, SIZES, Status, Wish};
+use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, ProbeRequest, SIZES, Status};
 use problem::Problem;
 use problem::token::Whereabouts;
 use std::fs::File;
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A responder answers an order by then: it takes no longer than the patience asked for, and its
-/// turn.
+/// Longest wait for a responder's answer to an order, which takes at most the order's own timeout,
+/// after those that the responder carries out before it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection is there by then.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Timeout of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A responder and how it is reached.
+/// A responder, and the data by which it is reached.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The host's name, for people.
     pub name: String,
     /// Its token, address and port.
     pub at: Whereabouts,
-    /// The network namespace to connect from, where that is not the caller's own.
+    /// The network namespace to connect from; `None` for the caller's own.
     pub netns: Option<PathBuf>,
 }
 
@@ -34,10 +34,10 @@ pub struct Session {
     address: SocketAddr,
 }
 
-/// A badge that nothing else has.
+/// Returns a new random badge.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// Fails if the kernel returns no random numbers.
 pub fn badge() -> io::Result<Badge> {
     let mut badge = Badge::default();
     File::open("/dev/urandom")?.read_exact(&mut badge)?;
@@ -48,7 +48,7 @@ impl Session {
     /// Connects and presents the token.
     ///
     /// # Errors
-    /// The responder is not reached, or does not take the token.
+    /// Fails if the responder is not reached, or refuses the token.
     pub fn open(host: &Host, badge: Badge) -> Result<Session, Problem> {
         let reach = |error: io::Error| {
             Problem::new(format!("the responder on {} cannot be reached", host.name))
@@ -72,15 +72,15 @@ impl Session {
         Ok(session)
     }
 
-    /// Where the responder listens.
+    /// Returns the address at which the responder listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has the host probe a peer by packets of these sizes, at most [`SIZES`].
+    /// Makes the host probe a peer by packets of these sizes, at most [`SIZES`].
     ///
     /// # Errors
-    /// The responder has gone, or cannot send.
+    /// Fails if the responder has gone, or cannot send.
     pub fn probe(
         &mut self,
         to: SocketAddr,
@@ -88,9 +88,9 @@ impl Session {
         timeout: Duration,
     ) -> Result<Outcome, Problem> {
         let sizes = sizes.get(..SIZES).unwrap_or(sizes).to_vec();
-        let patience_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
+        let timeout_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let count = sizes.len();
-        let order = Order::new(&Wish { to, sizes, patience_ms });
+        let order = Order::new(&ProbeRequest { to, sizes, timeout_ms });
         let answer = self.ask(order.as_bytes()).map_err(|error| {
             Problem::new(format!("the responder on {} has ended", self.name))
                 .seen(error)
@@ -123,7 +123,7 @@ fn connect(at: &str, netns: Option<&Path>) -> io::Result<TcpStream> {
     let work = || {
         let mut last = io::ErrorKind::NotFound.into();
         for address in at.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT) {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }

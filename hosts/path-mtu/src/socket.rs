@@ -1,7 +1,7 @@
 // UNSAFETY: the kernel's error queue and the options of path MTU discovery are reached by `recvmsg`
 // and `setsockopt` alone.
-//! A UDP socket whose datagrams are never fragmented, and what the kernel and hops on the way say
-//! about those too big.
+//! A UDP socket that never fragments its datagrams, and the reports of the kernel and of hops about
+//! those that are too big.
 #![allow(unsafe_code)]
 
 use rustix::net::{RecvFlags, recvfrom};
@@ -10,15 +10,15 @@ use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Bytes that a responder's socket keeps of what arrives at once.
+/// Size of a responder's receive buffer, in bytes.
 const RECEIVE_BUFFER: i32 = 4 << 20;
 
 /// A datagram that was too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooBig {
-    /// Too big for the device that it was to leave by, which has this MTU.
+    /// It was too big for the device it should have left by, which has this MTU.
     Device(u16),
-    /// Too big for a hop on the way, by an ICMP message from this address.
+    /// It was too big for a hop on the path, by an ICMP message from this address with this MTU.
     Hop(IpAddr, u16),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum TooBig {
 pub(crate) struct ProbeSocket(UdpSocket);
 
 impl ProbeSocket {
-    /// A socket that sends to one peer, from one address or from any.
+    /// Makes a socket that sends to one peer, from one address or from any.
     pub(crate) fn connect(from: Option<IpAddr>, to: SocketAddr) -> io::Result<ProbeSocket> {
         let any: IpAddr = match to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -34,7 +34,7 @@ impl ProbeSocket {
         };
         let from = from.filter(|from| from.is_ipv4() == to.is_ipv4()).unwrap_or(any);
         let socket = UdpSocket::bind((from, 0))?;
-        // PROBE: what hops said earlier is not held against what is sent now.
+        // PROBE: earlier reports of hops do not limit what is sent now.
         let options: &[(i32, i32, i32)] = if to.is_ipv4() {
             &[
                 (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
@@ -54,12 +54,12 @@ impl ProbeSocket {
         Ok(ProbeSocket(socket))
     }
 
-    /// The socket, to send and receive.
+    /// Returns the socket, to send and receive.
     pub(crate) fn socket(&self) -> &UdpSocket {
         &self.0
     }
 
-    /// What came as errors since the last call.
+    /// Returns the reports since the last call.
     pub(crate) fn errors(&self) -> Vec<TooBig> {
         std::iter::from_fn(|| next_error(&self.0)).flatten().collect()
     }
@@ -69,17 +69,18 @@ impl ProbeSocket {
 pub(crate) fn widen(socket: &UdpSocket) {
     let force = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
     if force.is_err() {
-        // The default has room for a few peers, and what is lost is sent again.
+        // An error is ignored: the default has room for a few peers, and lost probes are sent
+        // again.
         let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
     }
 }
 
-/// Waits for a datagram. Returns its length and its sender, and nothing where the socket was shut
-/// down: that ends the wait without a datagram and without an address. [`UdpSocket::recv_from`]
-/// then reads an address that the kernel did not write, and may panic.
+/// Waits for a datagram. Returns its length and its sender; `None` if the socket was shut down,
+/// which ends the wait without a datagram and without an address. [`UdpSocket::recv_from`] would
+/// then read an address that the kernel did not write, and might panic.
 ///
 /// # Errors
-/// Acknowledgements that a peer did not take, among others; the next call may succeed.
+/// Fails if an acknowledgement was not delivered, among others. The next call may succeed.
 pub(crate) fn receive(
     socket: &UdpSocket,
     room: &mut [u8],
@@ -97,8 +98,8 @@ fn set(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The next entry of the error queue; `None`: there is none. The inner `None`: it is about
-/// something else.
+/// Returns the next entry of the error queue; `None` if there is none. The inner `None` means that
+/// the entry is about something else.
 fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
     // Aligned as the kernel aligns control messages.
     let mut control = [0_u64; 64];

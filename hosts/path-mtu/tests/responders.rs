@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use path_mtu::check::{Options, check};
-use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, Status, Wish};
+use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, ProbeRequest, Status};
 use path_mtu::session::Host;
 use path_mtu::{Responder, addresses};
 use problem::token::Token;
@@ -97,8 +97,8 @@ fn an_order_to_a_group_is_refused() {
     let responder = responder([127, 0, 0, 1]);
     let mut session = hello(&responder, TOKEN).unwrap();
     for to in ["224.0.0.1:9", "255.255.255.255:9", "0.0.0.0:9", "[ff02::1]:9", "127.0.0.1:0"] {
-        let wish = Wish { to: to.parse().unwrap(), sizes: vec![100], patience_ms: 1 };
-        session.write_all(Order::new(&wish).as_bytes()).unwrap();
+        let request = ProbeRequest { to: to.parse().unwrap(), sizes: vec![100], timeout_ms: 1 };
+        session.write_all(Order::new(&request).as_bytes()).unwrap();
         let mut answer = [0; LEN];
         session.read_exact(&mut answer).unwrap();
         let answer = Answer::read_from_bytes(&answer).unwrap();

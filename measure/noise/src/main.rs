@@ -34,7 +34,7 @@ use std::time::Duration;
 /// than it did before in the repetition.
 const MOVED: f64 = 1.5;
 /// Most repetitions left out, as a multiple of those wanted; beyond it the attacker misses its aim.
-const PATIENCE: usize = 4;
+const LEFT_OUT_LIMIT: usize = 4;
 
 /// Measures what victims lose beside attackers, prints a table, and fails if they lose too much.
 ///
@@ -170,7 +170,9 @@ fn against(attack: &Attack, arguments: &Arguments, distance: &Distance) -> Resul
     // easily.
     bed.most_trains(time);
     let (mut samples, mut left_out) = (Vec::new(), 0);
-    while samples.len() < arguments.repetitions && left_out <= PATIENCE * arguments.repetitions {
+    while samples.len() < arguments.repetitions
+        && left_out <= LEFT_OUT_LIMIT * arguments.repetitions
+    {
         match sample(&mut bed, attack, time, distance)? {
             Some(sample) => samples.push(sample),
             None => left_out += 1,

@@ -1,4 +1,4 @@
-//! Figures out of samples: how large, how much spread, and whether two arms differ at all.
+//! Statistics of samples: how large they are, how much they spread, and whether two arms differ.
 //!
 //! Called by the experiment engine (to know when it may stop) and by the report. Everything here is
 //! pure and deterministic: the same samples always give the same verdict.

@@ -1,10 +1,10 @@
-//! In which order the arms run: A B B A A B B A …
+//! The order in which the arms run: A B B A A B B A …
 //!
-//! Turning every other round round cancels a drift that is the same for all arms (a machine that
-//! warms up, a neighbour that slowly takes more of the CPU), which A B A B would credit to one of
-//! them.
+//! Reversing every other round cancels a drift that is the same for all arms (a machine that warms
+//! up, a neighbour that slowly takes more of the CPU), which A B A B would credit to one of them.
 
-/// The places of `arms` arms over `rounds` rounds: forward in even rounds, backward in odd ones.
+/// Returns the round and arm of each run, of `arms` arms over `rounds` rounds: forward in even
+/// rounds, backward in odd ones.
 pub fn sequence(arms: usize, rounds: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rounds).flat_map(move |round| {
         (0..arms).map(move |place| {

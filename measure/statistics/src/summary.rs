@@ -1,6 +1,6 @@
 //! Median, quartiles and spread of one arm's samples.
 //!
-//! Medians and not means, because one repeat in ten is far off on a shared machine.
+//! Medians are used instead of means, because one repeat in ten is far off on a shared machine.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up; `None` without any finite sample. Samples that are not finite are left out.
+    /// Summarises samples. Those that are not finite are left out; `None` if none is left.
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let sorted = sorted(samples);
         let median = quantile(&sorted, 0.5)?;
@@ -43,13 +43,13 @@ impl Summary {
     }
 }
 
-/// The median of the finite samples; `None` without any.
+/// Returns the median of the finite samples; `None` if there is none.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(&sorted(samples), 0.5)
 }
 
-/// The value below which the `part` (0 to 1) of ascending samples lies, between two samples on the
-/// straight line.
+/// Returns the value below which the `part` (0 to 1) of ascending samples lies, interpolated
+/// linearly between two samples.
 pub fn quantile(ascending: &[f64], part: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let place = part.clamp(0.0, 1.0) * last as f64;

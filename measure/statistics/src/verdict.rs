@@ -1,30 +1,32 @@
-//! Whether two arms differ: the median of paired ratios, and the exact interval of a median.
+//! Decides whether two arms differ, by the median of paired ratios and the exact confidence
+//! interval of a median.
 //!
-//! Samples of one round stand side by side in time, so the ratio of each pair is free of slow
-//! drift; the median of the pairs is free of the odd interval that a neighbour spoilt. The interval
-//! runs from one of the sorted ratios to another, as many from either end (the sign test's): how
-//! often it holds the true median is known exactly, whatever the noise, and that level is told.
-//! Where it includes 1 the answer is [`Verdict::NoDifferenceSeen`], never a number to be proud of.
-//! Several verdicts are held together to the confidence of one by Holm's correction ([`holm`]).
+//! Samples of one round are close in time, so the ratio of each pair is free of slow drift. The
+//! median of the ratios is robust against single intervals that other load disturbed. The interval
+//! is that of the sign test: it runs from one of the sorted ratios to another, the same number of
+//! places from either end. So the probability that it contains the true median is known exactly for
+//! any noise, and is reported as its level. If the interval includes 1, the answer is
+//! [`Verdict::NoDifferenceSeen`]. Several verdicts together are held to the confidence of one by
+//! Holm's correction ([`holm`]).
 //!
-//! How many pairs it takes was found by simulation (the tests below repeat it): with 2 % noise a
-//! sample, 5 % drift and one sample in ten up to a third too low, **26 pairs** see a 5 % difference
-//! in more than 19 of 20 runs, and see none in more than 19 of 20 where there is none.
-//! `millrace validate self` does the same with a real load in place of simulated noise.
+//! The number of pairs needed was found by simulation, which the tests below repeat. With 2 % noise
+//! of each sample, 5 % drift and one sample in ten up to a third too low, **26 pairs** show a 5 %
+//! difference in more than 19 of 20 runs, and show none in more than 19 of 20 runs without a
+//! difference. `millrace validate self` measures this with a real load in place of simulated noise.
 
 use super::summary::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Level that an interval has at least, where there are enough samples for it: 8 pairs.
+/// Confidence level that an interval has at least, if there are enough samples for it: 8 pairs.
 pub const CONFIDENCE: f64 = 0.99;
-/// Fewer pairs than this never show a difference: even if all agree, chance does the same one time
-/// in eight.
+/// Fewer pairs than this never show a difference: even if all agree, that happens by chance one
+/// time in eight.
 pub const FEWEST_PAIRS: usize = 5;
-/// Intervals per arm that see a 5 % difference, as the simulation in this file's tests shows.
+/// Intervals per arm that show a 5 % difference, as the simulation in this file's tests proves.
 pub const DEFAULT_REPETITIONS: usize = 26;
-/// Largest ratio, and by its inverse the smallest: a stalled interval has none, and what has none
-/// cannot be ordered.
+/// Largest ratio; its inverse is the smallest. A ratio with a stalled interval is cut to these, so
+/// that it can be sorted.
 const MOST: f64 = 1000.0;
 
 /// Which way a figure should move.
@@ -37,19 +39,19 @@ pub enum Better {
     Lower,
 }
 
-/// How a figure is judged.
+/// The rule by which a figure is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Which way is good.
+    /// The direction of an improvement.
     pub better: Better,
-    /// Level that the interval is to have at least.
+    /// Confidence level that the interval has to have at least.
     pub confidence: f64,
-    /// Where no difference is hoped for: what is as good as none, as a part.
+    /// For a figure that should not change: the relative difference that counts as none.
     pub equal_within: Option<f64>,
 }
 
 impl From<Better> for Rule {
-    /// As one verdict alone is judged, where a difference is hoped for.
+    /// Returns the rule for a single verdict about an improvement.
     fn from(better: Better) -> Rule {
         Rule { better, confidence: CONFIDENCE, equal_within: None }
     }
@@ -81,7 +83,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Upper end less lower end.
+    /// Returns the upper end minus the lower end.
     pub fn width(&self) -> f64 {
         self.high - self.low
     }
@@ -109,7 +111,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether something is claimed, at the confidence wanted.
+    /// Whether it claims something, at the wanted confidence.
     pub fn claims(&self, confidence: f64) -> bool {
         let claim =
             matches!(self.verdict, Verdict::Improved | Verdict::Worse | Verdict::Equivalent);
@@ -117,14 +119,15 @@ impl Comparison {
     }
 }
 
-/// What one sample is of another. A stall is a finding and no gap: nothing is a thousandth of
-/// something, and the same as nothing.
+/// Returns the ratio of two samples. A stall counts as a result and not as missing: 0 is a
+/// thousandth of anything else, and equal to 0.
 fn ratio(on: f64, off: f64) -> f64 {
     if on <= 0.0 && off <= 0.0 { 1.0 } else { (on / off).clamp(1.0 / MOST, MOST) }
 }
 
-/// Compares two arms whose samples at the same place belong to the same round. Longer arms are cut
-/// to the shorter one; pairs that are no numbers are left out. `None` where no pair is left.
+/// Compares two arms with paired samples: those at the same place are of the same round. The longer
+/// arm is cut to the length of the shorter one, and pairs that are not numbers are left out.
+/// Returns `None` if no pair is left.
 pub fn compare(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Comparison> {
     let pairs = treatment.iter().copied().zip(baseline.iter().copied());
     let (on, off): (Vec<f64>, Vec<f64>) =
@@ -142,9 +145,10 @@ pub fn compare(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Compar
     })
 }
 
-/// Compares two arms that were measured apart, whose samples are no pairs: the ratio of their
-/// medians, from the lower end of the one's interval by the upper end of the other's to the
-/// reverse. The level is at least the product of both. `None` where one of them has no samples.
+/// Compares two arms that were measured separately, so that their samples are not paired. The ratio
+/// is that of their medians. Its interval runs from our lower end divided by their upper end, to
+/// our upper end divided by their lower end. Its level is at least the product of both levels.
+/// Returns `None` if one of them has no samples.
 pub fn compare_independent(treatment: &[f64], baseline: &[f64], rule: Rule) -> Option<Comparison> {
     let each = rule.confidence.sqrt();
     let ((on, level), (off, other)) = (interval(treatment, each)?, interval(baseline, each)?);
@@ -177,15 +181,15 @@ fn verdict(interval: Interval, samples: usize, rule: Rule) -> Verdict {
     }
 }
 
-/// The narrowest interval from one sample to another, as many from either end, that holds the
-/// median at this confidence, and the level that it has; of too few samples for it the widest,
-/// whose level is lower.
+/// Returns the narrowest interval, from one sample to another the same number of places from either
+/// end, that contains the median at this confidence; and its level. If there are too few samples,
+/// returns the widest interval, which has a lower level.
 fn interval(samples: &[f64], confidence: f64) -> Option<(Interval, f64)> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
-    // That of so many samples none, one, two lie below the median: logarithms, because of many it
-    // is next to nothing.
+    // Probability that none, one, two … of the samples are below the median. As a logarithm,
+    // because it is tiny for many samples.
     let mut ln_chance = -(count as f64) * std::f64::consts::LN_2;
     let (mut left_out, mut level) = (0, 1.0 - 2.0 * ln_chance.exp());
     for below in 1..count.div_ceil(2) {
@@ -200,9 +204,9 @@ fn interval(samples: &[f64], confidence: f64) -> Option<(Interval, f64)> {
     Some((Interval { low, high: *sorted.get(count - 1 - left_out)? }, level))
 }
 
-/// Holm's correction: so that all claims of a report hold together at [`CONFIDENCE`], each of
-/// `count` is judged at a confidence of its own. `claims` says whether the one in a place claims
-/// something at a confidence.
+/// Holm's correction: returns the confidence at which each of `count` verdicts is judged, so that
+/// all claims of a report hold together at [`CONFIDENCE`]. `claims` says whether the verdict at a
+/// place claims something at a confidence.
 pub fn holm(count: usize, claims: impl Fn(usize, f64) -> bool) -> Vec<f64> {
     let mut open: Vec<usize> = (0..count).collect();
     let mut confidences = vec![CONFIDENCE; count];
@@ -295,7 +299,7 @@ mod tests {
             let (on, off): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
             let forward = compare(&on, &off, Better::Higher.into()).unwrap();
             prop_assert!(forward.interval.low <= forward.ratio && forward.ratio <= forward.interval.high);
-            // An odd number of pairs has a middle one, whose ratio simply turns over.
+            // With an odd number of pairs, the ratio of the middle one is simply inverted.
             if on.len() % 2 == 1 {
                 let backward = compare(&off, &on, Better::Higher.into()).unwrap();
                 prop_assert!((forward.ratio * backward.ratio - 1.0).abs() < 1e-9);

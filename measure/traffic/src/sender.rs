@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Note in the report of a run whose peer synchronises by tokens.
+/// Note in the report of a run with a peer that synchronises by tokens.
 pub(crate) const TOKENS_NOTE: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
 
 pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Report, TrafficError> {

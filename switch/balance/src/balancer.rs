@@ -1,4 +1,4 @@
-//! What is remembered from one measurement to the next, and the decision.
+//! The balancer: its memory between measurements, and the decision.
 
 use crate::coalesce::{bring_home, coalesce};
 use crate::measurement::{Item, ItemId, Measurement, Mode, Worker};
@@ -16,14 +16,14 @@ const PARTS: usize = 4;
 /// Time over which an item's usual load is averaged.
 const USUAL: Duration = Duration::from_millis(200);
 
-/// Time over which what an item once used is forgotten.
+/// Time over which the most that an item used is forgotten.
 const FADES: Duration = Duration::from_secs(5);
 
-/// For how long the growth of items that went ahead tells about those that stayed.
+/// How long the growth of items that were moved first is applied to those that stayed.
 const TELLS: Duration = Duration::from_millis(100);
 
-/// What a saturated worker's items are taken to want, as a multiple of what they got, while nothing
-/// tells.
+/// Assumed demand of a saturated worker's items, as a multiple of what they got, while it is not
+/// known.
 const GUESS: f64 = 1.25;
 
 /// Decides which items move. One for a switch; the same measurements give the same moves, in
@@ -33,22 +33,22 @@ pub struct Balancer {
     settings: Settings,
     items: HashMap<ItemId, Known>,
     workers: Vec<History>,
-    /// Moves saved up.
+    /// Number of moves that the rate limit allows now.
     saved: f64,
     /// When the last measurement was made.
     last: Option<Duration>,
-    /// Which part of the settling time the peaks are being noted for.
+    /// The number of the part of the settling time for which peaks are being recorded.
     part: u64,
-    /// When coalescing was looked at.
+    /// When coalescing was last considered.
     coalesced: Duration,
 }
 
 /// Facts remembered about an item.
 #[derive(Debug, Default)]
 struct Known {
-    /// In the last interval.
+    /// Its load in the last interval.
     busy: f64,
-    /// Averaged over [`USUAL`].
+    /// Its load averaged over [`USUAL`].
     usual: f64,
     /// The most it used while its worker was not saturated; fades over [`FADES`].
     free: f64,
@@ -229,7 +229,8 @@ impl Balancer {
         self.workers.iter().zip(workers).map(load).collect()
     }
 
-    /// How much more than before items use that left a saturated worker for one that is not.
+    /// Computes for each worker by which factor items grew after they left it, while it was
+    /// saturated, for one that is not.
     fn note_growth(&self, loads: &mut [Load], measured: &Measurement<'_>, items: &[&Item]) {
         let mut sums = vec![(0.0, 0.0); loads.len()];
         for item in items {
@@ -258,8 +259,8 @@ impl Balancer {
         let wanted = match (load.saturated_for, load.growth) {
             (0, _) => measured,
             (_, Some(growth)) => measured * growth,
-            // It wants no more if others get more, and else at least what it used when nothing was
-            // in its way.
+            // Not squeezed if others get more: then it wants little more. Otherwise it wants at
+            // least what it used while its worker was not saturated.
             _ if 2.0 * measured < largest => measured * GUESS,
             _ => known.map_or(0.0, |known| known.free).max(measured * GUESS),
         };
@@ -277,7 +278,7 @@ impl Balancer {
         }
     }
 
-    /// Notes the moves: the items rest, and their part of the peaks goes with them.
+    /// Records the moves: the items rest, and their shares of the peaks move with them.
     fn remember(&mut self, moves: &[Move], peaks: &[Share], at: Duration) {
         self.saved -= f64::from(u32::try_from(moves.len()).unwrap_or(u32::MAX));
         for (moved, peak) in moves.iter().zip(peaks) {
@@ -298,12 +299,12 @@ fn is_within(at: Option<Duration>, now: Duration, time: Duration) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) <= time)
 }
 
-/// Where the peak of a part is kept.
+/// Returns the index at which the peak of a part is stored.
 fn slot(part: u64) -> usize {
     usize::try_from(part % PARTS as u64).unwrap_or(0)
 }
 
-/// A measured share without what no share can be.
+/// Returns a measured share, limited to possible values.
 fn share(busy: f64) -> f64 {
     if busy.is_finite() { busy.clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -1,10 +1,10 @@
-//! Fewer workers when load falls, and items back on the node of their memory.
+//! Uses fewer workers when load falls, and moves items back to the node of their memory.
 
 use crate::moves::Reason;
 use crate::scene::Scene;
 
-/// Bringing home starts so far above the load at which all nodes coalesce to one worker, lest they
-/// take turns.
+/// Distance of the load at which items are brought home, above that at which all nodes coalesce to
+/// one worker, so that the two do not alternate.
 const APART: f64 = 1.2;
 
 /// Items below this are not worth a move home.
@@ -32,7 +32,7 @@ pub(crate) fn bring_home(scene: &mut Scene<'_>) {
     }
 }
 
-/// The least loaded worker in use there, else an unused one.
+/// Returns the least loaded worker in use at the item's home, or an unused one.
 fn room_at_home(scene: &Scene<'_>, place: usize) -> Option<usize> {
     let item = &scene.items[place];
     let then = |worker: usize| {
@@ -77,7 +77,7 @@ pub(crate) fn coalesce(scene: &mut Scene<'_>) {
 #[derive(Clone, Default)]
 struct Contents {
     movable: Vec<usize>,
-    /// Some of it may not move.
+    /// Whether some of the items may not move.
     is_held: bool,
 }
 

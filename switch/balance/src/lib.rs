@@ -1,9 +1,9 @@
 //! Dynamic VMMQ: which ingress queue or indirection entry moves to which worker, and why.
 //!
 //! [`Balancer::decide`] is a pure function of measurements and time: no clock, no randomness, no
-//! system call. The daemon calls it with what the workers measured, the simulator with what its
-//! cost model says, so both run the same code. The caller measures at a steady interval (20 ms),
-//! carries out the moves in the order given, and measures anew.
+//! system call. The daemon calls it with measurements of its workers, the simulator with those of
+//! its cost model, so both run the same code. The caller measures at a steady interval (20 ms),
+//! carries out the moves in the given order, and measures again.
 //!
 //! Three steps, in this order:
 //! 1. *relieve* ([relief.rs](self)): a worker above [`Settings::high`] gives items to workers in

@@ -1,4 +1,4 @@
-//! What the caller measured during one interval.
+//! The measurements of one interval.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ pub struct Worker {
     pub node: usize,
     /// Share of the interval that it was busy, 0 to 1, its items' included.
     pub busy: f64,
-    /// Nothing is moved to it, and what is active on it is moved away.
+    /// Whether it is excluded: nothing is moved to it, and active items are moved away.
     pub excluded: bool,
 }
 
-/// What can move.
+/// The identity of an item, which is what can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
     /// The vNIC that the traffic belongs to.
     pub vnic: u32,
-    /// Which part of its traffic.
+    /// The part of its traffic.
     pub part: Part,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Part {
 /// Whether the balancer may move a vNIC's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// They stay where they were put.
+    /// They stay on their workers.
     #[default]
     Static,
     /// They follow the load.
@@ -56,7 +56,7 @@ pub enum Mode {
 /// A queue or an entry as measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Item {
-    /// Its name; each occurs once.
+    /// Its identity. Each occurs once.
     pub id: ItemId,
     /// The number of its worker; an item of a worker that does not exist is ignored.
     pub worker: usize,
@@ -84,7 +84,7 @@ impl Reach {
     }
 }
 
-/// Those below 64.
+/// Collects worker numbers. Those of 64 and above are ignored.
 impl FromIterator<usize> for Reach {
     fn from_iter<I: IntoIterator<Item = usize>>(workers: I) -> Reach {
         let workers = workers.into_iter().filter(|worker| *worker < 64);
@@ -96,7 +96,7 @@ impl FromIterator<usize> for Reach {
 /// may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement<'m> {
-    /// When the interval ended, on any clock that does not go back.
+    /// When the interval ended, on any monotonic clock.
     pub at: Duration,
     /// All workers.
     pub workers: &'m [Worker],

@@ -3,21 +3,22 @@
 use crate::measurement::ItemId;
 use std::fmt;
 
-/// Why an item moves.
+/// The reason of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its worker was nearly saturated, and no worker in use had room: to an unused one.
+    /// Its worker was nearly saturated, and no worker in use had room, so it moves to an unused
+    /// one.
     Expand,
-    /// Its worker was saturated and what its items want unknown: it goes ahead to an unused worker,
-    /// to be measured there.
+    /// Its worker was saturated, so the demand of its items is not known. It moves to an unused
+    /// worker, to be measured there.
     Probe,
-    /// Its worker was nearly saturated: to one in use that has room.
+    /// Its worker was nearly saturated, so it moves to one in use that has room.
     Relieve,
-    /// It took most of its worker, which others shared: to a worker of its own.
+    /// It took most of a worker that it shared with others, so it moves to a worker of its own.
     Isolate,
-    /// Back to the NUMA node of its guest's memory.
+    /// It moves back to the NUMA node of its guest's memory.
     Home,
-    /// Fewer workers suffice: its worker is emptied.
+    /// Fewer workers suffice, so its worker is emptied.
     Coalesce,
     /// Its worker is excluded.
     Leave,
@@ -37,7 +38,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Expected loads are shares of one worker; above 1: more than a worker has.
+/// A move. Expected loads are shares of one worker; those above 1 are more than a worker can serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Move {
     /// The item that moves.
@@ -46,7 +47,7 @@ pub struct Move {
     pub from: usize,
     /// The number of its next worker.
     pub to: usize,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// The threshold that `from` is above (or, coalescing, that `to` stays below).
     pub threshold: f64,

@@ -3,13 +3,14 @@
 use crate::moves::Reason;
 use crate::scene::{Candidate, Scene};
 
-/// Smaller items are not worth a move for room, only to end saturation.
+/// Items below this are moved only to end saturation, not to make room.
 const SMALL: f64 = 0.01;
 
-/// What is left beside an item that takes a worker alone and is not worth moving the item for.
+/// Load beside an item that takes a worker alone. With less than this the item is not moved to a
+/// worker of its own.
 const CRUMBS: f64 = 0.15;
 
-/// All overloaded workers, the most loaded one first.
+/// Relieves all overloaded workers, the most loaded one first.
 pub(crate) fn relieve(scene: &mut Scene<'_>) {
     let pressed = |worker: &usize| scene.loads[*worker].pressed;
     let mut sources: Vec<usize> = (0..scene.loads.len()).filter(pressed).collect();
@@ -27,10 +28,10 @@ pub(crate) fn relieve(scene: &mut Scene<'_>) {
     }
 }
 
-/// What the items of a saturated worker want is unknown. Small items together worth one worker's
-/// share of what all workers have go to one unused worker, which even so they cannot saturate;
-/// items above that go to one each, in every interval twice as many. What they use there tells what
-/// the others want.
+/// Moves some items of a saturated worker to unused ones, because the demand of its items is not
+/// known. Small items that together are worth one worker's share of what all workers have go to one
+/// unused worker, which they cannot saturate even so. Larger items go to one worker each, twice as
+/// many in each interval. Their use there shows the demand of the others.
 fn probe(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     let usable = scene.workers.iter().filter(|worker| !worker.excluded).count();
     #[allow(clippy::cast_precision_loss, reason = "workers are few")]
@@ -57,8 +58,8 @@ fn probe(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     }
 }
 
-/// Moves one item ahead to `target` or an unused worker, unless it is its worker's last; whether it
-/// did.
+/// Moves one item to `target` or an unused worker, to be measured there, unless it is its worker's
+/// last. Returns whether it moved.
 fn ahead(scene: &mut Scene<'_>, source: usize, place: usize, target: Option<usize>) -> bool {
     let item = &scene.items[place];
     let target = target.filter(|worker| item.reach.has(*worker));
@@ -67,7 +68,7 @@ fn ahead(scene: &mut Scene<'_>, source: usize, place: usize, target: Option<usiz
     scene.loads[source].active > 1 && scene.shift(place, to, Reason::Probe, threshold)
 }
 
-/// Gives away the largest items first, so that few move, until the rest fits.
+/// Moves the largest items away first, so that few move, until the rest fits.
 fn spread(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     let is_excluded = scene.workers[source].excluded;
     let keep = if is_excluded { -1.0 } else { scene.settings.fill };
@@ -95,7 +96,7 @@ fn spread(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     }
 }
 
-/// The item that has the worker to itself but for crumbs: it is they that move.
+/// Returns the item that has the worker almost to itself. Then the small others move, and not it.
 fn lone(scene: &Scene<'_>, source: usize, places: &[usize]) -> Option<usize> {
     let first = *places.first()?;
     let load = scene.items[first].load;

@@ -1,4 +1,4 @@
-//! One decision in the making: the expected loads, as the moves decided so far change them.
+//! The state of one decision: the expected loads after the moves that are decided so far.
 
 use crate::measurement::{ItemId, Reach, Worker};
 use crate::moves::{Move, Reason};
@@ -11,45 +11,46 @@ pub(crate) struct Candidate {
     pub(crate) worker: usize,
     pub(crate) home: Option<usize>,
     pub(crate) reach: Reach,
-    /// Had work within [`Settings::settle`].
+    /// Whether it had work within [`Settings::settle`].
     pub(crate) active: bool,
-    /// Dynamic, and rested since its last move.
+    /// Whether it may move: it is dynamic, and has rested since its last move.
     pub(crate) movable: bool,
     /// Measured share of its worker in the last interval.
     pub(crate) measured: f64,
     /// Load that it is expected to want there now.
     pub(crate) load: f64,
-    /// Its part of its worker's peak.
+    /// Its share of its worker's peak.
     pub(crate) peak: f64,
-    /// The most it used of late.
+    /// The most that it used recently while its worker was not saturated.
     pub(crate) free: f64,
 }
 
-/// What is known of a worker, and expected after the moves so far.
+/// Measured and expected load of a worker, after the moves so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Load {
-    /// What its items are expected to want now.
+    /// The load that its items are expected to want now.
     pub(crate) now: f64,
-    /// Most of the last [`Settings::settle`].
+    /// Highest load of the last [`Settings::settle`].
     pub(crate) peak: f64,
-    /// What its items together once used, of late.
+    /// The sum of the most that its items used recently, each for itself.
     pub(crate) lately: f64,
-    /// Active items.
+    /// Number of active items.
     pub(crate) active: usize,
-    /// Above its threshold: it should give items away.
+    /// Whether it is above its threshold and should give items away.
     pub(crate) pressed: bool,
-    /// Intervals on end that it has been saturated for.
+    /// Number of consecutive intervals in which it was saturated.
     pub(crate) saturated_for: u32,
-    /// How much more than measured the items of a saturated worker want, once that is known.
+    /// The factor by which the items of a saturated worker want more than was measured, once that
+    /// is known.
     pub(crate) growth: Option<f64>,
 }
 
-/// What a move takes along of its source's peak.
+/// The part of its source's peak that a move transfers.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
-    /// 0 to 1.
+    /// The part, 0 to 1.
     pub(crate) of_source: f64,
-    /// By how much it grows on the target.
+    /// The factor by which it grows on the target.
     pub(crate) stretch: f64,
 }
 
@@ -58,25 +59,24 @@ pub(crate) struct Scene<'m> {
     pub(crate) workers: &'m [Worker],
     pub(crate) loads: Vec<Load>,
     pub(crate) items: Vec<Candidate>,
-    /// For each worker the first with the same core: siblings share it.
+    /// For each worker, the first one on the same core.
     pub(crate) cores: Vec<usize>,
     pub(crate) moves: Vec<Move>,
-    /// One for each of `moves`.
+    /// The peak shares of `moves`, in the same order.
     pub(crate) shares: Vec<Share>,
-    /// Moves that the rate still allows.
+    /// Number of moves that the rate limit still allows.
     pub(crate) left: usize,
 }
 
-/// How good a target is: the lower the better; by tier, by load in steps, by what its items used of
-/// late, by number.
+/// The rank of a target, the lowest first: tier, load in steps, recent use of its items, number.
 type Rank = (u8, f64, f64, usize);
 
-/// Loads that differ by less than such a step are alike: what the items will want matters more.
+/// Loads within one step rank equally, because the expected demand of the items matters more.
 const STEP: f64 = 0.1;
 
 impl Scene<'_> {
-    /// The active items of a worker that may move, by falling load; equal ones by name, whatever
-    /// order the caller had.
+    /// Returns the active items of a worker that may move, by falling load. Equal ones are in the
+    /// order of their ids, so that the caller's order does not matter.
     pub(crate) fn movable(&self, worker: usize) -> Vec<usize> {
         let items = self.items.iter().enumerate();
         let mut places: Vec<usize> = items
@@ -98,7 +98,7 @@ impl Scene<'_> {
         item.home.is_some_and(|home| home != self.workers[worker].node)
     }
 
-    /// By how much an item's work grows when it moves to `to`.
+    /// Returns the factor by which an item's work grows if it moves to `to`.
     pub(crate) fn stretch(&self, item: &Candidate, to: usize) -> f64 {
         let cost = |worker| if self.is_remote(item, worker) { self.settings.remote } else { 1.0 };
         cost(to) / cost(item.worker)
@@ -113,8 +113,8 @@ impl Scene<'_> {
         !(0..self.workers.len()).filter(same).any(|other| self.loads[other].active > 0)
     }
 
-    /// The best unused worker for an item: its own node first, whole cores before siblings of
-    /// workers in use.
+    /// Returns the best unused worker for an item: its own node first, whole cores before siblings
+    /// of workers in use.
     pub(crate) fn unused(&self, item: &Candidate) -> Option<usize> {
         let unused = (0..self.workers.len()).filter(|worker| {
             *worker != item.worker && self.is_unused(*worker) && item.reach.has(*worker)
@@ -131,7 +131,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The best worker for an item of an overloaded one, if any is better than where it is.
+    /// Returns the best worker for an item of an overloaded one, if it is better than the item's
+    /// own.
     pub(crate) fn target(&self, item: &Candidate) -> Option<usize> {
         let ranks = (0..self.workers.len()).filter_map(|worker| self.rank(item, worker));
         ranks.min_by(better).map(|(.., worker)| worker)

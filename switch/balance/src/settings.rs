@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Thresholds of a [`Balancer`](crate::Balancer). Loads are shares of one worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// A worker above this gives items away. Open vSwitch waits for 0.95 during a minute; what
-    /// arrives meanwhile is lost.
+    /// A worker above this gives items away. Open vSwitch waits until it is above 0.95 for a
+    /// minute, and loses frames meanwhile.
     pub high: f64,
     /// A worker above this in one interval is saturated: its items want more than was measured.
     pub saturated: f64,
@@ -16,15 +16,15 @@ pub struct Settings {
     /// Workers are coalesced while one of them ends up below this. The distance to `high` is the
     /// hysteresis.
     pub low: f64,
-    /// Where no worker has room, a move must leave its target so much below its source.
+    /// If no worker has room, a move must leave its target this much below its source.
     pub margin: f64,
-    /// Coalescing looks at the highest loads of this long.
+    /// Coalescing uses the highest loads of this time.
     pub settle: Duration,
     /// An item that moved stays for this long.
     pub rest: Duration,
     /// Most moves of all items a second; the moves of one idle second are saved.
     pub moves_a_second: u32,
-    /// What work costs away from the NUMA node of its memory, as a multiple.
+    /// Cost of work away from the NUMA node of its memory, as a multiple of that at home.
     pub remote: f64,
 }
 

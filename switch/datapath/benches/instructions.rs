@@ -229,7 +229,7 @@ fn pairs(workers: usize) -> Bench {
     let workers = vec![WorkerOptions::default(); workers];
     let switch = Switch::stepped(SwitchOptions { workers, ..SwitchOptions::default() });
     let mut bench = Bench { switch, peers: vec![], ids: vec![], now: Nanos::SECOND };
-    // Ports 0 and 1, whose queues alternate between the workers, send to 2 and 3.
+    // Ports 0 and 1 send to 2 and 3. Their queues alternate between the workers.
     (0..4).for_each(|_| {
         bench.add(plain(), ALL);
     });

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Declares an enum of reasons whose names are what API, metrics and captures show.
+/// Declares an enum of reasons. API, metrics and captures show their names.
 macro_rules! reasons {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$meta])*

@@ -104,9 +104,9 @@ pub struct WorkerInfo {
     /// The core it is pinned to.
     pub cpu: Option<usize>,
     /// Rounds that took frames.
-    pub busy_turns: u64,
+    pub busy_rounds: u64,
     /// Rounds that took none.
-    pub idle_turns: u64,
+    pub idle_rounds: u64,
     /// Times it slept.
     pub sleeps: u64,
     /// Frames it took.

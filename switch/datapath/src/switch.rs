@@ -73,8 +73,8 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Makes a switch whose workers run only in [`Switch::step`], on the caller's clock: for tests,
-    /// benches and simulation.
+    /// Makes a switch with workers that run only in [`Switch::step`], on the caller's clock: for
+    /// tests, benches and simulation.
     pub fn stepped(options: SwitchOptions) -> Switch {
         let macs = Arc::new(MacTable::new(options.mac_entries, options.mac_ageing_s));
         let handle = |index| Handle::stepped(index, macs.clone());

@@ -55,12 +55,12 @@ impl Worker {
             let (taken, end) = self.round(now, |_| waiter.now());
             let counters = &self.shared.counters;
             if taken > 0 {
-                counters.busy_turns.add(1);
+                counters.busy_rounds.add(1);
                 counters.frames.add(taken as u64);
                 waiter.busy(now, taken);
                 now = end;
             } else {
-                counters.idle_turns.add(1);
+                counters.idle_rounds.add(1);
                 let shared = &self.shared;
                 if waiter.idle(&mut self.queues, now, || shared.mailbox.is_waiting()) {
                     counters.sleeps.add(1);

@@ -20,10 +20,10 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 struct Counting;
 
 thread_local! {
-    /// Of this thread, which turns the switch; the session of an absent guest has a thread of its
-    /// own.
+    /// Allocations of this thread, which steps the switch. The session of an absent guest has a
+    /// thread of its own.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes of them, and of the largest.
+    /// Bytes of all allocations, and of the largest.
     static BYTES: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 

@@ -1,4 +1,4 @@
-//! A worker whose turn does not end, and a control plane that asks it.
+//! A worker with a turn that does not end, and a control plane that asks it.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]
 

@@ -69,7 +69,8 @@ fn udp(source: &str, destination: &str, ports: (u16, u16)) -> Vec<u8> {
     frame
 }
 
-/// IPv6 from and to these addresses, whose payload starts with a header of this number.
+/// An IPv6 packet from and to these addresses, with a payload that starts with a header of this
+/// number.
 fn ipv6(source: &str, first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&PEER[..], &OWN, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
     frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());

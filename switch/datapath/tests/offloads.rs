@@ -344,9 +344,9 @@ fn a_train_of_tiny_segments_is_refused_and_a_short_one_of_messages_is_not() {
     assert_eq!(bench.received(3).len(), 42);
 }
 
-/// A train of three segments by way of another host, IPv6 by a routing header and IPv4 by a source
-/// route; its pseudo-header has the last destination, 10.0.0.3 or fd..03, whose sum is returned
-/// with it.
+/// A train of three segments by way of another host: IPv6 by a routing header, IPv4 by a source
+/// route. Its pseudo-header has the last destination, 10.0.0.3 or fd..03; that address's sum is
+/// returned with it.
 fn routed(v6: bool, udp_train: bool) -> (MemoryFrame, Sum) {
     let protocol = if udp_train { 17 } else { 6 };
     let transport = match udp_train {

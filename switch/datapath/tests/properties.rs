@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Streams of a few flows, interleaved: each step says whose it is.
+/// Streams of a few flows, interleaved: each step names its flow.
 fn arrivals() -> impl Strategy<Value = Vec<Segment>> {
     let flow = |flow: u8, start: u32, v6: bool, ts: bool| Segment {
         flow,
@@ -127,8 +127,8 @@ fn advance(at: &mut Segment, step: &Step) -> Segment {
     segment
 }
 
-/// One turn of a switch that coalesces by a policy; then each frame cut by a switch whose way out
-/// takes no trains.
+/// Runs one turn of a switch that coalesces by a policy. With `cut`, another switch then segments
+/// each frame, for an egress queue that takes no trains.
 fn through(policy: RscPolicy, arrivals: &[Segment], cut: bool) -> Vec<Segment> {
     let mut out = Vec::new();
     for turn in arrivals.chunks(100) {

@@ -26,10 +26,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Mac;
 
-/// Of how many queues port `number` is.
+/// Number of queues of each port, by number.
 const QUEUES: [u16; 9] = [1, 4, 1, 1, 1, 2, 1, 1, 3];
 
-/// A switch whose ports have, all together, whatever decides about a frame.
+/// A switch with ports that together have every setting that decides about a frame.
 fn world() -> Bench {
     let own = |number: u8, settings: PortSettings| PortSettings {
         mac: Some(Mac(mac(number))),

@@ -35,7 +35,7 @@ fn flow(number: u16, transport: u8, v6: bool) -> Packet {
 }
 
 impl Scene {
-    /// A guest of four pairs whose flows are followed; by the table all would go to queue 0.
+    /// A guest of four queue pairs with flow following. By the table all flows would go to queue 0.
     fn following() -> Scene {
         Scene::following_with(trunk(0, &[VLAN]))
     }

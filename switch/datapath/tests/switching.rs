@@ -1,4 +1,4 @@
-//! Switching: who gets a frame, and who may send one.
+//! Switching: which ports get a frame, and which may send one.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -404,7 +404,7 @@ fn a_held_address_is_refused_to_the_port_that_had_it_before() {
     assert_eq!(drops(&bench, 0, DropReason::AddressTaken), 2);
 }
 
-/// Both first frames are of one round, at whose start nobody held an address.
+/// Both first frames are of one round. No port held an address at its start.
 #[test]
 fn two_ports_cannot_hold_one_address_in_one_round() {
     let guarded = PortSettings { mac_guard: true, ..plain() };

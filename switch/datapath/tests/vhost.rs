@@ -385,8 +385,8 @@ fn send_all(switch: &mut Switch, from: &mut Guest, frames: usize, now: ports::Na
         .count()
 }
 
-/// Where a receiver earns patience by what an accomplice sends it, it holds up others for as long
-/// as it likes.
+/// If frames of an accomplice prolonged the time for which a receiver is waited for, it could hold
+/// up others for as long as it likes.
 #[test]
 fn with_back_pressure_a_receiver_is_not_waited_for_by_what_others_send_it() {
     let folder = TempDir::new().unwrap();

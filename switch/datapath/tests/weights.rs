@@ -19,7 +19,7 @@ use proptest::prelude::*;
 struct Sender {
     weight: Option<u8>,
     payload: u32,
-    /// Of its frames, those between two that go to the uplink go to another vNIC.
+    /// Number of frames that go to another vNIC between two that go to the uplink.
     elsewhere: usize,
     busy: bool,
 }
@@ -235,7 +235,8 @@ fn a_sender_that_comes_back_has_saved_nothing() {
     assert!((share - 0.5).abs() < 0.05, "{share} for the one that was there");
 }
 
-/// An uplink whose device has stopped would hold all that its senders have for others as well.
+/// Without this limit an uplink with a stopped device would also hold up its senders' frames for
+/// other ports.
 #[test]
 fn senders_are_held_for_ten_milliseconds_by_an_uplink_that_has_stopped() {
     let guest = Sender { elsewhere: 3, ..sender(1, 1400) };

@@ -59,8 +59,10 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Checks and maps the regions of a guest, however large. Fails like
-    /// [`GuestMemory::map_within`].
+    /// Checks and maps the regions of a guest, however large.
+    ///
+    /// # Errors
+    /// Fails like [`GuestMemory::map_within`].
     pub fn map(regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         Self::map_within(u64::MAX, regions)
     }
@@ -106,15 +108,20 @@ impl GuestMemory {
     }
 
     /// Returns this memory with one region more (`VHOST_USER_ADD_MEM_REG`), as a snapshot of its
-    /// own: this one stays as it is. Fails like [`GuestMemory::map_within`].
+    /// own: this one stays as it is.
+    ///
+    /// # Errors
+    /// Fails like [`GuestMemory::map_within`].
     pub fn with_region(&self, region: Region) -> Result<Arc<GuestMemory>, MemoryError> {
         let (mut regions, new) = (self.regions(), region.gpa);
         regions.push(region);
         Self::map_anew(self.limit, regions, |region| region.gpa == new)
     }
 
-    /// Returns this memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`). Fails
-    /// if there is no such region, or if the others cannot be mapped.
+    /// Returns this memory without the region of these addresses (`VHOST_USER_REM_MEM_REG`).
+    ///
+    /// # Errors
+    /// Fails if there is no such region, or if the others cannot be mapped.
     pub fn without_region(
         &self,
         gpa: Gpa,

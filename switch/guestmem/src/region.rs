@@ -79,9 +79,9 @@ pub enum MemoryError {
     BeyondFile {
         /// The region's guest address.
         gpa: Gpa,
-        /// Where the region ends in the file.
+        /// The end of the region in the file.
         needed: u64,
-        /// Where the file ends.
+        /// The end of the file.
         file_size: u64,
     },
     /// Another process could withhold pages of this file. The path is the kernel's name for it.
@@ -98,7 +98,7 @@ pub enum MemoryError {
     HugePages {
         /// Bytes of the mapping.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -147,11 +147,11 @@ pub enum MemoryError {
     /// A system call failed.
     #[error("{doing} of {bytes:#x} bytes: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
         /// Bytes that it was tried on.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

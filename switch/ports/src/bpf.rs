@@ -29,7 +29,7 @@ const MAPPABLE: u32 = 1 << 10;
 /// `BPF_XDP`, where a link attaches a program.
 const ATTACH_XDP: u32 = 37;
 
-/// What a program is run for.
+/// The kind of a program.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// `BPF_PROG_TYPE_SOCKET_FILTER`

@@ -76,7 +76,7 @@ pub fn wrap_egress(inner: EgressQueue, faults: Faults) -> EgressQueue {
     EgressQueue::Fault(Box::new(FaultEgress { inner, line: Mutex::new(line) }))
 }
 
-/// See [`Ingress`].
+/// The ingress side of a faulty wire. See [`Ingress`].
 pub struct FaultIngress {
     inner: IngressQueue,
     line: Line,
@@ -86,13 +86,13 @@ pub struct FaultIngress {
     fault: Option<PortFault>,
 }
 
-/// See [`Egress`].
+/// The egress side of a faulty wire. See [`Egress`].
 pub struct FaultEgress {
     inner: EgressQueue,
     line: Mutex<Line>,
 }
 
-/// Most frames that may wait; with so many, no more are taken.
+/// Most frames that may wait. At this number no more are taken.
 const MOST_WAITING: usize = 4096;
 
 impl Ingress for FaultIngress {

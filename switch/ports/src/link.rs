@@ -115,7 +115,10 @@ impl From<Refusal> for io::Error {
 
 impl Link {
     /// Opens a link by name, in a namespace or in that of the calling thread. The device need not
-    /// exist yet. Fails if the namespace cannot be entered.
+    /// exist yet.
+    ///
+    /// # Errors
+    /// Fails if the namespace cannot be entered.
     pub fn open(name: &str, netns: Option<&Path>) -> Result<Link, LinkError> {
         let failed = |source| {
             let doing = "open a socket to ask about it";
@@ -150,7 +153,10 @@ impl Link {
         lower.collect()
     }
 
-    /// Returns the kernel's number of the device. Fails if there is none of that name.
+    /// Returns the kernel's number of the device.
+    ///
+    /// # Errors
+    /// Fails if there is none of that name.
     pub fn index(&self) -> Result<u32, LinkError> {
         let answer = self.ask(Plain::GetIndex, "read its index")?;
         Ok(answer.as_int().unsigned_abs())
@@ -163,13 +169,18 @@ impl Link {
         request.is_ok_and(|request| request.call(&self.socket, Plain::GetName).is_ok())
     }
 
-    /// Returns the largest IP packet it carries, in bytes. Fails if there is no such device.
+    /// Returns the largest IP packet it carries, in bytes.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
     pub fn mtu(&self) -> Result<u32, LinkError> {
         Ok(self.ask(Plain::GetMtu, "read its MTU")?.as_int().unsigned_abs())
     }
 
-    /// Sets the largest IP packet, in bytes. Fails if the device does not support it or the process
-    /// may not change it.
+    /// Sets the largest IP packet, in bytes.
+    ///
+    /// # Errors
+    /// Fails if the device does not support it or the process may not change it.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), LinkError> {
         let value = i32::try_from(mtu).unwrap_or(i32::MAX);
         match self.request()?.int(value).call(&self.socket, Plain::SetMtu) {
@@ -180,38 +191,55 @@ impl Link {
         }
     }
 
-    /// Returns its Ethernet address. Fails if there is no such device.
+    /// Returns its Ethernet address.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
     pub fn mac(&self) -> Result<Mac, LinkError> {
         Ok(Mac(self.ask(Plain::GetAddress, "read its address")?.as_address()))
     }
 
-    /// Whether it is administratively up. Fails if there is no such device.
+    /// Whether it is administratively up.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
     pub fn is_up(&self) -> Result<bool, LinkError> {
         Ok(self.flags()? & libc::IFF_UP != 0)
     }
 
-    /// Whether it is up and has a carrier. Fails if there is no such device.
+    /// Whether it is up and has a carrier.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
     pub fn has_carrier(&self) -> Result<bool, LinkError> {
         Ok(self.flags()? & libc::IFF_RUNNING != 0)
     }
 
     /// Whether it has a carrier according to the device itself: `has_carrier` may follow up to a
-    /// second later if it changes often. Fails if there is no such device.
+    /// second later if it changes often.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
     pub fn detects_carrier(&self) -> Result<bool, LinkError> {
         ioctl::ethtool(&self.socket, &self.name, Ethtool::GetLink, 0)
             .map(|value| value != 0)
             .map_err(|error| self.error("read its carrier", error))
     }
 
-    /// Returns its speed in megabits a second; `None` if the device does not know it. Fails if the
-    /// device cannot be asked.
+    /// Returns its speed in megabits a second; `None` if the device does not know it.
+    ///
+    /// # Errors
+    /// Fails if the device cannot be asked.
     pub fn speed(&self) -> Result<Option<u32>, LinkError> {
         let speed = ioctl::ethtool_speed(&self.socket, &self.name);
         let speed = speed.map_err(|error| self.error("read its speed", error))?;
         Ok((speed != 0 && speed != u32::MAX).then_some(speed))
     }
 
-    /// Brings it up or down. Fails if there is no such device or the process may not change it.
+    /// Brings it up or down.
+    ///
+    /// # Errors
+    /// Fails if there is no such device or the process may not change it.
     pub fn set_up(&self, up: bool) -> Result<(), LinkError> {
         let answer = self.ask(Plain::GetFlags, "read its flags")?;
         let bit = UP;
@@ -223,8 +251,10 @@ impl Link {
             .map_err(|error| self.error(if up { "bring it up" } else { "bring it down" }, error))
     }
 
-    /// Sets how many frames the kernel queues toward the device before it drops. Fails if the
-    /// process may not change it.
+    /// Sets how many frames the kernel queues toward the device before it drops.
+    ///
+    /// # Errors
+    /// Fails if the process may not change it.
     pub fn set_queue_length(&self, frames: u16) -> Result<(), LinkError> {
         self.request()?
             .int(i32::from(frames))
@@ -258,7 +288,10 @@ impl Link {
             .is_ok_and(|flags| flags & RECEIVE_VLAN != 0)
     }
 
-    /// Whether an offload is on. Fails if the device cannot be asked.
+    /// Whether an offload is on.
+    ///
+    /// # Errors
+    /// Fails if the device cannot be asked.
     pub fn offload(&self, offload: LinkOffload) -> Result<bool, LinkError> {
         let (get, _) = offload.commands();
         ioctl::ethtool(&self.socket, &self.name, get, 0)
@@ -267,6 +300,8 @@ impl Link {
     }
 
     /// Turns an offload on or off. The lab uses it to make a sender put single frames on the wire.
+    ///
+    /// # Errors
     /// Fails if the device or the kernel refuses it.
     pub fn set_offload(&self, offload: LinkOffload, on: bool) -> Result<(), LinkError> {
         let (_, set) = offload.commands();

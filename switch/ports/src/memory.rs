@@ -165,19 +165,22 @@ pub struct Peer {
     wire: Arc<Wire>,
 }
 
-/// See [`Ingress`].
+/// The ingress queue of a memory port. See [`Ingress`].
 pub struct MemoryIngress {
     wire: Arc<Wire>,
     taken: Vec<MemoryFrame>,
 }
 
-/// See [`Egress`].
+/// The egress queue of a memory port. See [`Egress`].
 pub struct MemoryEgress {
     wire: Arc<Wire>,
 }
 
 /// Opens a port of one queue pair that holds up to `depth` frames a direction. Returns it and its
-/// other side. Fails if the process is out of descriptors.
+/// other side.
+///
+/// # Errors
+/// Fails if the process is out of descriptors.
 pub fn open(depth: usize, offloads: Offloads, mtu: u16) -> std::io::Result<(Device, Peer)> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     Ok(join(depth, offloads, mtu, Some(wake)))

@@ -125,7 +125,10 @@ pub fn within<T: Send>(path: Option<&Path>, work: impl FnOnce() -> T + Send) -> 
 }
 
 /// Runs `work` in a new network namespace, which ends with the last thread and descriptor that uses
-/// it. Fails if the process may not make one.
+/// it.
+///
+/// # Errors
+/// Fails if the process may not make one.
 pub fn fresh<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     on_scratch_thread(
         // SAFETY: descriptors stay shared; only the network namespace of the scratch thread

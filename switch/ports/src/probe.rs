@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 const PAYLOAD: [u8; 128] = [0; 128];
 const SEGMENT: u16 = 64;
 /// Locally administered addresses that no device has: the kernel drops the frame as not its own.
-const NOBODY: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
+const UNUSED: [u8; 12] = [0x02, 0x4d, 0x52, 0xff, 0xff, 0xfe, 0x02, 0x4d, 0x52, 0xff, 0xff, 0xfd];
 
 /// Kinds of trains, and the offload of each.
 const TRAINS: [(GsoType, Offloads); 3] = [
@@ -54,7 +54,7 @@ fn probe_frame(kind: GsoType) -> (VnetHeader, Vec<u8>) {
     let transport = if tcp { 20 } else { 8 };
     let network = if v6 { 40 } else { 20 };
     let length = transport + PAYLOAD.len();
-    let mut frame = NOBODY.to_vec();
+    let mut frame = UNUSED.to_vec();
     if v6 {
         frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
         frame.extend_from_slice(&big_endian(length));

@@ -1,4 +1,4 @@
-//! Recycles the allocation of scratch vectors whose elements borrow for one turn.
+//! Recycles the allocation of scratch vectors with elements that borrow for one turn.
 
 /// Empties a vector and gives its allocation to the next turn, which has other loans. `A` and `B`
 /// are the same type but for lifetimes; collecting an emptied vector into one of the same layout

@@ -158,13 +158,13 @@ pub trait Steering: Send + Sync {
     /// Entries move together, unless a queue is an old one of some and a new one of others: such
     /// moves run in batches one after the other, the first ones first. Returns when all are moved,
     /// after some 10 ms for each batch whatever the number of entries; the queues' readers must
-    /// keep running for that. A new queue is held back no longer than `patience`: then its reader
+    /// keep running for that. A new queue is held back no longer than `timeout`: then its reader
     /// continues by itself, even while the caller does not run.
     ///
     /// Fails, with nothing moved, if an entry or a queue does not exist.
     fn move_entries(
         &self,
         moves: &[EntryMove],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<Moved>, SteeringError>;
 }

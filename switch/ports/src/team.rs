@@ -23,16 +23,16 @@ mod flooded;
 mod flowlets;
 mod gate;
 mod handle;
-mod homes;
+mod home_members;
 mod ingress;
 mod mask;
 mod member;
 mod members;
 mod mix;
+mod neighbour_cache;
 mod place;
 mod sent;
 mod state;
-mod stations;
 mod status;
 mod watch;
 
@@ -41,7 +41,7 @@ pub use egress::TeamEgress;
 pub use flowlets::GAP;
 use handle::Inner;
 pub use handle::Team;
-pub use homes::Moved;
+pub use home_members::Moved;
 pub use ingress::TeamIngress;
 pub use mask::{PLACES, Place};
 pub use member::{Condition, Member, MemberError, MemberOpener};
@@ -147,6 +147,8 @@ pub fn open(options: &TeamOptions, opener: Box<MemberOpener>) -> Result<(Device,
 }
 
 /// Makes a team without a thread, of members without a link: [`Team::note`] sets their condition.
+///
+/// # Errors
 /// Fails if no member opens, or if there are more than 8.
 pub fn assemble(
     options: &TeamOptions,

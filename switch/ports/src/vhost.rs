@@ -16,8 +16,8 @@ mod ingress;
 pub use egress::VhostEgress;
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Compat, Features, Inherited, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED,
-    Session, SessionError, SocketRole, Sparing, State, Status, Step, permit,
+    Access, Compat, Features, Inherited, LogLimit, Milestone, Negotiated, REGIONS_OWN,
+    REGIONS_SHARED, Session, SessionError, SocketRole, State, Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

@@ -26,7 +26,7 @@ const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 /// A source address that is not counted.
 const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const QUEUES: u8 = 3;
-const PATIENCE: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens one end with one queue, the other with three, with a known key.
 fn pair() -> (Opened, Opened) {
@@ -67,7 +67,7 @@ struct Arrival {
 fn arrivals(device: &mut Device, enough: usize) -> Vec<Arrival> {
     let (start, mut all) = (Instant::now(), Vec::new());
     while all.len() < enough {
-        assert!(start.elapsed() < PATIENCE, "{} of {enough} frames came", all.len());
+        assert!(start.elapsed() < ARRIVAL_TIMEOUT, "{} of {enough} frames came", all.len());
         take_all(device, &mut all);
         all.retain(|arrival| arrival.bytes[6..12] == OUR_MAC);
     }
@@ -187,7 +187,7 @@ fn queues_keep_their_numbers_when_the_link_was_down() {
         for _ in 0..3 {
             there.link.set_up(false).expect("down");
             for ingress in &mut there.device.ingress {
-                let end = Instant::now() + PATIENCE;
+                let end = Instant::now() + ARRIVAL_TIMEOUT;
                 while !matches!(ingress.take(now, &mut Burst::new()), Err(PortFault::Down)) {
                     assert!(Instant::now() < end, "the queue does not know that the link is down");
                     ingress.release();

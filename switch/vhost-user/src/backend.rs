@@ -6,11 +6,11 @@ mod unlisted;
 
 pub(crate) use record::ResumeError;
 
-use crate::attempts::Attempts;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
+use crate::reconnect_backoff::ReconnectBackoff;
 use crate::session::Shared;
 use crate::slots::Slots;
 use crate::vring::{StartError, Vring};
@@ -24,64 +24,65 @@ use std::time::{Duration, Instant};
 use vhost::vhost_user::message::{VhostUserLog, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Error, Result};
 
-/// The state of one connection; with it go the rings.
+/// The state of one connection. Dropping it stops the rings.
 pub(crate) struct Backend {
     shared: Arc<Shared>,
     memory: Option<Arc<GuestMemory>>,
-    /// Room for its regions.
+    /// The front end's share of the process's mappings, for the regions of `memory`.
     slots: Slots,
-    /// How long the next message waits.
+    /// How long to wait before the front end's next message is read.
     pause: Duration,
     taken: Features,
-    /// Receive offloads as the guest has set them by command.
+    /// Receive offloads, if the guest has set them by command.
     offloads: Option<Features>,
-    /// Queue pairs the guest has asked for by command.
+    /// Number of queue pairs in use, if the guest has set it by command.
     wished_pairs: Option<u16>,
     log: Option<Log>,
-    /// Rings that were kicked before there was the log that their guest's memory needs, by their
-    /// numbers in messages.
+    /// Rings that were kicked before the log was set up that a migration needs, by their numbers in
+    /// messages.
     await_log: Vec<u32>,
     /// Where packed rings note their position, for the process that serves them next.
     inflight: Option<Inflight>,
     vrings: Vec<Vring>,
-    /// `VHOST_USER_SET_OWNER` has come.
+    /// Whether `VHOST_USER_SET_OWNER` was received.
     owned: bool,
     protocol: VhostUserProtocolFeatures,
-    /// The guest's address, as its front end has asked to have it announced.
+    /// The guest's address that the front end named by `SEND_RARP`.
     address: Option<[u8; 6]>,
-    /// The device status as the front end has set it last.
+    /// The device status that the front end set last.
     device_status: u64,
     migration: Migration,
-    /// The MTU that the guest was told of.
+    /// The MTU that the front end has announced to the guest (`NET_SET_MTU`).
     told_mtu: Option<u64>,
-    /// Why no ring starts: what the guest was told of the device is not so.
+    /// Why no ring may start: the front end has announced a larger MTU to the guest than the
+    /// port's.
     unfit: Option<String>,
 }
 
-/// Where writes are logged while the guest moves.
+/// The dirty log of a guest that migrates.
 struct Log {
     log: Arc<DirtyLog>,
-    /// Where it is in its file.
+    /// Where the log is in `file`, as the front end said.
     said: VhostUserLog,
     file: File,
 }
 
-/// A message that is refused, with the reason.
+/// Returns the error that refuses a message, with the reason.
 fn refused(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::ReqHandlerError(io::Error::other(reason))
 }
 
-/// Stops a ring, once no worker has it. Its base is where it has come to.
-fn stop(vring: &mut Vring, ring: &RingSlot, attempts: &Attempts) {
+/// Stops a ring, once no worker has it, and notes in `vring` the base at which it stopped.
+fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
     let Some(running) = ring.stop() else { return };
     vring.base = running.queue.base();
     if vring.base != vring.began {
-        attempts.note_moved();
+        backoff.note_moved();
     }
 }
 
-/// Where a guest's regions are in this process.
+/// Returns the addresses of this process at which a guest's regions are mapped.
 fn mapped(memory: &GuestMemory) -> Vec<Range<u64>> {
     let range = |region: Region| {
         let start = memory.translate(region.gpa, 1)?.addr().get() as u64;
@@ -117,13 +118,13 @@ impl Backend {
         backend
     }
 
-    /// Features and protocol features that the front end took.
+    /// Returns the features and protocol features that the front end acknowledged.
     pub(crate) fn agreed(&self) -> (u64, u64) {
         (self.taken.bits(), self.protocol.bits())
     }
 
-    /// The index of a ring in `vrings`, by its number in messages. In messages the control queue
-    /// comes after the pairs that the guest uses, in `vrings` after all pairs of the port.
+    /// Returns the index in `vrings` of a ring, by its number in messages. In messages the control
+    /// queue comes after the pairs that the guest uses, in `vrings` after all pairs of the port.
     fn place(&self, number: u32) -> Result<usize> {
         let own = self.vrings.len() - 1;
         let number = number as usize;
@@ -137,7 +138,7 @@ impl Backend {
         Err(refused(format!("ring {number}: this port has {own}, and a control queue")))
     }
 
-    /// The number in messages of a ring in `vrings`.
+    /// Returns the number in messages of a ring, by its index in `vrings`.
     fn number(&self, place: usize) -> u32 {
         let is_control = place + 1 == self.vrings.len();
         let number = if is_control && !self.taken.contains(Features::MQ) { 2 } else { place };
@@ -150,28 +151,29 @@ impl Backend {
         self.vrings.get_mut(place).zip(ring).ok_or_else(|| refused("no such ring"))
     }
 
-    /// See [`stop`].
+    /// Stops a ring by its number in messages, see [`stop`]. Returns its state.
     fn stop_ring(&mut self, number: u32) -> Result<&mut Vring> {
         let shared = self.shared.clone();
         self.await_log.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
         let has_run = vring.started;
-        stop(vring, ring, &shared.attempts);
+        stop(vring, ring, &shared.reconnect_backoff);
         self.note_stop(has_run);
         Ok(self.vring(number)?.0)
     }
 
-    /// Stops all rings; those that wait for a log do not any more.
+    /// Stops all rings. Rings that wait for a log no longer wait.
     fn stop_each(&mut self) {
         let have_run = self.vrings.iter().any(|vring| vring.started);
         for (vring, ring) in self.vrings.iter_mut().zip(&self.shared.rings) {
-            stop(vring, ring, &self.shared.attempts);
+            stop(vring, ring, &self.shared.reconnect_backoff);
         }
         self.await_log.clear();
         self.note_stop(have_run);
     }
 
-    /// `has_run`: what was stopped now.
+    /// Notes the end of the last started ring, a step of a migration. `has_run` says whether a ring
+    /// was stopped now.
     fn note_stop(&mut self, has_run: bool) {
         if has_run && self.vrings.iter().all(|vring| !vring.started) {
             let step = self.migration.stop();
@@ -188,9 +190,9 @@ impl Backend {
         log.map(|log| &log.log)
     }
 
-    /// Starts a ring of which all is known, or has it wait: QEMU that connects again in the middle
-    /// of a migration kicks its rings before it says where to log, and what was written between
-    /// would not move with the guest.
+    /// Starts a ring that is set up, or makes it wait for the log: a QEMU that reconnects during a
+    /// migration kicks its rings before it sets up the log, and writes in between would be missing
+    /// at the destination.
     fn start(&mut self, number: u32) -> Result<()> {
         if let Some(reason) = &self.unfit {
             return Err(refused(reason.as_str()));
@@ -210,19 +212,21 @@ impl Backend {
             return Ok(());
         };
         vring.enabled |= always_enabled;
-        // Started again without a new base: it resumes where it is.
-        stop(vring, ring, &self.shared.attempts);
+        // If the ring already runs, it resumes where it stopped.
+        stop(vring, ring, &self.shared.reconnect_backoff);
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();
         let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
-        // No worker sleeps until a guest offers buffers: while it has none its frames are dropped.
+        // No kick is needed for receive buffers: without them frames to the guest are dropped, and
+        // no worker waits for some.
         if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
             running.queue.disarm();
         }
-        // A process before us may have published buffers and ended before it notified.
+        // An earlier process may have published used buffers and ended before it notified the
+        // driver.
         running.notify();
         (vring.started, vring.began) = (true, running.queue.base());
         ring.start(running).map_err(refused)?;
@@ -230,7 +234,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Starts the rings that have waited for the log, where there is no need to wait any longer.
+    /// Starts the rings that waited for the log. Those that still lack it wait again.
     fn start_waiting(&mut self) -> Result<()> {
         std::mem::take(&mut self.await_log).into_iter().try_for_each(|number| self.start(number))
     }
@@ -246,7 +250,8 @@ impl Backend {
             .try_for_each(|ring| ring.change(|running| running.map_or(Ok(()), &mut change)))
     }
 
-    /// `began`: when its mapping was begun.
+    /// Gives all rings another memory map. `began` is when its mapping began, from which the pause
+    /// before the next message is computed.
     fn replace_memory(&mut self, memory: Arc<GuestMemory>, began: Instant) -> Result<()> {
         self.each_running(|running| running.queue.remap(memory.clone()).map_err(refused))?;
         let mapped = mapped(&memory);
@@ -267,7 +272,7 @@ impl Backend {
         })
     }
 
-    /// How long the front end's next message is to wait, once.
+    /// Returns how long to wait before the front end's next message is read, and resets it.
     pub(crate) fn take_pause(&mut self) -> Duration {
         std::mem::take(&mut self.pause)
     }
@@ -279,7 +284,7 @@ impl Backend {
         (self.offloads, self.wished_pairs) = (None, None);
     }
 
-    /// Pairs that run and are enabled, as far as the guest uses them.
+    /// Returns the number of queue pairs that are started, enabled and used by the guest.
     fn pairs(&self) -> u16 {
         let ready = |pair: &[Vring]| pair.iter().all(|vring| vring.started && vring.enabled);
         let (pairs, _control) = self.vrings.split_at(self.vrings.len() - 1);
@@ -320,8 +325,8 @@ impl Backend {
         }
     }
 
-    /// Has frames sent that tell the network where the guest is, if its address is known and it
-    /// runs.
+    /// Leaves the frames that announce the guest's address at its first sending ring, if the
+    /// address is known and the guest runs.
     fn announce(&self) {
         let ring = self.shared.rings.get(1).filter(|_| self.pairs() > 0);
         if let (Some(ring), Some(mac)) = (ring, self.address.or(self.shared.options.mac)) {
@@ -329,8 +334,8 @@ impl Backend {
         }
     }
 
-    /// Serves some of the commands that wait in the control queue; for the rest the ring becomes
-    /// ready again.
+    /// Serves a bounded number of commands of the control queue. If more are waiting, the ring
+    /// becomes readable again.
     pub(crate) fn serve_control(&mut self) {
         let Some(ring) = self.shared.rings.last().cloned() else { return };
         ring.forget_kicks();
@@ -341,9 +346,9 @@ impl Backend {
         self.tell(State::Connected);
     }
 
-    /// Sends the signals that workers have left to the session's thread.
+    /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
-        self.shared.signals.silence();
+        self.shared.signals.clear_owed();
         let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }

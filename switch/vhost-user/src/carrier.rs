@@ -1,8 +1,8 @@
 //! Carries numbers and descriptors of a session from one process to the next, as messages that wait
 //! in a socket without a peer.
 //!
-//! So a session is one descriptor to its keeper, a service manager or the process itself,
-//! and it goes away with that descriptor. What is in it may be anything: it is read without
+//! So the process that keeps a session, such as a service manager, holds one descriptor, and
+//! closing that descriptor ends the session. Its content is not trusted: it is read without
 //! waiting, and every number is checked where it is used.
 
 use rustix::io::Errno;
@@ -17,12 +17,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Descriptors of one message; the kernel takes 253.
 const FILES: usize = 128;
-/// Messages that are read: as many as the descriptors of the largest session take.
+/// Most messages that are read: as many as the descriptors of the largest session need.
 const MESSAGES: usize = 16;
-/// Bytes of the longest message that is read.
+/// Largest message that is read, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Why a session cannot go on.
+/// Why a session's record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CarrierError {
     #[error("its record cannot be read: {0}")]
@@ -43,7 +43,7 @@ impl From<Errno> for CarrierError {
     }
 }
 
-/// Takes numbers and descriptors in the order in which they are to be read again.
+/// Collects numbers and descriptors, in the order in which a [`Reader`] reads them.
 #[derive(Default)]
 pub(crate) struct Writer<'f> {
     numbers: Vec<u64>,
@@ -55,7 +55,7 @@ impl<'f> Writer<'f> {
         self.numbers.push(number.into());
     }
 
-    /// Whether there is one, and which.
+    /// Adds a number that may be absent, after a number that says whether it is there.
     pub(crate) fn option(&mut self, number: Option<impl Into<u64>>) {
         self.number(number.is_some());
         number.into_iter().for_each(|number| self.number(number));
@@ -71,7 +71,7 @@ impl<'f> Writer<'f> {
         self.files.extend(file);
     }
 
-    /// Puts all of it into a socket, to be read by [`Reader::open`].
+    /// Puts everything into a socket, to be read by [`Reader::open`].
     pub(crate) fn close(self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC;
         let (write, read) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -94,14 +94,14 @@ fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<
     Ok(())
 }
 
-/// Gives back what a [`Writer`] took.
+/// Reads what a [`Writer`] wrote, in the same order.
 pub(crate) struct Reader {
     numbers: std::vec::IntoIter<u64>,
     files: std::vec::IntoIter<OwnedFd>,
 }
 
 impl Reader {
-    /// Takes all out of a socket.
+    /// Reads everything from a socket. Fails if it is larger than a session can be.
     pub(crate) fn open(socket: &OwnedFd) -> Result<Reader, CarrierError> {
         let mut bytes = vec![0; LONGEST];
         let mut files = Vec::new();
@@ -146,7 +146,7 @@ impl Reader {
         if self.flag()? { self.file().map(Some) } else { Ok(None) }
     }
 
-    /// Nothing is left.
+    /// Checks that everything was read.
     pub(crate) fn close(mut self) -> Result<(), CarrierError> {
         match (self.numbers.next(), self.files.next()) {
             (None, None) => Ok(()),
@@ -155,7 +155,8 @@ impl Reader {
     }
 }
 
-/// The bytes of the next message, if there is one.
+/// Reads the next message, and appends its descriptors to `files`. Returns its bytes; `None` if
+/// there is no message.
 fn receive(
     socket: &OwnedFd,
     bytes: &mut [u8],

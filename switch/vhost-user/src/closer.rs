@@ -1,21 +1,21 @@
-//! Closing files that a front end sent and that are refused.
+//! Closes files that a front end sent with a refused message.
 //!
-//! A file system in user space may make that wait for as long as it likes, so threads of their own
-//! do it, [`MOST`] at a time: where all of them wait the caller does too, which is the thread of
-//! the session that is to blame.
+//! A file system in user space can block a close for as long as it likes. So separate threads do
+//! it, at most [`MOST`] at a time. If all of them are blocked, the caller closes the file: that is
+//! the thread of the session that sent it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Threads of the process that close files at a time.
+/// Most threads of the process that close files at a time.
 const MOST: usize = 8;
 
-/// The threads that close files now.
+/// Number of threads that close files now.
 struct Closers(AtomicUsize);
 
 static CLOSERS: Closers = Closers(AtomicUsize::new(0));
 
-/// Closes files on another thread, if there may be one more.
+/// Closes files on another thread if [`MOST`] allows one more, and else on this one.
 pub(crate) fn close_aside(files: impl Send + 'static) {
     CLOSERS.close(files);
 }
@@ -44,8 +44,8 @@ mod tests {
     use std::thread::ThreadId;
     use std::time::Duration;
 
-    /// A file whose close waits until the gate's other end is dropped, unless the test's own thread
-    /// closes it; tells which thread does.
+    /// A file with a close that blocks until the gate's other end is dropped, unless the test's own
+    /// thread closes it. It sends the id of the thread that closes it.
     struct Slow {
         gate: Receiver<()>,
         tests: ThreadId,

@@ -1,23 +1,23 @@
-//! Other back ends, whose features a port offers instead of its own so that a guest can migrate
-//! between the two.
+//! The features of other back ends. A port can offer them instead of its own, so that a guest can
+//! migrate between the two.
 //!
-//! What a guest has taken where it booted must be offered where it goes, or QEMU refuses to load
-//! its state. So both ends offer the same.
+//! The destination must offer every feature that the guest acknowledged when it booted, or QEMU
+//! refuses to load its state. So both ends offer the same.
 
 use crate::Features;
 
-/// Another back end.
+/// A back end as which a port can present itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compat {
-    /// Open vSwitch with DPDK, as it is by default.
+    /// Open vSwitch with DPDK, with its default settings.
     OvsDpdk,
     /// Open vSwitch with DPDK and `userspace-tso-enable`.
     OvsDpdkTso,
 }
 
 impl Compat {
-    /// What DPDK's vhost library offers of a network device; it has more that QEMU's users and we
-    /// leave out (`HOST_UFO`).
+    /// Features that DPDK's vhost library offers for a network device, without `HOST_UFO`, which
+    /// neither QEMU's users nor we use.
     const DPDK: Features = Features::CSUM
         .union(Features::GUEST_CSUM)
         .union(Features::MTU)
@@ -43,7 +43,7 @@ impl Compat {
         .union(Features::RING_PACKED)
         .union(Features::IN_ORDER);
 
-    /// What it offers of a device of several pairs.
+    /// Returns the features that it offers for a device of several queue pairs.
     pub const fn offered(self) -> Features {
         let without = match self {
             Compat::OvsDpdk => Features::CSUM.union(Features::HOST_TSO4).union(Features::HOST_TSO6),

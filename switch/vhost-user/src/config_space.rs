@@ -5,13 +5,13 @@ use crate::Options;
 
 /// `VIRTIO_NET_S_LINK_UP`.
 const LINK_UP: u16 = 1;
-/// Speed not known.
+/// The speed is not known.
 const UNKNOWN_SPEED: u32 = u32::MAX;
-/// Duplex not known.
+/// The duplex mode is not known.
 const UNKNOWN_DUPLEX: u8 = 0xff;
 
-/// `size` bytes from `offset` on; zeros past the end, where later versions of the standard have
-/// fields.
+/// Returns `size` bytes from `offset` on. Past the end they are zeros: later versions of the
+/// standard have fields there.
 pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
     let mut space = Vec::with_capacity(24);
     space.extend_from_slice(&options.mac.unwrap_or_default());

@@ -1,39 +1,39 @@
-//! The control queue: commands of the guest's driver (virtio 1.2, section 5.1.6.5). Front ends that
-//! keep it to themselves (QEMU, DPDK) never start it here; user-mode Linux does.
+//! The control queue: commands of the guest's driver (virtio 1.2, section 5.1.6.5). QEMU and DPDK
+//! serve this queue themselves and never start it here; user-mode Linux does.
 
 use crate::{Features, Running};
 use std::time::Duration;
 
-/// Most bytes of a command that are looked at: MAC tables are the longest, and only counted.
+/// Most bytes of a command that are read. MAC tables may be longer, but their content is not used.
 const LONGEST: usize = 64;
-/// Commands served at a time. A driver may add commands for ever, and meanwhile the session serves
-/// nothing else.
+/// Most commands served in one step: a driver can add commands for ever, and the session serves
+/// nothing else meanwhile.
 pub(crate) const AT_A_TIME: usize = 16;
 /// Commands take at most one part in `SHARE` of the session thread's time.
 const SHARE: u32 = 10;
-/// The longest pause: a step may have waited for a processor.
+/// The longest pause between steps. A step that took longer may have waited for a processor.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// `VIRTIO_NET_OK`.
 const OK: u8 = 0;
 /// `VIRTIO_NET_ERR`.
 const ERR: u8 = 1;
 
-/// What a driver may ask for.
+/// A command of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Receive modes, filters and announcements: a switch port delivers what is addressed to it
-    /// anyway.
+    /// Sets receive modes or filters, or acknowledges an announcement. It is granted and has no
+    /// effect: the switch delivers only frames for the guest anyway.
     Noted,
-    /// The guest's own address.
+    /// Sets the guest's own address.
     SetMac([u8; 6]),
-    /// So many queue pairs from now on.
+    /// Sets the number of queue pairs in use.
     SetPairs(u16),
-    /// The receive offloads from now on.
+    /// Sets the receive offloads.
     SetOffloads(Features),
 }
 
 impl Command {
-    /// Reads a command; `None`: there is no such command, or it is too short.
+    /// Decodes a command; `None` if it is unknown or too short.
     pub(crate) fn read(bytes: &[u8]) -> Option<Command> {
         let (class, rest) = bytes.split_first()?;
         let (command, data) = rest.split_first()?;
@@ -52,8 +52,9 @@ impl Command {
     }
 }
 
-/// Serves [`AT_A_TIME`] waiting commands at most. `carry_out` says whether a command is granted.
-/// `true`: more commands wait; otherwise the driver kicks for the next.
+/// Serves at most [`AT_A_TIME`] waiting commands. `carry_out` carries a command out and returns
+/// whether it is granted. Returns whether more commands wait; if not, the driver kicks for the
+/// next.
 pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) -> bool {
     let mut notify = false;
     for _ in 0..AT_A_TIME {
@@ -68,8 +69,8 @@ pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bo
     ring.queue.arm()
 }
 
-/// How long after a step that took so long the next one waits: a guest whose commands never end
-/// does not keep a processor of the host busy.
+/// Returns the pause after a step that took this long, so that endless commands of a guest do not
+/// keep a processor of the host busy.
 pub(crate) fn pause_after(step: Duration) -> Duration {
     step.saturating_mul(SHARE - 1).min(LONGEST_PAUSE)
 }

@@ -7,29 +7,29 @@ use std::path::PathBuf;
 /// Why a vhost-user session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Not a number of queue pairs.
+    /// The number of queue pairs is out of range.
     #[error("{pairs} queue pairs wanted: a vhost-user port has 1 to {most}", most = Options::PAIRS)]
     Pairs {
-        /// What was asked for.
+        /// The number that was asked for.
         pairs: u16,
     },
-    /// Somebody else serves this socket.
+    /// Another process listens at this socket.
     #[error("another process listens on {path}: stop it, or choose another socket")]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// It cannot be told, or is not ours to say, whether somebody uses this socket.
+    /// The socket file may be in use, or belongs to another user, so it is not replaced.
     #[error(
         "{path} is a socket that this switch may not replace ({why}): remove it, or choose another path"
     )]
     NotOurs {
         /// The socket.
         path: PathBuf,
-        /// What was found.
+        /// What shows that.
         why: String,
     },
-    /// What is there is no socket.
+    /// The file at this path is not a socket.
     #[error("{path} exists and is not a socket: remove it, or choose another path")]
     NotASocket {
         /// The path.
@@ -38,11 +38,11 @@ pub enum SessionError {
     /// A step failed.
     #[error("cannot {doing} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// On which path.
+        /// The socket's path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

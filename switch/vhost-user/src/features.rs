@@ -3,13 +3,13 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a device offers and a driver takes (virtio 1.2, sections 5.1.3 and 6; vhost-user
-    /// protocol).
+    /// Features that a device offers and a driver acknowledges (virtio 1.2, sections 5.1.3 and 6;
+    /// vhost-user protocol).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Features: u64 {
-        /// The device finishes checksums of frames from the guest.
+        /// The device completes partial checksums of frames from the guest.
         const CSUM = 1 << 0;
-        /// The guest takes frames whose checksum is not finished.
+        /// The guest takes frames with a partial checksum.
         const GUEST_CSUM = 1 << 1;
         /// The guest may change its receive offloads while it runs.
         const CTRL_GUEST_OFFLOADS = 1 << 2;
@@ -17,8 +17,8 @@ bitflags! {
         const MTU = 1 << 3;
         /// The configuration space tells the address.
         const MAC = 1 << 5;
-        /// What `HOST_TSO4` and its like said before there were several. Offered for the sake of
-        /// other back ends alone.
+        /// The legacy feature that the `HOST_` features replaced. Offered only in place of another
+        /// back end ([`Compat`](crate::Compat)).
         const GSO = 1 << 6;
         /// The guest takes trains of TCP over IPv4.
         const GUEST_TSO4 = 1 << 7;
@@ -26,8 +26,8 @@ bitflags! {
         const GUEST_TSO6 = 1 << 8;
         /// The guest takes trains with ECN.
         const GUEST_ECN = 1 << 9;
-        /// The guest takes datagrams to be fragmented, of which we send none. Offered for the sake
-        /// of other back ends alone.
+        /// The guest takes UDP datagrams to be fragmented, of which we send none. Offered only in
+        /// place of another back end.
         const GUEST_UFO = 1 << 10;
         /// The guest sends trains of TCP over IPv4.
         const HOST_TSO4 = 1 << 11;
@@ -79,8 +79,8 @@ bitflags! {
 }
 
 impl Features {
-    /// What can be turned off and on at run time by `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET` (section
-    /// 5.1.6.5.6).
+    /// Features that a guest can turn off and on at run time by
+    /// `VIRTIO_NET_CTRL_GUEST_OFFLOADS_SET` (section 5.1.6.5.6).
     pub const GUEST_OFFLOADS: Features = Features::GUEST_CSUM
         .union(Features::GUEST_TSO4)
         .union(Features::GUEST_TSO6)
@@ -88,16 +88,17 @@ impl Features {
         .union(Features::GUEST_USO4)
         .union(Features::GUEST_USO6);
 
-    /// What a port offers by itself, with all that its settings allow.
+    /// Features that a port offers if it stands in for no other back end and its settings allow
+    /// all.
     pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
-    /// Bytes of the virtio-net header: the one with `num_buffers` is for modern and for merging
-    /// drivers.
+    /// Returns the length of the virtio-net header in bytes. The one with `num_buffers` is for
+    /// drivers that take `VERSION_1` or `MRG_RXBUF`.
     pub fn header_len(self) -> usize {
         if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
     }
 
-    /// The names of all bits, lower case as people write them, for `port show`.
+    /// Returns the names of the features in lower case, for `port show`.
     pub fn names(self) -> Vec<String> {
         self.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
     }

@@ -1,9 +1,9 @@
-//! The memory by which packed rings outlive this process (`VHOST_USER_GET_INFLIGHT_FD` and
-//! `SET_INFLIGHT_FD`).
+//! Inflight regions: memory from which the next process learns where a packed ring stopped
+//! (`VHOST_USER_GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`).
 //!
-//! We make it, the front end keeps it without looking into it, and gives it to the back end that
-//! serves it next. Each ring has a [`InflightJournal`] in it. After an orderly stop the front
-//! end knows the base, which then counts, so the journal is wiped.
+//! The back end makes the region. The front end keeps it without reading it, and gives it to the
+//! back end that serves it next. Each ring has an [`InflightJournal`] in it. After an orderly stop
+//! the front end knows the ring's base, so the journal is cleared and the base counts.
 
 use guestmem::{Gpa, GuestMemory, MemoryError, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserInflight;
 use virtqueue::{InflightJournal, SetupError};
 
-/// What a region of memory is a multiple of, in bytes.
+/// A region's size is a multiple of this, in bytes.
 const PAGE: u64 = 4096;
 
-/// Why a region is not taken.
+/// Why a region is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InflightError {
     #[error("an inflight region of {seen} bytes: {rings} rings of {size} need {wanted}")]
@@ -34,18 +34,19 @@ pub(crate) struct Inflight {
     size: u16,
 }
 
-/// Bytes from one ring's journal to the next: whole cache lines.
+/// Returns the bytes from one ring's journal to the next, in whole cache lines.
 fn stride(size: u16) -> u64 {
     InflightJournal::bytes(size).next_multiple_of(64)
 }
 
 impl Inflight {
-    /// Bytes of a region for so many rings.
+    /// Returns the size in bytes of a region for `rings` rings of `size` descriptors.
     pub(crate) fn bytes(rings: u16, size: u16) -> u64 {
         (u64::from(rings) * stride(size)).next_multiple_of(PAGE)
     }
 
-    /// Returns the region as the front end has it, for the process that serves it next.
+    /// Returns the region and its file as the front end described them, for the process that serves
+    /// it next.
     pub(crate) fn region(&self) -> Option<(VhostUserInflight, Arc<OwnedFd>)> {
         let Region { size: mmap_size, file_offset: mmap_offset, file, .. } =
             self.memory.regions().pop()?;
@@ -53,7 +54,7 @@ impl Inflight {
         Some((VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size }, file))
     }
 
-    /// A new region, for the front end to keep.
+    /// Makes a new region, for the front end to keep.
     pub(crate) fn create(rings: u16, size: u16) -> io::Result<(VhostUserInflight, File)> {
         let file = memfd_create("inflight", MemfdFlags::CLOEXEC)?;
         let mmap_size = Inflight::bytes(rings, size);
@@ -63,8 +64,8 @@ impl Inflight {
         Ok((said, file.into()))
     }
 
-    /// A region that was ours, or that of a process before us, of at most `limit` bytes. Nothing in
-    /// it is believed.
+    /// Maps a region that this or an earlier process made, of at most `limit` bytes. Its content is
+    /// not trusted. Fails if it is too small for its rings or cannot be mapped.
     pub(crate) fn adopt(
         said: &VhostUserInflight,
         file: Arc<OwnedFd>,
@@ -91,7 +92,7 @@ impl Inflight {
         fits.then(|| Gpa(u64::from(number) * stride(self.size)))
     }
 
-    /// A ring's journal; `None`: the region was not made for such a ring.
+    /// Returns a ring's journal; `None` if the region was not made for such a ring.
     pub(crate) fn journal(
         &self,
         number: u32,
@@ -101,14 +102,14 @@ impl Inflight {
         place.map(|gpa| InflightJournal::new(&self.memory, gpa, size)).transpose()
     }
 
-    /// A ring has been stopped in order.
+    /// Clears the journal of a ring that was stopped in an orderly way.
     pub(crate) fn forget(&self, number: u32) {
         if let Some(gpa) = self.place(number) {
             self.memory.write(gpa, &InflightJournal::EMPTY);
         }
     }
 
-    /// All of them have.
+    /// Clears the journals of all rings.
     pub(crate) fn forget_all(&self) {
         (0..u32::from(self.rings)).for_each(|number| self.forget(number));
     }

@@ -46,7 +46,6 @@
 //! fill again while it is emptied is emptied in bounded steps, and messages, the end of the session
 //! and other queues have their turn between.
 
-mod attempts;
 mod backend;
 mod carrier;
 mod closer;
@@ -57,19 +56,20 @@ mod error;
 mod features;
 mod inflight;
 mod lock;
+mod log_limit;
 mod memory_pace;
 mod message;
 mod migration;
 mod negotiated;
 mod options;
 mod plug;
+mod reconnect_backoff;
 mod resume;
 mod ring_slot;
 mod session;
 mod signal;
 mod slots;
 mod socket;
-mod sparing;
 mod status;
 mod vring;
 
@@ -77,6 +77,7 @@ pub use compat::Compat;
 pub use error::SessionError;
 pub use features::Features;
 pub use lock::lock;
+pub use log_limit::LogLimit;
 pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
@@ -84,5 +85,4 @@ pub use ring_slot::{RingSlot, Running};
 pub use session::{Inherited, Session};
 pub use slots::{OWN as REGIONS_OWN, SHARED as REGIONS_SHARED};
 pub use socket::permit;
-pub use sparing::Sparing;
 pub use status::{State, Status};

@@ -1,5 +1,5 @@
-//! Locks of the data path and the ports. A thread that panicked has left nothing half-changed
-//! behind that would be worth a second panic.
+//! Locks of the data path and the ports. They ignore poisoning: a thread that panicked leaves
+//! nothing inconsistent behind that would justify a second panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

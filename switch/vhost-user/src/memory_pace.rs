@@ -1,38 +1,39 @@
-//! How often a front end may change the map of its guest's memory.
+//! Limits how often a front end may change its guest's memory map.
 //!
 //! A change maps all regions anew, under a lock of the process that page faults of workers take
-//! too. Every session has a second for it ([`FREE`]), more than a guest takes that comes with as
-//! many regions as it may have. Time makes good a 256th of itself. A change for which nothing of
-//! that second is left is a debt of all sessions together, which time pays off at a quarter, and
-//! the front end's next message waits until it is paid off, [`LONGEST`] at most. So those that
-//! change maps for ever have the lock for a quarter of the time, however many they are, while a
-//! change takes a quarter of `LONGEST` or less, and beside it what they have for free.
+//! too. Every session has an allowance of one second of mapping time ([`FREE`]), more than a guest
+//! with the most regions needs to start. The allowance refills at 1/256 of real time. A change
+//! beyond the allowance is added to a debt that all sessions share. The debt is paid off at a
+//! quarter of real time, and the front end's next message waits until it is paid off, at most
+//! [`LONGEST`]. So sessions that change maps for ever together hold the lock for a quarter of the
+//! time, however many they are, beside their allowances, as long as one change takes no more than a
+//! quarter of `LONGEST`.
 //!
-//! The second is the session's, not the connection's, so that connecting again brings no other.
+//! The allowance belongs to the session, not to the connection, so reconnecting does not renew it.
 
 use crate::lock::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a session may take before it waits.
+/// A session's allowance of mapping time before it has to wait.
 const FREE: Duration = Duration::from_secs(1);
-/// Time makes good a second of that in as many.
+/// Seconds in which one second of the allowance is refilled.
 const REFILL: u32 = 256;
-/// Time pays off a second of what all owe in as many.
+/// Seconds in which one second of the shared debt is paid off.
 const SHARE: u32 = 4;
-/// No front end waits for longer.
+/// The longest wait of a front end.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What all owe.
+/// The debt that all sessions share.
 static OWED: Mutex<Debt> = Mutex::new(Debt(None));
 
-/// When it will be paid off; `None`: there never was one.
+/// The time at which a debt will be paid off; `None` if there never was one.
 #[derive(Debug, Default)]
 struct Debt(Option<Instant>);
 
 impl Debt {
-    /// Adds what is paid off in so long, but no more than fits in `most`; in what time all is paid
-    /// off, and whether it fitted.
+    /// Adds a debt that takes `more` time to pay off; the total is capped at `most`. Returns the
+    /// time until the total is paid off, and whether it was below the cap.
     fn add(&mut self, now: Instant, more: Duration, most: Duration) -> (Duration, bool) {
         let left = self.0.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now));
         let wanted = left.saturating_add(more);
@@ -41,12 +42,13 @@ impl Debt {
     }
 }
 
-/// See the head of this file.
+/// A session's allowance, as the head of this file explains.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPace(Debt);
 
 impl MemoryPace {
-    /// How long the front end waits after a change that ends now and took so long.
+    /// Returns how long the front end has to wait after a change that ends at `now` and took
+    /// `took`.
     pub(crate) fn pause(&mut self, now: Instant, took: Duration) -> Duration {
         self.pause_beside(&mut lock(&OWED), now, took)
     }

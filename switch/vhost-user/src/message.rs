@@ -1,13 +1,14 @@
-//! Messages that are looked at before the `vhost` crate takes them off the socket.
+//! Messages that are handled here because the `vhost` crate does not.
 //!
-//! That crate decodes what front ends say, but of version 0.18 a few things are not to be had: it
-//! answers `SEND_RARP`, `NET_SET_MTU`, `SET_STATUS` and `GET_STATUS` as if they were no messages,
-//! and it has no way to add messages. They are read and answered here, which takes four
-//! numbers each, and a decoder of our own for all the others would have to be held against every
-//! front end anew. It also refuses `SET_VRING_ENABLE` before the features are agreed on: QEMU sends
-//! it when it resets a vNIC whose driver has not started yet, and waits for the acknowledgement;
-//! DPDK's virtio-user sends it first thing on a new connection. That one the crate takes off the
-//! socket, and the session then does what was asked.
+//! That crate decodes all other messages, so that we need no decoder of our own that would have to
+//! be tested against every front end. But version 0.18 rejects `SEND_RARP`, `NET_SET_MTU`,
+//! `SET_STATUS` and `GET_STATUS` as unknown, and has no way to add messages. So each message is
+//! peeked at on the socket, and these are read and answered here.
+//!
+//! The crate also refuses `SET_VRING_ENABLE` before the features are negotiated. QEMU sends it when
+//! it resets a vNIC before the driver has started, and waits for the acknowledgement; DPDK's
+//! virtio-user sends it first on a new connection. The crate takes that message off the socket, and
+//! the session then carries it out.
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
@@ -17,42 +18,42 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures;
 /// A message that the `vhost` crate leaves to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A ring is to be turned on or off.
+    /// `SET_VRING_ENABLE`: turns a ring on or off.
     Enable { ring: u32, enable: bool },
-    /// The guest runs here from now on, and this is its address.
+    /// `SEND_RARP`: the guest runs here from now on, with this address.
     Announce([u8; 6]),
-    /// The largest IP packet that the guest was told of.
+    /// `NET_SET_MTU`: the MTU that the front end has announced to the guest.
     SetMtu(u64),
-    /// The device status as the guest's driver has set it.
+    /// `SET_STATUS`: the device status that the guest's driver has set.
     SetStatus(u64),
-    /// The device status is asked for.
+    /// `GET_STATUS`: asks for the device status.
     GetStatus,
 }
 
-/// A request as it came.
+/// A request with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) request: Request,
     number: u32,
-    /// The front end waits for an acknowledgement.
+    /// Whether the front end waits for an acknowledgement.
     waits: bool,
-    /// Bytes of all of it.
+    /// Bytes of the message with its header.
     len: usize,
 }
 
-/// Version 1 of the protocol, and that this is a reply.
+/// Flags of a reply: version 1 of the protocol, and the reply bit.
 const REPLY: u32 = 1 | 1 << 2;
-/// What of a message's flags is its version and whether it is a reply.
+/// Mask of the version and the reply bit in a message's flags.
 const KIND: u32 = 0b111;
-/// The sender waits for a reply.
+/// Flag: the sender waits for a reply.
 const NEED_REPLY: u32 = 1 << 3;
-/// Request, flags and size.
+/// Bytes of the header: request, flags and size.
 const HEAD: usize = 12;
-/// With a number of 8 bytes or two of 4, which is all that these messages have.
+/// Bytes of the longest of these messages: a number of 8 bytes or two of 4 after the header.
 const LONGEST: usize = HEAD + 8;
 
 impl Message {
-    /// The next message, left where it is, if it is one of these.
+    /// Returns the next message if it is one of these, and leaves it in the socket.
     pub(crate) fn peek(connection: impl AsFd) -> Option<Message> {
         let mut bytes = [0; LONGEST];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -82,7 +83,8 @@ impl Message {
         is_request.then_some(Message { request, number, waits, len })
     }
 
-    /// The protocol feature that allows it; `None`: the `vhost` crate is asked first.
+    /// Returns the protocol feature that the message needs; `None` if the `vhost` crate handles it
+    /// first.
     pub(crate) fn needs(self) -> Option<VhostUserProtocolFeatures> {
         match self.request {
             Request::Enable { .. } => None,
@@ -92,7 +94,8 @@ impl Message {
         }
     }
 
-    /// Takes it off the socket. Files that came with it are closed: none of these messages has any.
+    /// Takes the message off the socket. Files sent with it are closed, as none of these messages
+    /// has any.
     pub(crate) fn take(self, connection: impl AsFd) -> io::Result<()> {
         let mut bytes = [0; LONGEST];
         let own = bytes.get_mut(..self.len).unwrap_or_default();
@@ -101,8 +104,8 @@ impl Message {
         if count == self.len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Tells the front end the answer to a question, or how it went (0: well) where it waits for
-    /// that.
+    /// Sends the answer to a question, or the result (0 is success) if the front end waits for an
+    /// acknowledgement.
     pub(crate) fn reply(self, connection: impl AsFd, answer: u64) -> io::Result<()> {
         if !self.waits && self.request != Request::GetStatus {
             return Ok(());

@@ -1,8 +1,8 @@
-//! What a session sees of a guest's migration, for people: a front end says of it only what the
-//! back end has to do.
+//! Steps of a guest's migration, for people, as far as a back end can tell from the front end's
+//! messages.
 //!
-//! The rounds in which pages are copied are the front end's alone: it reads the log from shared
-//! memory and says nothing.
+//! Nothing is known of the rounds in which pages are copied: the front end reads the log from
+//! shared memory and sends no message.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant, SystemTime};
 /// A step of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What is written to the guest is logged from now on: it is about to move away.
+    /// Logging of writes to guest memory has begun: the guest is about to migrate away.
     Logged,
-    /// It is no longer logged, and the guest still runs here: the migration was cancelled.
+    /// Logging has ended and the guest still runs here: the migration was cancelled.
     Cancelled,
-    /// The guest's rings were stopped, so long after logging had begun.
+    /// The guest's rings were stopped, this long after logging had begun.
     Stopped(Duration),
-    /// They run again in the same connection, so long after that: the driver was loaded anew, or
-    /// the migration came to nothing.
+    /// The rings run again in the same connection, this long after they were stopped: the driver
+    /// was loaded anew, or the migration failed.
     Returned(Duration),
-    /// A guest runs here that another back end has served before.
+    /// A guest runs here that another back end served before.
     Arrived,
 }
 
-/// A step, and when it was taken.
+/// A step with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milestone {
-    /// By the clock that hosts have in common.
+    /// When it happened, by the wall clock, so that hosts can be compared.
     pub at: SystemTime,
-    /// What happened.
+    /// The step.
     pub step: Step,
 }
 
-/// Milestones that were not read yet, the last ones.
+/// The latest milestones that were not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Milestones(VecDeque<Milestone>);
 
@@ -54,11 +54,11 @@ impl Milestones {
 /// How far the migration of one front end's guest is.
 #[derive(Debug, Default)]
 pub(crate) struct Migration {
-    /// A ring has run in this connection.
+    /// Whether a ring has run in this connection.
     has_run: bool,
-    /// Since when writes are logged.
+    /// When logging of writes began, if it is on.
     logged: Option<Instant>,
-    /// Since when no ring runs, where they were stopped while writes were logged.
+    /// When the last ring was stopped, if that was while writes were logged.
     stopped: Option<Instant>,
 }
 
@@ -73,7 +73,8 @@ impl Migration {
         self.has_run
     }
 
-    /// Whether writes are logged now. A driver that is loaded anew has the front end say so again.
+    /// Notes whether writes are logged now. A front end repeats it when the guest's driver is
+    /// loaded anew. Returns the step that this is, if any.
     pub(crate) fn log(&mut self, is_logged: bool) -> Option<Step> {
         match (self.logged, is_logged) {
             (None, true) => {
@@ -88,14 +89,15 @@ impl Migration {
         }
     }
 
-    /// The last ring that ran was stopped.
+    /// Notes that the last running ring was stopped. Returns the step that this is, if any.
     pub(crate) fn stop(&mut self) -> Option<Step> {
         let since = self.logged.filter(|_| self.stopped.is_none())?;
         self.stopped = Some(Instant::now());
         Some(Step::Stopped(since.elapsed()))
     }
 
-    /// The guest's first pair is ready; `is_resumed`: its rings were used before.
+    /// Notes that the guest's first pair is ready. `is_resumed` says whether its rings were used
+    /// before. Returns the step that this is, if any.
     pub(crate) fn run(&mut self, is_resumed: bool) -> Option<Step> {
         let is_first = !std::mem::replace(&mut self.has_run, true);
         if let Some(stopped) = self.stopped.take() {

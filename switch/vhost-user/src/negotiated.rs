@@ -1,12 +1,14 @@
-//! What a guest and this back end have agreed on.
+//! The features and queue pairs that a guest and this back end have agreed on.
 
 use crate::Features;
 
-/// The agreement as it stands now.
+/// The current agreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Negotiated {
-    /// What the guest took, receive offloads it has turned off by command left out.
+    /// Features that the guest acknowledged, without receive offloads that it has turned off by
+    /// command.
     pub features: Features,
-    /// Queue pairs it uses: the first so many. 0: it is not there, or not ready.
+    /// Number of queue pairs that the guest uses, from the first on. 0 if no guest is connected or
+    /// it is not ready.
     pub pairs: u16,
 }

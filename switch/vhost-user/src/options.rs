@@ -1,4 +1,4 @@
-//! What a session is opened with.
+//! Options of a session.
 
 use crate::{Compat, Features, Negotiated};
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ pub enum SocketRole {
     /// We listen at the socket.
     #[default]
     Server,
-    /// The front end listens; we connect, and again whenever the connection is lost.
+    /// The front end listens. We connect, and reconnect whenever the connection is lost.
     Client,
 }
 
-/// Permissions and owner of a socket that we make; `None` leaves them as the kernel sets them.
+/// Permissions and owner of a socket file that we make; `None` leaves the kernel's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Access {
-    /// Permission bits, as 0o660.
+    /// Permission bits, such as 0o660.
     pub mode: Option<u32>,
     /// User number.
     pub owner: Option<u32>,
@@ -24,9 +24,9 @@ pub struct Access {
     pub group: Option<u32>,
 }
 
-/// One vNIC.
+/// Options of one vNIC's session.
 pub struct Options {
-    /// Where the socket is.
+    /// Path of the socket.
     pub socket: PathBuf,
     /// Which side opens the connection.
     pub role: SocketRole,
@@ -34,17 +34,17 @@ pub struct Options {
     pub access: Access,
     /// Most queue pairs, 1 to 64.
     pub pairs: u16,
-    /// Largest IP packet in bytes, told to the guest.
+    /// Largest IP packet in bytes, announced to the guest.
     pub mtu: u16,
-    /// The guest's address, where it is ours to say.
+    /// The guest's address, if the port has a configured one.
     pub mac: Option<[u8; 6]>,
-    /// Most bytes of memory that the front end may have mapped.
+    /// Most bytes of guest memory that the front end may have mapped here.
     pub memory_limit: u64,
-    /// The back end as which it presents itself; `None`: as what it is.
+    /// The back end as which the port presents itself; `None` if as itself.
     pub compat: Option<Compat>,
-    /// Told of whatever was negotiated, before a ring of it runs. Called from the session's thread.
+    /// Called with each new agreement, before a ring runs by it. Called from the session's thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
-    /// The frames that announce an address as the guest's. Called from the session's thread.
+    /// Makes the frames that announce the guest's address. Called from the session's thread.
     pub announcement: Box<dyn Fn([u8; 6]) -> Vec<Vec<u8>> + Send + Sync>,
 }
 
@@ -52,7 +52,7 @@ impl Options {
     /// Most queue pairs of a vNIC.
     pub const PAIRS: u16 = 64;
 
-    /// What is offered to the guest.
+    /// Returns the features that are offered to the guest.
     pub fn offered(&self) -> Features {
         let mut offered = self.compat.map_or(Features::OWN, Compat::offered);
         offered.set(Features::MAC, self.mac.is_some() && self.compat.is_none());

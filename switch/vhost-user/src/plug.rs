@@ -1,29 +1,31 @@
-//! Whether the guest is to see its link up, and the front end that has been told that it is not.
+//! The link state that the guest is to see, and the front end that was cut off because the link is
+//! down.
 //!
-//! The protocol has a message for a change of the device's configuration (`CONFIG_CHANGE_MSG`),
-//! which QEMU does not take for a network device (as of version 10). What it does pass on to the
-//! guest, as a change of the link with an interrupt, is the end of the connection; a front end that
-//! connects again shows the link up. So a guest that runs is cut off, and until the link is up
-//! again the same process finds a socket that closes at once. Another one, of a guest that boots
-//! meanwhile, is served until that guest runs, for QEMU does not start without.
+//! The protocol has a message for a change of the device's configuration (`CONFIG_CHANGE_MSG`), but
+//! QEMU ignores it for a network device (as of version 10). QEMU does show the guest the end of the
+//! connection, as a link that goes down, with an interrupt, and a new connection as a link that
+//! comes up. So a running guest's front end is cut off, and until the link is up again, connections
+//! of the same process are closed at once. A front end of another process, which boots a guest
+//! meanwhile, is served until that guest runs, because QEMU does not start without a back end.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Stands for a process with an unknown number.
+/// Stands for an unknown process id.
 const UNKNOWN: u32 = u32::MAX;
 
-/// See the head of this file.
+/// The link state and the front end that was cut off, as the head of this file explains.
 #[derive(Debug, Default)]
 pub(crate) struct Plug {
     is_down: AtomicBool,
-    /// The process of the front end that is connected, or was last; 0: there was none.
+    /// The process id of the front end that is connected, or was last; 0 if there was none.
     connected: AtomicU32,
-    /// That of the one that was told; 0: none.
+    /// The process id of the front end that was cut off because the link is down; 0 if there is
+    /// none.
     told: AtomicU32,
 }
 
 impl Plug {
-    /// What the guest is to see. Called by the session's owner.
+    /// Sets the link state that the guest is to see. Called by the session's owner.
     pub(crate) fn set(&self, is_up: bool) {
         self.is_down.store(!is_up, Relaxed);
         if is_up {
@@ -31,12 +33,13 @@ impl Plug {
         }
     }
 
-    /// A front end is connected, of this process if that is known.
+    /// Notes that a front end has connected, of this process if that is known.
     pub(crate) fn connect(&self, process: Option<u32>) {
         self.connected.store(process.unwrap_or(UNKNOWN), Relaxed);
     }
 
-    /// Whether the front end that is connected is to be cut off: it counts as told then.
+    /// Returns whether the connected front end has to be cut off because the link is down, and if
+    /// so notes it as cut off.
     pub(crate) fn pull(&self) -> bool {
         let is_down = self.is_down.load(Relaxed);
         if is_down {
@@ -45,12 +48,12 @@ impl Plug {
         is_down
     }
 
-    /// Whether one of this process has been told, and is not served now.
+    /// Whether a front end of this process was cut off, and is not served while the link is down.
     pub(crate) fn refuses(&self, process: Option<u32>) -> bool {
         self.is_down.load(Relaxed) && self.told.load(Relaxed) == process.unwrap_or(UNKNOWN)
     }
 
-    /// Whether any has been told.
+    /// Whether any front end was cut off, and the link is still down.
     pub(crate) fn has_told(&self) -> bool {
         self.is_down.load(Relaxed) && self.told.load(Relaxed) != 0
     }

@@ -1,7 +1,7 @@
 // UNSAFETY: gives the `vhost` crate's handler, which has no such method, another connection under
 // its descriptor's number.
-//! A session that another process has served: made again from its record, and its front end's
-//! connection goes on.
+//! Resumes a session that another process has served, from its record. The front end's connection
+//! continues.
 #![allow(unsafe_code)]
 
 use crate::backend::{Backend, ResumeError};
@@ -19,7 +19,8 @@ use vhost::vhost_user::BackendReqHandler;
 /// Version 1 of the protocol.
 const REQUEST: u32 = 1;
 
-/// Makes a session again. Its rings run when this returns.
+/// Resumes a session. Its rings run when this returns. Fails if the record cannot be read, or its
+/// connection or one of its rings cannot be used.
 pub(crate) fn resume(
     shared: &Arc<Shared>,
     record: &OwnedFd,
@@ -47,8 +48,8 @@ fn connection(file: OwnedFd) -> io::Result<UnixStream> {
     is_stream.then_some(connection).ok_or_else(|| io::Error::other("it is no Unix stream"))
 }
 
-/// What the handler itself has to know: it keeps the features that were taken, for what it lets
-/// pass and acknowledges.
+/// Returns the messages that tell the `vhost` crate's handler the acknowledged features, by which
+/// it decides what to accept and to acknowledge.
 fn greeting(features: u64, protocol: u64) -> [Vec<u8>; 4] {
     // GET_FEATURES, SET_FEATURES, GET_PROTOCOL_FEATURES, SET_PROTOCOL_FEATURES.
     let messages = [(1, None), (2, Some(features)), (15, None), (16, Some(protocol))];
@@ -60,7 +61,7 @@ fn greeting(features: u64, protocol: u64) -> [Vec<u8>; 4] {
     })
 }
 
-/// From now on the handler reads from this connection.
+/// Makes the handler read from this connection.
 fn reconnect(
     handler: &BackendReqHandler<Mutex<Backend>>,
     connection: &UnixStream,

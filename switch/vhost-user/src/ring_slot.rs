@@ -1,10 +1,10 @@
 //! The slot of one ring of a vNIC, shared between the session that sets the ring up and the worker
 //! that uses it.
 //!
-//! The session may change or remove the ring at any time, but only between turns: a worker gives
-//! back what it borrowed at the end of its turn, and the session waits for that; the same of
-//! buffers that a worker fills without the lock. While the session waits [`RingSlot::borrow`] and
-//! [`RingSlot::begin`] give nothing, so a worker that polls without pause cannot keep it waiting.
+//! The session may change or remove the ring only while no worker has it. A worker gives a borrowed
+//! ring back at the end of its turn, and ends the filling of buffers without the lock; the session
+//! waits for both. While it waits, [`RingSlot::borrow`] and [`RingSlot::begin`] return `None`, so a
+//! worker that polls without pause cannot keep it waiting.
 
 use crate::Features;
 use crate::lock::lock;
@@ -20,7 +20,7 @@ use virtqueue::{Queue, QueueFault};
 pub struct Running {
     /// The ring.
     pub queue: Queue,
-    /// What the guest took.
+    /// The features that the guest acknowledged.
     pub features: Features,
     /// Frames that the port sends in the guest's name, before those in the ring.
     pub announcement: Vec<Vec<u8>>,
@@ -42,13 +42,13 @@ impl Running {
 #[derive(Debug, Default)]
 struct Content {
     running: Option<Box<Running>>,
-    /// Workers that have borrowed it or fill its buffers.
+    /// Number of workers that have borrowed the ring or fill its buffers.
     loans: u32,
-    /// Sessions that wait until it is given back.
+    /// Number of threads of the session that wait until the ring is given back.
     wanted: u32,
 }
 
-/// See the head of this file.
+/// A ring's slot, as the head of this file explains.
 #[derive(Debug)]
 pub struct RingSlot {
     content: Mutex<Content>,
@@ -56,10 +56,10 @@ pub struct RingSlot {
     /// The guest's error on this ring. It has a lock of its own because the lock of `content` is
     /// held while a burst is copied into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
-    /// Holds the guest's kick descriptor and ours, edge-triggered: one event for each kick, however
-    /// many are not read.
+    /// An epoll instance with the guest's kick descriptor and `nudge`, edge-triggered: each kick is
+    /// an event even if the ones before were not read.
     ready: OwnedFd,
-    /// An eventfd of ours, for [`RingSlot::look_again`]: the guest's may be made to block.
+    /// An eventfd of ours, for [`RingSlot::look_again`]: a write to the guest's own could block.
     nudge: OwnedFd,
 }
 
@@ -77,8 +77,8 @@ impl RingSlot {
         })
     }
 
-    /// Borrows the ring for a turn; `None` if none is started or the session waits for it. It must
-    /// be given back.
+    /// Borrows the ring for a turn; `None` if no ring is started or the session waits for it. The
+    /// caller must give it back.
     pub fn borrow(&self) -> Option<Box<Running>> {
         let mut content = lock(&self.content);
         if content.wanted > 0 || content.loans > 0 {
@@ -89,7 +89,7 @@ impl RingSlot {
         running
     }
 
-    /// Ends a turn.
+    /// Gives back a ring that [`RingSlot::borrow`] returned, at the end of a turn.
     pub fn give_back(&self, running: Box<Running>) {
         self.note_fault(&running);
         let mut content = lock(&self.content);
@@ -104,8 +104,9 @@ impl RingSlot {
         }
     }
 
-    /// Like [`RingSlot::with`]. After an answer the ring stays as it is until [`RingSlot::end`], so
-    /// that its buffers can be filled without the lock. `None` also if the session waits.
+    /// Locks the slot and calls `use_it`. If that returns an answer, the session leaves the ring as
+    /// it is until [`RingSlot::end`], so that its buffers can be filled without the lock. `None` if
+    /// no ring is started or the session waits for it.
     pub fn begin<Answer>(
         &self,
         use_it: impl FnOnce(&mut Running) -> Option<Answer>,
@@ -136,7 +137,7 @@ impl RingSlot {
         Some(answer)
     }
 
-    /// Readable after a kick, until [`RingSlot::forget_kicks`].
+    /// Returns a descriptor that is readable after a kick, until [`RingSlot::forget_kicks`].
     pub fn ready_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -150,12 +151,12 @@ impl RingSlot {
         let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
     }
 
-    /// The guest's first fault since the ring was started.
+    /// Returns the guest's first fault since the ring was started.
     pub(crate) fn fault(&self) -> Option<QueueFault> {
         *lock(&self.fault)
     }
 
-    /// The first fault counts; the front end hears of it.
+    /// Stores the ring's first fault and signals it to the front end.
     fn note_fault(&self, running: &Running) {
         let Some(found) = running.queue.fault() else { return };
         // Signalled without the lock, which the status takes: a signal has as many waiters as the
@@ -180,21 +181,22 @@ impl RingSlot {
     }
 
     /// Gives a running ring another call descriptor. Returns the old one, to be dropped without the
-    /// lock: the front end can make the close of its file wait. The outer `None` if no ring runs.
+    /// lock, because the front end can make the close of its file block. The outer `None` means
+    /// that no ring runs.
     #[must_use]
     pub(crate) fn replace_call(&self, call: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.call, call)))
     }
 
     /// Gives a running ring another error descriptor. Returns the old one, to be dropped without
-    /// the lock; the outer `None` if no ring runs.
+    /// the lock. The outer `None` means that no ring runs.
     #[must_use]
     pub(crate) fn replace_error(&self, error: Option<Arc<Signal>>) -> Option<Option<Arc<Signal>>> {
         self.change(|running| Some(std::mem::replace(&mut running?.error, error)))
     }
 
-    /// Leaves frames at a ring that runs, to be taken before its own; those left before and not
-    /// taken yet are replaced.
+    /// Leaves frames at a running ring, which the worker takes before those in the ring. They
+    /// replace earlier ones that were not taken yet.
     pub(crate) fn announce(&self, frames: Vec<Vec<u8>>) {
         self.change(|running| {
             if let Some(running) = running {
@@ -223,7 +225,8 @@ impl RingSlot {
         let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
     }
 
-    /// Removes the ring, once no worker has it.
+    /// Waits until no worker has the ring, and removes it. Returns it; `None` if no ring was
+    /// started.
     pub(crate) fn stop(&self) -> Option<Box<Running>> {
         let running = self.own().running.take()?;
         if let Some(kick) = &running.kick {
@@ -289,8 +292,8 @@ mod tests {
         assert!(changed.load(Ordering::Relaxed));
     }
 
-    /// Dropped with the slot's lock, a file whose close waits stopped every worker that wanted the
-    /// ring.
+    /// A file that blocked at its close, dropped under the slot's lock, stopped every worker that
+    /// wanted the ring.
     #[test]
     fn a_replaced_descriptor_outlives_the_lock() {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();

@@ -1,18 +1,18 @@
-//! A vNIC's session, as its owner has it: its rings, its state, and the end of the thread that
+//! A vNIC's session as its owner uses it: opening, rings, status, and the end of the thread that
 //! [serves](serving) front ends.
 
 mod serving;
 
 pub(crate) use serving::Conversation;
 
-use crate::attempts::Attempts;
 use crate::lock::lock;
 use crate::memory_pace::MemoryPace;
 use crate::migration::{Milestone, Milestones};
 use crate::plug::Plug;
+use crate::reconnect_backoff::ReconnectBackoff;
 use crate::signal::{self, Budget};
 use crate::socket::Listener;
-use crate::{Features, Options, RingSlot, SessionError, SocketRole, Sparing, State, Status};
+use crate::{Features, LogLimit, Options, RingSlot, SessionError, SocketRole, State, Status};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serving::{Entrance, go_on, serve, serve_all};
 use std::io;
@@ -25,38 +25,38 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a front end may keep its session from ending by not reading the answers: then it is cut
+/// How long a front end may delay the end of its session by not reading answers, until it is cut
 /// off.
 const ANSWERS: Duration = Duration::from_secs(1);
 
-/// How long the end of a session may take before people are told.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the start of a port may take because its guest's session goes on: the front end chose
-/// what has to be mapped and closed.
+/// How long the end of a session may take until a warning is logged and it is no longer watched.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long opening may wait for a resumed session: the front end decides how much has to be mapped
+/// and closed.
 const RESUMING: Duration = Duration::from_millis(100);
 
-/// What the session's thread and its owner share.
+/// State that the session's thread and its owner share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    /// Two for each pair, the guest's receiving one first, and the control queue.
+    /// Two rings for each pair, the guest's receive ring first, then the control queue.
     pub(crate) rings: Vec<Arc<RingSlot>>,
     status: Mutex<Status>,
     pub(crate) milestones: Mutex<Milestones>,
-    /// Readable when the session is to end.
+    /// An eventfd that is readable when the session has to end.
     stop: OwnedFd,
-    /// It ends because another process goes on with it.
+    /// Whether the session ends because another process continues it.
     suspends: AtomicBool,
-    /// What that process gets.
+    /// The record for that process.
     record: Mutex<Option<OwnedFd>>,
-    /// What to cut when the session is to end.
+    /// The front end's connection, to be shut down when the session ends.
     connection: Mutex<Option<UnixStream>>,
-    /// Whether front ends come and go in a loop.
-    pub(crate) attempts: Attempts,
-    /// What is told of front ends.
-    told: Mutex<Sparing>,
-    /// What signals to the front end may cost.
+    /// Delays front ends that connect in a loop.
+    pub(crate) reconnect_backoff: ReconnectBackoff,
+    /// Limits the log messages about front ends.
+    log_limit: Mutex<LogLimit>,
+    /// Limits the time that signals to the front end take.
     pub(crate) signals: Arc<Budget>,
-    /// What changes of its memory may.
+    /// Limits the time that changes of its memory map take.
     pub(crate) memory_pace: Mutex<MemoryPace>,
     pub(crate) plug: Plug,
 }
@@ -67,15 +67,16 @@ impl Shared {
         change(&mut lock(&self.status))
     }
 
-    /// Logs what front ends can cause, with the number of lines that were left out before, where
-    /// there are some.
+    /// Logs a message that front ends can cause, unless the limit suppresses it. `log` gets the
+    /// number of messages suppressed before, if there were some.
     fn tell(&self, log: impl FnOnce(Option<u64>)) {
-        if let Some(untold) = lock(&self.told).next(Instant::now()) {
+        if let Some(untold) = lock(&self.log_limit).next(Instant::now()) {
             log((untold > 0).then_some(untold));
         }
     }
 
-    /// Has a guest that runs see its link down, where that is wanted and can be shown.
+    /// Cuts off the front end of a running guest, so that the guest sees its link down, if that is
+    /// wanted and the rings are split ones, which resume at another connection.
     pub(crate) fn unplug(&self) {
         let negotiated = self.note(|status| status.negotiated);
         let is_split = !negotiated.features.contains(Features::RING_PACKED);
@@ -84,14 +85,16 @@ impl Shared {
         }
     }
 
-    /// Ends what the session's thread waits for at its connection. That thread closes it.
+    /// Shuts the connection down, so that the session's thread no longer waits for it. That thread
+    /// closes it.
     fn cut(&self, how: Shutdown) {
         if let Some(connection) = lock(&self.connection).as_ref() {
             let _ = connection.shutdown(how);
         }
     }
 
-    /// Waits for one of these or the end; `None`: the end.
+    /// Waits until one of `fds` is readable or `timeout` has passed. Returns which are readable;
+    /// `None` if the session has to end.
     fn wait(&self, fds: &[BorrowedFd<'_>], timeout: Option<&Timespec>) -> Option<Vec<bool>> {
         let all = std::iter::once(self.stop.as_fd()).chain(fds.iter().copied());
         let mut polled: Vec<_> =
@@ -102,37 +105,39 @@ impl Shared {
     }
 }
 
-/// A vNIC, until it is dropped: then the guest is cut off and the socket removed. Dropping it waits
-/// for nothing that a front end does; another session may listen at the same path at once.
+/// The session of a vNIC. Dropping it cuts the guest off and removes the socket. The drop does not
+/// wait for the front end, and another session may listen at the same path at once.
 pub struct Session {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The session's thread uses it only while it waits for a front end, so the path is free even
-    /// if that thread is stuck.
+    /// The listening socket, if there is one. The session's thread uses it only while it waits for
+    /// a front end, so dropping it frees the path even if that thread is stuck.
     listener: Option<Listener>,
 }
 
-/// What a process before has left.
+/// State that an earlier process left for a session.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// The socket at which it listened.
     pub listener: Option<OwnedFd>,
-    /// What [`Session::suspended`] gave of a front end that is still connected.
+    /// The record that [`Session::suspended`] returned, with a front end that is still connected.
     pub session: Option<OwnedFd>,
 }
 
 impl Session {
-    /// Listens, or starts to connect. Rings come when a front end does.
+    /// Listens, or starts to connect. Rings can be used once a front end has set them up.
     ///
+    /// # Errors
     /// Fails if the number of queue pairs is out of range or the socket cannot be set up.
     pub fn open(options: Options) -> Result<Session, SessionError> {
         Session::open_with(options, Inherited::default())
     }
 
-    /// Opens a session with the state that an earlier process left, as far as it is usable.
-    /// Rings usually run when this returns, unless their memory takes longer to map. A front end
-    /// that cannot be served on is cut off, so that it connects again.
+    /// Opens a session with the state that an earlier process left, as far as it is usable. Rings
+    /// usually run when this returns, unless their memory takes longer to map. If the session
+    /// cannot be resumed, its front end is cut off, so that it reconnects.
     ///
+    /// # Errors
     /// Fails as [`Session::open`] does.
     pub fn open_with(options: Options, inherited: Inherited) -> Result<Session, SessionError> {
         if !(1..=Options::PAIRS).contains(&options.pairs) {
@@ -154,7 +159,7 @@ impl Session {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed("wait at")(error.into()))?;
         let offered = options.offered();
-        // Counted before anybody asks: that it goes on is no other guest.
+        // Counted before a status is read: a resumed session is not another connection.
         let connections = inherited.session.is_some().into();
         let status = Mutex::new(Status { offered, connections, ..Status::default() });
         let connection = Mutex::new(None);
@@ -167,8 +172,8 @@ impl Session {
             suspends: AtomicBool::new(false),
             record: Mutex::default(),
             connection,
-            attempts: Attempts::default(),
-            told: Mutex::default(),
+            reconnect_backoff: ReconnectBackoff::default(),
+            log_limit: Mutex::default(),
             signals,
             memory_pace: Mutex::default(),
             plug: Plug::default(),
@@ -192,34 +197,36 @@ impl Session {
         Ok(Session { shared, thread: Some(thread), listener })
     }
 
-    /// The socket at which it listens, for a process that comes next.
+    /// Duplicates the socket at which the session listens, for the next process; `None` if it does
+    /// not listen.
     pub fn listener(&self) -> Option<io::Result<OwnedFd>> {
         let listener = self.listener.as_ref()?;
         Some(listener.socket.as_fd().try_clone_to_owned())
     }
 
-    /// Whether that is the one of a process before.
+    /// Whether the session listens at the socket of an earlier process.
     pub fn is_adopted(&self) -> bool {
         self.listener.as_ref().is_some_and(|listener| listener.is_adopted)
     }
 
-    /// Asks the session to end at the next boundary between messages and leave its front end
-    /// connected, for another process to go on. No worker may need its rings any more.
+    /// Asks the session to end between two messages and leave its front end connected, for another
+    /// process to continue. No worker may use its rings any more.
     pub fn suspend(&self) {
         self.shared.suspends.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
     }
 
-    /// After [`Session::suspend`]: what the other process goes on by ([`Inherited::session`]).
-    /// `None`: there is no front end, or it has kept the session from a boundary for too long.
+    /// Waits until `until` for the end that [`Session::suspend`] asked for. Returns the record for
+    /// the other process ([`Inherited::session`]); `None` if there is no front end, or it did not
+    /// let the session end in time.
     pub fn suspended(&mut self, until: Instant) -> Option<OwnedFd> {
         self.listener.iter_mut().for_each(Listener::leave);
         loop {
-            // In this order: what a thread that has ended left is seen.
+            // In this order, so that the record of a thread that has ended is seen.
             let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
             let record = lock(&self.shared.record).take();
             if has_ended || record.is_some() {
-                // It may still unmap the guest's memory.
+                // Not joined: the thread may still unmap the guest's memory.
                 drop(self.thread.take());
                 return record;
             }
@@ -230,14 +237,15 @@ impl Session {
         }
     }
 
-    /// Shows the guest its link up or down, see the head of this crate.
+    /// Sets whether the guest sees its link up, see the head of this crate.
     pub fn set_link(&self, is_up: bool) {
         self.shared.note(|status| status.is_unplugged = !is_up);
         self.shared.plug.set(is_up);
         self.shared.unplug();
     }
 
-    /// The rings of a pair: the one the guest receives from, the one it sends by.
+    /// Returns the rings of a pair: the guest's receive ring and its transmit ring. `None` if there
+    /// is no such pair.
     pub fn pair(&self, pair: u16) -> Option<(Arc<RingSlot>, Arc<RingSlot>)> {
         let first = 2 * usize::from(pair.min(self.shared.options.pairs));
         match self.shared.rings.get(first..first + 2)? {
@@ -246,12 +254,13 @@ impl Session {
         }
     }
 
-    /// What has happened of migrations since this was last asked.
+    /// Returns the steps of migrations since the last call.
     pub fn take_milestones(&self) -> Vec<Milestone> {
         lock(&self.shared.milestones).take()
     }
 
-    /// How it is doing. Takes no lock that a guest can hold for long (see the crate's head).
+    /// Returns a snapshot of the session. It takes no lock that a guest can hold for long (see the
+    /// crate's head).
     pub fn status(&self) -> Status {
         let mut status = lock(&self.shared.status).clone();
         let fault = |(number, ring): (usize, &Arc<RingSlot>)| Some((number, ring.fault()?));
@@ -261,7 +270,8 @@ impl Session {
             status.state = State::Broken(format!("ring {number}: {fault}"));
         }
         if status.state == State::Waiting
-            && let Some(complaint) = self.shared.attempts.complaint(self.shared.options.pairs)
+            && let Some(complaint) =
+                self.shared.reconnect_backoff.complaint(self.shared.options.pairs)
         {
             status.state = State::Broken(complaint);
         }
@@ -278,7 +288,7 @@ impl Drop for Session {
         self.shared.cut(Shutdown::Read);
         if let Some(thread) = self.thread.take() {
             let shared = self.shared.clone();
-            // Where no thread can be made the session's ends unwatched.
+            // If no thread can be made, the end of the session's thread is not watched.
             let _ = thread::Builder::new()
                 .name("vhost-end".into())
                 .spawn(move || see_off(&thread, &shared));
@@ -286,8 +296,8 @@ impl Drop for Session {
     }
 }
 
-/// Watches the end of a session's thread: closing a file of the front end can block for as long as
-/// that likes.
+/// Watches the end of a session's thread, cuts off a front end that delays it, and logs a warning
+/// if it takes too long: the front end can make the close of its files block.
 fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
     let began = Instant::now();
     while !thread.is_finished() {
@@ -295,7 +305,7 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
         if waited >= ANSWERS {
             shared.cut(Shutdown::Both);
         }
-        if waited >= PATIENCE {
+        if waited >= END_TIMEOUT {
             let socket = shared.options.socket.display();
             tracing::warn!(%socket, "a front end delays the end of its session: not waiting for it");
             return;
@@ -304,7 +314,7 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
     }
 }
 
-/// With the socket of a process before, if it is the one wanted.
+/// Listens at the configured path, with the socket of an earlier process if that can be used.
 fn listen(options: &Options, inherited: Option<OwnedFd>) -> Result<Listener, SessionError> {
     let path = options.socket.display();
     match inherited.map(|socket| Listener::adopt(options, socket)) {
@@ -408,7 +418,7 @@ mod tests {
         next.resume(Reader::open(&record).unwrap()).unwrap();
     }
 
-    /// The front end can make the close of its file wait, and with it every worker that wants the
+    /// The front end can make the close of its file block, and with it every worker that wants the
     /// ring.
     #[test]
     fn no_message_closes_an_eventfd_under_its_ring_s_lock() {

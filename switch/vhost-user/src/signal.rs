@@ -8,13 +8,13 @@
 //! adds one or leaves a full counter as it is. So a signal is an empty read of an empty file of
 //! ours, which completes at once.
 //!
-//! A signal that the kernel has no room for is owed, and sent by the session's thread; so are those
-//! that are too dear ([`Budget`]).
+//! A signal that the kernel has no room for is left to the session's thread; so are those over the
+//! session's [`Budget`].
 //!
 //! User-mode Linux takes its interrupts from a Unix stream socket (`os_pipe`). The session's thread
-//! sends those too, without waiting for room. No other descriptor is taken: a write to a pipe or a
-//! TCP socket sleeps, even SIGKILL does not wake it, while another process holds the lock and
-//! copies from a page that it does not give.
+//! sends those too, without waiting for room. No other kind of descriptor is accepted: a write to a
+//! pipe or a TCP socket can sleep, beyond even SIGKILL, while another process holds the lock and
+//! copies from a page that a fault handler of its own withholds.
 
 mod aio;
 mod budget;
@@ -35,10 +35,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long the session's thread waits before it tries a signal again.
+/// How long the session's thread waits before it tries to send a signal again.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// Why a descriptor is not taken for signals.
+/// Why a descriptor cannot be used for signals.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignalError {
     #[error("{seen:?} was given for signals; {wanted} is supported")]
@@ -49,14 +49,15 @@ pub(crate) enum SignalError {
 
 const EVENTFD: &str = "anon_inode:[eventfd]";
 
-/// What the kernel calls an open file: never asks the file system, which may not answer.
+/// Returns the kernel's name of an open file. It never asks the file system, which might not
+/// answer.
 fn name(fd: BorrowedFd<'_>) -> io::Result<String> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     Ok(link.to_string_lossy().into_owned())
 }
 
-/// Whether a descriptor is an eventfd: only that can be polled and signalled without asking another
-/// process.
+/// Checks that a descriptor is an eventfd: only those can be polled and signalled without asking
+/// another process.
 pub(crate) fn expect_eventfd(fd: BorrowedFd<'_>) -> Result<(), SignalError> {
     let seen = name(fd)?;
     if seen == EVENTFD { Ok(()) } else { Err(SignalError::Kind { seen, wanted: "an eventfd" }) }
@@ -68,18 +69,19 @@ enum Kind {
     Socket,
 }
 
-/// A descriptor of the front end by which it is told of something.
+/// A descriptor of the front end that is signalled, for a ring's interrupts or errors.
 #[derive(Debug)]
 pub(crate) struct Signal {
     fd: OwnedFd,
     kind: Kind,
-    /// The session's thread is to send a signal.
+    /// Whether the session's thread has to send a signal.
     owed: AtomicBool,
     budget: Arc<Budget>,
 }
 
 impl Signal {
-    /// Takes an eventfd or a Unix stream socket; `budget` is that of the session.
+    /// Wraps an eventfd or a Unix stream socket; `budget` is that of the session. Fails for any
+    /// other kind of file.
     pub(crate) fn new(fd: OwnedFd, budget: &Arc<Budget>) -> Result<Signal, SignalError> {
         let seen = name(fd.as_fd())?;
         let kind = if seen == EVENTFD {
@@ -93,7 +95,8 @@ impl Signal {
         Ok(Signal { fd, kind, owed: AtomicBool::new(false), budget: budget.clone() })
     }
 
-    /// Signals. One that is pending already stays one.
+    /// Sends a signal, or leaves it to the session's thread. Signals that were not read yet may
+    /// merge into one.
     #[inline]
     pub(crate) fn raise(&self) {
         if self.kind == Kind::Socket || self.budget.is_spent() || !self.send() {
@@ -101,12 +104,12 @@ impl Signal {
         }
     }
 
-    /// Another descriptor of the same, for the process that comes next.
+    /// Duplicates the descriptor, for the process that serves the session next.
     pub(crate) fn try_clone_file(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
     }
 
-    /// `false`: it is to be tried again.
+    /// Sends a signal. Returns `false` if it has to be tried again.
     fn send(&self) -> bool {
         match self.kind {
             Kind::Eventfd => self.budget.charge(|| aio::signal(self.fd.as_fd())),
@@ -121,14 +124,15 @@ impl Signal {
 
     #[cold]
     fn owe(&self) {
-        // Pairs with the swap in `settle`: a signal that is owed after that is sent by another one.
+        // Pairs with the swap in `settle`: a signal that becomes owed after that swap is sent by
+        // the next call.
         if !self.owed.swap(true, Ordering::AcqRel) {
-            self.budget.ring_bell();
+            self.budget.note_owed();
         }
     }
 
-    /// Sends what is owed. Called by the session's thread, which alone may wait for what the front
-    /// end does.
+    /// Sends the owed signal, if there is one. Called only by the session's thread, which is the
+    /// one that may wait for the front end.
     pub(crate) fn settle(&self) {
         if self.owed.swap(false, Ordering::AcqRel) && !self.send() {
             thread::sleep(RETRY);
@@ -198,7 +202,7 @@ pub(crate) mod tests {
     }
 
     fn is_rung(budget: &Budget) -> bool {
-        rustix::io::read(budget.bell(), &mut [0; 8]).is_ok()
+        rustix::io::read(budget.owed_fd(), &mut [0; 8]).is_ok()
     }
 
     /// One that found no room among the completions twice was lost.

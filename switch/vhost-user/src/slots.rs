@@ -1,31 +1,31 @@
-//! How many memory regions a front end may have.
+//! The number of memory regions that a front end may have.
 //!
-//! The process has places for a number of mappings (`vm.max_map_count`, usually 65530). A region
-//! that touches no other takes two of them, one for the gap, and twice that while the memory map
-//! changes. So every front end may have a few regions, and only some of them as many as KVM gives a
-//! guest: those beyond the few are taken from what all share, at most a quarter of the places. That
-//! is no promise of the few: from some 380 front ends on that take all they may, the kernel's limit
-//! is to be raised.
+//! The kernel limits the mappings of a process (`vm.max_map_count`, usually 65530). A region that
+//! is not adjacent to another takes two of them, one for the gap, and four while the memory map
+//! changes. So every front end may have [`OWN`] regions, and takes those beyond from a pool of
+//! [`SHARED`] regions for all, so that some front ends may have as many as KVM gives a guest. The
+//! pool takes at most a quarter of the mappings. The own regions are not guaranteed: from some 380
+//! front ends with all their own regions on, the kernel's limit has to be raised.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What every front end may have.
+/// Regions that every front end may have.
 pub const OWN: usize = 32;
-/// What one may have: as many as KVM gives a guest, and QEMU asks for no more.
+/// Most regions of one front end: as many as KVM gives a guest, and QEMU asks for no more.
 pub(crate) const MOST: usize = 509;
-/// What all together may have beyond their own.
+/// Regions that all front ends together may have beyond their own.
 pub const SHARED: usize = 4096;
 
-/// What is taken of that.
+/// Regions of the shared pool that are taken.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// What one front end has taken of the shared ones.
+/// Number of regions that one front end has taken from the shared pool.
 #[derive(Debug, Default)]
 pub(crate) struct Slots(usize);
 
 impl Slots {
-    /// Makes room for this many regions in all, as long as there is some; `false`: it has as much
-    /// as before.
+    /// Changes the number of regions that the front end may have to `regions`. Returns `false`, and
+    /// changes nothing, if the pool lacks room.
     pub(crate) fn hold(&mut self, regions: usize) -> bool {
         let (held, wanted) = (self.0, regions.saturating_sub(OWN));
         let change = |taken: usize| {

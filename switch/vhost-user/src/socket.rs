@@ -1,4 +1,5 @@
-//! The socket a session lives at: made, owned and permitted as configured, and removed again.
+//! The socket at which a session listens: made with the configured mode and owner, and removed at
+//! the end.
 
 use crate::options::Access;
 use crate::{Options, SessionError};
@@ -15,19 +16,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A socket file of ours; it goes when this does.
+/// A listening socket and its file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: Arc<UnixListener>,
     path: PathBuf,
     /// Device and inode of the file we made.
     made: Option<(u64, u64)>,
-    /// It is that of a process before.
+    /// Whether an earlier process made the socket.
     pub(crate) is_adopted: bool,
 }
 
 impl Listener {
-    /// Listens. A socket file that is stale is replaced.
+    /// Listens at the configured path, and replaces a stale socket file. Fails if the path is in
+    /// use or the socket cannot be made.
     pub(crate) fn bind(options: &Options) -> Result<Listener, SessionError> {
         let path = options.socket.clone();
         remove_stale(&path, options.access)?;
@@ -40,7 +42,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Goes on with the socket of a process before, which still is the one at its path.
+    /// Continues with the socket of an earlier process. Fails if it does not listen at the
+    /// configured path, or its owner is not the configured one.
     pub(crate) fn adopt(options: &Options, socket: OwnedFd) -> io::Result<Listener> {
         let is_ours = is_unix_stream(&socket)? && socket_acceptconn(&socket)?;
         let socket = Arc::new(UnixListener::from(socket));
@@ -56,21 +59,21 @@ impl Listener {
         Ok(Listener { socket, path, made, is_adopted: true })
     }
 
-    /// Leaves the file to the process that comes next.
+    /// Leaves the file to the next process: dropping this does not remove it.
     pub(crate) fn leave(&mut self) {
         self.made = None;
     }
 }
 
-/// Whether a socket has the owner and the group that are configured: a name may mean another one by
-/// now.
+/// Whether a socket file has the configured owner and group. The numbers behind their names may
+/// have changed.
 fn belongs_to(path: &Path, access: Access) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
     let is = |wanted: Option<u32>, seen| wanted.is_none_or(|wanted| wanted == seen);
     Ok(is(access.owner, found.uid()) && is(access.group, found.gid()))
 }
 
-/// Whether a descriptor that may be anything is a stream socket of this host.
+/// Whether a descriptor of any kind is a Unix stream socket.
 pub(crate) fn is_unix_stream(file: impl AsFd) -> io::Result<bool> {
     let (domain, kind) = (socket_domain(&file)?, socket_type(&file)?);
     Ok(domain == AddressFamily::UNIX && kind == SocketType::STREAM)
@@ -105,8 +108,9 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Session
     move |source| SessionError::Io { doing, path, source }
 }
 
-/// Removes a stale socket file: connections are refused (no other error proves that no process
-/// listens), and it belongs to this process's user or to the configured owner.
+/// Removes a socket file if it is stale. It is stale if connections are refused, as no other error
+/// proves that no process listens, and if it belongs to this process's user or the configured
+/// owner. Fails if a file at the path is not stale.
 fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let path_of = || path.to_owned();
@@ -136,8 +140,9 @@ fn remove_stale(path: &Path, access: Access) -> Result<(), SessionError> {
     fs::remove_file(path).map_err(failed("remove the stale socket", path))
 }
 
-/// Connects to a socket that was given to the configured owner. A user that is not root may not:
-/// the file is taken back to ask, and given again where a process listens.
+/// Connects to a socket file that belongs to the configured owner, to which this process may lack
+/// access if it is not root. So it becomes the file's owner for the attempt, and gives the file
+/// back if a process listens.
 fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
@@ -159,6 +164,7 @@ fn connect_as_owner(path: &Path, owner: u32) -> io::Result<UnixStream> {
 /// that was found to be a socket of ours and not by its path: a user that may write to the
 /// directory could put a link to any file there meanwhile.
 ///
+/// # Errors
 /// Fails if the file is not a socket of this process's user, or its mode or owner cannot be set.
 pub fn permit(path: &Path, access: Access) -> Result<(), SessionError> {
     if access == Access::default() {

@@ -1,45 +1,45 @@
-//! What people are told about a session.
+//! The status of a session.
 
 use crate::{Features, Negotiated};
 use std::ops::Range;
 
-/// How a vNIC is doing.
+/// The state of a vNIC.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum State {
     /// No front end is connected.
     #[default]
     Waiting,
-    /// A front end is connected, its guest's driver is not ready.
+    /// A front end is connected, but its guest's driver is not ready.
     Connected,
     /// The guest can send and receive.
     Running,
-    /// The guest or its front end did what it may not. Over when it starts the ring anew or
+    /// The guest or its front end broke the protocol. This ends when it starts the ring anew or
     /// reconnects.
     Broken(String),
 }
 
-/// A session as it is now.
+/// A snapshot of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Status {
-    /// How it is doing.
+    /// The state of the vNIC.
     pub state: State,
-    /// Rings wait for the log that a migration needs.
+    /// Whether rings wait for the log that a migration needs.
     pub awaits_log: bool,
-    /// What was offered.
+    /// Features that were offered.
     pub offered: Features,
-    /// What the guest took when it negotiated.
+    /// Features that the guest acknowledged when it negotiated.
     pub taken: Features,
-    /// What holds now.
+    /// The current agreement.
     pub negotiated: Negotiated,
-    /// Bytes of guest memory that are mapped.
+    /// Guest memory that is mapped, in bytes.
     pub memory: u64,
-    /// Where: addresses of this process, a range for each region.
+    /// Where it is mapped, as addresses of this process: one range for each region.
     pub mapped: Vec<Range<u64>>,
     /// Front ends that have connected since the session was opened.
     pub connections: u64,
-    /// The process of the one that is connected, where it has connected to us: vNICs of one guest
-    /// have one.
+    /// The process id of the connected front end, if it connected to our socket. The vNICs of one
+    /// guest have the same one.
     pub process: Option<u32>,
-    /// The guest is to see its link down, or sees it.
+    /// Whether the guest sees its link down, or will once it runs.
     pub is_unplugged: bool,
 }

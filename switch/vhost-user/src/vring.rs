@@ -1,4 +1,4 @@
-//! What a front end has said about one ring so far.
+//! The settings of one ring that a front end has sent so far.
 
 use crate::Features;
 use crate::ring_slot::Running;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use virtqueue::{InflightJournal, Queue, RingAddresses, Setup, SetupError};
 
-/// Where the parts of a ring are in the front end's own address space.
+/// Addresses of the parts of a ring, in the front end's own address space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) descriptors: UserAddress,
@@ -16,13 +16,13 @@ pub(crate) struct Addresses {
     pub(crate) device: UserAddress,
 }
 
-/// A ring before and while it runs.
+/// A ring's settings, before and while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Vring {
     pub(crate) size: u16,
     pub(crate) addresses: Option<Addresses>,
     pub(crate) base: u32,
-    /// Where it was when it was started.
+    /// The base at which it was last started.
     pub(crate) began: u32,
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) call: Option<Arc<Signal>>,
@@ -43,7 +43,7 @@ pub(crate) enum StartError {
 }
 
 impl Vring {
-    /// Makes the ring out of all that was said.
+    /// Makes the ring from its settings. Fails if some are missing, or do not fit the memory.
     pub(crate) fn build(
         &self,
         memory: Option<&Arc<GuestMemory>>,
@@ -72,7 +72,8 @@ impl Vring {
     }
 }
 
-/// The size of what is there is checked by the ring itself.
+/// Returns the guest address of a part of the ring. The part's size is checked by
+/// [`Queue::resume`].
 fn find(memory: &GuestMemory, address: UserAddress) -> Result<Gpa, StartError> {
     memory.guest_address(address, 1).ok_or(StartError::Address(address))
 }

@@ -80,8 +80,8 @@ impl Record {
         Record { numbers, files, full, _kept: (other, guest) }
     }
 
-    /// Clears O_NONBLOCK of the full socket, also for the session, which may have set it: all who
-    /// share the socket share the flag.
+    /// Clears O_NONBLOCK of the full socket, which the session may have set: all descriptors of the
+    /// socket share the flag.
     fn clear_nonblock(&self) {
         self.full.set_nonblocking(false).unwrap();
     }

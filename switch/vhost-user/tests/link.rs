@@ -1,4 +1,4 @@
-//! A guest whose link is to be down: its front end is told by the end of the connection.
+//! A guest's link is set down: the front end is told by the end of its connection.
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;

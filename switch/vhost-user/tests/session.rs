@@ -43,7 +43,7 @@ fn queues(socket: &Path, owner_first: bool) -> u64 {
     frontend.get_queue_num().unwrap()
 }
 
-/// A session whose thread waits in `changed` until `release` is dropped.
+/// A session with a thread that waits in `changed` until `release` is dropped.
 struct Stuck {
     session: Session,
     frontend: UnixStream,
@@ -78,7 +78,7 @@ fn drop_without_waiting(what: impl Send + 'static) {
     wait.recv_timeout(Duration::from_secs(10)).unwrap();
 }
 
-/// A TCP socket whose close waits until its peer reads, or goes.
+/// A TCP socket with a close that blocks until its peer reads or closes.
 fn slow_to_close() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -362,7 +362,7 @@ fn a_front_end_has_as_much_memory_as_its_port_allows() {
     is_cut_off();
 }
 
-/// A guest whose driver believed in 9000 bytes at a port of 1500 ran, and all its large frames were
+/// A guest ran with an announced MTU of 9000 bytes at a port of 1500, and all its large frames were
 /// lost.
 #[test]
 fn a_guest_that_was_told_of_a_larger_mtu_does_not_start() {
@@ -468,7 +468,7 @@ fn a_ring_that_is_given_a_base_waits_for_no_log() {
 const LOGGED: Features =
     Features::VERSION_1.union(Features::PROTOCOL_FEATURES).union(Features::LOG_ALL);
 
-/// A session whose guest has begun to move.
+/// A session with a guest that has begun to migrate.
 fn moving(socket: &Path) -> (Session, Guest) {
     let session = open(socket, 1);
     let mut guest = Guest::connect(socket, Features::VERSION_1.bits(), 1).unwrap();

@@ -208,13 +208,13 @@ fn a_front_end_in_the_middle_of_a_message_holds_up_nothing() {
     until("the next one", || session.status().state == State::Running);
 }
 
-/// Waits for the word, for 10 s at most. Whether it came.
+/// Waits up to 10 s until the flag is set. Returns whether it was.
 fn wait_for(word: &AtomicBool) -> bool {
     waiting::within(Duration::from_secs(10), || word.load(Ordering::Acquire)).is_ok()
 }
 
-/// Options whose port takes its time over each change from the first word until the second; the
-/// third is that it did not come.
+/// Options of a port that blocks in `changed` while the first flag is set, until the second is; it
+/// sets the third if that takes too long.
 fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     let words = words.clone();
     let changed = move |_: &Negotiated| {
@@ -298,14 +298,14 @@ fn a_socket_of_another_group_than_is_configured_is_made_anew() {
     let session = Session::open(of(None)).unwrap();
     let session = again(session, of(Some(own)));
     assert!(session.is_adopted());
-    // Who may not give it away may not have it made anew either.
+    // A process without the right to change the owner cannot make the socket anew either.
     match Session::open_with(of(Some(own + 1)), left(session)) {
         Ok(session) => assert!(!session.is_adopted()),
         Err(error) => assert!(error.to_string().contains("owner"), "{error}"),
     }
 }
 
-/// Whoever put another socket there meanwhile is found by those who connect.
+/// If another socket was put at the path meanwhile, front ends connect to that one.
 #[test]
 fn a_socket_of_another_path_is_not_taken() {
     let folder = TempDir::new().unwrap();

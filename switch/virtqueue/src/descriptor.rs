@@ -5,7 +5,7 @@ use guestmem::Gpa;
 
 /// The chain goes on.
 pub(crate) const NEXT: u16 = 1;
-/// For the device to write.
+/// Flag: the buffer is for the device to write.
 pub(crate) const WRITE: u16 = 2;
 /// The buffer is a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;

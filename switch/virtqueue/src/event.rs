@@ -50,7 +50,7 @@ pub(crate) fn need_event(event: u16, new: u16, old: u16) -> bool {
 /// Split ring: the words of one direction. The device publishes `used.idx` and reads the driver's
 /// request, the driver publishes `avail.idx` and reads the device's.
 pub(crate) struct SplitWords<'a, W> {
-    /// How far the publisher has come.
+    /// The position up to which the publisher has published.
     pub(crate) index: &'a W,
     /// The sleeper's flags: 1 is "do not notify" (sections 2.7.6 and 2.7.8).
     pub(crate) flags: &'a W,

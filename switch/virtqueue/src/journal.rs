@@ -51,8 +51,10 @@ impl InflightJournal {
         (size_of::<AtomicU64>() + usize::from(size) * size_of::<JournalCell>()) as u64
     }
 
-    /// Finds a journal in the memory that the front end keeps for us. Fails if it is not aligned
-    /// or not inside this memory.
+    /// Finds a journal in the memory that the front end keeps for us.
+    ///
+    /// # Errors
+    /// Fails if it is not aligned or not inside this memory.
     pub fn new(
         memory: &Arc<GuestMemory>,
         gpa: Gpa,

@@ -1,4 +1,4 @@
-//! A list whose storage stays initialised, so that a run of entries is written in place: no
+//! A list with storage that stays initialised, so that a run of entries is written in place: no
 //! capacity check an entry, no unsafe.
 
 /// Like a `Vec`, with room beyond its end that may be written before it counts.

@@ -23,7 +23,7 @@ const AHEAD: usize = 32;
 /// time of walking and filling that many.
 const AHEAD_WEIGHT: usize = 512 * 1024;
 
-/// What its batches may weigh beside that.
+/// Weight that its batches may have in addition, in bytes.
 const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
 
 /// Chains that were filled together, and are published when all before them are.
@@ -136,6 +136,8 @@ impl Queue {
 
     /// Finds room for a frame of `len` bytes in at most `buffers` buffers, and looks ahead where
     /// nothing is known. The frame counts as written, like that of [`Queue::reserve_one`].
+    ///
+    /// # Errors
     /// Fails like [`Queue::take`].
     #[cold]
     pub fn reserve(&mut self, len: u32, buffers: u16) -> Result<Reserved<'_>, QueueFault> {
@@ -279,6 +281,8 @@ impl Queue {
     }
 
     /// Takes one chain of any buffers. Until it is answered, further calls return the same one.
+    ///
+    /// # Errors
     /// Fails like [`Queue::take`].
     pub fn take_control(&mut self) -> Result<Option<ControlChain<'_>>, QueueFault> {
         if self.walk.chains().is_empty() {

@@ -57,7 +57,7 @@ pub enum SetupError {
     /// A part of the ring starts at an odd place.
     #[error("the {part} is at guest address {gpa}, which is not a multiple of {align}")]
     Unaligned {
-        /// Which part.
+        /// The part of the ring.
         part: &'static str,
         /// Its address.
         gpa: Gpa,
@@ -67,7 +67,7 @@ pub enum SetupError {
     /// A part of the ring is not in guest memory.
     #[error("the {part}, {len} bytes at guest address {gpa}, is not all in the guest's memory")]
     OutsideMemory {
-        /// Which part.
+        /// The part of the ring.
         part: &'static str,
         /// Its address.
         gpa: Gpa,

@@ -30,7 +30,7 @@ pub fn gratuitous_arp(buffer: &mut Buffer, station: Station, address: [u8; 4]) -
     frame(buffer, Mac::BROADCAST, station, ethertype::ARP, &[&body])
 }
 
-/// A reverse ARP request (RFC 903) of a station whose IP addresses are not known.
+/// A reverse ARP request (RFC 903) of a station with unknown IP addresses.
 pub fn rarp(buffer: &mut Buffer, station: Station) -> &[u8] {
     let body = arp_body(3, station.mac, [0; 4], station.mac.0);
     frame(buffer, Mac::BROADCAST, station, ethertype::RARP, &[&body])

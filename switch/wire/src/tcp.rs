@@ -46,7 +46,7 @@ pub struct TcpHeader {
     pub acknowledgement: U32,
     /// Header length in words of 4 bytes (upper 4 bits), reserved bits and AccECN's AE.
     pub data_offset: u8,
-    /// See [`TcpFlags`].
+    /// The flag bits, see [`TcpFlags`].
     pub flags: u8,
     /// Bytes the sender will take, before scaling.
     pub window: U16,

@@ -30,27 +30,27 @@ pub const TABLE_BYTES: u64 = 16 * TABLE_ENTRIES as u64;
 /// One contiguous part of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where it is.
+    /// Its guest address.
     pub gpa: Gpa,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// For the device to write. Buffers to read come first.
+    /// Whether the device writes it. Buffers that the device reads come first.
     pub writable: bool,
 }
 
-/// How a chain goes into the ring.
+/// The way in which a chain is put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One descriptor a buffer.
+    /// One descriptor for each buffer.
     Direct,
-    /// One descriptor for a table of them; at most [`TABLE_ENTRIES`].
+    /// One descriptor for a table of at most [`TABLE_ENTRIES`] descriptors.
     Indirect,
 }
 
-/// A chain that came back.
+/// A chain that the device has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// What [`Driver::add`] returned.
+    /// The id that [`Driver::add`] returned.
     pub id: u16,
     /// Bytes the device wrote.
     pub len: u32,
@@ -110,7 +110,7 @@ impl Driver {
         }
     }
 
-    /// The next chain the device has used.
+    /// Takes the next chain that the device has used; `None` if there is none.
     pub fn reap(&mut self) -> Option<Used> {
         match self {
             Driver::Split(driver) => driver.reap(),
@@ -118,8 +118,8 @@ impl Driver {
         }
     }
 
-    /// Asks the device to notify us of what it uses next. `true`: a used chain is pending, do not
-    /// sleep.
+    /// Asks the device to notify us of the next used chain. Returns whether a used chain is already
+    /// pending, so that the caller must not sleep.
     pub fn arm(&mut self) -> bool {
         match self {
             Driver::Split(driver) => driver.arm(),
@@ -152,8 +152,8 @@ impl Ring {
         at(&self.memory, Gpa(self.layout.descriptors.0 + 16 * u64::from(index)))
     }
 
-    /// Writes the indirect table of a descriptor; its address and bytes. The links are those of a
-    /// split ring, which a packed one ignores.
+    /// Writes the indirect table of a descriptor. Returns its address and length. It has the links
+    /// of a split ring, which a packed one ignores.
     fn fill_table(&self, index: u16, buffers: &[Buffer]) -> Option<(Gpa, u32)> {
         if buffers.len() > TABLE_ENTRIES {
             return None;
@@ -172,7 +172,7 @@ impl Ring {
     }
 }
 
-/// The flag that tells whether the device may write.
+/// Returns the descriptor flag that says whether the device may write.
 fn kind(buffer: &Buffer) -> u16 {
     if buffer.writable { WRITE } else { 0 }
 }

@@ -18,10 +18,10 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-/// Where the guest's memory is in what would be its front end's address space.
+/// The user address of the guest's memory, as its front end would have it mapped.
 const USER: UserAddress = UserAddress(0x7000_0000_0000);
 
-/// What can go wrong with a guest of a test.
+/// Errors of a test's guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The session.
@@ -51,15 +51,15 @@ pub struct Guest {
     file: Arc<OwnedFd>,
     memory: Arc<GuestMemory>,
     features: u64,
-    /// Kept for the next back end that serves the rings.
+    /// The inflight region, kept for the next back end that serves the rings.
     inflight: (VhostUserInflight, File),
-    /// The back end is given `inflight`.
+    /// Whether the back end is given `inflight`.
     journaled: bool,
-    /// Two for each pair: receiving, sending.
+    /// Two rings for each pair: receiving, sending.
     rings: Vec<GuestRing>,
 }
 
-/// Begins a session. Returns the features taken of those offered.
+/// Begins a session. Returns the acknowledged features.
 fn shake_hands(
     socket: &Path,
     wanted: u64,
@@ -87,13 +87,19 @@ fn shake_hands(
 
 impl Guest {
     /// Connects, takes those of the wanted features that are offered, and starts `pairs` queue
-    /// pairs. Fails if the back end cannot be reached or refuses a request.
+    /// pairs.
+    ///
+    /// # Errors
+    /// Fails if the back end cannot be reached or refuses a request.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, true)
     }
 
     /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
-    /// ends have none. Fails as `connect` does.
+    /// ends have none.
+    ///
+    /// # Errors
+    /// Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
         Guest::begin_session(socket, wanted, pairs, false)
     }
@@ -132,8 +138,10 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Connects again to a back end that has gone and come back, with rings that go on where they
-    /// were. Tells the back end what a front end knows without being told: where the rings began.
+    /// Reconnects to a back end that has restarted, with rings that continue where they were. It
+    /// sends the base at which each ring began, which is all that a front end knows by itself.
+    ///
+    /// # Errors
     /// Fails like [`Guest::connect`].
     pub fn reconnect(&mut self, socket: &Path) -> Result<(), GuestError> {
         let rings = std::mem::take(&mut self.rings);
@@ -154,8 +162,10 @@ impl Guest {
         self.give_memory()
     }
 
-    /// Gives the back end the guest's memory. It may be called again at any time. Fails if the back
-    /// end refuses.
+    /// Gives the back end the guest's memory. It may be called again at any time.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn give_memory(&mut self) -> Result<(), GuestError> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -167,25 +177,34 @@ impl Guest {
         Ok(())
     }
 
-    /// Returns the number of memory regions that the back end serves. Fails if it does not answer.
+    /// Returns the number of memory regions that the back end serves.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
     pub fn memory_slots(&mut self) -> Result<u64, GuestError> {
         Ok(self.frontend.get_max_mem_slots()?)
     }
 
-    /// Gives the back end one more page, with this number. Fails if the back end refuses.
+    /// Gives the back end one more page, with this number.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn plug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         self.frontend.add_mem_region(&page)?;
         Ok(())
     }
 
-    /// Takes the page with this number from the back end. Fails if the back end refuses.
+    /// Takes the page with this number from the back end.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn unplug_memory(&mut self, number: u64) -> Result<(), GuestError> {
         let page = self.page(number);
         Ok(self.frontend.remove_mem_region(&page)?)
     }
 
-    /// Apart from all others, and from the guest's own memory.
+    /// Returns the region of a page, apart from all others and from the guest's own memory.
     fn page(&self, number: u64) -> VhostUserMemoryRegionInfo {
         let place = (1 << 40) + (number << 20);
         VhostUserMemoryRegionInfo {
@@ -197,7 +216,10 @@ impl Guest {
         }
     }
 
-    /// Gives the back end the region by which rings are resumed. Fails if the back end refuses.
+    /// Gives the back end the region by which rings are resumed.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn give_inflight(&mut self) -> Result<(), GuestError> {
         let (said, file) = &self.inflight;
         Ok(self.frontend.set_inflight_fd(said, file.as_raw_fd())?)
@@ -246,7 +268,7 @@ impl Guest {
         }
     }
 
-    /// Bytes of the virtio-net header.
+    /// Returns the length of the virtio-net header in bytes.
     fn header_len(&self) -> usize {
         let long = self.has(feature::VERSION_1 | feature::MRG_RXBUF);
         if long { 12 } else { 10 }
@@ -261,22 +283,22 @@ impl Guest {
         self.features
     }
 
-    /// The front end, for messages of a test's own.
+    /// Returns the front end, for other messages of a test.
     pub fn frontend(&mut self) -> &mut Frontend {
         &mut self.frontend
     }
 
-    /// Its socket, for what is no message at all.
+    /// Returns the front end's socket, for bytes that are no message.
     pub fn connection(&self) -> &UnixStream {
         &self.connection
     }
 
-    /// The file of the guest's memory.
+    /// Returns the file of the guest's memory.
     pub fn memory_file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// The file by which its rings are resumed.
+    /// Returns the file of the inflight region.
     pub fn inflight_file(&self) -> &File {
         &self.inflight.1
     }
@@ -291,7 +313,8 @@ impl Guest {
         self.rings.get(number).map(|ring| ring.layout)
     }
 
-    /// Sends a frame by a pair; `false`: its ring is full. Virtio header as it is to lie in memory.
+    /// Sends a frame by a pair, with the bytes of its virtio header. Returns `false` if the ring is
+    /// full.
     pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
         let bytes = [header.get(..self.header_len()).unwrap_or(header), frame].concat();
         let indirect = self.has(feature::INDIRECT_DESC);
@@ -299,7 +322,7 @@ impl Guest {
         ring.is_some_and(|ring| ring.send(&self.memory, &bytes, indirect))
     }
 
-    /// The next frame a pair has received, with its virtio header.
+    /// Returns the next frame that a pair has received, with its virtio header.
     pub fn receive(&mut self, pair: usize) -> Option<([u8; 12], Vec<u8>)> {
         let header_len = self.header_len();
         let ring = self.rings.get_mut(2 * pair)?;
@@ -333,15 +356,20 @@ impl Guest {
         self.rings.get(number).and_then(|ring| ring.kick.read().ok()).unwrap_or(0)
     }
 
-    /// Gives the device a ring's kick descriptor once more, as a front end may at any time. Fails
-    /// if the back end refuses.
+    /// Gives the device a ring's kick descriptor once more, as a front end may at any time.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
     pub fn kick_anew(&mut self, number: usize) -> Result<(), GuestError> {
         let Some(ring) = self.rings.get(number) else { return Ok(()) };
         Ok(self.frontend.set_vring_kick(number, &ring.kick)?)
     }
 
     /// Sends a request that the `vhost` crate lacks, with a number of 8 bytes or without a body.
-    /// Returns the answer. Fails if the connection does.
+    /// Returns the answer.
+    ///
+    /// # Errors
+    /// Fails if the connection does.
     pub fn ask(&mut self, request: u32, number: Option<u64>) -> io::Result<u64> {
         let size = if number.is_some() { 8 } else { 0 };
         // Version 1, and an answer is wanted.
@@ -354,14 +382,20 @@ impl Guest {
         Ok(reply.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
     }
 
-    /// Asks to have an address announced (`VHOST_USER_SEND_RARP`).
+    /// Asks to have an address announced (`VHOST_USER_SEND_RARP`). Returns the answer.
+    ///
+    /// # Errors
+    /// Fails if the connection does.
     pub fn announce(&mut self, mac: [u8; 6]) -> io::Result<u64> {
         let [a, b, c, d, e, f] = mac;
         self.ask(19, Some(u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])))
     }
 
-    /// Has writes to guest memory logged from now on. Returns the log, a byte for 8 pages, which
-    /// starts at `offset` in its file. Fails if the file cannot be made or the back end refuses it.
+    /// Turns on the logging of writes to guest memory. Returns the log, a byte for 8 pages, which
+    /// starts at `offset` in its file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be made or the back end refuses it.
     pub fn log(&mut self, offset: u64) -> Result<File, GuestError> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         let bytes = self.memory.bytes().div_ceil(4096 * 8);
@@ -375,8 +409,10 @@ impl Guest {
         Ok(file)
     }
 
-    /// Stops a ring, as before a migration. Returns where it stopped. Fails if the back end does
-    /// not answer.
+    /// Stops a ring, as before a migration. Returns where it stopped.
+    ///
+    /// # Errors
+    /// Fails if the back end does not answer.
     pub fn stop(&mut self, number: usize) -> Result<u32, GuestError> {
         Ok(self.frontend.get_vring_base(number)?)
     }

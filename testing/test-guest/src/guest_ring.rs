@@ -10,7 +10,7 @@ use vmm_sys_util::eventfd::EventFd;
 pub(crate) const SIZE: u16 = 256;
 /// Bytes of a buffer.
 const BUFFER: u16 = 4096;
-/// Where the parts of a ring's memory are.
+/// Offsets of the parts of a ring's memory.
 const DRIVER_AREA: u64 = 0x2000;
 const DEVICE_AREA: u64 = 0x3000;
 const TABLES: u64 = 0x4000;
@@ -18,20 +18,20 @@ const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
 /// Bytes of a ring's memory.
 pub(crate) const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
 
-/// A driver and what it needs.
+/// A driver with its eventfds and buffers.
 pub(crate) struct GuestRing {
     pub(crate) number: usize,
     pub(crate) layout: RingLayout,
     driver: Driver,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
-    /// Buffers of each chain, by id; empty: free.
+    /// Buffers of each chain, by id; empty if the id is free.
     chains: Vec<Vec<u64>>,
     free: Vec<u64>,
 }
 
 impl GuestRing {
-    /// A ring with all its buffers free.
+    /// Makes a ring with all its buffers free.
     pub(crate) fn new(
         memory: &Arc<GuestMemory>,
         number: usize,
@@ -89,7 +89,7 @@ impl GuestRing {
         added
     }
 
-    /// The bytes of the next used buffer.
+    /// Returns the bytes of the next used buffer.
     pub(crate) fn reap(&mut self, memory: &GuestMemory) -> Option<Vec<u8>> {
         let used = self.driver.reap()?;
         let place = self.chains.get_mut(usize::from(used.id))?.pop()?;
@@ -99,8 +99,8 @@ impl GuestRing {
         Some(bytes)
     }
 
-    /// Adds a chain and notes its places; `false`, and the places are free again, if the ring is
-    /// full.
+    /// Adds a chain and notes its places. If the ring is full, frees the places and returns
+    /// `false`.
     fn add(&mut self, buffers: &[Buffer], mut places: Vec<u64>, shape: Shape) -> bool {
         let id = self.driver.add(buffers, shape);
         let chain = id.and_then(|id| self.chains.get_mut(usize::from(id)));

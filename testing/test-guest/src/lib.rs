@@ -6,7 +6,8 @@
 //! * [`Guest`] is a running guest: the front end of a vhost-user session (by the `vhost` crate,
 //!   which is not ours), and a driver for each of its rings.
 //!
-//! Where a guest has put its own rings outside its memory, this crate panics: the test is wrong.
+//! If a guest has put its own rings outside its memory, this crate panics, because the test is
+//! wrong.
 #![allow(clippy::expect_used, reason = "a guest that fails is a failed test")]
 
 pub mod driver;
@@ -14,7 +15,8 @@ mod guest;
 mod guest_ring;
 mod shared;
 
-/// Feature bits (virtio 1.2, section 6, and the vhost-user specification) by which a guest acts.
+/// Feature bits that change what a guest does (virtio 1.2, section 6, and the vhost-user
+/// specification).
 mod feature {
     pub(crate) const MRG_RXBUF: u64 = 1 << 15;
     pub(crate) const INDIRECT_DESC: u64 = 1 << 28;

@@ -5,7 +5,7 @@
 use guestmem::{Gpa, GuestMemory};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// What may be shared with the device.
+/// Types that may be shared with the device.
 ///
 /// # Safety
 /// The type is `repr(C)` and made of atomics only, without padding.
@@ -43,7 +43,7 @@ impl DescriptorCell {
     }
 }
 
-/// The word or descriptor at a guest address.
+/// Returns the word or descriptor at a guest address.
 pub(crate) fn at<T: Shareable>(memory: &GuestMemory, gpa: Gpa) -> &T {
     let len = u32::try_from(size_of::<T>()).unwrap_or(u32::MAX);
     let start = memory.translate(gpa, len).expect("a guest's ring lies in its memory").cast::<T>();

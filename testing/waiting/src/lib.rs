@@ -1,7 +1,7 @@
 //! Waiting in tests and benches until a state has come about, by polling with one generous limit.
 //!
-//! [`until`] panics with the name of what was waited for; a question that answers `Err` adds what
-//! it saw last. [`eventually`] leaves the message to its caller.
+//! [`until`] panics with the name of the awaited state, and with what was seen last if the question
+//! returns `Err`. [`eventually`] leaves the message to its caller.
 //!
 //! ```
 //! let thread = std::thread::spawn(|| {});
@@ -14,8 +14,8 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The longest wait for one thing: far more than it takes on a busy machine, so that only what
-/// never comes fails.
+/// The longest wait for one state: far longer than it takes on a busy machine, so that only a state
+/// that never comes about fails.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// The pauses between two questions, from the first to the longest.

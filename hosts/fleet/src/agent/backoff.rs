@@ -16,8 +16,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after this many failures: a quarter of the whole delay, and `share` (0 to 1) of
-    /// the other three quarters.
+    /// Returns the delay after this many failures: a quarter of the whole delay, and `share` (0 to
+    /// 1) of the other three quarters.
     fn delay(failures: u32, share: f64) -> Duration {
         let whole = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST);
         whole / 4 + whole.mul_f64(0.75 * share)

@@ -1,9 +1,9 @@
-//! Which ports without `host` this host carries, decided from the claims in etcd and from what the
-//! host had before.
+//! Decides which ports without `host` this host carries, from the claims in etcd and from the ports
+//! that the host had before.
 //!
 //! A host carries such a port only while its claim owns the port's address, and gives the claim up
 //! only after its switch has removed the port. So at no time do two hosts carry one address. A host
-//! also has the vhost-user ports whose guests migrate to it; QEMU lets a guest run at one of its
+//! also has the vhost-user ports of guests that migrate to it; QEMU lets a guest run at one of its
 //! two ports at a time.
 
 use super::daemon::finding;
@@ -22,9 +22,9 @@ pub(super) type Own = BTreeMap<PortName, (String, i64)>;
 /// The decision.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decision {
-    /// Ports that this host is to carry and whose claims it holds.
+    /// Ports that this host is to carry, with its claims on them.
     pub(super) carry: Own,
-    /// Ports that it is to carry and whose addresses no host has claimed.
+    /// Ports that it is to carry and that no host has claimed yet, with their addresses.
     pub(super) take: Vec<(PortName, MacAddress)>,
     /// Ports that it prepares for guests that migrate here while another host has their claims.
     pub(super) prepare: Vec<PortName>,
@@ -35,14 +35,14 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// The ports that this host is to have, in the form that `configuration` takes.
+    /// Returns the ports that this host is to have, in the form that `configuration` takes.
     pub(super) fn claimed(&self, host: &Name) -> Claimed {
         let ports = self.carry.keys().chain(&self.prepare);
         ports.map(|port| (port.clone(), host.clone())).collect()
     }
 }
 
-/// Decides which ports the host carries, from the claims in etcd and from what it `had` before.
+/// Decides which ports the host carries, from the claims in etcd and from those it `had` before.
 fn decide(model: &Model, claims: &Claims, had: &Own, host: &Name) -> Decision {
     let mut decision = Decision::default();
     let claimable = || model.ports.iter().filter(|port| port.host.is_none());
@@ -94,8 +94,8 @@ impl Decision {
                 }
             }
             Some(owner) if is_mine => self.findings.push(waits(port, &owner.host, host)),
-            // A claim that waits behind another is of no use to a host that the port is not to come
-            // to.
+            // A claim that waits behind another is of no use to a host that is not the port's
+            // carrier.
             Some(_) => {
                 let own = claims.on(port.mac).iter().find(|claim| claim.host == *host);
                 self.leave.extend(own.map(|own| (port.mac, own.fence)));
@@ -158,7 +158,7 @@ impl Claiming {
         answered
     }
 
-    /// The ports to be prepared for guests that are about to come.
+    /// Returns the ports to be prepared for guests that are about to come.
     pub(super) fn preparing(&self) -> &[PortName] {
         &self.preparing
     }

@@ -36,7 +36,7 @@ pub struct Look {
     pub version: String,
     /// Seconds since its start.
     pub uptime_s: u64,
-    /// How many workers it has.
+    /// Number of its workers.
     pub workers: usize,
     /// Its own findings.
     pub findings: Vec<FindingBody>,
@@ -89,7 +89,7 @@ impl Switch for LocalSwitch {
 /// A switch that is polled, so that its restarts are noticed.
 pub(super) struct Daemon {
     switch: Box<dyn Switch>,
-    /// Its uptime at the last look; none if it did not answer.
+    /// Its uptime at the last look; `None` if it did not answer.
     uptime_s: Option<u64>,
 }
 
@@ -113,8 +113,8 @@ impl Daemon {
         Ok(Seen { is_new: before.is_none_or(|before| look.uptime_s < before), look })
     }
 
-    /// Frames dropped so far, by reason; none while the switch does not answer, which its own
-    /// finding tells.
+    /// Returns the frames dropped so far, by reason; `None` while the switch does not answer, which
+    /// has a finding of its own.
     pub(super) fn drops(&self) -> Option<BTreeMap<String, u64>> {
         self.switch.drops().ok()
     }
@@ -126,12 +126,12 @@ impl Daemon {
 }
 
 impl Seen {
-    /// The daemon's version.
+    /// Returns the daemon's version.
     pub(super) fn version(&self) -> &str {
         &self.look.version
     }
 
-    /// The fleet's ports on the switch.
+    /// Returns the fleet's ports on the switch.
     fn fleet(&self) -> impl Iterator<Item = &PortConfig> {
         let fleet = self.look.ports.values().filter(|(origin, _)| *origin == Origin::Fleet);
         fleet.map(|(_, port)| port)
@@ -147,8 +147,8 @@ impl Seen {
         self.fleet().next().is_none()
     }
 
-    /// How many ports of the fleet differ from those kept. Ports that gave way to the host's file
-    /// have a finding of their own.
+    /// Returns how many ports of the fleet differ from those kept. Ports that gave way to the
+    /// host's file are not counted: they have a finding of their own.
     pub(super) fn steps_away(&self, kept: &Kept) -> usize {
         let is_missing = |wanted: &&PortConfig| match self.look.ports.get(&wanted.name) {
             Some((Origin::File, _)) => false,
@@ -161,7 +161,8 @@ impl Seen {
         missing.count() + surplus.count()
     }
 
-    /// The switch's own findings, and where it differs from what the fleet wants.
+    /// Returns the switch's own findings, and those about its differences from the fleet's desired
+    /// state.
     pub(super) fn findings(self, kept: &Kept) -> Vec<FindingBody> {
         let mut findings = Vec::new();
         findings.extend(kept.ports.iter().filter_map(|port| self.overruled(port)));
@@ -170,7 +171,8 @@ impl Seen {
         findings
     }
 
-    /// A port whose name or device the host's file has too.
+    /// Returns the finding of a port with a name or device that the host's file has too, if this is
+    /// one.
     fn overruled(&self, wanted: &PortConfig) -> Option<FindingBody> {
         let name = wanted.name.as_str();
         let seen = match self.look.ports.get(&wanted.name).map(|(origin, _)| *origin) {
@@ -188,7 +190,8 @@ impl Seen {
         Some(finding(Severity::Error, "fleet_overruled", problem))
     }
 
-    /// The number of workers is fixed while a switch runs.
+    /// Returns the finding of a switch with other workers than wanted: they are fixed while it
+    /// runs.
     fn workers(&self, wanted: &Workers) -> Option<FindingBody> {
         let wanted = match wanted {
             Workers::Count(count) => usize::from(*count),
@@ -206,7 +209,7 @@ impl Seen {
     }
 }
 
-/// A finding of the agent.
+/// Makes a finding of the agent.
 pub(super) fn finding(severity: Severity, kind: &str, problem: Problem) -> FindingBody {
     FindingBody { severity, kind: kind.to_owned(), problem }
 }

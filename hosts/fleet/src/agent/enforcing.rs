@@ -17,23 +17,23 @@ use time::OffsetDateTime;
 
 /// The finding of a host that does not follow an etcd that went back to an older state.
 pub(crate) const GONE_BACK: &str = "etcd_gone_back";
-/// How often ports that the switch refused are offered again: what was in their way may go.
+/// How often ports that the switch refused are offered again: the obstacle may be gone.
 const RETRY: Duration = Duration::from_secs(10);
-/// A certificate that ends sooner is a finding.
+/// A certificate that expires within this time is a finding.
 const SOON: Duration = Duration::from_hours(30 * 24);
 
 /// The switch, what it has of the fleet, and what the last look at it found.
 pub(super) struct Enforcer {
     daemon: Daemon,
     following: Following,
-    /// Why the wanted revision is refused on this host: it makes no configuration for the host, or
-    /// the switch does not take that.
+    /// Why the wanted revision is refused on this host: it gives the host no valid configuration,
+    /// or the switch refuses that.
     refused: Option<Problem>,
     /// Prepared ports that the switch has.
     pub(super) prepared: Vec<PortName>,
     /// The daemon's version; empty if it did not answer.
     pub(super) version: String,
-    /// Frames that the daemon had dropped, by reason; read while this host is in a step of a
+    /// Frames that the daemon had dropped, by reason. Read only while this host is in a step of a
     /// roll-out.
     pub(super) drops: BTreeMap<String, u64>,
 }
@@ -50,7 +50,8 @@ impl Enforcer {
         }
     }
 
-    /// Looks at the switch, and gives it the ports if that is pending. Returns what it has then.
+    /// Looks at the switch, and gives it the ports if that is pending. Returns the state of the
+    /// switch after that.
     pub(super) fn enforce(
         &mut self,
         kept: &Kept,
@@ -73,10 +74,10 @@ impl Enforcer {
         self.daemon.look().inspect_err(|_| self.version.clear())
     }
 
-    /// Meets a switch that has started, or that this agent sees for the first time. The switch
+    /// Handles a switch that has started, or that this agent sees for the first time. The switch
     /// restores the ports from its own state, unless that was lost or this agent ended in between.
-    /// The agent's copy on disk may be older than what the switch has, so until etcd was read it is
-    /// given to the switch only if the switch has no port of the fleet.
+    /// The agent's copy on disk may be older than what the switch has, so before etcd was read the
+    /// agent gives that copy only to a switch without ports of the fleet.
     fn meet(&mut self, seen: &Seen, kept: &Kept, has_read: bool) {
         let follows = kept.cluster != 0;
         if !follows || self.following.is_pending() {
@@ -96,7 +97,7 @@ impl Enforcer {
                 counts.applied += 1;
                 tell(&plan, kept.revision);
                 self.following.succeed(kept.revision);
-                // The refusal may be of an earlier attempt.
+                // The refusal may be left from an earlier attempt.
                 if wanted == kept.revision {
                     self.refused = None;
                 }
@@ -116,12 +117,12 @@ impl Enforcer {
         }
     }
 
-    /// Takes note of a read that gave this host a configuration, or of why it gave none.
+    /// Notes that the desired state gave this host a configuration, or why it gave none.
     pub(super) fn judge(&mut self, refused: Option<Problem>) {
         self.refused = refused;
     }
 
-    /// Has changed ports offered to the switch.
+    /// Notes that the ports changed, so that they are offered to the switch.
     pub(super) fn change(&mut self) {
         self.following.change();
     }
@@ -136,13 +137,14 @@ impl Enforcer {
         !self.following.is_pending() && self.refused.is_none()
     }
 
-    /// Takes note of what the status reports of the switch.
+    /// Notes the parts of the switch's state that the status reports.
     pub(super) fn note(&mut self, seen: &Seen, preparing: &[PortName], in_step: bool) {
         self.prepared = preparing.iter().filter(|port| seen.has(port)).cloned().collect();
         seen.version().clone_into(&mut self.version);
-        // Only a roll-out's gate judges them, and a switch has as many counters as ports.
+        // Only a roll-out's gate judges drops, and reading them takes as long as there are ports.
         if in_step {
-            // What could not be read stays: from nothing, all that was ever dropped would look new.
+            // Counters that could not be read stay as they are: compared with none, all past drops
+            // would look new.
             self.drops = self.daemon.drops().unwrap_or_else(|| std::mem::take(&mut self.drops));
         } else {
             self.drops.clear();
@@ -189,10 +191,10 @@ pub(super) fn gone_back(held: &Held) -> FindingBody {
 /// Returns the findings of certificates that end soon.
 pub(super) fn certificates(etcd: &Access) -> Vec<FindingBody> {
     let ends = etcd.certificates_end();
-    ends.iter().filter_map(|(whose, end)| ending(whose, *end, now())).collect()
+    ends.iter().filter_map(|(owner, end)| ending(owner, *end, now())).collect()
 }
 
-/// Logs which steps the switch did; the problem names those it did not.
+/// Logs which steps the switch carried out. Returns the problem, which names those that failed.
 fn tell(plan: &PlanBody, revision: u64) -> Problem {
     let failed = plan.steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
     let reasons: Vec<&str> = failed.map(|step| step.reason.as_str()).collect();
@@ -209,12 +211,13 @@ fn tell(plan: &PlanBody, revision: u64) -> Problem {
     problem
 }
 
-/// The finding of a certificate that ends soon: after that, the host reads nothing from etcd.
-fn ending(whose: &str, end: u64, now: u64) -> Option<FindingBody> {
+/// Returns the finding of a certificate that expires soon, if it does: after that, the host cannot
+/// read etcd.
+fn ending(owner: &str, end: u64, now: u64) -> Option<FindingBody> {
     if end > now.saturating_add(SOON.as_secs()) {
         return None;
     }
-    let (owner, option) = match whose {
+    let (owner, option) = match owner {
         "etcd" => ("etcd", "--member"),
         _ => ("this host", "--host"),
     };

@@ -1,8 +1,8 @@
 // UNSAFETY: between fork and exec a child limits its files and asks the kernel for a signal when
 // its parent ends, which are two system calls.
-//! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's
-//! `millrace validate`. Each is a process of this program, which ends with the experiment and with
-//! the agent, so following never waits for either.
+//! The host's part in `fleet validate`: the sender's measurement agent, or the receiver's `millrace
+//! validate`. Each is a process of this program, which ends with the experiment and with the agent,
+//! so the agent's rounds never wait for either.
 //!
 //! A host takes part only if its agent was started with `--lab-address`. The token by which the
 //! receiver uses the sender comes in an order below the host's own name, and goes to the process by
@@ -35,16 +35,16 @@ use std::time::{Duration, Instant};
 /// Most bytes of a file that a part writes: each connection to the sender's agent makes it print a
 /// line.
 const LARGEST_FILE: u64 = 16 << 20;
-/// After so long an agent ends its part, whatever etcd has.
+/// After this time an agent ends its part, even if the request is still in etcd.
 const LIMIT: Duration = Duration::from_hours(2);
-/// How long a process may take to end by itself: it puts back what it has toggled.
+/// How long a process may take to end by itself: it restores the settings that it has toggled.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often the process is looked at.
+/// The interval at which the process is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// How much of what a process prints is kept.
+/// Most bytes of a process's output that are kept.
 const LONGEST_TEXT: u64 = 128 << 10;
 
-/// What a host needs that takes part in experiments.
+/// Settings of a host that takes part in experiments.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// Its own address behind its switch, and the port of the sender's agent.
@@ -58,23 +58,23 @@ pub struct Lab {
 /// The host's part in `fleet validate`.
 pub(super) struct Bench {
     host: Name,
-    /// None: this host takes part in none.
+    /// `None` if this host takes part in no experiments.
     lab: Option<Lab>,
-    /// Below this directory a part keeps its files while it runs.
+    /// The directory in which a part keeps its files while it runs.
     directory: PathBuf,
     /// Wakes the agent when there is an answer.
-    bell: Sender<News>,
+    news_sender: Sender<News>,
     part: Option<Part>,
     /// The thread of the last part, which may still end its process.
     thread: Option<JoinHandle<()>>,
-    /// The last experiment that this agent has met. None: it has met no request and no absence of
-    /// one, for it has just started; the experiment that it finds then is one that an agent before
-    /// it had begun.
+    /// The number of the last experiment that this agent has seen; empty if it has seen that there
+    /// is none. `None` before the first read: an experiment found then is one that an earlier agent
+    /// of this host had begun.
     last: Option<String>,
     written: Written<ExperimentAnswer>,
 }
 
-/// A part that runs. Its process ends once this is dropped.
+/// A running part of an experiment. Its process ends once this is dropped.
 struct Part {
     told: Told,
     ends: Arc<AtomicBool>,
@@ -86,11 +86,11 @@ impl Drop for Part {
     }
 }
 
-/// The answer of a part, which its thread changes and the agent writes.
+/// The answer of a part. The part's thread changes it, and the agent writes it.
 #[derive(Clone)]
 struct Told {
     answer: Arc<Mutex<ExperimentAnswer>>,
-    bell: Sender<News>,
+    news_sender: Sender<News>,
 }
 
 impl Told {
@@ -100,8 +100,8 @@ impl Told {
 
     fn change(&self, change: impl FnOnce(&mut ExperimentAnswer)) {
         change(&mut self.answer.lock().unwrap_or_else(PoisonError::into_inner));
-        // An agent that has ended needs no answer.
-        let _ = self.bell.send(News::Answer);
+        // If this fails, the agent has ended and needs no answer.
+        let _ = self.news_sender.send(News::Answer);
     }
 }
 
@@ -110,14 +110,14 @@ impl Bench {
         host: &Name,
         lab: Option<Lab>,
         directory: &Path,
-        bell: Sender<News>,
+        news_sender: Sender<News>,
     ) -> Bench {
         let (host, directory) = (host.clone(), directory.to_owned());
         Bench {
             host,
             lab,
             directory,
-            bell,
+            news_sender,
             part: None,
             thread: None,
             last: None,
@@ -125,7 +125,7 @@ impl Bench {
         }
     }
 
-    /// Takes note of the request in etcd.
+    /// Begins or ends this host's part as the request in etcd says.
     pub(super) fn hear(
         &mut self,
         store: &Store,
@@ -153,13 +153,14 @@ impl Bench {
     fn begin(&mut self, lab: Lab, request: ExperimentRequest, token: Option<Token>) -> Part {
         tracing::info!("{} measures {}: takes part", request.author, request.experiment);
         let answer = ExperimentAnswer { number: request.number.clone(), ..Default::default() };
-        let told = Told { answer: Arc::new(Mutex::new(answer)), bell: self.bell.clone() };
+        let told =
+            Told { answer: Arc::new(Mutex::new(answer)), news_sender: self.news_sender.clone() };
         let part = Part { told: told.clone(), ends: Arc::default() };
         let (ends, before) = (Arc::clone(&part.ends), self.thread.take());
         let (directory, host) = (self.directory.clone(), self.host.clone());
         let work = move || {
-            // The last experiment's process may still put back what it has toggled. A thread that
-            // has panicked has said so.
+            // The last experiment's process may still restore the settings that it has toggled. A
+            // panic of its thread was logged.
             let _ = before.map(JoinHandle::join);
             match Process::start(&directory, &lab, &request, &host, token) {
                 Ok(process) => process.watch(&ends, &told),
@@ -188,7 +189,7 @@ impl Bench {
         )
     }
 
-    /// The answer as it is now.
+    /// Returns the current answer.
     fn answer(&self) -> Option<ExperimentAnswer> {
         self.part.as_ref().map(|part| part.told.answer())
     }
@@ -213,7 +214,7 @@ fn too_long() -> Problem {
 struct Process {
     child: Child,
     directory: PathBuf,
-    /// Where the sender's agent listens; none: this is the receiver.
+    /// The address at which the sender's agent listens; `None` at the receiver.
     listens: Option<SocketAddr>,
 }
 
@@ -230,7 +231,7 @@ impl Process {
         let sends = request.from == *host;
         let mut command = Command::new(&lab.program);
         if sends {
-            // The receiver is not trusted to aim at others.
+            // The receiver is not trusted to name other targets.
             let listen = lab.address.to_string();
             command.args(["lab", "agent", "--only-to-client", "--listen", &listen]);
             command.env("MILLRACE_LAB_TOKEN", token.to_string());
@@ -242,7 +243,7 @@ impl Process {
         let started = fs::DirBuilder::new().mode(0o700).create(&directory).and_then(|()| {
             let file = |name| File::create(directory.join(name));
             command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
-            // A Ctrl-C on the agent's terminal ends the agent, and that the process.
+            // A Ctrl-C on the agent's terminal ends the agent, which then ends the process.
             command.process_group(0);
             // SAFETY: the closure makes two system calls and touches no memory that the parent
             // shares.
@@ -264,7 +265,7 @@ impl Process {
         }
     }
 
-    /// Watches the process until it ends, or is to end, and tells what there is to tell.
+    /// Watches the process until it ends, or has to end, and updates the answer.
     fn watch(mut self, ends: &AtomicBool, told: &Told) {
         let begun = Instant::now();
         while !ends.load(Ordering::Relaxed) && begun.elapsed() < LIMIT {
@@ -311,7 +312,7 @@ impl Process {
         Ok(Outcome { code, text, report })
     }
 
-    /// What it has printed so far.
+    /// Returns what the process has printed so far to the file `name`.
     fn printed(&self, name: &str) -> String {
         let mut bytes = Vec::new();
         let read = File::open(self.directory.join(name))
@@ -320,7 +321,7 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends the process, which first puts back what it has toggled.
+    /// Ends the process, which first restores the settings that it has toggled.
     fn end(&mut self) {
         if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(process, Signal::INT);
@@ -334,14 +335,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Of a process that has ended nothing is killed.
+        // This has no effect on a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// The receiver's command.
+/// Returns the arguments of the receiver's command.
 fn arguments(lab: &Lab, request: &ExperimentRequest) -> Vec<String> {
     let mut all = vec!["validate".to_owned(), request.experiment.name().to_owned()];
     let mut add = |option: &str, value: String| all.extend([option.to_owned(), value]);
@@ -370,7 +371,7 @@ fn last_lines(text: &str) -> String {
     lines.join(" / ")
 }
 
-/// Removes what an agent left that was killed during an experiment.
+/// Removes the files of an agent that was killed during an experiment.
 pub(super) fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,10 +1,10 @@
-//! How far the switch follows the revision that this host has: a state machine without input or
-//! output, so that each change of state stands in one place.
+//! Tracks whether the switch has the revision that this host has: a state machine without input or
+//! output, so that each change of state is in one place.
 
 use problem::Problem;
 use std::time::Instant;
 
-/// The state of the switch against the revision that the agent keeps.
+/// The state of the switch, compared with the revision that the agent keeps.
 #[derive(Debug, Default)]
 pub(super) enum Following {
     /// The agent has given the switch nothing yet, and has not found the kept ports there.
@@ -19,16 +19,17 @@ pub(super) enum Following {
 /// Ports that the switch has yet to take.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// The revision that is in force meanwhile; 0: none, or not known.
+    /// The revision that is in force meanwhile; 0 if there is none, or it is not known.
     applied: u64,
     /// When to offer the ports again, if the switch did not take them all.
     retry: Option<Instant>,
-    /// The steps that failed at the last attempt that came so far.
+    /// The steps that failed at the last attempt in which the switch carried out steps.
     failed: Option<Problem>,
 }
 
 impl Following {
-    /// Returns the revision that the switch has in force; 0: none, or not known yet.
+    /// Returns the revision that the switch has in force; 0 if there is none, or it is not known
+    /// yet.
     pub(super) fn applied(&self) -> u64 {
         match self {
             Following::Idle => 0,
@@ -63,7 +64,8 @@ impl Following {
         }
     }
 
-    /// Has the ports offered in this round: they changed, or the switch lacks some.
+    /// Notes that the ports changed or that the switch lacks some, so that they are offered in this
+    /// round.
     pub(super) fn change(&mut self) {
         *self = Following::Pending(Pending { retry: None, ..self.pending() });
     }
@@ -73,7 +75,7 @@ impl Following {
         *self = Following::InForce(revision);
     }
 
-    /// Records that steps failed: part of a revision is not the revision.
+    /// Records that steps failed, so that the revision is not in force.
     pub(super) fn fail(&mut self, problem: Problem, retry: Instant) {
         let (retry, failed) = (Some(retry), Some(problem));
         *self = Following::Pending(Pending { retry, failed, ..self.pending() });
@@ -84,7 +86,7 @@ impl Following {
         *self = Following::Pending(Pending { retry: Some(retry), ..self.pending() });
     }
 
-    /// Returns what is pending; if nothing is, what is in force meanwhile.
+    /// Returns the pending state, or makes one with the revision that is in force meanwhile.
     fn pending(&mut self) -> Pending {
         match std::mem::take(self) {
             Following::Pending(pending) => pending,

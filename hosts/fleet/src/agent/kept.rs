@@ -1,5 +1,5 @@
-//! What the agent keeps on disk: the last configuration of its host, so that neither a reboot nor
-//! the loss of etcd changes traffic.
+//! The state that the agent keeps on disk: its host's last configuration, so that neither a reboot
+//! nor the loss of etcd changes traffic.
 
 use config::{PortConfig, PortName, Workers, from_json};
 use daemon::state::StateDirectory;
@@ -16,27 +16,27 @@ const VERSION: u32 = 1;
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Kept {
     pub(super) version: u32,
-    /// The number by which agents with one name are told apart; 0: none was chosen yet.
+    /// The number that distinguishes agents with one name; 0 if none was chosen yet.
     #[serde(default)]
     pub(super) agent: u64,
-    /// The etcd cluster that was followed last; 0: none yet.
+    /// The etcd cluster that was followed last; 0 if there was none.
     pub(super) cluster: u64,
     /// The cluster's revision when it was read last.
     pub(super) etcd_revision: i64,
     /// The cluster's revision at which the desired state that is followed was written.
     #[serde(default)]
     pub(super) desired_at: i64,
-    /// Set while the host does not follow etcd because that went back to an older state.
+    /// Set while the host does not follow etcd, because etcd went back to an older state.
     #[serde(default)]
     pub(super) held: Option<Held>,
-    /// The fleet's revision that the ports come from; 0: none yet.
+    /// The fleet's revision that the ports come from; 0 if there is none yet.
     pub(super) revision: u64,
     /// The host's ports.
     pub(super) ports: Vec<PortConfig>,
     /// The workers that the switch should have been started with.
     #[serde(default)]
     pub(super) workers: Option<Workers>,
-    /// By port: the address that this host has claimed, as text, and the fencing token.
+    /// This host's claims by port: the claimed address, as text, and the fencing token.
     #[serde(default)]
     pub(super) claims: BTreeMap<PortName, (String, i64)>,
 }
@@ -44,8 +44,8 @@ pub(super) struct Kept {
 /// Why a host does not follow etcd.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
-    /// etcd's revision when it was found to have gone back: a desired state written up to then is
-    /// not followed.
+    /// etcd's revision when it was found to have gone back: a desired state written no later is not
+    /// followed.
     pub(super) at: i64,
     /// The reason, for people.
     pub(super) why: String,
@@ -70,7 +70,7 @@ impl Default for Kept {
 
 /// The last state, in memory and in the agent's directory.
 pub(super) struct Disk {
-    /// Locked for this agent.
+    /// The state directory, locked for this agent.
     directory: StateDirectory,
     kept: Kept,
     /// Whether `kept` is newer than the file, which could not be written.
@@ -78,7 +78,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Reads the state, and chooses the agent's number if it has none yet.
+    /// Reads the state, and chooses the agent's number if it has none yet. Fails if the directory
+    /// or the file cannot be used.
     pub(super) fn open(path: &Path) -> Result<Disk, Problem> {
         let directory = StateDirectory::make(path, FILE)?;
         let (mut kept, trouble) = read(&directory)?;
@@ -92,12 +93,12 @@ impl Disk {
         Ok(Disk { directory, kept, is_behind })
     }
 
-    /// The last state.
+    /// Returns the last state.
     pub(super) fn kept(&self) -> &Kept {
         &self.kept
     }
 
-    /// Whether the last state is not in the file, so that it would be lost with the agent.
+    /// Whether the last state could not be written, so that it would be lost with the agent.
     pub(super) fn is_behind(&self) -> bool {
         self.is_behind
     }

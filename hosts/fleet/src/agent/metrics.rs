@@ -26,14 +26,14 @@ use std::time::{Duration, Instant, SystemTime};
 const WORDS: Words =
     Words { option: "--metrics", instead: "use `millrace fleet`, which changes the fleet" };
 
-/// A round that takes longer than this has stopped: requests to etcd and to the switch have shorter
-/// limits.
+/// A round that takes longer than this hangs: requests to etcd and to the switch have shorter
+/// timeouts.
 const LONGEST_ROUND: Duration = Duration::from_mins(2);
 
-/// Time between attempts to take the address, which the switch's own ports may bring up.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The interval between attempts to listen: the switch's own ports may bring the address up.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the agent did since it started.
+/// Counters since the agent started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// Times that the switch did all steps.
@@ -48,12 +48,12 @@ pub(super) struct Counts {
     pub(super) renewals: u64,
 }
 
-/// The agent after a round.
+/// The agent's state after a round.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     at: Instant,
     started: SystemTime,
-    /// Whether etcd answered the last request; none: none was made yet.
+    /// Whether etcd answered the last request; `None` if none was made yet.
     etcd: Option<bool>,
     answered_at: Option<Instant>,
     /// Whether the switch answered the last look.
@@ -65,14 +65,14 @@ pub(super) struct Figures {
     report_retries: u64,
     claims_held: usize,
     claims_waited_for: usize,
-    /// Whose certificates end when, in seconds since 1970.
+    /// When certificates end, in seconds since 1970, with their owners.
     certificates_end: Vec<(&'static str, u64)>,
     /// Findings by severity, in the order of [`Severity::ALL`].
     findings: [usize; 3],
 }
 
 impl Agent {
-    /// What the metrics show until the next round.
+    /// Returns what the metrics show until the next round.
     pub(super) fn figures(&self) -> Figures {
         let etcd = &self.store.etcd;
         let of_kind = |kind: &str| self.findings.iter().filter(move |it| it.kind == kind).count();
@@ -97,7 +97,7 @@ impl Agent {
     }
 }
 
-/// Where the agent shows its figures.
+/// The latest figures, which the agent's thread writes and the HTTP thread reads.
 #[derive(Clone)]
 pub(super) struct Board(Arc<Mutex<Figures>>);
 
@@ -132,7 +132,7 @@ impl Board {
     }
 }
 
-/// Starts the thread that answers.
+/// Starts the HTTP thread. Fails if it cannot be started.
 pub(super) fn start(address: SocketAddr) -> Result<Board, Problem> {
     let board = Board::new();
     let routes = router(board.clone());
@@ -143,7 +143,7 @@ pub(super) fn start(address: SocketAddr) -> Result<Board, Problem> {
     Ok(board)
 }
 
-/// Answers once the address can be taken.
+/// Serves requests once the address can be used.
 fn answer(address: SocketAddr, routes: Router) {
     let mut told = false;
     let listener = loop {
@@ -153,7 +153,7 @@ fn answer(address: SocketAddr, routes: Router) {
             Err(problem) => tracing::warn!("{problem}; it is tried again every second"),
         }
         told = true;
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_INTERVAL);
     };
     if let Err(problem) = site::serve(listener, routes) {
         tracing::error!("metrics are not served: {problem}");
@@ -178,7 +178,7 @@ async fn page(State(board): State<Board>) -> Response {
     }
 }
 
-/// Alive while rounds end: if one does not, only a restart helps.
+/// Liveness: healthy while rounds end. If one does not, only a restart helps.
 async fn health(State(board): State<Board>) -> Response {
     match board.read().at.elapsed() < LONGEST_ROUND {
         true => "ok\n".into_response(),
@@ -186,7 +186,7 @@ async fn health(State(board): State<Board>) -> Response {
     }
 }
 
-/// Ready while etcd and the switch answer and the wanted revision is in force.
+/// Readiness: ready while etcd and the switch answer and the wanted revision is in force.
 async fn ready(State(board): State<Board>) -> Response {
     match board.read().missing() {
         None => "ready\n".into_response(),
@@ -199,7 +199,7 @@ fn unavailable(text: String) -> Response {
 }
 
 impl Figures {
-    /// What the agent does not have that it needs.
+    /// Returns the reason why the agent is not ready; `None` if it is.
     fn missing(&self) -> Option<String> {
         let Figures { desired, applied, .. } = self;
         match (self.etcd, self.switch) {

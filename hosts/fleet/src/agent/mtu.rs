@@ -1,9 +1,9 @@
 //! The host's part in `fleet mtu`: a responder, and while a check runs a thread that probes the
-//! host's peers. Following never waits for either.
+//! host's peers. The agent's rounds never wait for either.
 //!
-//! The thread orders its probes from this host's own responder, whose token leaves this process
-//! only to come back to it: a session of that responder is what makes it acknowledge the probes of
-//! the check's badge. Nothing that is in etcd makes it send.
+//! The thread orders its probes from this host's own responder, by a session with a token that only
+//! this process knows. That session also makes the responder acknowledge probes with the check's
+//! badge. Nothing in etcd can make the responder send.
 
 use super::watcher::News;
 use super::written::Written;
@@ -22,32 +22,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// After so long an agent ends its part, whatever etcd has.
+/// After this time an agent ends its part, even if the request is still in etcd.
 const LIMIT: Duration = Duration::from_secs(600);
-/// A session is opened anew after so long, since a responder ends one that is silent for two
+/// A session is renewed at this interval, since a responder ends one that is silent for two
 /// minutes.
 const RENEW: Duration = Duration::from_secs(60);
-/// How often the responder is started again, if its address is not there yet.
+/// The interval between attempts to start the responder, while its address does not exist yet.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The host's part in `fleet mtu`.
 pub(super) struct Paths {
     host: Name,
-    /// Where the responder is to listen; none: there is none.
+    /// The address at which the responder listens; `None` if this host has none.
     address: Option<SocketAddr>,
-    /// The responder, and how this process reaches it.
+    /// The running responder, and the data by which this process connects to it.
     responder: Option<(Responder, Host)>,
-    /// When it was last tried to start it.
+    /// When starting it was last tried.
     tried: Option<Instant>,
     /// Wakes the agent when there is an answer.
-    bell: Sender<News>,
+    news_sender: Sender<News>,
     check: Option<Check>,
-    /// The badge of the last check, which is not begun a second time.
+    /// The badge of the last check, so that a check is begun only once.
     last: String,
     written: Written<MtuAnswer>,
 }
 
-/// A check that runs. Its thread ends once `plans` is dropped.
+/// A running check. Its thread ends once `plans` is dropped.
 struct Check {
     plans: Sender<MtuPlan>,
     /// Whether the thread has the plan.
@@ -56,13 +56,17 @@ struct Check {
 }
 
 impl Paths {
-    pub(super) fn new(host: &Name, address: Option<SocketAddr>, bell: Sender<News>) -> Paths {
+    pub(super) fn new(
+        host: &Name,
+        address: Option<SocketAddr>,
+        news_sender: Sender<News>,
+    ) -> Paths {
         let mut paths = Paths {
             host: host.clone(),
             address,
             responder: None,
             tried: None,
-            bell,
+            news_sender,
             check: None,
             last: String::new(),
             written: Written::default(),
@@ -71,7 +75,7 @@ impl Paths {
         paths
     }
 
-    /// Where the responder listens.
+    /// Returns the address at which the responder listens.
     pub(super) fn responder(&self) -> Option<SocketAddr> {
         self.responder.as_ref().map(|(responder, _)| responder.address())
     }
@@ -90,7 +94,7 @@ impl Paths {
         self.tried = Some(now);
     }
 
-    /// Takes note of the request in etcd.
+    /// Begins, continues or ends this host's part as the request in etcd says.
     pub(super) fn hear(&mut self, request: Option<&MtuRequest>) {
         let Some(request) = request else {
             self.check = None;
@@ -103,7 +107,7 @@ impl Paths {
         if let (Some(check), Some(plan)) = (&mut self.check, &request.plan)
             && !check.planned
         {
-            // A thread that has ended has said why.
+            // If this fails, the thread has ended, and has answered why.
             let _ = check.plans.send(plan.clone());
             check.planned = true;
         }
@@ -113,11 +117,11 @@ impl Paths {
         let ((_, own), badge) = (self.responder.as_ref()?, request.badge()?);
         let (plans, receiver) = channel();
         let answer = Arc::new(Mutex::new(None));
-        let (told, bell) = (Arc::clone(&answer), self.bell.clone());
+        let (told, news_sender) = (Arc::clone(&answer), self.news_sender.clone());
         let tell = move |answer: &MtuAnswer| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer.clone());
-            // An agent that has ended needs no answer.
-            let _ = bell.send(News::Answer);
+            // If this fails, the agent has ended and needs no answer.
+            let _ = news_sender.send(News::Answer);
         };
         let part = Part { own: own.clone(), host: self.host.clone(), badge, plans: receiver };
         let empty = MtuAnswer { badge: request.badge.clone(), ..MtuAnswer::default() };
@@ -142,7 +146,7 @@ impl Paths {
         )
     }
 
-    /// The answer as it is now.
+    /// Returns the current answer.
     fn answer(&self) -> Option<MtuAnswer> {
         let answer = &self.check.as_ref()?.answer;
         answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -163,7 +167,7 @@ fn start(address: SocketAddr, host: &Name) -> Result<(Responder, Host), Problem>
     Ok((responder, Host { name: host.to_string(), at, netns: None }))
 }
 
-/// What the thread of a check works with.
+/// The state of a check's thread.
 struct Part {
     own: Host,
     host: Name,
@@ -204,7 +208,8 @@ impl Part {
     }
 }
 
-/// Probes the directions that the plan gives this host; none: the plan leaves the host out.
+/// Probes the directions that the plan gives this host. Returns the observations; `None` if the
+/// plan leaves the host out.
 pub(crate) fn probe<P: Prober>(
     plan: &MtuPlan,
     host: &Name,
@@ -227,10 +232,10 @@ mod tests {
     }
 
     fn paths(last: u8) -> (Paths, Receiver<News>) {
-        let (bell, news) = channel();
+        let (news_sender, news) = channel();
         let host = format!("h{last}").parse().unwrap();
         let address = SocketAddr::from(([127, 0, 9, last], 0));
-        (Paths::new(&host, Some(address), bell), news)
+        (Paths::new(&host, Some(address), news_sender), news)
     }
 
     fn plan(all: &[&Paths]) -> MtuPlan {
@@ -279,9 +284,9 @@ mod tests {
 
     #[test]
     fn an_address_that_is_not_there_is_no_responder_and_no_error() {
-        let (bell, _) = channel();
+        let (news_sender, _) = channel();
         let address = "192.0.2.1:0".parse().unwrap();
-        let mut paths = Paths::new(&"a".parse().unwrap(), Some(address), bell);
+        let mut paths = Paths::new(&"a".parse().unwrap(), Some(address), news_sender);
         paths.hear(Some(&request(1, None)));
         assert!(paths.responder().is_none() && paths.check.is_none());
     }

@@ -1,4 +1,4 @@
-//! When the desired state is read from etcd, and what of it was read last.
+//! Decides when to read the desired state from etcd, and remembers what was read last.
 
 use super::backoff::Backoff;
 use super::daemon::finding;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How often the desired state is read even if no change was signalled.
 const REREAD: Duration = Duration::from_secs(30);
 
-/// What the agent knows of the desired state.
+/// What the agent has read of the desired state, and when.
 pub(super) struct Reader {
     /// The revision that was read last, so that it is not fetched again.
     revision: Option<Arc<Revision>>,
@@ -44,7 +44,7 @@ impl Reader {
         }
     }
 
-    /// Takes note of what the watcher signals.
+    /// Notes a signal of the watcher.
     pub(super) fn hear(&mut self, news: News) {
         self.unread |= news != News::Answer;
         if let News::Compacted(revision) = news {
@@ -54,13 +54,13 @@ impl Reader {
         }
     }
 
-    /// Has etcd read in the next round.
+    /// Makes the next round read etcd.
     pub(super) fn read_again(&mut self) {
         self.unread = true;
     }
 
-    /// Whether there may be something new, and a read is not to wait. If so, the read is taken as
-    /// begun: changes signalled from then on are read in the next round.
+    /// Returns whether to read now: there may be something new, and no retry is put off. If so, the
+    /// read counts as begun, and changes signalled from then on are read in the next round.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let stale = self.read_at.is_none_or(|at| now.duration_since(at) >= REREAD);
         if !self.unread && !stale || !self.backoff.is_due(now) {

@@ -1,4 +1,4 @@
-//! The host's status, written to etcd under a lease: when the agent ends, the status goes.
+//! Writes the host's status to etcd under a lease, so that etcd deletes it when the agent ends.
 
 use super::backoff::Backoff;
 use crate::Name;
@@ -8,20 +8,20 @@ use crate::store::{Status, Store};
 use problem::Problem;
 use std::time::{Duration, Instant};
 
-/// A host is away when its agent was not heard for this long.
+/// The lease's time: a host is away when its agent has not renewed the lease for this long.
 const LEASE: Duration = Duration::from_secs(30);
 /// How often the lease is kept alive.
 const KEEP: Duration = Duration::from_secs(10);
-/// How many statuses a second all hosts of a step together write for its gate.
+/// Number of statuses a second that all hosts of a step together write for its gate.
 const WRITES: u64 = 200;
 
-/// How often each of the hosts of a step writes its status.
+/// Returns the interval at which each host of a step writes its status.
 pub(super) fn fresh(hosts: usize) -> Duration {
     Duration::from_millis((hosts as u64).saturating_mul(1000) / WRITES)
         .clamp(Duration::from_secs(1), LEASE / 2)
 }
 
-/// What etcd has of this host: its registration, its lease, and its status under that.
+/// What etcd has of this host: its registration, its lease, and its status under that lease.
 #[derive(Default)]
 pub(super) struct Reporter {
     /// The lease, and when it was granted or kept alive last.
@@ -29,7 +29,7 @@ pub(super) struct Reporter {
     /// The status in etcd, and when it was written.
     reported: Option<(Status, Instant)>,
     registered: bool,
-    /// For reporting, separately: a document that cannot be read must not silence the host.
+    /// A backoff for reporting alone: a document that cannot be read must not silence the host.
     backoff: Backoff,
 }
 
@@ -44,8 +44,9 @@ impl Reporter {
         self.backoff.succeeded();
     }
 
-    /// Records that the status was not written. While etcd cannot be read, reading tells that it is
-    /// away; a status that etcd refuses would otherwise only look like a host that is away.
+    /// Records that the status was not written, and logs it while etcd can be read: otherwise a
+    /// refused status would just look like a host that is away. If etcd cannot be read either,
+    /// reading logs that.
     pub(super) fn fail(&mut self, problem: &Problem, is_readable: bool, at: Instant) {
         let delay = self.backoff.failed(at);
         if self.backoff.is_first() && is_readable {
@@ -69,7 +70,7 @@ impl Reporter {
         self.lease.map(|(lease, _)| lease)
     }
 
-    /// Forgets the lease: it is not this etcd's.
+    /// Forgets the lease, because it is another etcd's.
     pub(super) fn forget_lease(&mut self) {
         self.lease = None;
     }
@@ -109,8 +110,8 @@ impl Reporter {
         Ok(())
     }
 
-    /// Writes the status under the lease if it has changed. `fresh`: how often the gate of a step
-    /// wants it.
+    /// Writes the status under the lease if it has changed. `fresh` is the interval at which the
+    /// gate of a step needs it.
     pub(super) fn write(
         &mut self,
         store: &Store,
@@ -132,8 +133,8 @@ impl Reporter {
     }
 }
 
-/// Whether a status is to be written. Findings that contain counters change constantly, and etcd
-/// keeps each version.
+/// Whether a status has to be written. A change of counters in findings alone waits for a while:
+/// they change constantly, and etcd keeps each version.
 fn is_due(
     new: &Status,
     (old, then): &(Status, Instant),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// A watch that was silent for this long is renewed: its other end may be gone.
+/// A watch that is silent for this long is renewed, as its other end may be gone.
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// A signal to the agent.
@@ -67,7 +67,7 @@ fn watch(etcd: &Etcd, news: &Sender<News>) {
     }
 }
 
-/// The revision to watch from: the one after the last signalled, or 0 (now) if this etcd, a
+/// Returns the revision to watch from: the one after the last signalled, or 0 (now) if this etcd, a
 /// restored backup, has not reached that.
 fn from(etcd: &Etcd, last: i64) -> i64 {
     match etcd.get(WATCHED.0) {

@@ -1,10 +1,10 @@
-//! An answer of this host as etcd has it, so that it is written only when it changes, and deleted
-//! once.
+//! An answer of this host as last written to etcd, so that it is written only when it changes, and
+//! deleted once.
 
 use crate::etcd::Lease;
 use problem::Problem;
 
-/// What etcd has, and under which lease.
+/// The answer in etcd, if there is one, with its lease.
 pub(super) struct Written<A>(Option<(Lease, A)>);
 
 impl<A> Default for Written<A> {
@@ -14,8 +14,8 @@ impl<A> Default for Written<A> {
 }
 
 impl<A: PartialEq> Written<A> {
-    /// Has etcd know the answer, unless it does; none: etcd is to have none. Without a lease
-    /// nothing is written yet.
+    /// Writes the answer unless etcd has it already, and deletes it if `None` is given. Without a
+    /// lease nothing is written yet.
     pub(super) fn set(
         &mut self,
         answer: Option<A>,

@@ -1,21 +1,21 @@
-//! Whether etcd checks what users may do in every request.
+//! Checks that etcd enforces permissions in every request.
 //!
-//! etcd had two faults by which a request goes round the permissions: operations in a nested
+//! etcd had two faults by which a request could bypass the permissions: operations in a nested
 //! transaction were not checked at all (GHSA-rfx7-8w68-q57q), nor were leases and previous values
-//! in a transaction's writes (CVE-2026-44283). The version tells of both; a nested read without a
-//! user proves the first, also where a distribution has changed etcd without changing its version.
+//! in a transaction's writes (CVE-2026-44283). The version shows both. A nested read without a user
+//! also proves the first, even if a distribution has fixed etcd without changing its version.
 
 use super::Bootstrap;
 use crate::etcd::access::file;
 use crate::store::DESIRED;
 use problem::Problem;
 
-/// The first versions without either fault: each with those that follow it in its series.
+/// The first version of each series that has neither fault.
 const MENDED: [(u32, u32, u32); 3] = [(3, 4, 44), (3, 5, 30), (3, 6, 11)];
 
 impl Bootstrap {
-    /// What is wrong with the members of etcd, one text each. Without `enabled` etcd asks for
-    /// no user: only the version tells.
+    /// Returns the faults of etcd's members, one text each. Without `enabled` etcd requires no
+    /// user, so only the version is checked.
     pub(super) fn faults(&self, enabled: bool) -> Result<Vec<String>, Problem> {
         let mut faults = Vec::new();
         for endpoint in &self.endpoints {
@@ -40,14 +40,14 @@ fn is_mended(version: &str) -> bool {
     series.map_or((major, minor) > (3, 6), |(_, _, least)| patch >= *least)
 }
 
-/// The number at the start of a part, as in `0-rc.1`.
+/// Returns the number at the start of a version's part, as in `0-rc.1`.
 fn number(part: &str) -> u32 {
     let digits = part.find(|it: char| !it.is_ascii_digit()).unwrap_or(part.len());
     part[..digits].parse().unwrap_or_default()
 }
 
-/// The problem with an etcd that does not check all requests. `enabled`: it asks for users
-/// nevertheless.
+/// Returns the problem with an etcd that does not check all requests. `enabled` says whether it
+/// requires users nevertheless.
 pub(super) fn unmended(faults: &[String], enabled: bool) -> Problem {
     let so = if enabled { "etcd asks for users, but" } else { "users were not enabled:" };
     Problem::new(format!(

@@ -1,4 +1,4 @@
-//! The steps: each looks first, and does and tells only what is missing.
+//! The steps of a bootstrap. Each looks first, and does and reports only what is missing.
 
 use super::{Account, NEXT, rename};
 use crate::etcd::Permission;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 pub(super) struct Work<'a> {
     pub(super) store: Store,
-    /// Whether etcd asks for users already.
+    /// Whether etcd requires users already.
     pub(super) enabled: bool,
     pub(super) dry_run: bool,
     pub(super) tell: &'a mut dyn FnMut(&str),
@@ -68,8 +68,8 @@ impl Work<'_> {
         self.roles(name, &roles.unwrap_or_default())
     }
 
-    /// Before etcd asks for passwords, each user gets the one on disk: an earlier setup's may be
-    /// lost.
+    /// Gives a user the password on disk, before etcd requires passwords: that of an earlier setup
+    /// may be lost.
     fn known_password(&mut self, account: &Account) -> Result<(), Problem> {
         let (name, path) = (&account.user.name, account.password());
         self.act(&format!("give user {name} the password in {}", path.display()), |store| {
@@ -92,8 +92,8 @@ impl Work<'_> {
         })
     }
 
-    /// Gives a user a new password. The old one and the tokens issued for it end at once, and a
-    /// host's status, which may be a thief's.
+    /// Gives a user a new password. The old one and its tokens become invalid at once. A host's
+    /// status is deleted as well, as a thief may have written it.
     pub(super) fn rotate(&mut self, account: &Account) -> Result<(), Problem> {
         let (name, path) = (&account.user.name, account.password());
         let what = format!("give user {name} a new password, in {}", path.display());
@@ -107,8 +107,8 @@ impl Work<'_> {
         })
     }
 
-    /// Deletes a host's user, role and keys. The user goes first, so that a thief writes nothing
-    /// afterwards.
+    /// Deletes a host's user, role and keys. The user is deleted first, so that a thief can write
+    /// nothing afterwards.
     pub(super) fn remove(&mut self, host: &Name) -> Result<(), Problem> {
         let name = User::of_host(host).name;
         if self.store.etcd.user(&name)?.is_some() {
@@ -123,14 +123,14 @@ impl Work<'_> {
     }
 }
 
-/// The password of an account: that on disk, or a new one, which is written first.
+/// Returns the password of an account: that on disk, or a new one, which is written first.
 fn written(account: &Account) -> Result<String, Problem> {
     let password = kept_or_new(&account.password())?;
     write_user(account)?;
     Ok(password)
 }
 
-/// The password in a file of an earlier run that was interrupted, or a new one.
+/// Returns the password in a file of an interrupted run, or a new one, which is written first.
 fn kept_or_new(path: &Path) -> Result<String, Problem> {
     if path.exists() {
         return secret::password(path);
@@ -145,7 +145,7 @@ fn write_user(account: &Account) -> Result<(), Problem> {
     secret::write(&account.directory.join(file::USER), &format!("{}\n", account.user.name))
 }
 
-/// The permissions that a role lacks, and those that it has but should not.
+/// Returns the permissions that a role lacks, and those that it has but should not.
 fn differences(user: &User, has: &[Permission]) -> (Vec<Permission>, Vec<Permission>) {
     let without = |these: &[Permission], those: &[Permission]| -> Vec<Permission> {
         these.iter().filter(|it| !those.contains(it)).cloned().collect()

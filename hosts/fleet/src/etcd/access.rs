@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The files and the name by which a client proves who it is. Their names are those of etcdctl's
-/// options.
+/// The files and the user name by which a client authenticates itself. The fields are named like
+/// etcdctl's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Certificates of the authorities that sign etcd's certificates.
@@ -34,9 +34,10 @@ pub(crate) mod file {
 }
 
 impl Identity {
-    /// Takes what this identity lacks from a directory that `bootstrap` has written. Missing files
-    /// are left out.
+    /// Fills in what this identity lacks, from a directory that `bootstrap` has written. Missing
+    /// files are left out.
     ///
+    /// # Errors
     /// Fails if the directory does not exist.
     pub fn or_from(self, directory: &Path) -> Result<Identity, Problem> {
         if !directory.is_dir() {
@@ -83,6 +84,7 @@ pub struct Access {
 impl Access {
     /// Reads the files. `insecure` permits plain HTTP to other machines.
     ///
+    /// # Errors
     /// Fails if the endpoints do not suit the identity, or a file cannot be read.
     pub fn new(
         endpoints: &[Endpoint],
@@ -96,8 +98,8 @@ impl Access {
         Ok(Access { endpoints, tls, login, token: Mutex::default() })
     }
 
-    /// When certificates end, in seconds since 1970, and whose they are: `host`, this client's, and
-    /// `etcd`, the one it showed last.
+    /// Returns when certificates end, in seconds since 1970, with their owners: `host` is this
+    /// client, and `etcd` the server that answered last.
     pub(crate) fn certificates_end(&self) -> Vec<(&'static str, u64)> {
         let ends = self.tls.as_ref().map_or([None; 2], Tls::ends);
         ["host", "etcd"]
@@ -107,7 +109,7 @@ impl Access {
             .collect()
     }
 
-    /// The token of the last login.
+    /// Returns the token of the last login.
     pub(super) fn token(&self) -> Option<String> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -118,15 +120,16 @@ impl Access {
 }
 
 impl fmt::Debug for Access {
-    /// Without the token, which is as good as the password.
+    /// Leaves out the token, which is as good as the password.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Access { endpoints, tls, login, token: _ } = self;
         write!(out, "Access {{ endpoints: {endpoints:?}, tls: {tls:?}, login: {login:?} }}")
     }
 }
 
-/// Refuses what would send a secret or the fleet in the clear, unless `insecure`, and never mixes
-/// http with https: clients change from one endpoint to the next without a word.
+/// Refuses plain HTTP to other machines, which would show passwords and the fleet's state, unless
+/// `insecure`. Also refuses a mixture of http and https: a client that changes endpoints would
+/// silently lose TLS.
 fn check_schemes(
     endpoints: &[Endpoint],
     identity: &Identity,
@@ -172,7 +175,7 @@ fn login(identity: &Identity) -> Result<Option<Login>, Problem> {
     }
 }
 
-/// Two options that belong together.
+/// Returns the problem of one option without another that belongs to it.
 pub(super) fn half(given: &str, missing: &str) -> Problem {
     Problem::new(format!("{given} is given without {missing}"))
         .seen(given)

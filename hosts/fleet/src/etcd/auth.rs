@@ -5,11 +5,11 @@ use super::{Etcd, EtcdError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What a role may do with the keys of a range.
+/// The right of a role to the keys of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Right {
-    /// Read and watch them. etcd leaves this one out of its answers.
+    /// Read and watch them. etcd omits this value in its answers.
     #[default]
     Read,
     /// Write and delete them.
@@ -19,7 +19,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// The right in words.
+    /// Returns the right in words.
     pub const fn word(self) -> &'static str {
         match self {
             Right::Read => "read",
@@ -62,8 +62,9 @@ struct User {
 }
 
 impl Etcd {
-    /// A role's permissions; none: there is no such role.
+    /// Returns a role's permissions; `None` if there is no such role.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn role(&self, role: &str) -> Result<Option<Vec<Permission>>, EtcdError> {
         let read = self.call::<Role>("/v3/auth/role/get", &json!({ "role": role }));
@@ -72,6 +73,7 @@ impl Etcd {
 
     /// Makes a role without permissions.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn add_role(&self, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/add", json!({ "name": role }))
@@ -79,6 +81,7 @@ impl Etcd {
 
     /// Gives a role a permission.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn grant_permission(&self, role: &str, permission: &Permission) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/grant", json!({ "name": role, "perm": permission }))
@@ -86,6 +89,7 @@ impl Etcd {
 
     /// Takes a permission from a role.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn revoke_permission(&self, role: &str, permission: &Permission) -> Result<(), EtcdError> {
         let Permission { right: _, key, range_end } = permission;
@@ -93,8 +97,9 @@ impl Etcd {
         self.call::<Value>("/v3/auth/role/revoke", &range).map(drop)
     }
 
-    /// A user's roles; none: there is no such user.
+    /// Returns a user's roles; `None` if there is no such user.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn user(&self, user: &str) -> Result<Option<Vec<String>>, EtcdError> {
         let read = self.call::<User>("/v3/auth/user/get", &json!({ "name": user }));
@@ -103,6 +108,7 @@ impl Etcd {
 
     /// Makes a user without roles.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn add_user(&self, user: &str, password: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/add", json!({ "name": user, "password": password }))
@@ -110,6 +116,7 @@ impl Etcd {
 
     /// Gives a user a new password; etcd forgets the user's tokens.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn change_password(&self, user: &str, password: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/changepw", json!({ "name": user, "password": password }))
@@ -117,6 +124,7 @@ impl Etcd {
 
     /// Gives a user a role.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn give_role(&self, user: &str, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/grant", json!({ "user": user, "role": role }))
@@ -124,6 +132,7 @@ impl Etcd {
 
     /// Takes a role from a user.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn take_role(&self, user: &str, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/revoke", json!({ "name": user, "role": role }))
@@ -131,6 +140,7 @@ impl Etcd {
 
     /// Deletes a user; etcd forgets its tokens.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn delete_user(&self, user: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/user/delete", json!({ "name": user }))
@@ -138,18 +148,25 @@ impl Etcd {
 
     /// Deletes a role.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn delete_role(&self, role: &str) -> Result<(), EtcdError> {
         self.tell("/v3/auth/role/delete", json!({ "role": role }))
     }
 
-    /// The version of the member that answers.
+    /// Returns the version of the member that answers.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn version(&self) -> Result<String, EtcdError> {
         self.call("/v3/maintenance/status", &json!({})).map(|it: Status| it.version)
     }
 
-    /// Whether etcd carries out a read inside a nested transaction for this client. It changes
-    /// nothing.
+    /// Returns whether etcd carries out a read inside a nested transaction for this client. It
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer, or refuses for another reason than the client's rights.
     pub fn permits_nested(&self, key: &str) -> Result<bool, EtcdError> {
         let read = json!({ "request_range": RangeRequest::key(key) });
         let nested = json!({ "request_txn": { "success": [read] } });
@@ -160,8 +177,9 @@ impl Etcd {
         }
     }
 
-    /// Makes etcd ask everyone for a user.
+    /// Makes etcd require a user for every request.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn enable_auth(&self) -> Result<(), EtcdError> {
         self.tell("/v3/auth/enable", json!({}))

@@ -1,4 +1,4 @@
-//! Where a member of etcd listens for clients.
+//! An endpoint: the address at which a member of etcd serves clients.
 
 use problem::Problem;
 use std::fmt;
@@ -16,12 +16,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `HOST:PORT`, for the connection and for HTTP's `Host`.
+    /// Returns `HOST:PORT`, for the connection and for HTTP's `Host`.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The name or address of the host, which its certificate has to name.
+    /// Returns the name or address of the host, which its certificate has to name.
     pub fn host(&self) -> &str {
         &self.host
     }

@@ -8,13 +8,13 @@ use serde::Deserialize;
 const NOT_FOUND: i32 = 5;
 /// gRPC's code `PERMISSION_DENIED`.
 const DENIED: i32 = 7;
-/// What etcd says of a token that it does not know, or that it issued before users were changed.
+/// etcd's texts about a token that it does not know, or that it issued before users were changed.
 const OF_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
-/// What etcd says to a request without a user.
+/// etcd's text about a request without a user.
 pub(crate) const NO_USER: &str = "user name is empty";
-/// gRPC's codes `DEADLINE_EXCEEDED` and `UNAVAILABLE`: the member has no leader, or none that
-/// answers in time. `INTERNAL`: its gateway lost its own connection, as in a member that has just
-/// started.
+/// gRPC's codes of a member that cannot answer although another may. `DEADLINE_EXCEEDED` and
+/// `UNAVAILABLE`: it has no leader, or none that answers in time. `INTERNAL`: its gateway lost its
+/// own connection, as in a member that has just started.
 const OF_MEMBER: [i32; 3] = [4, 14, 13];
 
 /// Why etcd did not answer, or refused.
@@ -28,7 +28,7 @@ pub enum EtcdError {
     Refused {
         /// gRPC's code.
         code: i32,
-        /// What etcd said.
+        /// etcd's text, for people.
         problem: Box<Problem>,
     },
 }
@@ -53,13 +53,13 @@ struct Streamed {
 }
 
 impl Refusal {
-    /// Reads an answer that is no success; none if it is not etcd's.
+    /// Reads an answer that is no success; `None` if it is not etcd's.
     pub(super) fn read(answer: &[u8]) -> Option<Refusal> {
         let streamed = || serde_json::from_slice(answer).map(|it: Streamed| it.error);
         serde_json::from_slice(answer).or_else(|_| streamed()).ok()
     }
 
-    /// A refusal that etcd reports outside an error, with this text.
+    /// Makes a refusal that etcd reports outside an error, with this text.
     pub(super) fn said(text: &str) -> Refusal {
         Refusal { message: text.to_owned(), ..Refusal::default() }
     }
@@ -94,14 +94,14 @@ fn explained(code: i32, said: &str) -> Problem {
 }
 
 impl EtcdError {
-    /// The problem, for people.
+    /// Returns the problem, for people.
     pub fn problem(&self) -> &Problem {
         match self {
             EtcdError::Unreachable(problem) | EtcdError::Refused { problem, .. } => problem,
         }
     }
 
-    /// Whether what was asked for does not exist.
+    /// Whether the requested thing does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, EtcdError::Refused { code: NOT_FOUND, .. })
     }
@@ -117,12 +117,12 @@ impl EtcdError {
             || self.says(NO_USER)
     }
 
-    /// Whether etcd said this.
+    /// Whether etcd refused with this text.
     pub(crate) fn says(&self, text: &str) -> bool {
         matches!(self, EtcdError::Refused { problem, .. } if problem.seen.contains(text))
     }
 
-    /// A refusal on this side.
+    /// Makes a refusal by this client itself.
     pub(super) fn of(problem: Problem) -> EtcdError {
         EtcdError::Refused { code: 0, problem: Box::new(problem) }
     }

@@ -1,4 +1,4 @@
-//! One HTTP request, on a connection of its own.
+//! Sends one HTTP request, on a connection of its own.
 
 use super::error::Refusal;
 use super::{Endpoint, Etcd, EtcdError};
@@ -14,12 +14,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// An endpoint that does not accept a connection within this time is skipped.
+/// Timeout of connecting: an endpoint that takes longer is skipped.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A request that takes longer than this has failed.
+/// Timeout of a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A longer answer is an error.
+/// Most bytes of an answer. A longer one is an error.
 const LONGEST: usize = 64 << 20;
 /// The most bytes of a refusal that are read; the text of a longer one is left out.
 const LONGEST_REFUSAL: usize = 64 << 10;
@@ -57,8 +57,8 @@ pub(super) async fn begin(
         // An error also reaches the task that waits for the answer.
         let _ = connection.await;
     });
-    // Without `Accept` the gateway takes the common name of etcd's own certificate for the user of
-    // a request without a token.
+    // Without `Accept` the gateway uses the common name of etcd's own certificate as the user of a
+    // request without a token.
     let mut request = Request::post(path)
         .header("host", endpoint.authority())
         .header("accept", "application/json")
@@ -87,8 +87,8 @@ fn lost(etcd: &Etcd, error: &dyn Display) -> EtcdError {
     EtcdError::unreachable(&etcd.access.endpoints, error)
 }
 
-/// A connection that ended before the answer. With TLS 1.3 etcd judges this client's certificate
-/// only after the handshake.
+/// Returns the error of a connection that ended before the answer. With TLS 1.3 etcd checks this
+/// client's certificate only after the handshake.
 fn cut(etcd: &Etcd, endpoint: &Endpoint, error: &hyper::Error) -> EtcdError {
     let tls = etcd.access.tls.as_ref().and_then(|tls| tls.problem(endpoint, error));
     tls.map_or_else(|| lost(etcd, error), |problem| EtcdError::Unreachable(Box::new(problem)))
@@ -112,8 +112,8 @@ async fn connect(etcd: &Etcd) -> Result<(Box<dyn Connection>, &Endpoint), EtcdEr
     Err(last)
 }
 
-/// A member that has just started accepts connections before it has a leader, and begins TLS only
-/// then.
+/// Connects to an endpoint, by TLS if it has that, within a timeout for both: a member that has
+/// just started accepts connections before it has a leader, and begins TLS only then.
 async fn open(etcd: &Etcd, endpoint: &Endpoint) -> Result<Box<dyn Connection>, EtcdError> {
     let connecting = timeout(CONNECT, TcpStream::connect(endpoint.authority())).await;
     let stream = connecting.map_err(|error| lost(etcd, &error))?;

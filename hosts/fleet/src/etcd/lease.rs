@@ -42,6 +42,7 @@ struct TimeToLive {
 impl Etcd {
     /// Grants a lease that expires after this time, in whole seconds, unless it is kept alive.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn grant(&self, time: Duration) -> Result<Lease, EtcdError> {
         let ttl = Number(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
@@ -49,8 +50,9 @@ impl Etcd {
         Ok(Lease(granted.id.0))
     }
 
-    /// Renews a lease for its TTL. False: it has expired.
+    /// Renews a lease for its TTL. Returns false if it has expired.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn keep_alive(&self, lease: Lease) -> Result<bool, EtcdError> {
         let kept: Result<KeptAlive, EtcdError> =
@@ -62,7 +64,10 @@ impl Etcd {
         }
     }
 
-    /// Revokes a lease. Its keys are deleted at once; a lease that has expired is no error.
+    /// Revokes a lease. Its keys are deleted at once. A lease that has expired is no error.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn revoke(&self, lease: Lease) -> Result<(), EtcdError> {
         let ended: Result<serde_json::Value, EtcdError> =
             self.call("/v3/lease/revoke", &ById { id: Number(lease.0) });

@@ -1,4 +1,4 @@
-//! Logging in: name and password for a token, which etcd forgets when it restarts and after five
+//! Logs in: sends name and password for a token, which etcd forgets when it restarts and after five
 //! idle minutes.
 //!
 //! etcd's HTTP gateway cannot take the user from a client certificate, so a user is always proved
@@ -43,7 +43,8 @@ pub(super) async fn ask(etcd: &Etcd, path: &str, body: Vec<u8>) -> Result<Bytes,
     }
 }
 
-/// A new token, unless another client of this process has renewed the old one meanwhile.
+/// Returns a new token, or the one with which another client of this process has replaced the old
+/// one meanwhile.
 async fn renew(etcd: &Etcd, login: &Login, old: Option<String>) -> Result<String, EtcdError> {
     if let Some(token) = etcd.access.token().filter(|token| old.as_ref() != Some(token)) {
         return Ok(token);
@@ -59,7 +60,7 @@ async fn renew(etcd: &Etcd, login: &Login, old: Option<String>) -> Result<String
     Ok(answer.token)
 }
 
-/// Names the user in what etcd says about a login.
+/// Adds the user to an error about a login.
 fn of_user(error: EtcdError, login: &Login) -> EtcdError {
     let EtcdError::Refused { code, problem } = error else { return error };
     let (user, file) = (&login.user, login.password_file.display());

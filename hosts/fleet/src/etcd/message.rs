@@ -90,7 +90,7 @@ pub struct KeyValue {
     /// etcd's revision at which it was last written.
     #[serde(default, deserialize_with = "number")]
     pub mod_revision: i64,
-    /// The ID of the lease with which it ends; 0: none.
+    /// The ID of its lease; 0 if it has none.
     #[serde(default, deserialize_with = "number")]
     pub lease: i64,
 }
@@ -135,8 +135,8 @@ impl RangeRequest {
     }
 }
 
-/// The first key after all keys with this prefix. Our prefixes end in `/`, and the next character
-/// is `0`.
+/// Returns the first key after all keys with this prefix. Our prefixes end in `/`, and the next
+/// character is `0`.
 pub(crate) fn behind(prefix: &str) -> String {
     format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix))
 }
@@ -152,13 +152,13 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// The key was last written at this revision of etcd; 0: the key does not exist.
+    /// Holds if the key was last written at this revision of etcd, or does not exist if that is 0.
     pub fn unchanged(key: &str, mod_revision: i64) -> Compare {
         let mod_revision = Number(mod_revision);
         Compare { key: key.to_owned(), target: "MOD", result: "EQUAL", mod_revision }
     }
 
-    /// The key does not exist.
+    /// Holds if the key does not exist.
     pub fn absent(key: &str) -> Compare {
         Compare::unchanged(key, 0)
     }

@@ -1,8 +1,8 @@
-//! TLS to etcd, in both directions: etcd's certificate has to name the host that was asked, and
-//! etcd asks for this client's.
+//! Mutual TLS with etcd: etcd's certificate has to name the host that was connected to, and etcd
+//! requires this client's.
 //!
-//! Only the authorities of `--cacert` are believed, not those of the system: etcd is not a
-//! public server.
+//! Only the authorities of `--cacert` are trusted, not those of the system: etcd is not a public
+//! server.
 
 use super::access::half;
 use super::{Endpoint, Identity};
@@ -27,15 +27,15 @@ use tokio_rustls::client::TlsStream;
 /// Later than any certificate ends: the year 9999, in seconds since 1970.
 const LATE: Duration = Duration::from_secs(253_402_300_799);
 
-/// What a connection by TLS needs.
+/// The settings of TLS connections.
 pub(super) struct Tls {
     connector: TlsConnector,
     cacert: PathBuf,
-    /// Asked only when certificates end.
+    /// Used only to find out when certificates end.
     verifier: Arc<dyn ClientCertVerifier>,
-    /// When this client's certificate ends, in seconds since 1970; none: it has none.
+    /// When this client's certificate ends, in seconds since 1970; `None` if it has none.
     own_end: Option<u64>,
-    /// When the certificate ends that etcd showed last; 0: it has shown none.
+    /// When etcd's last certificate ends, in seconds since 1970; 0 if it has shown none.
     etcd_end: AtomicU64,
 }
 
@@ -88,7 +88,8 @@ impl Tls {
         Ok(Tls { connector, cacert, verifier, own_end, etcd_end: AtomicU64::new(0) })
     }
 
-    /// Makes a connection secure.
+    /// Runs the TLS handshake on a connection. Fails if either side refuses the other's
+    /// certificate, or the connection ends.
     pub(super) async fn secure(
         &self,
         endpoint: &Endpoint,
@@ -103,13 +104,13 @@ impl Tls {
         Ok(stream)
     }
 
-    /// When the certificates end, this client's and etcd's, in seconds since 1970.
+    /// Returns when the certificates end, this client's and etcd's, in seconds since 1970.
     pub(super) fn ends(&self) -> [Option<u64>; 2] {
         let etcd_end = self.etcd_end.load(Ordering::Relaxed);
         [self.own_end, Some(etcd_end).filter(|end| *end != 0)]
     }
 
-    /// The problem if it is TLS that failed, rather than the connection.
+    /// Returns the problem if TLS failed; `None` if the connection did.
     pub(super) fn problem(
         &self,
         endpoint: &Endpoint,
@@ -132,8 +133,8 @@ impl Tls {
     }
 }
 
-/// When a certificate ends. rustls tells that only of one that has ended by the time for which it
-/// is verified.
+/// Returns when a certificate ends. rustls tells that only in the error of verifying an expired
+/// one, so it is verified for a time at which all have expired.
 fn end_of(verifier: &dyn ClientCertVerifier, certificate: &CertificateDer<'_>) -> Option<u64> {
     let verified = verifier.verify_client_cert(certificate, &[], UnixTime::since_unix_epoch(LATE));
     match verified {
@@ -145,7 +146,7 @@ fn end_of(verifier: &dyn ClientCertVerifier, certificate: &CertificateDer<'_>) -
     }
 }
 
-/// The error of rustls in a chain of errors.
+/// Returns the error of rustls in a chain of errors.
 fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! A watch: signals that keys change, for as long as its connection lasts.
+//! Watches keys: signals that they change, for as long as its connection lasts.
 
 use super::message::{Number, WatchCreate, WatchLine, WatchRequest};
 use super::{Etcd, EtcdError, exchange};
@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// etcd sends no longer line than this.
+/// Most bytes of a line. etcd sends none that is longer.
 const LONGEST: usize = 16 << 20;
 
 /// What a watch signals.
@@ -55,7 +55,7 @@ impl Etcd {
         }
     }
 
-    /// Reads line after line. `Ok`: the answer has ended.
+    /// Reads the answer line by line. Returns `Ok` when it has ended.
     async fn lines(
         &self,
         mut answer: Incoming,
@@ -66,7 +66,7 @@ impl Etcd {
             |error: &dyn std::fmt::Display| EtcdError::unreachable(&self.access.endpoints, error);
         let mut pending = Vec::new();
         loop {
-            // What came before has no end of a line.
+            // The bytes before have no end of a line.
             let known = pending.len();
             let frame = match timeout(silence, answer.frame()).await {
                 Err(error) => return Err(lost(&error)),
@@ -86,7 +86,7 @@ impl Etcd {
     }
 }
 
-/// Reads one line. A watch that etcd cancelled is an error, after a compaction was signalled.
+/// Reads one line. Fails if etcd cancelled the watch, after it has signalled a compaction.
 fn read(line: &[u8], tell: &mut impl FnMut(Watched)) -> Result<(), EtcdError> {
     if line.trim_ascii().is_empty() {
         return Ok(());

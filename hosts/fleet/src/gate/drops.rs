@@ -1,11 +1,11 @@
-//! What the hosts of a step drop, as rates: the counters of two statuses that a host wrote with the
+//! Drop rates of a step's hosts, from the counters of two statuses that a host wrote with the
 //! revision in force.
 
 use crate::Name;
 use crate::store::Status;
 use std::collections::BTreeMap;
 
-/// The rates of all hosts.
+/// The drop rates of all hosts.
 #[derive(Default)]
 pub(super) struct Drops {
     hosts: BTreeMap<Name, Rates>,
@@ -24,7 +24,7 @@ impl Drops {
     pub(super) fn note(&mut self, host: &Name, status: &Status) {
         let mut rates = BTreeMap::new();
         if let Some(last) = self.hosts.get(host) {
-            // A host's clock may be set back; then the next status counts.
+            // A host's clock may be set back. Then this status is skipped, and the next one counts.
             let seconds = status.at.saturating_sub(last.at);
             if status.at == last.at {
                 return;
@@ -40,7 +40,7 @@ impl Drops {
         self.hosts.insert(host.clone(), Rates { at, drops, rates });
     }
 
-    /// The rates of a host that are above these limits.
+    /// Returns the rates of a host that are above these limits, as text.
     pub(super) fn above(&self, host: &Name, limits: &BTreeMap<String, u64>) -> Vec<String> {
         let rates = self.hosts.get(host).map(|it| &it.rates);
         let of = |(reason, limit): (&String, &u64)| {

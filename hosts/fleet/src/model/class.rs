@@ -65,7 +65,7 @@ pub struct Uplink {
 }
 
 impl HostClass {
-    /// Whether a host with these labels belongs to it.
+    /// Whether a host with these labels belongs to the class.
     pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     }

@@ -8,7 +8,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Hosts `h0` to `h4`, of which the even ones have the label `role = "even"`.
+/// Returns hosts `h0` to `h4`. The even ones have the label `role = "even"`.
 pub(crate) fn hosts() -> Vec<Host> {
     let host = |number: u8| {
         let role = if number.is_multiple_of(2) { "even" } else { "odd" };
@@ -25,8 +25,8 @@ pub(crate) fn port_name(number: u8) -> PortName {
     format!("p{number}").parse().expect("a good name")
 }
 
-/// Up to three networks, up to one class for each role, and up to eight ports, some with a host and
-/// some to be claimed.
+/// Makes models of up to three networks, up to one class for each role, and up to eight ports, some
+/// with a host and some to be claimed.
 pub(crate) fn model() -> impl Strategy<Value = Model> {
     let network =
         (of(1u16..4095), of(68u16..=9216), of(any::<bool>()), of(1u64..1 << 40), any::<bool>());

@@ -58,7 +58,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// How many of `all` hosts that is, at least 1 and at most `all`.
+    /// Returns how many of `all` hosts the share is, at least 1 and at most `all`.
     pub fn of(self, all: usize) -> usize {
         let wanted = match self {
             Share::Hosts(count) => usize::try_from(count).unwrap_or(usize::MAX),

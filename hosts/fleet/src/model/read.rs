@@ -6,7 +6,7 @@ use problem::Problem;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads all `*.toml` files in the order of their names. A broken rule between them is reported
+/// Reads all `*.toml` files in the order of their names. A broken rule between files is reported
 /// with the directory's name.
 pub(super) fn folder(folder: &Path) -> Result<Model, Problem> {
     let unreadable = |path: &Path, error: std::io::Error| {

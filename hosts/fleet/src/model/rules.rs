@@ -1,4 +1,4 @@
-//! Rules between parts of a model that can be read. Crate `control` checks the rules of one host's
+//! Checks the rules between parts of a model. Crate `config` checks the rules of one host's
 //! configuration.
 
 use super::{Model, Port, VERSION};
@@ -48,7 +48,7 @@ fn distinct<'m, N: Display + 'm, V: Display + Ord + 'm>(
     Ok(())
 }
 
-/// Refuses a word that no switch counts drops by.
+/// Refuses a word that is no drop reason of a switch.
 fn is_reason(word: &str) -> Result<(), Problem> {
     let known: Vec<&str> = drop_reasons().collect();
     if known.contains(&word) {

@@ -4,7 +4,7 @@ use super::{Model, VERSION};
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// The schema, for editors.
+/// Returns the schema, for editors.
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12();
     let mut schema = settings.into_generator().into_root_schema_for::<Model>();

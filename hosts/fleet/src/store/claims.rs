@@ -1,11 +1,11 @@
-//! Claims: which host carries the address of a port without `host`. Their order and fencing tokens
-//! ensure that only one does.
+//! Claims decide which host carries the address of a port without `host`. Their order and fencing
+//! tokens ensure that only one does.
 //!
-//! A person says which host is to be a port's *carrier*. The agent there claims the port's address.
-//! Each host writes its claims below its own name, so that no host can touch another's. Of all
-//! claims on an address the one that was written first, with the lowest mod revision, *owns* it;
-//! the others wait behind it. So a host that finds its claim in front stays the owner until it
-//! gives the claim up, whatever is written later. That is how locks are made of etcd's keys.
+//! A person decides which host is to be a port's *carrier*. The agent there claims the port's
+//! address. Each host writes its claims below its own name, so that no host can touch another's.
+//! The claim on an address that was written first, with the lowest mod revision, *owns* it; the
+//! others wait behind it. So a host that finds its claim in front stays the owner until it gives
+//! the claim up, whatever is written later. This is the usual way to build locks from etcd's keys.
 //!
 //! A claim has no lease: a host that etcd cannot hear may still carry the port, so the claim of a
 //! lost host is taken over only when a person says that the host is off (`take over`). A claim's
@@ -24,7 +24,7 @@ use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which host is to carry a port, or prepares it.
+/// The host that is to carry a port, or that prepares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carrier {
     /// The host.
@@ -51,18 +51,18 @@ struct Value {
 /// All claims and carriers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
-    /// By address: the claims, that of the owner first.
+    /// The claims by address, that of the owner first.
     claims: BTreeMap<String, Vec<Claim>>,
-    /// By port: the host that is to carry it.
+    /// The host that is to carry each port.
     pub carriers: BTreeMap<String, Name>,
-    /// By port: the host that prepares it for a guest that is to migrate there.
+    /// The host that prepares each port for a guest that is to migrate there.
     pub coming: BTreeMap<String, Name>,
 }
 
 const CLAIMS: &str = "/millrace/v1/claims/";
 const CARRIERS: &str = "/millrace/v1/carriers/";
 
-/// The prefix of a host's claims.
+/// Returns the prefix of a host's claims.
 pub(super) fn prefix(host: &Name) -> String {
     format!("{CLAIMS}{host}/")
 }
@@ -76,8 +76,8 @@ fn carrier_key(port: &PortName) -> String {
 }
 
 impl Claims {
-    /// The claims and carriers among these keys. One that cannot be read is left out: a host that
-    /// writes such a claim has none.
+    /// Reads the claims and carriers among these keys. Those that cannot be read are left out: a
+    /// host that writes such a claim has none.
     pub(crate) fn of(keys: &[KeyValue]) -> Claims {
         let mut claims = BTreeMap::<String, Vec<Claim>>::new();
         for (mac, claim) in keys.iter().filter_map(claim) {
@@ -89,7 +89,7 @@ impl Claims {
         Claims { claims, carriers: by_port(keys, CARRIERS), coming: by_port(keys, COMING) }
     }
 
-    /// Which host carries which of the claimed ports of these models. If they differ in a port's
+    /// Returns the host that carries each claimed port of these models. If they differ in a port's
     /// address, the first model decides.
     pub fn claimed<'m>(&self, models: impl IntoIterator<Item = &'m Model>) -> Claimed {
         let mut claimed = Claimed::new();
@@ -103,17 +103,17 @@ impl Claims {
         claimed
     }
 
-    /// The claim that owns an address.
+    /// Returns the claim that owns an address.
     pub fn owner(&self, mac: MacAddress) -> Option<&Claim> {
         self.on(mac).first()
     }
 
-    /// All claims on an address, that of the owner first.
+    /// Returns all claims on an address, that of the owner first.
     pub fn on(&self, mac: MacAddress) -> &[Claim] {
         self.claims.get(&mac.0.to_string()).map_or(&[], Vec::as_slice)
     }
 
-    /// A host's claims, by address.
+    /// Returns a host's claims, by address.
     pub(crate) fn by(&self, host: &Name) -> impl Iterator<Item = (&str, &Claim)> {
         let all =
             self.claims.iter().flat_map(|(mac, all)| all.iter().map(move |it| (mac.as_str(), it)));
@@ -121,7 +121,7 @@ impl Claims {
     }
 }
 
-/// A claim and its address, whose key ends in `HOST/MAC`.
+/// Reads a claim and its address from a key that ends in `HOST/MAC`.
 fn claim(pair: &KeyValue) -> Option<(String, Claim)> {
     let (host, mac) = pair.key.strip_prefix(CLAIMS)?.split_once('/')?;
     let host = host.parse().ok()?;
@@ -129,8 +129,8 @@ fn claim(pair: &KeyValue) -> Option<(String, Claim)> {
     Some((mac.to_owned(), Claim { host, port: value.port, fence: pair.mod_revision }))
 }
 
-/// The host that each document below this prefix names for a port. One that cannot be read is left
-/// out.
+/// Returns the host that each document below this prefix names for a port. Those that cannot be
+/// read are left out.
 fn by_port(keys: &[KeyValue], prefix: &str) -> BTreeMap<String, Name> {
     let host = |pair: &KeyValue| {
         let port = pair.key.strip_prefix(prefix)?.to_owned();
@@ -141,6 +141,9 @@ fn by_port(keys: &[KeyValue], prefix: &str) -> BTreeMap<String, Name> {
 
 impl Store {
     /// Sets the host that is to carry a port.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn place(&self, port: &PortName, host: &Name) -> Result<(), Problem> {
         self.carry_out(&placing(port, host)?).map(drop)
     }
@@ -150,20 +153,30 @@ impl Store {
         Ok(Claims::of(&self.etcd.between(CARRIERS, super::DESIRED)?.keys))
     }
 
-    /// Claims an address for a port. Whether the claim owns it shows in a later read. False: the
-    /// host has a claim on it already.
+    /// Claims an address for a port. Returns false if the host has a claim on it already. A later
+    /// read shows whether the claim owns the address.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn claim(&self, mac: MacAddress, host: &Name, port: &PortName) -> Result<bool, Problem> {
         Ok(self.carry_out(&claiming(mac, host, port)?)?.is_some())
     }
 
-    /// Gives a claim up. False: it was taken over, and this fencing token owns nothing any more.
+    /// Gives a claim up. Returns false if it was taken over, so that this fencing token owns
+    /// nothing any more.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn give_up(&self, mac: MacAddress, host: &Name, fence: i64) -> Result<bool, Problem> {
         Ok(self.carry_out(&giving_up(mac, host, fence))?.is_some())
     }
 
-    /// Places a port on a host and gives that host the claim, which ends the `old` ones, that of
-    /// the owner first: it is known to be off. Returns the new fencing token; none: the owner
-    /// changed meanwhile, and nothing was written.
+    /// Places a port on a host and gives that host the claim in place of the `old` ones, the
+    /// owner's first. The caller knows that the owner is off. Returns the new fencing token; `None`
+    /// if the owner changed meanwhile, so that nothing was written.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn take_over(
         &self,
         mac: MacAddress,
@@ -174,14 +187,14 @@ impl Store {
     }
 }
 
-/// See [`Store::place`].
+/// Returns the transaction of [`Store::place`].
 pub(crate) fn placing(port: &PortName, host: &Name) -> Result<Transaction, Problem> {
     let carrier = text(&Carrier { host: host.clone() })?;
     let put = Operation::put(&carrier_key(port), carrier, None);
     Ok(Transaction { compare: Vec::new(), success: vec![put] })
 }
 
-/// See [`Store::claim`].
+/// Returns the transaction of [`Store::claim`].
 pub(crate) fn claiming(
     mac: MacAddress,
     host: &Name,
@@ -192,14 +205,14 @@ pub(crate) fn claiming(
     Ok(Transaction { compare: vec![Compare::absent(&key)], success: vec![put] })
 }
 
-/// See [`Store::give_up`].
+/// Returns the transaction of [`Store::give_up`].
 pub(crate) fn giving_up(mac: MacAddress, host: &Name, fence: i64) -> Transaction {
     let key = claim_key(host, mac);
     let compare = vec![Compare::unchanged(&key, fence)];
     Transaction { compare, success: vec![Operation::delete(&key)] }
 }
 
-/// See [`Store::take_over`].
+/// Returns the transaction of [`Store::take_over`].
 pub(crate) fn taking_over(
     mac: MacAddress,
     old: &[Claim],

@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Phase::Running => "running",
@@ -34,7 +34,7 @@ impl Phase {
 pub struct Desired {
     /// The revision that is rolled out.
     pub revision: u64,
-    /// The revision of hosts that it has not reached; 0: none.
+    /// The revision of hosts that it has not reached; 0 if they have none.
     pub before: u64,
     /// The phase of its roll-out.
     pub phase: Phase,
@@ -43,20 +43,20 @@ pub struct Desired {
     /// Why it has stopped; empty if it has not.
     #[serde(default)]
     pub reason: String,
-    /// Who applied it.
+    /// The person who applied it.
     pub author: String,
     /// When this was written, in seconds since 1970.
     pub at: u64,
 }
 
 impl Desired {
-    /// The revision that a host is to have.
+    /// Returns the revision that a host is to have.
     pub fn of(&self, host: &Name) -> u64 {
         if self.reaches(host) { self.revision } else { self.before }
     }
 
-    /// The revision on which the next one is based: the last whose roll-out was completed. So a
-    /// host that an unfinished revision has not reached never gets it by way of the next.
+    /// Returns the revision on which the next one is based: the last with a completed roll-out. So
+    /// a host that an unfinished revision has not reached never gets that by way of the next.
     pub fn base(&self) -> u64 {
         match self.phase {
             Phase::Done => self.revision,

@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Among the keys that agents watch.
+/// The request's key, among those that agents watch.
 pub(super) const REQUEST: &str = "/millrace/v1/experiment";
-/// Below a host's own name: what only this host and people may read.
+/// The name of an order's key below a host's own name, which only this host and people may read.
 const ORDER: &str = "order";
-/// Below a host's own name.
+/// The name of an answer's key below a host's own name.
 const ANSWER: &str = "experiment";
-/// etcd takes no request above 1.5 MiB.
+/// Most bytes of an answer: etcd accepts no request above 1.5 MiB.
 pub(crate) const LONGEST: usize = 1 << 20;
 
-/// What is measured.
+/// The experiment of the lab to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
@@ -35,7 +35,7 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// Its name, as `millrace validate` has it.
+    /// Returns the name that `millrace validate` uses.
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Rsc => "rsc",
@@ -50,13 +50,13 @@ impl fmt::Display for Experiment {
     }
 }
 
-/// How it is measured, as `millrace validate` has it; what is left out has that command's default.
+/// Options of `millrace validate`. Those that are left out have that command's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// The port of the receiver's switch that is toggled.
     #[serde(default)]
     pub port: Option<PortName>,
-    /// Numbers of connections, measured in turn.
+    /// Numbers of connections that are measured one after the other.
     #[serde(default)]
     pub connections: Vec<u16>,
     /// Intervals per arm.
@@ -67,44 +67,44 @@ pub struct Extent {
     pub quick: bool,
 }
 
-/// What the two hosts are to do.
+/// The request of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExperimentRequest {
-    /// Tells this experiment from others: 32 hexadecimal digits.
+    /// Identifies the experiment: 32 hexadecimal digits.
     pub number: String,
-    /// Who asked for it.
+    /// The person who asked for it.
     pub author: String,
-    /// Since when, in seconds since 1970.
+    /// When it was asked for, in seconds since 1970.
     pub since: u64,
-    /// What is measured.
+    /// The experiment of the lab to run.
     pub experiment: Experiment,
-    /// How.
+    /// Options of the measurement.
     pub extent: Extent,
     /// The host that sends.
     pub from: Name,
-    /// The host that receives, and whose switch is toggled.
+    /// The host that receives, and that toggles its switch's settings.
     pub to: Name,
-    /// Where the sender listens, once it does.
+    /// The address at which the sender listens, once it does.
     #[serde(default)]
     pub sender: Option<SocketAddr>,
 }
 
-/// What a host needs beside the request and no other host may know.
+/// The order to a host: the secret that no other host may know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Order {
     number: String,
     token: String,
 }
 
-/// What a host says of its part.
+/// A host's answer about its part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExperimentAnswer {
     /// The experiment that it is for.
     pub number: String,
-    /// Where the sender listens, once it does.
+    /// The address at which the sender listens, once it does.
     #[serde(default)]
     pub sender: Option<SocketAddr>,
-    /// What the receiver's command came to.
+    /// The outcome of the receiver's command.
     #[serde(default)]
     pub outcome: Option<Outcome>,
     /// Why the host cannot do its part.
@@ -112,36 +112,40 @@ pub struct ExperimentAnswer {
     pub problem: Option<Problem>,
 }
 
-/// What `millrace validate` came to at the receiver.
+/// The outcome of `millrace validate` at the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its exit code.
     pub code: u8,
-    /// What it printed, by lines.
+    /// Its output, by lines.
     pub text: Vec<String>,
     /// Its report as JSON.
     pub report: serde_json::Value,
 }
 
-/// The request among the keys that an agent has read. One that cannot be read is none: it must not
-/// keep the agent from following.
+/// Returns the request among the keys that an agent has read. One that cannot be read is ignored,
+/// so that it does not keep the agent from following.
 pub(super) fn request(keys: &[KeyValue]) -> Option<ExperimentRequest> {
     let request: ExperimentRequest =
         keys.iter().find(|pair| pair.key == REQUEST).and_then(|pair| told(pair).ok())?;
-    // It becomes part of a path.
+    // Checked, because the number becomes part of a path.
     let is_number = |text: &str| text.len() == 32 && text.bytes().all(|it| it.is_ascii_hexdigit());
     is_number(&request.number).then_some(request)
 }
 
 impl Store {
-    /// Reads the request of the experiment that runs, if one does.
+    /// Reads the request of the running experiment, if there is one.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the document cannot be read.
     pub fn experiment_request(&self) -> Result<Read<ExperimentRequest>, Problem> {
         self.read(REQUEST)
     }
 
     /// Begins an experiment, unless another one runs, and gives both hosts the token. Returns
-    /// etcd's revision of the request; none: another one runs.
+    /// etcd's revision of the request; `None` if another one runs.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn begin_experiment(
         &self,
@@ -156,8 +160,10 @@ impl Store {
         self.transact(vec![Compare::absent(REQUEST)], all)
     }
 
-    /// Writes the request anew, unless it has gone. False: it has.
+    /// Writes the request again, with the sender's address. Returns false if it was deleted or
+    /// replaced meanwhile.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn go_on_with_experiment(
         &self,
@@ -170,17 +176,22 @@ impl Store {
         Ok(written.is_some())
     }
 
-    /// The token of an experiment for this host; none: there is no order for it.
+    /// Returns the token of an experiment for this host; `None` if there is no order for it.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn experiment_token(&self, host: &Name, number: &str) -> Result<Option<Token>, Problem> {
         let found = self.etcd.get(&key(host, ORDER))?;
         let Some(pair) = found.keys.first() else { return Ok(None) };
-        // What cannot be read must not keep the agent from following.
+        // An order that cannot be read is ignored, so that it does not keep the agent from
+        // following.
         let order = document::<Order>(pair).ok().filter(|order| order.number == number);
         Ok(order.and_then(|order| order.token.parse().ok()))
     }
 
     /// Writes a host's answer, which is deleted with the lease of its status.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn answer_experiment(
         &self,
@@ -194,12 +205,16 @@ impl Store {
 
     /// Deletes a host's answer.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn forget_experiment(&self, host: &Name) -> Result<(), Problem> {
         self.transact(Vec::new(), vec![Operation::delete(&key(host, ANSWER))]).map(drop)
     }
 
-    /// A host's answer to this experiment. What cannot be read is no answer.
+    /// Returns a host's answer to this experiment. One that cannot be read is ignored.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn experiment_answer(
         &self,
         host: &Name,

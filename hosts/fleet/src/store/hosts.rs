@@ -1,4 +1,4 @@
-//! Hosts: their registrations and statuses, written by their agents.
+//! Registrations and statuses of hosts, written by their agents.
 
 use super::{Store, text, told};
 use crate::Name;
@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 pub struct Registration {
     /// The host's labels, by which classes select it.
     pub labels: BTreeMap<String, String>,
-    /// A number that the agent chose at its first start, and keeps: another agent with the same
-    /// name has another one.
+    /// A number that the agent chose at its first start and keeps. Another agent with the same name
+    /// has a different one.
     #[serde(default)]
     pub agent: u64,
 }
@@ -25,7 +25,7 @@ pub struct Registration {
 /// A host's status, written by its agent; it is deleted with the agent's lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The revision that is in force on the host; 0: none.
+    /// The revision that is in force on the host; 0 if there is none.
     pub revision: u64,
     /// The revision that the agent wants in force. If it differs from `revision`, it is not in
     /// force yet or was refused.
@@ -35,14 +35,14 @@ pub struct Status {
     /// Ports that its switch has for guests that are about to come.
     #[serde(default)]
     pub prepared: Vec<PortName>,
-    /// Frames that its switch has dropped since it started, by reason; told while the host is in a
-    /// step of a roll-out.
+    /// Frames that its switch has dropped since it started, by reason. Reported while the host is
+    /// in a step of a roll-out.
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,
-    /// Where its responder for `fleet mtu` listens; none: it runs none.
+    /// The address of its responder for `fleet mtu`; `None` if it runs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu_responder: Option<SocketAddr>,
-    /// Where it takes part in experiments; none: it takes part in none.
+    /// The address at which it takes part in experiments; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<SocketAddr>,
     /// Version of the daemon; empty while it does not answer.
@@ -54,8 +54,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Findings that do not come from a revision: a vNIC whose guest is not up, and a certificate
-    /// that ends.
+    /// Kinds of findings that do not come from a revision: a vNIC without a running guest, and a
+    /// certificate that expires.
     const OF_NO_REVISION: [&str; 2] = ["port_down", "certificate_ends"];
 
     /// Whether two statuses are equal except for their times, their counters and the values in
@@ -72,8 +72,8 @@ impl Status {
         bare(self) == bare(other) && findings(self) == findings(other)
     }
 
-    /// Findings of at least this severity that may come from a revision, each by its kind and
-    /// error.
+    /// Returns the findings of at least this severity that may come from a revision, each by its
+    /// kind and error.
     pub fn findings_from(&self, least: Severity) -> BTreeSet<(String, String)> {
         let bad = self.findings.iter().filter(|finding| {
             finding.severity >= least && !Status::OF_NO_REVISION.contains(&finding.kind.as_str())
@@ -82,33 +82,36 @@ impl Status {
     }
 }
 
-/// A host, with its status unless its agent is away.
+/// A host and its status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostRecord {
     /// The host.
     #[serde(flatten)]
     pub host: Host,
-    /// The status; none: its agent is away.
+    /// The status; `None` if its agent is away.
     pub status: Option<Status>,
-    /// etcd's revision at which the status was written; 0: never.
+    /// etcd's revision at which the status was written; 0 if it never was.
     #[serde(skip)]
     pub written: i64,
 }
 
 pub(super) const PREFIX: &str = "/millrace/v1/hosts/";
 
-/// The prefix of the keys that this host's agent writes.
+/// Returns the prefix of the keys that this host's agent writes.
 pub(super) fn prefix(host: &Name) -> String {
     format!("{PREFIX}{host}/")
 }
 
-/// The key of one of them.
+/// Returns the key `what` below a host's prefix.
 pub(super) fn key(host: &Name, what: &str) -> String {
     prefix(host) + what
 }
 
 impl Store {
-    /// All hosts, by name.
+    /// Reads all hosts, by name.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn hosts(&self) -> Result<Vec<HostRecord>, Problem> {
         let found = self.etcd.list(PREFIX)?;
         let mut registrations: BTreeMap<Name, Registration> = BTreeMap::new();
@@ -116,11 +119,12 @@ impl Store {
         for pair in &found.keys {
             let rest = pair.key.strip_prefix(PREFIX).unwrap_or_default();
             let Some((name, what)) = rest.split_once('/') else { continue };
-            // What cannot be read affects only its host. A later version may store more keys here.
+            // A document that cannot be read affects only its host. Unknown keys are skipped, as a
+            // later version may store more here.
             let Ok(name) = name.parse::<Name>() else { continue };
             match what {
                 "registration" => drop(told(pair).map(|it| registrations.insert(name, it))),
-                // A status that no lease ends says nothing about whether its agent is away.
+                // A status without a lease is ignored: it does not show whether the agent is away.
                 "status" if pair.lease != 0 => {
                     drop(told(pair).map(|it| statuses.insert(name, (it, pair.mod_revision))));
                 }
@@ -135,8 +139,10 @@ impl Store {
         Ok(registrations.into_iter().map(record).collect())
     }
 
-    /// Writes a host's registration. Refuses while another agent with its name reports, or
-    /// registers.
+    /// Writes a host's registration.
+    ///
+    /// # Errors
+    /// Fails if another agent with its name reports or registers, or etcd does not answer.
     pub fn register(&self, host: &Host, agent: u64) -> Result<(), Problem> {
         let path = key(&host.name, "registration");
         let found = self.etcd.list(&prefix(&host.name))?.keys;
@@ -152,8 +158,10 @@ impl Store {
         self.transact(compare, vec![put])?.map(drop).ok_or_else(|| twice(&host.name))
     }
 
-    /// Writes a host's status, which is deleted with the lease. False: the lease has ended.
+    /// Writes a host's status, which is deleted with the lease. Returns false if the lease has
+    /// expired.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn report(&self, host: &Name, status: &Status, lease: Lease) -> Result<bool, Problem> {
         let put = Operation::put(&key(host, "status"), text(status)?, Some(lease));
@@ -164,8 +172,10 @@ impl Store {
         }
     }
 
-    /// Forgets a host whose agent is away. False: the agent is not away.
+    /// Deletes the registration of a host. Returns false, and deletes nothing, if its agent is not
+    /// away.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn forget(&self, host: &Name) -> Result<bool, Problem> {
         let compare = vec![Compare::absent(&key(host, "status"))];

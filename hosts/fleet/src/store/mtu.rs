@@ -1,9 +1,9 @@
 //! A check of MTUs: the request, which only people write, and each host's answer, which its agent
-//! writes below its own name.
+//! writes below the host's name.
 //!
 //! The request is there while `fleet mtu` runs, under its lease. It comes in two parts, because a
-//! responder acknowledges only probes of a check that it knows of: first the badge, and once the
-//! hosts are ready the plan.
+//! responder acknowledges only probes of a check that it knows: first the badge, and once the hosts
+//! are ready the plan.
 
 use super::hosts::{PREFIX, key};
 use super::{Read, Store, text, told};
@@ -17,51 +17,51 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Among the keys that agents watch.
+/// The request's key, among those that agents watch.
 pub(super) const REQUEST: &str = "/millrace/v1/check-mtu";
-/// Below a host's own name.
+/// The name of an answer's key below a host's own name.
 const ANSWER: &str = "mtu";
-/// No answer of 1,000 peers is longer.
+/// Most bytes of an answer. One of 1,000 peers is shorter.
 const LONGEST: usize = 512 << 10;
 
-/// What every host is to do.
+/// The request of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MtuRequest {
-    /// What probes of this check carry, 128 random bits in hexadecimal digits; it also tells this
-    /// check from others.
+    /// The badge that probes of this check carry, 128 random bits in hexadecimal digits. It also
+    /// identifies the check.
     pub badge: String,
-    /// Who checks.
+    /// The person who asked for it.
     pub author: String,
-    /// Since when, in seconds since 1970.
+    /// When it was asked for, in seconds since 1970.
     pub since: u64,
     /// The plan, once all hosts had time to get ready.
     #[serde(default)]
     pub plan: Option<MtuPlan>,
 }
 
-/// Which host probes which. Every agent derives its own peers from it.
+/// The plan: which host probes which. Every agent derives its own peers from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MtuPlan {
     /// The MTU that every direction has to carry.
     pub mtu: u16,
-    /// Peers of each host; none: all.
+    /// Number of peers of each host; `None` for all.
     pub peers: Option<usize>,
-    /// What a sample is drawn by.
+    /// The seed by which a sample of peers is drawn.
     pub seed: u64,
-    /// The hosts, and where their responders listen.
+    /// The hosts, with the addresses of their responders.
     pub hosts: Vec<(Name, SocketAddr)>,
 }
 
-/// What a host has found out.
+/// A host's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MtuAnswer {
     /// The check that it is for.
     pub badge: String,
     /// Whether its responder acknowledges probes of this check.
     pub ready: bool,
-    /// The MTU of the device with the responder's address; 0: not known.
+    /// The MTU of the device with the responder's address; 0 if it is not known.
     pub device_mtu: u16,
-    /// What its directions carry; none: not known yet. Their `from` is not read.
+    /// What its directions carry; `None` if that is not known yet. Their `from` is not read.
     #[serde(default)]
     pub directions: Option<Vec<Observation>>,
     /// Why it cannot probe.
@@ -70,7 +70,7 @@ pub struct MtuAnswer {
 }
 
 impl MtuRequest {
-    /// The badge in bytes; none: it is not one.
+    /// Returns the badge in bytes; `None` if it is not one.
     pub fn badge(&self) -> Option<Badge> {
         let mut badge = Badge::default();
         if self.badge.len() != 2 * badge.len() || !self.badge.is_ascii() {
@@ -84,39 +84,45 @@ impl MtuRequest {
 }
 
 impl MtuPlan {
-    /// All directions that are probed.
+    /// Returns all directions that are probed.
     pub fn directions(&self) -> Vec<Direction> {
         plan::directions(self.hosts.len(), self.peers, self.seed)
     }
 
-    /// The peers that the host at this place probes.
+    /// Returns the peers that the host at this place probes.
     pub fn peers_of(&self, host: usize) -> Vec<usize> {
         plan::peers_of(host, self.hosts.len(), self.peers, self.seed)
     }
 }
 
-/// The request among the keys that an agent has read. One that cannot be read is none: it must not
-/// keep the agent from following.
+/// Returns the request among the keys that an agent has read. One that cannot be read is ignored,
+/// so that it does not keep the agent from following.
 pub(super) fn request(keys: &[KeyValue]) -> Option<MtuRequest> {
     keys.iter().find(|pair| pair.key == REQUEST).and_then(|pair| told(pair).ok())
 }
 
 impl Store {
-    /// Reads the request of the check that runs, if one does.
+    /// Reads the request of the running check, if there is one.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request, or the document cannot be read.
     pub fn mtu_request(&self) -> Result<Read<MtuRequest>, Problem> {
         self.read(REQUEST)
     }
 
-    /// Begins a check, unless another one runs. Returns etcd's revision of the request; none:
+    /// Begins a check, unless another one runs. Returns etcd's revision of the request; `None` if
     /// another one runs.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn begin_mtu(&self, request: &MtuRequest, lease: Lease) -> Result<Option<i64>, Problem> {
         self.put_request(request, lease, 0)
     }
 
-    /// Adds the plan, unless the request has gone. False: it has.
+    /// Adds the plan to the request. Returns false if the request was deleted or replaced
+    /// meanwhile.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn plan_mtu(
         &self,
@@ -139,6 +145,7 @@ impl Store {
 
     /// Writes a host's answer, which is deleted with the lease of its status.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn answer_mtu(&self, host: &Name, answer: &MtuAnswer, lease: Lease) -> Result<(), Problem> {
         let put = Operation::put(&key(host, ANSWER), text(answer)?, Some(lease));
@@ -147,12 +154,16 @@ impl Store {
 
     /// Deletes a host's answer.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn forget_mtu(&self, host: &Name) -> Result<(), Problem> {
         self.transact(Vec::new(), vec![Operation::delete(&key(host, ANSWER))]).map(drop)
     }
 
-    /// The answers of all hosts to this check.
+    /// Reads the answers of all hosts to this check.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer or refuses the request.
     pub fn mtu_answers(&self, badge: &str) -> Result<BTreeMap<Name, MtuAnswer>, Problem> {
         let found = self.etcd.list(PREFIX)?;
         let answers = found.keys.iter().filter_map(read_answer);
@@ -160,8 +171,7 @@ impl Store {
     }
 }
 
-/// Reads an answer, which any host may have written below its name. What cannot be read is no
-/// answer.
+/// Reads an answer, which is not trusted; `None` if it cannot be read.
 fn read_answer(pair: &KeyValue) -> Option<(Name, MtuAnswer)> {
     let (name, what) = pair.key.strip_prefix(PREFIX)?.split_once('/')?;
     if what != ANSWER || pair.value.len() > LONGEST {

@@ -1,4 +1,4 @@
-//! What is deleted of a host whose credentials were stolen, or which is no more.
+//! Deletes the documents of a host that was removed, or that had its credentials stolen.
 
 use super::{Store, claims, hosts};
 use crate::Name;
@@ -6,9 +6,10 @@ use crate::etcd::{Lease, Operation};
 use problem::Problem;
 
 impl Store {
-    /// Ends a host's status, even one that another client wrote. Its lease ends as well: the
+    /// Deletes a host's status, even one that another client wrote, and revokes its lease. The
     /// host's agent notices that, and reports again.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn end_status(&self, host: &Name) -> Result<(), Problem> {
         let key = hosts::key(host, "status");
@@ -21,6 +22,7 @@ impl Store {
 
     /// Deletes all that a host has written: its registration, its status and its claims.
     ///
+    /// # Errors
     /// Fails if etcd does not answer or refuses the request.
     pub fn erase(&self, host: &Name) -> Result<(), Problem> {
         let prefixes = [hosts::prefix(host), claims::prefix(host)];

@@ -6,10 +6,10 @@ use crate::model::Model;
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 
-/// A model, with who applied it, when and why.
+/// A model, with its author, time and reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Revision {
-    /// From 1; 0 is the empty model before the first revision.
+    /// The number, from 1 on; 0 is the empty model before the first revision.
     pub number: u64,
     /// Who applied it.
     pub author: String,
@@ -17,7 +17,7 @@ pub struct Revision {
     pub at: u64,
     /// Why, in the author's words.
     pub message: String,
-    /// For a rollback: the revision whose model this is.
+    /// For a rollback: the revision that had this model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_to: Option<u64>,
     /// The model.
@@ -26,7 +26,7 @@ pub struct Revision {
 
 pub(super) const PREFIX: &str = "/millrace/v1/revisions/";
 
-/// The key of a revision, with leading zeros so that etcd's order is that of the numbers.
+/// Returns the key of a revision, with leading zeros so that etcd's order is that of the numbers.
 pub(super) fn key(number: u64) -> String {
     format!("{PREFIX}{number:020}")
 }
@@ -34,6 +34,7 @@ pub(super) fn key(number: u64) -> String {
 impl Store {
     /// Reads a revision; number 0 is the empty one.
     ///
+    /// # Errors
     /// Fails if it does not exist, or etcd does not answer.
     pub fn revision(&self, number: u64) -> Result<Revision, Problem> {
         if number == 0 {
@@ -51,12 +52,16 @@ impl Store {
 
     /// Reads the last revisions, newest first.
     ///
+    /// # Errors
     /// Fails if etcd does not answer, or a revision cannot be read.
     pub fn history(&self, most: u32) -> Result<Vec<Revision>, Problem> {
         self.etcd.last(PREFIX, most)?.keys.iter().map(read).collect()
     }
 
-    /// Reads the number of the newest revision; 0: there is none.
+    /// Reads the number of the newest revision; 0 if there is none.
+    ///
+    /// # Errors
+    /// Fails if etcd does not answer, or the revision cannot be read.
     pub fn newest(&self) -> Result<u64, Problem> {
         Ok(self.history(1)?.first().map_or(0, |revision| revision.number))
     }

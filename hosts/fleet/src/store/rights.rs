@@ -1,4 +1,4 @@
-//! What each user of etcd may do. A host writes only below prefixes that end in its own name, so
+//! The rights of each user of etcd. A host writes only below prefixes that end in its own name, so
 //! its stolen credentials change no other host's keys; it reads the whole desired state, because
 //! its own part is made of the whole model.
 
@@ -15,12 +15,12 @@ const ALL: &str = "/millrace/v1/";
 pub struct User {
     /// The name of user and role.
     pub name: String,
-    /// What the role permits.
+    /// The permissions of the role.
     pub permissions: Vec<Permission>,
 }
 
 impl User {
-    /// The user of a host's agent.
+    /// Returns the user of a host's agent.
     pub fn of_host(host: &Name) -> User {
         let (begin, end) = WATCHED;
         let watched =
@@ -36,13 +36,13 @@ impl User {
         }
     }
 
-    /// The user of the people who apply, roll back and move.
+    /// Returns the user for people who apply, roll back and move.
     pub fn operator() -> User {
         let permissions = vec![below(Right::ReadWrite, ALL.to_owned())];
         User { name: "operator".to_owned(), permissions }
     }
 
-    /// etcd's own superuser, whose role permits everything. Only `bootstrap` needs it.
+    /// Returns etcd's own superuser. Its role permits everything, and only `bootstrap` needs it.
     pub fn root() -> User {
         User { name: "root".to_owned(), permissions: Vec::new() }
     }

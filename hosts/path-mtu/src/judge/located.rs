@@ -1,19 +1,19 @@
-//! Where the directions that fail without a router's word are limited, by comparing them with those
+//! Locates limits of directions that fail without a router's report, by comparing them with those
 //! that do not fail.
 
 use super::Observation;
 use crate::plan::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A limit, and where it is.
+/// A limit and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Located {
     pub(super) place: Place,
     /// The largest packet that passes.
     pub(super) carried: u16,
-    /// It holds both ways.
+    /// Whether it limits both directions.
     pub(super) both: bool,
-    /// Something said that packets were too big.
+    /// Whether packets were reported as too big.
     pub(super) told: bool,
     /// The directions that it limits.
     pub(super) pairs: Vec<Direction>,
@@ -23,7 +23,7 @@ pub(super) struct Located {
 pub(super) enum Place {
     /// The switch port of a host, toward it, from it, or both.
     Port { host: usize, toward: bool, from: bool },
-    /// Between hosts and others.
+    /// A link between some hosts and others.
     Link { from: BTreeSet<usize>, to: BTreeSet<usize> },
 }
 
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// Locates what is left, by the size that still passes.
+/// Locates the limits of the remaining failures, by the size that still passes.
 pub(super) fn locate(all: &[Observation], fails: &[&Observation]) -> Vec<Located> {
     let mut by_carried: BTreeMap<u16, Vec<&Observation>> = BTreeMap::new();
     fails.iter().for_each(|it| by_carried.entry(it.carried).or_default().push(it));
@@ -47,7 +47,7 @@ pub(super) fn locate(all: &[Observation], fails: &[&Observation]) -> Vec<Located
     merge_directions(places.collect())
 }
 
-/// Directions that carry the same and no more.
+/// Directions that carry the same largest size.
 struct Group<'g> {
     all: &'g [Observation],
     carried: u16,
@@ -72,7 +72,7 @@ impl<'g> Group<'g> {
         places
     }
 
-    /// Whether ports of one host are reason enough.
+    /// Whether the ports of one host explain the whole group.
     fn is_of_one_host(&self) -> bool {
         let Some(first) = self.open.first() else { return false };
         [first.from, first.to].into_iter().any(|host| {
@@ -83,16 +83,16 @@ impl<'g> Group<'g> {
         })
     }
 
-    /// Whether all directions of a host at this end, of which there are several, carry no more than
-    /// this group's.
+    /// Whether a host has several directions at this end, and all of them carry no more than this
+    /// group's.
     fn limits(&self, host: usize, end: End) -> bool {
         let mut own = self.all.iter().filter(|it| end(it) == host).peekable();
         let several = own.clone().nth(1).is_some();
         several && own.all(|it| it.carried <= self.carried)
     }
 
-    /// The link that all directions of the group cross, and no other direction does. It holds one
-    /// way or both.
+    /// Returns the link that all directions of the group cross and no other direction does, in one
+    /// direction or in both.
     fn link(&self) -> Option<Located> {
         let ends = |end: End| self.open.iter().map(|it| end(it)).collect::<BTreeSet<_>>();
         let (mut from, mut to) = (ends(|it| it.from), ends(|it| it.to));
@@ -123,7 +123,7 @@ impl<'g> Group<'g> {
         })
     }
 
-    /// The hosts that a host has a way to which carries more, over others too.
+    /// Returns the hosts that a host can reach with larger packets, also over other hosts.
     fn reached_from(&self, host: usize) -> BTreeSet<usize> {
         let (mut reached, mut next) = (BTreeSet::from([host]), vec![host]);
         while let Some(from) = next.pop() {
@@ -133,8 +133,8 @@ impl<'g> Group<'g> {
         reached
     }
 
-    /// The port that explains most of what is left, and at least two directions; they are taken
-    /// out.
+    /// Returns the port that explains most of the remaining directions, and at least two, and
+    /// removes these.
     fn port(&mut self) -> Option<Located> {
         let ends: [End; 2] = [|it| it.to, |it| it.from];
         let ports = ends.into_iter().enumerate().flat_map(|(place, end)| {
@@ -155,7 +155,7 @@ impl<'g> Group<'g> {
         Some(Located { place, carried: self.carried, both: false, told, pairs })
     }
 
-    /// Senders with the same receivers are one link.
+    /// Returns the remaining limits: senders with the same receivers make one link.
     fn rest(&self) -> Vec<Located> {
         let mut receivers: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for it in &self.open {
@@ -180,11 +180,10 @@ fn pairs<'o>(of: impl Iterator<Item = &'o &'o Observation>) -> Vec<Direction> {
     of.map(|it| (it.from, it.to)).collect()
 }
 
-/// What a device may take beyond its MTU in one direction and not in the other: a veth has room for
-/// a tag.
+/// Bytes that a device may take beyond its MTU in one direction only: a veth has room for a tag.
 const TAG: u16 = 4;
 
-/// Two findings about the two directions of one thing are one.
+/// Merges two findings about the two directions of one port or link.
 fn merge_directions(places: Vec<Located>) -> Vec<Located> {
     let mut merged: Vec<Located> = Vec::new();
     for it in places {

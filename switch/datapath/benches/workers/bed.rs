@@ -145,7 +145,7 @@ pub(crate) struct Bed<'l> {
     gate: &'l Gate,
     /// Tells the second generator that a slice of two workers begins.
     calls: Sender<()>,
-    /// Of a slice.
+    /// Number of batches in a slice.
     batches: u64,
     /// Frames so far.
     sent: u64,

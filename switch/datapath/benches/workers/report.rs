@@ -7,7 +7,7 @@ use crate::Case;
 pub(crate) struct Outcome {
     /// Million frames a second of one worker.
     pub(crate) one: Vec<f64>,
-    /// Of two.
+    /// Million frames a second of two workers.
     pub(crate) two: Vec<f64>,
     /// How many times as much as one processor two do alone.
     pub(crate) bare: Vec<f64>,

@@ -1,5 +1,5 @@
-//! Black holes: flows whose large segments are retransmitted repeatedly while small ones pass. This
-//! is the sign of a smaller MTU behind the switch that no router reports.
+//! Black holes: flows with large segments that are retransmitted repeatedly while small ones pass.
+//! This is the sign of a smaller MTU behind the switch that no router reports.
 //!
 //! Only sparse bursts of at most [`SPARSE`] frames are checked, because a flow in a black hole
 //! sends only one segment per retransmission timeout; full bursts cost nothing. A retransmitted

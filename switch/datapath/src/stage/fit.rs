@@ -153,8 +153,8 @@ impl Fitter<'_, '_, '_> {
     }
 }
 
-/// Returns the payload of a train whose segments are next to each other in the turn, so that their
-/// slices are as well.
+/// Returns the payload of a train with segments that are next to each other in the turn, so that
+/// their slices are as well.
 fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
     let members = frames.get(train.head.into()..=train.tail.into())?;
     let adjoin =

@@ -116,7 +116,7 @@ impl<'t> Noter<'t> {
         Some(Noter { port, followed, queue, tick: Tick::of(now), last: None })
     }
 
-    /// These frames were admitted. Of one that was dropped no header is left.
+    /// Notes admitted frames. A frame that was dropped has no header any more.
     #[inline(never)]
     pub(crate) fn note(&mut self, frames: &[Frame], headers: &Headers) {
         for frame in frames {

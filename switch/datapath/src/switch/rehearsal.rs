@@ -30,7 +30,7 @@ pub struct Snapshot {
     frames: Vec<MemoryFrame>,
     /// The same frames, parsed.
     read: Vec<Frame>,
-    /// By number.
+    /// The ports, by number.
     ports: Vec<Option<PortSnapshot>>,
     macs: Arc<MacTable>,
     mac_ageing_s: u32,
@@ -232,7 +232,7 @@ pub struct Rehearsal {
     from: PortId,
     /// The frames that have not entered yet.
     frames: std::vec::IntoIter<MemoryFrame>,
-    /// By number of the port, and of its queue.
+    /// The peers, by number of the port and of its queue.
     peers: Vec<Vec<Peer>>,
     now: Nanos,
 }

@@ -46,8 +46,8 @@ impl Switch {
             let counters = &handle.shared.counters;
             WorkerInfo {
                 cpu: options.cpu,
-                busy_turns: counters.busy_turns.get(),
-                idle_turns: counters.idle_turns.get(),
+                busy_rounds: counters.busy_rounds.get(),
+                idle_rounds: counters.idle_rounds.get(),
                 sleeps: counters.sleeps.get(),
                 frames: counters.frames.get(),
                 hangs: handle.hangs,

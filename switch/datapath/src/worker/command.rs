@@ -31,9 +31,9 @@ pub(crate) enum Command {
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     /// Rounds that took frames.
-    pub(crate) busy_turns: Counter,
+    pub(crate) busy_rounds: Counter,
     /// Rounds that took none.
-    pub(crate) idle_turns: Counter,
+    pub(crate) idle_rounds: Counter,
     /// Times the worker slept.
     pub(crate) sleeps: Counter,
     /// Frames taken.

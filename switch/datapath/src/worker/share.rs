@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A queue whose bursts cost this much, and what it was given.
+    /// A queue with bursts of these costs, and the work that it was given.
     struct Sender {
         costs: Vec<u64>,
         turns: usize,

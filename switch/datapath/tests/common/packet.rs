@@ -35,7 +35,7 @@ pub enum Extension {
     Route(u8, [u8; 16]),
 }
 
-/// A packet as a test says it. Of IPv4 addresses the first four bytes count.
+/// A packet as a test describes it. IPv4 addresses are the first four bytes.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub tags: usize,

@@ -51,7 +51,7 @@ const SIZE: u16 = 64;
 const BUFFERS: u64 = 1 << 16;
 const BUFFER: u64 = 2048;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 const TAP: &str = "tap0";
 
 /// The device, and a switch that sends to it.
@@ -173,7 +173,7 @@ impl Device {
         self.set(NOTIFY, self.control.number);
         let start = Instant::now();
         while self.control.driver.reap().is_none() {
-            assert!(start.elapsed() < PATIENCE, "no answer: {}", self.said());
+            assert!(start.elapsed() < DEVICE_TIMEOUT, "no answer: {}", self.said());
         }
         let mut answered = [0xff];
         self.memory.read(answer.gpa, &mut answered);
@@ -185,7 +185,7 @@ impl Device {
     pub(crate) fn receives(&mut self, frame: &[u8]) -> (usize, Option<u32>) {
         self.bench.send(0, &[memory_frame(frame.to_vec())]);
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < DEVICE_TIMEOUT {
             for queue in 0..self.receiving.len() {
                 while let Some(bytes) = self.take(queue) {
                     let (header, arrived) = bytes.split_at(self.header);
@@ -272,7 +272,7 @@ fn find(qtest: &mut Qtest) -> u64 {
     slots.find(|slot| qtest.read(slot + DEVICE_ID) == NETWORK).unwrap()
 }
 
-/// A switch whose station sends to the TAP.
+/// A switch with a station that sends to the TAP.
 fn sender() -> (Bench, Link) {
     let up = Command::new("ip").args(["link", "set", TAP, "up"]).status().unwrap();
     assert!(up.success());

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longest that QEMU may take for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const QEMU_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A machine that does nothing by itself.
 pub(crate) struct Qtest {
@@ -34,13 +34,13 @@ impl Qtest {
                 break BufReader::new(socket);
             }
             let ended = child.try_wait().unwrap();
-            if ended.is_some() || start.elapsed() > PATIENCE {
+            if ended.is_some() || start.elapsed() > QEMU_TIMEOUT {
                 child.kill().unwrap();
                 panic!("QEMU: {ended:?}: {}", std::fs::read_to_string(log).unwrap());
             }
             sleep(Duration::from_millis(5));
         };
-        socket.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.get_ref().set_read_timeout(Some(QEMU_TIMEOUT)).unwrap();
         Ok(Qtest { child, socket, log })
     }
 

@@ -132,7 +132,7 @@ struct Watched {
     /// A call has slept in this case: whoever sleeps is woken from now on, or the end of the world
     /// would wait for it.
     rescuing: AtomicBool,
-    /// Descriptors whose readers let a sleeping writer go on.
+    /// Descriptors to be read so that a sleeping writer continues.
     rescue: Mutex<Vec<OwnedFd>>,
     thread: i32,
 }

@@ -29,7 +29,7 @@ const SPARE: Duration = Duration::from_micros(300);
 /// How much dearer a burst of trains in many pieces may be than of trains in one.
 const SCATTERED: u32 = 4;
 const SPARE_OF_TRAINS: Duration = Duration::from_micros(500);
-/// Of a piece that is visited once: what is refused at once has them read all the same.
+/// Time that may be spent on each piece: also those of refused frames are read once.
 const PIECE: Duration = Duration::from_nanos(250);
 
 /// Commands of a control queue that may be served while one status or answer is waited for.
@@ -265,8 +265,8 @@ impl World {
         self.check_addresses();
     }
 
-    /// Frames for nobody cost no allocation, once there have been some, neither each nor each
-    /// burst.
+    /// Frames to an absent address cost no allocation after the first ones, neither each frame nor
+    /// each burst.
     pub(crate) fn absent(&mut self, count: u8) {
         for burst in [usize::from(count) + 1, 1] {
             let mut allocations = 0;

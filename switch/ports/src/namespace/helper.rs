@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for an answer. A namespace is entered within milliseconds, unless its path
 /// leads to a disk that hangs.
-const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const REPLY_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// How long to wait for a dismissed helper.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -144,12 +144,12 @@ impl Helper {
 /// Closes the helper's socket, which ends it, and waits this long for the end; if it takes longer,
 /// a later call collects it. A helper that does not answer is not asked again, because it may still
 /// answer the last request.
-fn dismiss(connection: &mut Option<Connection>, patience: Duration) {
+fn dismiss(connection: &mut Option<Connection>, timeout: Duration) {
     let Some(Connection { socket, process }) = connection.as_mut() else { return };
     drop(socket.take());
     let start = Instant::now();
     while matches!(process.try_wait(), Ok(None)) {
-        if start.elapsed() >= patience {
+        if start.elapsed() >= timeout {
             return;
         }
         thread::sleep(Duration::from_millis(1));
@@ -172,7 +172,7 @@ fn exchange(
         Ok(()) => {}
     }
     let readable = &mut [PollFd::new(&socket, PollFlags::IN)];
-    if retry_on_intr(|| poll(readable, Some(&PATIENCE)))? == 0 {
+    if retry_on_intr(|| poll(readable, Some(&REPLY_TIMEOUT)))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut bytes = [0; ANSWER];
@@ -196,8 +196,10 @@ fn has_gone(error: &io::Error) -> bool {
 /// Calls `end` on its own thread when the other end closes, even while [`serve`] hangs in a
 /// request. The helper uses it to end its process. A signal at the daemon's death
 /// (`PR_SET_PDEATHSIG`) would not do: it would miss a helper that a living daemon has dismissed,
-/// and Landlock keeps a restricted daemon, as the sender, from signalling the helper. Fails if no
-/// thread can be started.
+/// and Landlock keeps a restricted daemon, as the sender, from signalling the helper.
+///
+/// # Errors
+/// Fails if no thread can be started.
 pub fn when_closed(
     socket: impl AsFd + Send + 'static,
     end: impl FnOnce() + Send + 'static,
@@ -211,7 +213,10 @@ pub fn when_closed(
     thread::Builder::new().name("daemon".into()).spawn(wait).map(drop)
 }
 
-/// Serves requests until the other end closes. Fails if the socket cannot be read.
+/// Serves requests until the other end closes.
+///
+/// # Errors
+/// Fails if the socket cannot be read.
 pub fn serve(socket: impl AsFd) -> io::Result<()> {
     let mut bytes = vec![0; REQUEST];
     loop {

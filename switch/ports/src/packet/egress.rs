@@ -18,7 +18,7 @@ const QUEUED: usize = 1 << 20;
 /// Most slices of payload a message can carry: the kernel takes 1024 pieces, two are the headers.
 const PIECES: usize = 1022;
 
-/// See [`Egress`].
+/// The egress side of a queue pair. See [`Egress`].
 pub struct PacketEgress {
     socket: PacketSocket,
     scratch: Mutex<Scratch>,

@@ -22,7 +22,8 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Interval between two checks of the socket for an error, for a queue that is only polled.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
-/// See [`Ingress`]. Reports once that the interface went down; frames come again when it is up.
+/// The ingress side of a queue pair. See [`Ingress`]. Reports once that the interface went down;
+/// frames come again when it is up.
 pub struct PacketIngress {
     /// Declared first, so that the mapping is dropped before the socket.
     ring: Ring,

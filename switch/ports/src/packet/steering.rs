@@ -49,28 +49,28 @@ pub(super) struct ProgramSteering {
     frames: MappedArray,
     key: MappedArray,
     program: OwnedFd,
-    stations: Mutex<Stations>,
+    known_vnics: Mutex<KnownVnics>,
     fence: Arc<Fence>,
     /// One socket a queue, read for the kernel's drops while a queue is held.
     sockets: Vec<Arc<PacketSocket>>,
     /// Locked by each change of vNICs or entries, for the whole of a move too. Locked before
-    /// `stations`. Otherwise an entry could change, or its vNIC's number could go to another, while
-    /// the fence still relies on the old state.
+    /// `known_vnics`. Otherwise an entry could change, or its vNIC's number could go to another
+    /// one, while the fence still relies on the old state.
     changes: Mutex<()>,
 }
 
 /// The vNICs that have tables.
-struct Stations {
-    /// vNICs by number; the default vNIC has no place.
-    places: Vec<Option<(Vnic, Station)>>,
+struct KnownVnics {
+    /// vNICs by number; the default vNIC has none.
+    by_number: Vec<Option<(Vnic, Station)>>,
     /// vNICs that were removed so far: the generation of the next one.
     removed: u32,
 }
 
-impl Stations {
+impl KnownVnics {
     /// Returns the station of a vNIC that exists.
     fn of(&self, vnic: Vnic) -> Option<Station> {
-        let (known, station) = (*self.places.get(usize::from(vnic.number))?)?;
+        let (known, station) = (*self.by_number.get(usize::from(vnic.number))?)?;
         (known == vnic).then_some(station)
     }
 }
@@ -92,7 +92,7 @@ impl ProgramSteering {
         let words = MappedArray::create(INPUT * TABLE_BYTES, 1)?;
         let maps = [vnics.as_fd(), tables.as_fd(), frames.as_fd(), words.as_fd()];
         let program = helper::steering_program(maps)?;
-        let stations = Mutex::new(Stations { places: vec![None], removed: 0 });
+        let known_vnics = Mutex::new(KnownVnics { by_number: vec![None], removed: 0 });
         let changes = Mutex::new(());
         let steering = ProgramSteering {
             queues,
@@ -101,7 +101,7 @@ impl ProgramSteering {
             frames,
             key: words,
             program,
-            stations,
+            known_vnics,
             fence,
             sockets: Vec::new(),
             changes,
@@ -148,7 +148,7 @@ impl ProgramSteering {
 
     /// Returns the table of a vNIC. Fails if it does not exist.
     fn known(&self, vnic: Vnic) -> Result<&[AtomicU8], SteeringError> {
-        let is_known = vnic == Vnic::DEFAULT || lock(&self.stations).of(vnic).is_some();
+        let is_known = vnic == Vnic::DEFAULT || lock(&self.known_vnics).of(vnic).is_some();
         is_known.then(|| self.row(vnic)).ok_or(SteeringError::NoSuchVnic(vnic.number))
     }
 
@@ -167,9 +167,9 @@ impl ProgramSteering {
     }
 
     /// Makes the moves of a batch, as [`super::fence`] explains.
-    fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, patience: Duration) -> Vec<Moved> {
+    fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, timeout: Duration) -> Vec<Moved> {
         let drops_before: Vec<u64> = batch.iter().map(|arrivals| self.drops(arrivals.to)).collect();
-        self.hold_and_store(&batch, Instant::now() + patience);
+        self.hold_and_store(&batch, Instant::now() + timeout);
         // Closes the last gap: when this returns, all programs that read an old entry have ended,
         // and their frames are in their slots. Meanwhile the held queues' readers run the rounds.
         let closed = membarrier(MembarrierCommand::Global);
@@ -232,37 +232,37 @@ impl Steering for ProgramSteering {
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError> {
         let station = Station { mac, vlan };
         let _one_at_a_time = self.change_now()?;
-        let mut stations = lock(&self.stations);
-        let places = &stations.places;
-        if places.iter().flatten().any(|(_, known)| *known == station) {
+        let mut known = lock(&self.known_vnics);
+        let places = &known.by_number;
+        if places.iter().flatten().any(|(_, other)| *other == station) {
             return Err(SteeringError::InUse { mac, vlan });
         }
         let free = places.iter().skip(1).position(Option::is_none).map(|place| place + 1);
         let place = free.unwrap_or(places.len());
         let number = u16::try_from(place).ok().filter(|_| place < TABLES);
         let number = number.ok_or(SteeringError::Full(TABLES - 1))?;
-        let vnic = Vnic { number, generation: stations.removed };
+        let vnic = Vnic { number, generation: known.removed };
         // The table first, then the address: no frame meets an unfilled table.
         store(self.row(vnic), copy(self.row(Vnic::DEFAULT)));
         self.vnics
             .insert(station.key(), number.into())
             .map_err(|source| SteeringError::Io { doing: "steer the vNIC", source })?;
-        match stations.places.get_mut(place) {
+        match known.by_number.get_mut(place) {
             Some(free) => *free = Some((vnic, station)),
-            None => stations.places.push(Some((vnic, station))),
+            None => known.by_number.push(Some((vnic, station))),
         }
         Ok(vnic)
     }
 
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError> {
         let _one_at_a_time = self.change_now()?;
-        let mut stations = lock(&self.stations);
-        let station = stations.of(vnic).ok_or(SteeringError::NoSuchVnic(vnic.number))?;
+        let mut known = lock(&self.known_vnics);
+        let station = known.of(vnic).ok_or(SteeringError::NoSuchVnic(vnic.number))?;
         self.vnics
             .remove(station.key())
             .map_err(|source| SteeringError::Io { doing: "forget the vNIC", source })?;
-        stations.removed = stations.removed.wrapping_add(1);
-        stations.places.get_mut(usize::from(vnic.number)).into_iter().for_each(|it| *it = None);
+        known.removed = known.removed.wrapping_add(1);
+        known.by_number.get_mut(usize::from(vnic.number)).into_iter().for_each(|it| *it = None);
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl Steering for ProgramSteering {
     fn move_entries(
         &self,
         moves: &[EntryMove],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<Moved>, SteeringError> {
         let _one_at_a_time = lock(&self.changes);
         let (mut stores, mut seen) = (Vec::new(), HashSet::new());
@@ -299,7 +299,7 @@ impl Steering for ProgramSteering {
             }
         }
         let batches = batches(stores).into_iter();
-        Ok(batches.flat_map(|batch| self.move_batch(batch, patience)).collect())
+        Ok(batches.flat_map(|batch| self.move_batch(batch, timeout)).collect())
     }
 }
 

@@ -11,15 +11,16 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Alignment of frames to cache lines, which makes the kernel's copy faster.
 const ALIGN: usize = 64;
 
-/// See [`Ingress`]. Frames are read into a buffer of the queue and lent from there. The kernel
-/// counts the frames that it drops at a full queue in the statistics of the device (as its
-/// `tx_dropped`), not here.
+/// The ingress side of a TAP queue, see [`Ingress`]. Frames are read into a buffer of the queue and
+/// lent from there. The kernel counts the frames that it drops at a full queue in the statistics of
+/// the device (as its `tx_dropped`), not here.
 pub struct TapIngress {
     file: Arc<OwnedFd>,
     buffer: Vec<u8>,
 }
 
-/// See [`Egress`]. One call passes a frame from its buffers to the kernel.
+/// The egress side of a TAP queue, see [`Egress`]. One call passes a frame from its buffers to the
+/// kernel.
 pub struct TapEgress {
     file: Arc<OwnedFd>,
     /// Buffer for the rare frame of more pieces than [`PIECES`].

@@ -1,7 +1,7 @@
 //! Announces to the network that addresses are now behind another member.
 
 use super::Shared;
-use super::homes::Moved;
+use super::home_members::Moved;
 use super::mask::Place;
 use super::state::count;
 use crate::{Outgoing, lock};
@@ -21,8 +21,8 @@ pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
         let mut frames: Vec<Vec<u8>> = Vec::new();
         for Moved { mac, .. } in moved.iter().filter(|moved| moved.to == place) {
             let mut keep = |frame: &[u8]| frames.push(frame.to_vec());
-            let seen_ms = shared.state.homes.seen(mac.to_u64()).unwrap_or(now_ms);
-            lock(&shared.state.stations).announce((*mac, seen_ms), now_ms, &mut keep);
+            let seen_ms = shared.state.home_members.seen(mac.to_u64()).unwrap_or(now_ms);
+            lock(&shared.state.neighbour_cache).announce((*mac, seen_ms), now_ms, &mut keep);
             if frames.len() >= MOST {
                 send(shared, place, &mut frames);
             }

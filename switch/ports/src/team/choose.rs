@@ -5,8 +5,8 @@
 //! algorithm `dynamic` the others leave by their flow.
 
 use super::mask::{Mask, Place};
+use super::neighbour_cache;
 use super::state::State;
-use super::stations;
 use crate::{EgressDrop, Nanos, Outgoing, lock};
 use wire::{Mac, parse};
 
@@ -53,8 +53,8 @@ impl<'s> Chooser<'s> {
             _ => 0,
         };
         let standing = self.standing((Mac(*source), vlan), header)?;
-        if let Some(told) = stations::told(header) {
-            lock(&self.state.stations).note(header, Some(told), self.now_ms);
+        if let Some(told) = neighbour_cache::told(header) {
+            lock(&self.state.neighbour_cache).note(header, Some(told), self.now_ms);
         }
         let place = if self.state.is_dynamic() && !standing.is_pinned {
             self.by_flow(frame).unwrap_or(standing.place)
@@ -77,16 +77,16 @@ impl<'s> Chooser<'s> {
 
     fn find(&self, (mac, vlan): Source, header: &[u8]) -> Result<Standing, EgressDrop> {
         let none = if self.alive.is_empty() { EgressDrop::Down } else { EgressDrop::PathDown };
-        let State { homes, stations, sent, .. } = self.state;
+        let State { home_members, neighbour_cache, sent, .. } = self.state;
         sent.note(mac, vlan, self.now_ms);
         let number = mac.to_u64();
-        let is_new = homes.get(number).is_none();
-        let home = homes.note(number, self.alive, self.now_ms);
+        let is_new = home_members.get(number).is_none();
+        let home = home_members.note(number, self.alive, self.now_ms);
         if is_new && home.is_some() {
-            lock(stations).note(header, None, self.now_ms);
+            lock(neighbour_cache).note(header, None, self.now_ms);
         }
         let place = home.map_or_else(|| self.alive.nth(number), |home| home.current(self.alive));
-        let is_pinned = home.is_some_and(super::homes::Home::is_pinned);
+        let is_pinned = home.is_some_and(super::home_members::HomeMember::is_pinned);
         place.map(|place| Standing { place, is_pinned }).ok_or(none)
     }
 

@@ -13,7 +13,7 @@ use crate::{Egress, EgressDrop, Nanos, Outgoing, PortFault, Room, lock, recycle}
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// See [`Egress`].
+/// The egress side of a team. See [`Egress`].
 pub struct TeamEgress {
     shared: Arc<Shared>,
     /// One for each worker that was delivering at a time.

@@ -112,9 +112,9 @@ impl<'s> Gate<'s> {
         if self.macs.contains(&to) {
             return Verdict::Refuse(Refusal::ToMember);
         }
-        let State { homes, claims, .. } = self.state;
+        let State { home_members, claims, .. } = self.state;
         let pair = claims.pair(addresses, vlan);
-        let home = if is_group { None } else { homes.get(to) };
+        let home = if is_group { None } else { home_members.get(to) };
         let is_ours = home.is_some();
         if home.is_some_and(|home| home.current(self.alive) == Some(self.place)) {
             if claims.is_elsewhere(pair, self.place, self.alive, self.now) {
@@ -135,11 +135,11 @@ impl<'s> Gate<'s> {
 
     /// Whether the source is one of our addresses, so that the switch outside sent the frame back.
     fn is_reflected(&self, from: u64, vlan: u16) -> bool {
-        let State { homes, sent, .. } = self.state;
+        let State { home_members, sent, .. } = self.state;
         if self.macs.contains(&from) || sent.is_recent(from, vlan, self.now_ms) {
             return true;
         }
-        let Some((home, age)) = homes.get_with_age(from, self.now_ms) else { return false };
+        let Some((home, age)) = home_members.get_with_age(from, self.now_ms) else { return false };
         if !has_passed(age, REFLECTION_MS) && sent.is_crowded(from, vlan, self.now_ms) {
             return true;
         }
@@ -154,13 +154,13 @@ impl<'s> Gate<'s> {
     /// VLAN it may be another station's.
     #[cold]
     fn is_outside(&self, (mac, vlan): (u64, u16), has_left: bool) {
-        let mut stations = lock(&self.state.stations);
+        let mut cache = lock(&self.state.neighbour_cache);
         let station = Mac::from_u64(mac);
         if !has_left || !self.state.is_settled(self.now_ms, LEFT_MS) {
-            stations.hear(station, vlan, self.now_ms);
-        } else if stations.leave(station, vlan) {
-            drop(stations);
-            self.state.homes.forget(mac);
+            cache.hear(station, vlan, self.now_ms);
+        } else if cache.leave(station, vlan) {
+            drop(cache);
+            self.state.home_members.forget(mac);
         }
     }
 

@@ -78,7 +78,7 @@ impl Inner {
         self.live.set_offloads(offloads.unwrap_or_default());
     }
 
-    /// Reopens members that are not open, or whose device was recreated or has stalled.
+    /// Reopens members that are not open, or have a device that was recreated or has stalled.
     pub(super) fn mend(&self) {
         let lost: Vec<(Place, String)> = {
             let members = lock(&self.members);
@@ -127,8 +127,10 @@ impl Team {
         self.inner.shared.state.look();
     }
 
-    /// Makes these the members. Fails if one of the new ones does not open or there are more than
-    /// 8; then nothing changes.
+    /// Makes these the members.
+    ///
+    /// # Errors
+    /// Fails if one of the new ones does not open or there are more than 8; then nothing changes.
     pub fn try_members(&self, names: &[String]) -> Result<(), TeamError> {
         if names.len() > PLACES {
             return Err(TeamError::TooMany(names.len()));
@@ -237,8 +239,8 @@ impl Team {
     pub fn forget(&self, macs: &[Mac]) {
         let state = &self.inner.shared.state;
         for mac in macs {
-            state.homes.forget(mac.to_u64());
-            lock(&state.stations).forget(*mac);
+            state.home_members.forget(mac.to_u64());
+            lock(&state.neighbour_cache).forget(*mac);
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// switch outside floods.
 const GRACE: Nanos = Nanos(200 * Nanos::MILLISECOND.0);
 
-/// See [`Ingress`].
+/// The ingress queue of a member's place. See [`Ingress`].
 pub struct TeamIngress {
     shared: Arc<Shared>,
     place: Place,

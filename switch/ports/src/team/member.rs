@@ -62,8 +62,10 @@ impl Member {
         self.link.as_ref()?.index().ok()
     }
 
-    /// Opens an interface of the host as a member, by AF_PACKET. Fails if the packet port cannot be
-    /// opened.
+    /// Opens an interface of the host as a member, by AF_PACKET.
+    ///
+    /// # Errors
+    /// Fails if the packet port cannot be opened.
     pub fn packet(name: &str, netns: Option<&Path>) -> Result<Member, PacketError> {
         let options =
             PacketOptions { netns: netns.map(Path::to_owned), ..PacketOptions::new(name) };

@@ -6,7 +6,7 @@
 
 use super::Shared;
 use super::announcer::announce;
-use super::homes::{Home, Moved};
+use super::home_members::{HomeMember, Moved};
 use super::mask::{Mask, PLACES, Place};
 use super::state::{Counters, Heard};
 use super::{Condition, HomeStatus, Member};
@@ -252,7 +252,7 @@ impl Members {
         if used != self.used || fallen != 0 || present != self.taken {
             self.taken = present;
             let old = std::mem::replace(&mut self.used, used);
-            let moved = state.homes.change(old, used, present, || state.set_alive(used));
+            let moved = state.home_members.change(old, used, present, || state.set_alive(used));
             announce(&self.shared, &moved);
             self.announce_again(moved, now);
         }
@@ -262,7 +262,7 @@ impl Members {
     /// Pins addresses to members and frees the others. Returns the addresses without room.
     pub(super) fn pin(&mut self, pins: &[(wire::Mac, Place)], now: Nanos) -> Vec<wire::Mac> {
         let state = &self.shared.state;
-        let (moved, without_room) = state.homes.pin(pins, self.used, state.now_ms());
+        let (moved, without_room) = state.home_members.pin(pins, self.used, state.now_ms());
         announce(&self.shared, &moved);
         self.announce_again(moved, now);
         without_room
@@ -283,7 +283,7 @@ impl Members {
         let Some((_, waiting)) = self.again.take_if(|(due, _)| now >= *due) else { return };
         let used = self.used;
         let stands = |moved: &Moved| {
-            let home = self.shared.state.homes.get(moved.mac.to_u64());
+            let home = self.shared.state.home_members.get(moved.mac.to_u64());
             home.and_then(|home| home.current(used)) == Some(moved.to)
         };
         let waiting: Vec<Moved> = waiting.into_iter().filter(stands).collect();
@@ -312,13 +312,14 @@ impl Members {
 
     /// Returns every address that sent, with its members.
     pub(super) fn homes(&self) -> Vec<HomeStatus> {
-        let status = |(mac, home): (wire::Mac, Home)| HomeStatus {
+        let status = |(mac, home): (wire::Mac, HomeMember)| HomeStatus {
             mac,
             home: home.home(),
             current: home.current(self.used),
             pinned: home.is_pinned(),
         };
-        let mut homes: Vec<_> = self.shared.state.homes.list().into_iter().map(status).collect();
+        let mut homes: Vec<_> =
+            self.shared.state.home_members.list().into_iter().map(status).collect();
         homes.sort_by_key(|home| home.mac);
         homes
     }

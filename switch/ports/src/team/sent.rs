@@ -1,8 +1,9 @@
 //! When an address last sent through the team in a VLAN. A frame from it at a member right after
 //! that is its own frame, sent back by the physical switch.
 //!
-//! Separate from [`Homes`](super::homes::Homes), because each VLAN has its own stations: one
-//! address may be a guest's in one VLAN and an outside router's in another, as VRRP addresses are.
+//! Separate from [`HomeMembers`](super::home_members::HomeMembers), because each VLAN has its own
+//! stations: one address may be a guest's in one VLAN and an outside router's in another, as VRRP
+//! addresses are.
 
 use super::age::has_passed;
 use super::mix::Mix;

@@ -8,10 +8,10 @@ use super::age::has_passed;
 use super::claims::Claims;
 use super::flooded::Flooded;
 use super::flowlets::Flowlets;
-use super::homes::Homes;
+use super::home_members::HomeMembers;
 use super::mask::{Mask, PLACES, Place};
+use super::neighbour_cache::NeighbourCache;
 use super::sent::Sent;
-use super::stations::Stations;
 use crate::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -45,12 +45,12 @@ pub(super) struct State {
     changed_ms: AtomicU32,
     /// The members' own addresses; 0 if there is none.
     macs: [AtomicU64; PLACES],
-    pub(super) homes: Homes,
+    pub(super) home_members: HomeMembers,
     pub(super) sent: Sent,
     pub(super) claims: Claims,
     pub(super) flooded: Flooded,
     pub(super) flowlets: Flowlets,
-    pub(super) stations: Mutex<Stations>,
+    pub(super) neighbour_cache: Mutex<NeighbourCache>,
     pub(super) counters: [Counters; PLACES],
     pub(super) heard: [Heard; PLACES],
     /// Readable when the thread that watches the links must check them.
@@ -120,12 +120,12 @@ impl State {
             clock_ms: AtomicU32::new(0),
             changed_ms: AtomicU32::new(0),
             macs: Default::default(),
-            homes: Homes::new(),
+            home_members: HomeMembers::new(),
             sent: Sent::new(),
             claims: Claims::new(),
             flooded: Flooded::new(),
             flowlets: Flowlets::new(),
-            stations: Mutex::default(),
+            neighbour_cache: Mutex::default(),
             counters: Default::default(),
             heard: std::array::from_fn(|_| Heard::new()),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,

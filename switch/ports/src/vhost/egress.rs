@@ -15,7 +15,7 @@ use wire::vnet::GsoType;
 /// Most buffers of a frame where buffers merge: 64 KiB in the smallest buffers Linux posts.
 const MOST_BUFFERS: u16 = 64;
 
-/// See [`Egress`].
+/// The egress side of a guest's queue pair. See [`Egress`].
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
     /// One list for each worker that was copying at a time; kept for their allocations.

@@ -13,8 +13,8 @@ use wire::vnet::VnetHeader;
 /// Most pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
 
-/// See [`Ingress`]. The ring is borrowed from the session from take to release, so the lent buffers
-/// stay mapped.
+/// The ingress side of a guest's queue pair, see [`Ingress`]. The ring is borrowed from the session
+/// from take to release, so the lent buffers stay mapped.
 pub struct VhostIngress {
     ring: Arc<RingSlot>,
     borrowed: Option<Box<Running>>,

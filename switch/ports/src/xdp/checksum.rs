@@ -1,4 +1,4 @@
-//! Checksums that a peer on this host left unfinished.
+//! Recognises checksums that a peer on this host left unfinished.
 //!
 //! A sender's stack leaves TCP and UDP checksums to the device. A veth or a TAP passes them on
 //! unfinished, with a mark beside the frame that AF_XDP does not pass on. The checksum field of

@@ -32,7 +32,7 @@ const FINISH_CHECKSUM: u64 = 1 << 1;
 /// Bytes of the shortest frame: an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// See [`Egress`].
+/// The egress side of a queue. See [`Egress`].
 pub struct XdpEgress {
     state: Mutex<State>,
     socket: Arc<XdpSocket>,

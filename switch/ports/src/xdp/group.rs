@@ -1,7 +1,7 @@
 //! The queues of one interface: a socket for each receive queue, all with one UMEM.
 //!
 //! A frame reaches only sockets of its receive queue; without one it is lost and not counted. So
-//! every queue has a socket, and a device whose number of queues changes is reopened
+//! every queue has a socket, and the device is reopened if its number of queues changes
 //! ([`Fit`](super::Fit)).
 
 use super::program::{Attached, Program};

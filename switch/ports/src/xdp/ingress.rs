@@ -1,5 +1,5 @@
 // UNSAFETY: lends frames of the UMEM by the descriptors of its receive ring.
-//! Taking from a queue of an interface: frames lent from the UMEM.
+//! Takes from a queue of an interface, and lends the frames from the UMEM.
 #![allow(unsafe_code)]
 
 use super::checksum;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Interval between two checks of the socket for an error, for a queue that is only polled.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
-/// See [`Ingress`].
+/// The ingress side of a queue. See [`Ingress`].
 pub struct XdpIngress {
     /// Declared first, so that it is dropped first: then no frame is redirected to a closed socket.
     _attached: Arc<Attached>,
@@ -104,7 +104,7 @@ impl Ingress for XdpIngress {
 
     fn arm(&mut self) -> bool {
         self.look_for_fault();
-        // Frames left in the transmit ring are no reason to stay awake: the bell wakes the worker.
+        // Frames left in the transmit ring are no reason to stay awake: the timer wakes the worker.
         self.fault.is_some() || self.receive.has_filled()
     }
 

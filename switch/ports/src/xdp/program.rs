@@ -13,8 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// What the program returns for a queue without a socket: the host's stack gets the frame
-/// (`XDP_PASS`).
+/// The program's result for a queue without a socket: the host's stack gets the frame (`XDP_PASS`).
 const PASS: i32 = 2;
 /// Offset of the receive queue in `struct xdp_md`.
 const QUEUE: i16 = 16;

@@ -181,7 +181,7 @@ impl<T: Copy> Writer<T> {
         fence(Ordering::SeqCst);
     }
 
-    /// Published entries that the kernel has not taken.
+    /// Returns the number of published entries that the kernel has not taken.
     pub(super) fn pending(&self) -> u32 {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }

@@ -36,14 +36,14 @@ use std::time::{Duration, Instant};
 const UMEM_METADATA: u32 = 1 << 2;
 /// `XDP_MAX_TX_SKB_BUDGET`: frames that the kernel takes in one call (Linux 6.17; 32 before).
 const TRANSMIT_BUDGET: libc::c_int = 9;
-/// Most bytes that may wait in the device, the same as at a packet port.
+/// Most bytes that may wait in the device, equal to that of a packet port.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 /// How long the worker that reads the queue waits before it tries again to send frames that the
 /// device did not take. The device may take none for long (PAUSE frames, a stalled back end), and
 /// each try is a system call.
 pub(super) const TRY_AGAIN: Nanos = Nanos(200_000);
 /// How long a queue that was just released may stay busy: the kernel cleans up asynchronously.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most frames that the driver may drop in one go; each takes a call. As many as a burst has: the
 /// rest waits for the next burst, or for the worker that reads the queue.
 pub(super) const MOST_DROPPED: usize = Burst::FRAMES;
@@ -58,10 +58,10 @@ pub(super) struct XdpSocket {
     sent_lost: AtomicU64,
     /// The interface, to read its carrier.
     link: Arc<Link>,
-    /// A timer that is set while frames are unsent: the worker that reads the queue may sleep while
-    /// another one sends.
-    bell: OwnedFd,
-    /// An epoll of the socket and the bell.
+    /// A timer that is set while frames are unsent, to wake the worker that reads the queue: it may
+    /// sleep while another one sends.
+    retry_timer: OwnedFd,
+    /// An epoll of the socket and the timer.
     ready: OwnedFd,
 }
 
@@ -86,13 +86,13 @@ impl XdpSocket {
     /// thread's. Fails if the kernel or the namespace's helper refuses it.
     pub(super) fn open(link: Arc<Link>, netns: Option<&Path>) -> io::Result<XdpSocket> {
         let fd = namespace::make(netns, Wanted::Xdp)?;
-        let bell = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let retry_timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [&fd, &bell] {
+        for fd in [&fd, &retry_timer] {
             epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
         let (unsent, sent_lost) = (AtomicBool::new(false), AtomicU64::new(0));
-        let socket = XdpSocket { fd, unsent, sent_lost, link, bell, ready };
+        let socket = XdpSocket { fd, unsent, sent_lost, link, retry_timer, ready };
         // Either may be refused: then fewer frames wait in the device, and more calls are needed.
         let _ = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
         Ok(socket)
@@ -144,7 +144,7 @@ impl XdpSocket {
         let start = Instant::now();
         loop {
             match self.try_bind((interface, queue), &share, copy) {
-                Err(Errno::BUSY) if start.elapsed() < PATIENCE => {
+                Err(Errno::BUSY) if start.elapsed() < BUSY_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 other => return Ok(other?),
@@ -222,9 +222,9 @@ impl XdpSocket {
     /// Notes that frames are left for [`XdpSocket::send_rest`], and sets the timer that wakes the
     /// ingress side for them.
     pub(super) fn note_unsent(&self) {
-        // Set first: clearing the mark stops the bell. A bell set after the mark could stay set and
-        // keep the worker awake for ever.
-        self.set_bell(TRY_AGAIN);
+        // Set first: clearing the mark stops the timer. A timer set after the mark could stay set,
+        // and keep the worker awake for ever.
+        self.set_retry_timer(TRY_AGAIN);
         // Pairs with the acquire in `send_rest`, which sends what was published before the mark.
         self.unsent.store(true, Release);
     }
@@ -233,11 +233,11 @@ impl XdpSocket {
     /// Returns whether something is still left.
     pub(super) fn send_rest(&self) -> bool {
         // Cleared before the call: frames left meanwhile are noted after it. Frames published
-        // before their bell was stopped here go with this call, though their mark may come later.
+        // before their timer was stopped here go with this call, though their mark may come later.
         if !self.unsent.load(Relaxed) || !self.unsent.swap(false, Acquire) {
             return false;
         }
-        self.set_bell(Nanos(0));
+        self.set_retry_timer(Nanos(0));
         let mut dropped = 0;
         let answer = loop {
             let answer = self.wake_transmit();
@@ -259,16 +259,16 @@ impl XdpSocket {
     pub(super) fn forget_unsent(&self) {
         // Cleared first: frames left and noted meanwhile keep their mark.
         if self.unsent.swap(false, Relaxed) {
-            self.set_bell(Nanos(0));
+            self.set_retry_timer(Nanos(0));
         }
     }
 
-    /// Sets the bell to ring once after this time, replacing an earlier setting; 0 stops it.
-    fn set_bell(&self, after: Nanos) {
+    /// Sets the retry_timer to ring once after this time, replacing an earlier setting; 0 stops it.
+    fn set_retry_timer(&self, after: Nanos) {
         let value = Timespec { tv_sec: 0, tv_nsec: after.0.cast_signed() };
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
         // The call fails only for values that are not a time.
-        let _ = timerfd_settime(&self.bell, TimerfdTimerFlags::empty(), &once);
+        let _ = timerfd_settime(&self.retry_timer, TimerfdTimerFlags::empty(), &once);
     }
 
     /// Returns a descriptor that is readable when there are frames to take, or to send for the
@@ -336,8 +336,8 @@ mod tests {
 
     /// Whether the socket is ready within this many seconds.
     fn is_ready_within(socket: &XdpSocket, seconds: i64) -> bool {
-        let (ready, patience) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
-        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&patience)).unwrap() > 0
+        let (ready, timeout) = (socket.ready_fd(), Timespec { tv_sec: seconds, tv_nsec: 0 });
+        poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&timeout)).unwrap() > 0
     }
 
     fn is_ready(socket: &XdpSocket) -> bool {

@@ -33,7 +33,7 @@ pub(crate) struct Taken {
 }
 
 /// Longest wait of a test for an expected event.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Takes until `enough` frames that are `wanted` have arrived.
 pub(crate) fn take_until(
@@ -43,7 +43,7 @@ pub(crate) fn take_until(
 ) -> Vec<Taken> {
     let (start, mut all) = (Instant::now(), Vec::new());
     while all.len() < enough {
-        assert!(start.elapsed() < PATIENCE, "{} of {enough} frames came", all.len());
+        assert!(start.elapsed() < ARRIVAL_TIMEOUT, "{} of {enough} frames came", all.len());
         let mut burst = Burst::new();
         queue.take(Nanos(1), &mut burst).expect("take");
         for frame in burst.frames() {

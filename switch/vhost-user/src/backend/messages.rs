@@ -1,4 +1,4 @@
-//! What each message of a front end does.
+//! Carries out each message of a front end that the `vhost` crate decodes.
 
 use super::{Backend, Log, refused};
 use crate::closer::close_aside;
@@ -31,7 +31,7 @@ fn region(said: &VhostUserMemoryRegion, file: File) -> Region {
     }
 }
 
-/// Maps regions; where they are refused, their files are closed by another thread.
+/// Maps regions. If they are refused, another thread closes their files.
 pub(super) fn map(
     regions: Vec<Region>,
     map: impl FnOnce(Vec<Region>) -> std::result::Result<Arc<GuestMemory>, MemoryError>,
@@ -44,13 +44,14 @@ pub(super) fn map(
 }
 
 impl Backend {
-    /// A descriptor by which the front end is to be told of something.
+    /// Wraps a descriptor that the front end sent for signals to it. Fails if it is neither an
+    /// eventfd nor a Unix stream socket.
     pub(super) fn signal(&self, file: Option<File>) -> Result<Option<Arc<Signal>>> {
         let signal = file.map(|file| Signal::new(file.into(), &self.shared.signals)).transpose();
         Ok(signal.map_err(refused)?.map(Arc::new))
     }
 
-    /// An inflight region is for rings that this port may have.
+    /// Checks that an inflight region is for no more and no larger rings than this port may have.
     fn check_inflight(&self, said: &VhostUserInflight) -> Result<()> {
         let VhostUserInflight { num_queues: rings, queue_size: size, .. } = *said;
         let own = self.vrings.len();
@@ -92,7 +93,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
             return Err(refused(format!("features {strange:#x} were taken and not offered")));
         }
         self.taken = Features::from_bits_truncate(bits);
-        // Of what the guest has turned on meanwhile that stays which it takes.
+        // Offloads set by command stay on only if the guest acknowledges them again.
         self.offloads = self.offloads.map(|offloads| offloads & self.taken);
         self.apply_log()?;
         self.start_waiting()?;
@@ -140,8 +141,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, number: u32, base: u32) -> Result<()> {
-        // A ring that runs is given a new base by being started anew: it must not go on and count
-        // from the old one.
+        // A running ring is stopped first: it must not continue and count from the old base.
         self.stop_ring(number)?.base = base;
         self.tell(State::Connected);
         Ok(())
@@ -174,7 +174,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let call = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
         let replaced = ring.replace_call(call.clone());
-        // Buffers were perhaps published before there was a call descriptor.
+        // Used buffers may have been published before there was a call descriptor.
         if replaced.is_some() {
             call.iter().for_each(|call| call.raise());
         }
@@ -186,8 +186,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let error = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
         let replaced = ring.replace_error(error.clone());
-        // A fault was perhaps found before there was this descriptor, and is still owed at the old
-        // one.
+        // A fault may have been found before this descriptor came, and the old one was not
+        // signalled.
         if replaced.is_some() && ring.fault().is_some() {
             error.iter().for_each(|error| error.raise());
         }
@@ -214,8 +214,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        // QEMU takes it for pairs, and asks before it says that it is the owner. Front ends built
-        // on the `vhost` crate (Cloud Hypervisor) take it for rings, and ask after that. DPDK's
+        // QEMU reads the number as queue pairs, and asks before SET_OWNER. Front ends built on the
+        // `vhost` crate (Cloud Hypervisor) read it as rings, and ask after SET_OWNER. DPDK's
         // virtio-user and user-mode Linux do not ask.
         let rings = self.shared.rings.len() as u64;
         Ok(if self.owned { rings } else { self.shared.options.pairs.into() })
@@ -247,7 +247,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         _bytes: &[u8],
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
-        // Nothing of a modern device's configuration is the driver's to write.
+        // A driver may write no part of a modern device's configuration.
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 return Err(refused(error));
             }
         };
-        // Kept until no ring has it: gigabytes must not be unmapped under a ring's lock.
+        // Dropped only after no ring has it: gigabytes must not be unmapped under a ring's lock.
         let _old = self.log.replace(log);
         self.apply_log()?;
         self.start_waiting()

@@ -1,5 +1,6 @@
-//! A session for the process that serves it next: written when its rings have stopped, and read by
-//! doing what the front end's messages would do, so that it is checked as those are.
+//! The record of a session for the process that serves it next. It is written when the rings have
+//! stopped. The next process reads it by carrying out what the front end's messages would do, so it
+//! is checked as those are.
 
 use super::{Backend, Log, messages, refused, stop};
 use crate::Features;
@@ -22,7 +23,7 @@ use vhost::vhost_user::{Error, VhostUserBackendReqHandlerMut};
 /// record.
 const VERSION: u64 = 1;
 
-/// Why a session does not go on.
+/// Why a session cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResumeError {
     #[error(transparent)]
@@ -39,15 +40,16 @@ fn strange(number: u64) -> ResumeError {
     CarrierError::Number(number).into()
 }
 
-/// A ring as it is written: whether it ran, and its descriptors for signals.
+/// A stopped ring: whether it ran, and its descriptors for signals.
 struct Ran {
     began: bool,
     signals: [Option<OwnedFd>; 2],
 }
 
 impl Backend {
-    /// Stops all rings, between turns and with nothing taken that was not given back, and gives all
-    /// that it takes to go on, the front end's connection among it.
+    /// Stops all rings between turns, when everything taken was given back. Returns a descriptor
+    /// with the record, which includes the front end's connection. Fails if a descriptor cannot be
+    /// duplicated or the record cannot be written.
     pub(crate) fn suspend(&mut self, connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         self.send_owed();
         let ran = (0..self.vrings.len()).map(|place| self.stop_place(place));
@@ -84,7 +86,7 @@ impl Backend {
             return Err(io::ErrorKind::NotFound.into());
         };
         let began = vring.started || waits;
-        stop(vring, ring, &self.shared.attempts);
+        stop(vring, ring, &self.shared.reconnect_backoff);
         let file = |signal: &Option<Arc<Signal>>| {
             signal.as_ref().map(|signal| signal.try_clone_file()).transpose()
         };
@@ -104,8 +106,8 @@ impl Backend {
         record.option(self.wished_pairs);
     }
 
-    /// Makes this session, which is new, what the record says; the front end's connection, and its
-    /// rings run again.
+    /// Applies the record to this new session, and starts its rings. Returns the front end's
+    /// connection. Fails if the record is malformed, or asks for something that a message may not.
     pub(crate) fn resume(&mut self, mut record: Reader) -> Resumed<OwnedFd> {
         let version = record.number()?;
         if version != VERSION {
@@ -121,7 +123,7 @@ impl Backend {
             .collect::<Resumed<_>>()?;
         record.close()?;
         began.into_iter().try_for_each(|number| self.start(number))?;
-        // The network knows where the guest is: it was here before.
+        // Not announced: the guest was here before, and the network knows it.
         self.shared.rings.iter().for_each(|ring| ring.announce(Vec::new()));
         Ok(connection)
     }
@@ -140,8 +142,7 @@ impl Backend {
         if record.flag()? {
             let (offset, size) = (record.number()?, record.number()?);
             let set = self.set_log_base(&VhostUserLog::new(size, offset), record.file()?.into());
-            // One of a migration that came to nothing: it may not be for the memory that there is
-            // by now.
+            // The log of a migration that failed is dropped: it may not fit the current memory.
             set.or_else(|error| if is_logged { Err(error) } else { Ok(()) })?;
         }
         if record.flag()? {
@@ -155,7 +156,8 @@ impl Backend {
     }
 
     fn agree(&mut self, agreed: &Agreed) -> Resumed<()> {
-        // That writes are logged is no news, as it is not that the guest runs here.
+        // Noted as already known: neither the log nor that the guest runs here is a step of a
+        // migration.
         let is_logged = agreed.is_logged() && self.log.is_some();
         self.migration = Migration::going_on(agreed.has_run, is_logged);
         self.owned = agreed.owned;
@@ -179,7 +181,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Whether the ring ran.
+    /// Reads the settings of a ring. Returns whether it ran.
     fn resume_ring(&mut self, place: usize, record: &mut Reader) -> Resumed<bool> {
         let began = record.flag()?;
         let size: u16 = record.number()?;
@@ -208,7 +210,7 @@ impl Backend {
     }
 }
 
-/// What front end and back end had agreed on.
+/// The agreement of front end and back end, and other state of the connection.
 struct Agreed {
     features: u64,
     protocol: u64,

@@ -1,4 +1,4 @@
-//! What the messages do that the `vhost` crate does not list, see [`message`](crate::message).
+//! Carries out the messages that the `vhost` crate does not know, see [`message`](crate::message).
 
 use super::Backend;
 use crate::State;
@@ -7,7 +7,8 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result, VhostUserBackendReqHandlerMut};
 
 impl Backend {
-    /// Does what is asked and gives the answer, which is 0 where only success is.
+    /// Carries out a request. Returns its answer, or 0 for success if it has none. Fails if the
+    /// request needs a protocol feature that was not negotiated, or is refused.
     pub(crate) fn answer(
         &mut self,
         request: Request,
@@ -32,8 +33,8 @@ impl Backend {
         }
     }
 
-    /// A guest that was told of a larger MTU would send what this port drops: QEMU does not start
-    /// it after a refusal.
+    /// Notes the MTU that was announced to the guest. Returns 0, or 1 to refuse one that is larger
+    /// than the port's: QEMU then does not start the guest. The port would drop its large frames.
     pub(super) fn set_mtu(&mut self, mtu: u64) -> u64 {
         self.told_mtu = Some(mtu);
         let own = self.shared.options.mtu;
@@ -48,7 +49,8 @@ impl Backend {
         u64::from(!fits)
     }
 
-    /// Kept for the front end to read back. 0 is a reset: no ring runs any longer.
+    /// Stores the device status, for the front end to read back. Status 0 is a reset and stops all
+    /// rings.
     fn set_status(&mut self, status: u64) {
         self.device_status = status;
         if status == 0 {

@@ -1,5 +1,5 @@
-//! The session's thread: front ends come, one after the other, and each is served until it goes or
-//! the session ends.
+//! The session's thread: serves one front end after the other, each until it disconnects or the
+//! session ends.
 
 use super::Shared;
 use crate::backend::Backend;
@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
 
-/// How long a client waits before it tries to connect again.
+/// How long to wait before connecting again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Goes on with a front end of the process before; `None`: it is cut off.
+/// Resumes the session of an earlier process's front end. `None` if that fails; then the front end
+/// is cut off.
 pub(super) fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversation, UnixStream)> {
     let socket = shared.options.socket.display();
     match resume(shared, record) {
@@ -37,17 +38,17 @@ pub(super) fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversat
     }
 }
 
-/// How front ends come.
+/// How connections to front ends are made.
 pub(super) enum Entrance {
-    /// They connect, as long as the session listens.
+    /// They connect to this socket, as long as the session listens.
     Listen(Weak<UnixListener>),
-    /// They listen.
+    /// They listen, and the session connects.
     Connect,
 }
 
 impl Entrance {
-    /// The next front end; `None`: the end. One that has been told that its link is down finds the
-    /// connection closed.
+    /// Waits for the next front end. Returns its connection; `None` if the session has to end. A
+    /// front end that was cut off because its link is down is refused.
     fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
         match self {
             Entrance::Listen(listener) => {
@@ -70,21 +71,21 @@ impl Entrance {
     }
 }
 
-/// One that has been told that its link is down.
+/// Returns the error for a front end that was cut off because its link is down.
 fn refused() -> io::Error {
     io::ErrorKind::ConnectionRefused.into()
 }
 
-/// The process at the other end: the one that connected, or began to listen.
+/// Returns the process at the other end: the one that connected, or that began to listen.
 fn process_of(connection: &UnixStream) -> Option<u32> {
     let pid = socket_peercred(connection).ok()?.pid.as_raw_nonzero().get();
     u32::try_from(pid).ok()
 }
 
-/// One front end after the other, until the end.
+/// Serves one front end after the other, until the session has to end.
 pub(super) fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
     loop {
-        if let Some(pause) = shared.attempts.pause()
+        if let Some(pause) = shared.reconnect_backoff.pause()
             && shared.wait(&[], Some(&pause)).is_none()
         {
             return;
@@ -92,7 +93,7 @@ pub(super) fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
         match entrance.next(shared) {
             None => return,
             Some(Ok(connection)) => greet(shared, connection),
-            // No listener yet, or the connection is gone: try again after a moment.
+            // There is no listener yet, or the connection is gone: try again after a moment.
             Some(Err(_)) => {
                 if shared.wait(&[], Some(&RETRY)).is_none() {
                     return;
@@ -102,15 +103,15 @@ pub(super) fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
     }
 }
 
-/// What is said with one front end.
+/// The state of one front end's connection, and the `vhost` crate's decoder of its messages.
 pub(crate) struct Conversation {
     pub(crate) backend: Arc<Mutex<Backend>>,
     pub(crate) handler: BackendReqHandler<Mutex<Backend>>,
 }
 
-/// A front end that has connected.
+/// Sets up and serves a front end that has connected.
 fn greet(shared: &Arc<Shared>, connection: UnixStream) {
-    if shared.attempts.pause().is_none() {
+    if shared.reconnect_backoff.pause().is_none() {
         shared.tell(|untold| {
             let socket = shared.options.socket.display();
             tracing::info!(%socket, untold, "a vhost-user front end is connected");
@@ -123,7 +124,7 @@ fn greet(shared: &Arc<Shared>, connection: UnixStream) {
     serve(shared, Conversation { backend, handler }, ours);
 }
 
-/// One front end, until it goes, breaks the protocol, or the end.
+/// Serves one front end until it disconnects, breaks the protocol, or the session has to end.
 pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Option<UnixStream>) {
     let Conversation { backend, mut handler } = conversation;
     let process = connection.as_ref().and_then(process_of);
@@ -131,10 +132,10 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     let is_guests = shared.options.role == SocketRole::Server;
     shared.note(|status| status.process = process.filter(|_| is_guests));
     *lock(&shared.connection) = connection;
-    // Of a session that goes on the rings may run already, and the link be down.
+    // In a resumed session the rings may run already while the link has to be down.
     shared.unplug();
-    let (began, is_loop) = (Instant::now(), shared.attempts.pause().is_some());
-    shared.attempts.begin();
+    let (began, is_loop) = (Instant::now(), shared.reconnect_backoff.pause().is_some());
+    shared.reconnect_backoff.begin();
     let ended = converse(shared, &backend, &mut handler);
     let suspends = ended.is_none() && shared.suspends.load(Ordering::Acquire);
     if suspends {
@@ -142,7 +143,7 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
     drop(handler);
     drop(backend);
-    // Closed without the lock: closing what the front end sent may block for as long as it likes.
+    // Closed without the lock: the front end can make the close block.
     let connection = lock(&shared.connection).take();
     drop(connection);
     shared.note(|status| status.process = None);
@@ -151,10 +152,11 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
 }
 
-/// Leaves the front end to the process that comes next. What that gets is there before anything is
-/// unmapped or closed here, which takes the longer the larger the guest is.
+/// Stores the record for the next process. That happens before anything is unmapped or closed here,
+/// which takes longer the larger the guest is.
 fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
-    // It is the next process's from now on, and the end of this session cuts it no more.
+    // The connection belongs to the next process from now on: the end of this session must not shut
+    // it down.
     let connection = lock(&shared.connection).take();
     let record = connection.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
     match record.and_then(|connection| lock(backend).suspend(connection.as_fd())) {
@@ -166,11 +168,11 @@ fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
     }
 }
 
-/// Why it ended; `None`: the session has.
+/// Logs why a connection ended and updates the status. `ended` is `None` if the session ended.
 fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop: bool) {
     let socket = &shared.options.socket;
-    if shared.attempts.end(lasted)
-        && let Some(complaint) = shared.attempts.complaint(shared.options.pairs)
+    if shared.reconnect_backoff.end(lasted)
+        && let Some(complaint) = shared.reconnect_backoff.complaint(shared.options.pairs)
     {
         shared.tell(|untold| {
             tracing::warn!(socket = %socket.display(), untold, "{complaint}");
@@ -194,7 +196,8 @@ fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop:
     }
 }
 
-/// Messages and commands as they come; why it ended, `None` at the end of the session.
+/// Serves messages, commands and owed signals as they come. Returns why the connection ended;
+/// `None` if the session has to end.
 fn converse(
     shared: &Shared,
     backend: &Mutex<Backend>,
@@ -207,11 +210,11 @@ fn converse(
     loop {
         let sources = [
             (connection.as_fd(), messages_from),
-            (shared.signals.bell(), began),
+            (shared.signals.owed_fd(), began),
             (control.ready_fd(), commands_from),
         ];
-        let [is_message, is_bell, is_command] = ready(shared, sources)?;
-        if is_bell {
+        let [is_message, is_owed, is_command] = ready(shared, sources)?;
+        if is_owed {
             lock(backend).send_owed();
         }
         if is_command {
@@ -228,8 +231,8 @@ fn converse(
     }
 }
 
-/// Waits until one of these can be read, each from its time on, or a pause has ended; which, `None`
-/// at the end of the session.
+/// Waits until one of the sources can be read, each looked at only from its time on, or until such
+/// a pause ends. Returns which can be read; `None` if the session has to end.
 pub(super) fn ready(shared: &Shared, sources: [(BorrowedFd<'_>, Instant); 3]) -> Option<[bool; 3]> {
     let now = Instant::now();
     let pauses = sources.map(|(_, from)| from.checked_duration_since(now));

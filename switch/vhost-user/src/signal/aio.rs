@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
-/// Completions that the kernel keeps for us until they are reaped.
+/// Most completions that the kernel keeps until they are reaped.
 pub(super) const COMPLETIONS: usize = 64;
-/// How often a signal is tried again, where there is no room among the completions.
+/// How often a signal is tried again if there is no room for its completion.
 const TRIES: u32 = 8;
 
 /// `struct iocb` of `linux/aio_abi.h`, little-endian.
@@ -45,11 +45,12 @@ struct Context {
 }
 
 static CONTEXT: OnceLock<Context> = OnceLock::new();
-/// Held while it is made: ports open at the same time, and a context too many takes an RCU grace
-/// period to go.
+/// Locked while the context is made: several ports may open at the same time, and destroying a
+/// second context takes an RCU grace period.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Makes sure that eventfds can be signalled; called before a front end can give us any.
+/// Makes the context for signalling eventfds. Called before a front end can send any. Fails if the
+/// kernel has no asynchronous I/O or no room.
 pub(crate) fn prepare() -> io::Result<()> {
     let _one = lock(&MAKING);
     if CONTEXT.get().is_none() {
@@ -73,7 +74,7 @@ impl Context {
         Ok(Context { id, file })
     }
 
-    /// `false`: too many completions were not reaped.
+    /// Submits an operation. Returns `false` if too many completions were not reaped.
     #[inline]
     fn submit(&self, event: BorrowedFd<'_>) -> bool {
         let mut block = ControlBlock {
@@ -107,7 +108,8 @@ impl Context {
     }
 }
 
-/// Other threads may take the room that was made, so this tries up to [`TRIES`] times.
+/// Makes room and submits, up to [`TRIES`] times, as other threads may take the room. Returns
+/// whether it submitted.
 fn insist(mut make_room: impl FnMut(), mut submit: impl FnMut() -> bool) -> bool {
     (0..TRIES).any(|_| {
         make_room();
@@ -122,8 +124,8 @@ impl Drop for Context {
     }
 }
 
-/// Adds one to an eventfd, or leaves a full one as it is. `false`: no room among the completions,
-/// or no memory.
+/// Adds one to an eventfd, or leaves a full one as it is. Returns `false` if there was no room for
+/// the completion, or no memory.
 #[inline]
 pub(super) fn signal(event: BorrowedFd<'_>) -> bool {
     let Some(context) = CONTEXT.get() else { return true };

@@ -1,18 +1,18 @@
-//! Time that the signals of a session may cost the threads that send them, and the choice of the
-//! thread that sends those over the budget.
+//! A session's budget of time for its signals, and the choice of the thread that sends those over
+//! the budget.
 //!
 //! The kernel wakes every waiter of an eventfd in the thread that signals it, about 70 ns each, and
 //! a front end has as many waiters as its descriptors allow: a signal takes 2 µs with one of them,
-//! 0.7 ms with 10,000. So each signal may take [`ALLOWED`], and what it takes beyond that is a debt
-//! of the session, which time pays off, and only time, at the rate of [`SHARE`]. While the debt is
-//! above [`MOST`] the session's own thread sends its signals, to which the workers only say that
-//! they are owed. The signals of that thread are charged too, and the debt outlives a connection,
-//! so that connecting again does not shed it; it never takes longer than [`LONGEST`] to be paid
-//! off, which is all that the next guest inherits.
+//! 0.7 ms with 10,000. So each signal may take [`ALLOWED`], and the time beyond that is added to a
+//! debt of the session, which is paid off only by time, at 1/[`SHARE`] of its rate. While the debt
+//! is above [`MOST`], workers leave signals to the session's own thread. The signals of that thread
+//! are charged too, and the debt outlives a connection, so that reconnecting does not shed it. A
+//! debt never takes longer than [`LONGEST`] to be paid off, which limits what the next guest
+//! inherits.
 //!
-//! The wall clock raises a suspicion, and processor time, which takes half a signal's time to ask
-//! for, proves it: a worker that was preempted has not paid. The clocks decide which thread sends a
-//! signal, and nothing else.
+//! The wall clock of a signal raises a suspicion: it includes times in which the worker was
+//! preempted. Only then is the processor time read, which takes half as long as a signal, and
+//! charged. The clocks decide which thread sends a signal, and nothing else.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -21,43 +21,43 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a signal may take: that of a guest which sleeps takes a few microseconds.
+/// Time that each signal may take: one to a sleeping guest takes a few microseconds.
 const ALLOWED: Duration = Duration::from_micros(20);
-/// The debt above which a session's signals are its own thread's, in nanoseconds.
+/// The debt above which the session's own thread sends its signals, in nanoseconds.
 const MOST: u64 = 1_000_000;
-/// Time pays off a nanosecond of debt in as many.
+/// Nanoseconds in which one nanosecond of debt is paid off.
 const SHARE: u64 = 50;
-/// No debt takes longer than this to be paid off.
+/// The longest time in which a debt is paid off.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How long the processor time of each signal is asked for after one that took long.
+/// How long the processor time of each signal is read, after one that took long by the wall clock.
 const SUSPICION: Duration = Duration::from_secs(10);
 
-/// See the head of this file. Shared by a session and its signals.
+/// The budget that the head of this file explains. Shared by a session and its signals.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// When the debt will be paid off, on [`now`]'s clock; 0 where there never was one.
+    /// When the debt will be paid off, on [`now`]'s clock; 0 if there never was one.
     paid_at: AtomicU64,
     /// Until when signals are suspected, on the same clock.
     suspected_until: AtomicU64,
-    /// Readable when the session's thread is to send a signal.
-    bell: OwnedFd,
+    /// An eventfd that is readable when the session's thread has to send a signal.
+    owed_fd: OwnedFd,
 }
 
 impl Budget {
     pub(crate) fn new() -> io::Result<Budget> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let owed_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (paid_at, suspected_until) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Budget { paid_at, suspected_until, bell })
+        Ok(Budget { paid_at, suspected_until, owed_fd })
     }
 
-    /// Whether the session's thread is to send the next signal.
+    /// Whether the session's thread has to send the next signal.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
         let paid_at = self.paid_at.load(Relaxed);
         paid_at != 0 && paid_at > now() + MOST * SHARE
     }
 
-    /// Sends a signal and charges for it.
+    /// Sends a signal and adds the time that it took beyond the allowance to the debt.
     #[inline]
     pub(super) fn charge(&self, send: impl FnOnce() -> bool) -> bool {
         let began = now();
@@ -79,7 +79,7 @@ impl Budget {
         sent
     }
 
-    /// A signal has taken so many nanoseconds of a processor.
+    /// Charges a signal that has taken `ns` nanoseconds of a processor.
     fn note(&self, now: u64, ns: u64) {
         let Some(beyond @ 1..) = ns.checked_sub(nanos(ALLOWED)) else { return };
         let from = self.paid_at.load(Relaxed).max(now);
@@ -90,27 +90,27 @@ impl Budget {
     }
 
     /// Tells the session's thread that a signal is owed.
-    pub(super) fn ring_bell(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    pub(super) fn note_owed(&self) {
+        let _ = rustix::io::write(&self.owed_fd, &1u64.to_ne_bytes());
     }
 
-    /// Readable when a signal is owed, until [`Budget::silence`].
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// Returns the eventfd that is readable when a signal is owed, until [`Budget::clear_owed`].
+    pub(crate) fn owed_fd(&self) -> BorrowedFd<'_> {
+        self.owed_fd.as_fd()
     }
 
-    /// Ends the bell. What is owed is looked for after this.
-    pub(crate) fn silence(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    /// Clears the eventfd. The caller looks for owed signals after this.
+    pub(crate) fn clear_owed(&self) {
+        let _ = rustix::io::read(&self.owed_fd, &mut [0; 8]);
     }
 }
 
-/// Nanoseconds on a clock that only goes forward.
+/// Returns the time of a monotonic clock, in nanoseconds.
 fn now() -> u64 {
     clock(ClockId::Monotonic)
 }
 
-/// Nanoseconds.
+/// Returns the time of a clock, in nanoseconds.
 fn clock(which: ClockId) -> u64 {
     let time = clock_gettime(which);
     let (seconds, ns) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());

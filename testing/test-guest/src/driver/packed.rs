@@ -37,7 +37,7 @@ impl Position {
     }
 }
 
-/// See [`Driver`](super::Driver).
+/// The driver side of a packed ring. See [`Driver`](super::Driver).
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: Ring,
@@ -139,12 +139,12 @@ impl PackedDriver {
         need_event(event, self.next.slot, self.next.slot.wrapping_sub(slots))
     }
 
-    /// An event suppression word.
+    /// Returns an event suppression word.
     fn event(&self, gpa: Gpa) -> &AtomicU32 {
         at(&self.ring.memory, gpa)
     }
 
-    /// A descriptor is used when both bits equal the wrap counter (section 2.8.1).
+    /// Whether the next descriptor is used: both bits equal the wrap counter (section 2.8.1).
     fn is_used(&self) -> bool {
         let [_, flags] = &self.ring.descriptor(self.used.slot).last;
         let used = if self.used.wrap { AVAIL | USED } else { 0 };
@@ -167,7 +167,8 @@ impl PackedDriver {
         self.finish_oldest(id, len)
     }
 
-    /// The device uses buffers in order: the oldest one is done, and those up to `last` too.
+    /// Finishes the oldest chain. With IN_ORDER `last` ends a batch, so all chains up to it are
+    /// used too.
     fn finish_oldest(&mut self, last: u16, len: u32) -> Option<Used> {
         let (id, slots) = self.chains.pop_front()?;
         self.ids.push_back(id);

@@ -6,7 +6,7 @@ use guestmem::Gpa;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
-/// See [`Driver`](super::Driver).
+/// The driver side of a split ring. See [`Driver`](super::Driver).
 #[derive(Debug)]
 pub struct SplitDriver {
     ring: Ring,
@@ -15,7 +15,7 @@ pub struct SplitDriver {
     free: VecDeque<u16>,
     /// The descriptors of each chain in the device's hands, by its head.
     chains: Vec<Vec<u16>>,
-    /// The next available index; what the device knows of it.
+    /// The next available index, and the last one published.
     next: u16,
     published: u16,
     /// The next used element to read.
@@ -35,12 +35,12 @@ impl SplitDriver {
         }
     }
 
-    /// A word of the available ring (section 2.7.6): flags, index, heads, `used_event`.
+    /// Returns a word of the available ring (section 2.7.6): flags, index, heads, `used_event`.
     fn available(&self, word: u16) -> &AtomicU16 {
         at(&self.ring.memory, Gpa(self.ring.layout.driver.0 + 2 * u64::from(word)))
     }
 
-    /// A part of the used ring (section 2.7.8), by its offset in bytes.
+    /// Returns the address of a part of the used ring (section 2.7.8), by its offset in bytes.
     fn used_ring(&self, offset: u64) -> Gpa {
         Gpa(self.ring.layout.device.0 + offset)
     }
@@ -137,8 +137,8 @@ impl SplitDriver {
         self.used_index() != self.used
     }
 
-    /// By position there is nothing to do: a position that was passed is not passed again for 65536
-    /// buffers.
+    /// Asks the device not to notify us. With EVENT_IDX there is nothing to do: a position that was
+    /// passed is not passed again for 65536 buffers.
     pub(super) fn disarm(&mut self) {
         if !self.ring.by_position() {
             self.available(0).store(1, Ordering::Relaxed);

@@ -197,7 +197,7 @@ proptest! {
         }
     }
 
-    /// Its claims are in order behind the owner's, whose key it cannot write.
+    /// Its claims are in order behind the owner's. It cannot write the owner's key.
     #[test]
     fn a_stolen_host_takes_no_port_from_the_host_that_has_it(
         writes in proptest::collection::vec((0u8..2, proptest::option::of(0u8..2)), 0..20),

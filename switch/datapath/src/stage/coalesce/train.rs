@@ -57,7 +57,7 @@ impl Train {
         self.grow(place, segment.payload, segment.flags, segment.hops);
     }
 
-    /// Counts a segment whose numbers are in `last` already, and adds its flags and hops to the
+    /// Counts a segment with numbers that are in `last` already, and adds its flags and hops to the
     /// train's.
     #[inline(always)]
     pub(crate) fn grow(&mut self, place: u16, payload: u32, flags: TcpFlags, hops: u8) {

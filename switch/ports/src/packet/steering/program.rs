@@ -1,7 +1,7 @@
 //! The steering program: which member of the fan-out group gets a frame.
 //!
 //! It runs in the kernel once a frame, before the frame is copied into a ring. For every frame it
-//! computes the same as [`wire::parse`] and
+//! computes the same hash as [`wire::parse`] and
 //! [`Toeplitz::hash_flow`](wire::toeplitz::Toeplitz::hash_flow), so that a peer cannot craft a
 //! frame without a defined queue: malformed IP has the hash 0.
 //!

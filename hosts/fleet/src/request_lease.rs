@@ -1,30 +1,30 @@
-//! A request in etcd that lasts as long as the command that made it: under a lease that the command
-//! keeps alive.
+//! Keeps a request in etcd for as long as its command runs, by a lease that the command keeps
+//! alive.
 
 use crate::etcd::{Etcd, Lease};
 use problem::Problem;
 use std::time::{Duration, Instant};
 
-/// The request ends so long after its command was killed.
+/// The lease's time: how long the request outlives a command that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// How often the lease is kept alive.
 const KEEP: Duration = Duration::from_secs(4);
 /// The interval between attempts while etcd does not answer.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The lease.
-pub(crate) struct Held<'a> {
+/// A request's lease.
+pub(crate) struct RequestLease<'a> {
     etcd: &'a Etcd,
     pub(crate) lease: Lease,
     kept: Instant,
 }
 
-impl<'a> Held<'a> {
-    pub(crate) fn new(etcd: &'a Etcd) -> Result<Held<'a>, Problem> {
-        Ok(Held { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
+impl<'a> RequestLease<'a> {
+    pub(crate) fn new(etcd: &'a Etcd) -> Result<RequestLease<'a>, Problem> {
+        Ok(RequestLease { etcd, lease: etcd.grant(LEASE)?, kept: Instant::now() })
     }
 
-    /// Reads, and keeps the request alive. An etcd that does not answer is asked again until the
+    /// Calls `read`, and keeps the request alive. If etcd does not answer, it tries again until the
     /// lease has run out.
     pub(crate) fn read<T>(
         &mut self,
@@ -36,7 +36,7 @@ impl<'a> Held<'a> {
             match self.keep().and_then(|()| read()) {
                 Err(problem) if self.kept.elapsed() < LEASE && !stop() => {
                     tell(&problem.error);
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 answer => return answer,
             }
@@ -55,21 +55,21 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for RequestLease<'_> {
     /// Frees the way for the next request at once; if this fails, the lease runs out by itself.
     fn drop(&mut self) {
         let _ = self.etcd.revoke(self.lease);
     }
 }
 
-/// 128 random bits in hexadecimal digits, which tell a request from others.
+/// Returns 128 random bits in hexadecimal digits, which distinguish a request from others.
 pub(crate) fn number() -> Result<String, Problem> {
     let bytes = path_mtu::session::badge();
     let bytes = bytes.map_err(|error| Problem::new("drawing a number at random").seen(error))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The request has gone.
+/// Returns the problem of a request that is no longer in etcd.
 pub(crate) fn run_out() -> Problem {
     Problem::new("the command has lost its request in etcd")
         .seen("its lease has run out, or someone has deleted it")

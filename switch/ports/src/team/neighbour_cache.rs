@@ -20,8 +20,9 @@ const FRESH_MS: u32 = 300_000;
 /// Milliseconds between two searches for silent stations, which make room for new ones.
 const SWEEP_MS: u32 = 1000;
 
+/// What is known of each station: its VLANs, and its addresses in each.
 #[derive(Default)]
-pub(super) struct Stations {
+pub(super) struct NeighbourCache {
     known: HashMap<Mac, Vec<Addresses>>,
     /// When stations were last searched for room.
     swept: Option<u32>,
@@ -110,7 +111,7 @@ fn is_fresh(told: u32, now_ms: u32) -> bool {
     now_ms.wrapping_sub(told) < FRESH_MS
 }
 
-impl Stations {
+impl NeighbourCache {
     /// Forgets a station that is no longer here.
     pub(super) fn forget(&mut self, mac: Mac) {
         self.known.remove(&mac);
@@ -215,7 +216,7 @@ mod tests {
 
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
-    fn announced(stations: &Stations, mac: Mac) -> Vec<Vec<u8>> {
+    fn announced(stations: &NeighbourCache, mac: Mac) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         stations.announce((mac, 5), 6, |frame| frames.push(frame.to_vec()));
         frames.sort();
@@ -229,7 +230,7 @@ mod tests {
             prop_assume!(v4 != [0; 4]);
             let v6 = [[0xfe, 0x80, 0, 0, 0, 0, 0, 1], last].concat().try_into().unwrap();
             let (station, mut buffer) = (Station { mac: MAC, tci: vlan }, [0; 90]);
-            let mut stations = Stations::default();
+            let mut stations = NeighbourCache::default();
             let mut frames = vec![
                 announce::gratuitous_arp(&mut buffer, station, v4).to_vec(),
                 announce::unsolicited_advertisement(&mut buffer, station, v6).to_vec(),
@@ -244,23 +245,23 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            Stations::default().note(&bytes, told(&bytes), 5);
+            NeighbourCache::default().note(&bytes, told(&bytes), 5);
         }
     }
 
     #[test]
     fn a_station_that_told_nothing_is_announced_by_rarp() {
-        let mut stations = Stations::default();
+        let mut stations = NeighbourCache::default();
         let frame = announce::rarp(&mut [0; 90], Station { mac: MAC, tci: Some(7) }).to_vec();
         stations.note(&frame, None, 5);
         assert_eq!(announced(&stations, MAC), [frame]);
-        assert_eq!(announced(&Stations::default(), MAC).len(), 1);
+        assert_eq!(announced(&NeighbourCache::default(), MAC).len(), 1);
     }
 
     /// An old announcement would take the address from the station that has it now.
     #[test]
     fn an_address_told_long_ago_is_not_announced() {
-        let (mut stations, station) = (Stations::default(), Station { mac: MAC, tci: None });
+        let (mut stations, station) = (NeighbourCache::default(), Station { mac: MAC, tci: None });
         let frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, 1]).to_vec();
         stations.note(&frame, told(&frame), 5);
         for (now, kind) in [(FRESH_MS + 4, 0x06), (FRESH_MS + 5, 0x35)] {
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_tells_many_addresses_keeps_the_newest() {
-        let mut stations = Stations::default();
+        let mut stations = NeighbourCache::default();
         let station = Station { mac: MAC, tci: None };
         for last in 0..100 {
             let frame = announce::gratuitous_arp(&mut [0; 90], station, [10, 0, 0, last]).to_vec();

@@ -6,15 +6,15 @@ fn mac(number: u32) -> Mac {
     Mac::from_u64(0x0200_0000_0000 + u64::from(number))
 }
 
-fn known(addresses: u32, alive: Mask) -> Homes {
-    let homes = Homes::new();
+fn known(addresses: u32, alive: Mask) -> HomeMembers {
+    let homes = HomeMembers::new();
     for number in 0..addresses {
         homes.note(mac(number).to_u64(), alive, 1).unwrap();
     }
     homes
 }
 
-fn spread(homes: &Homes, alive: Mask) -> Vec<usize> {
+fn spread(homes: &HomeMembers, alive: Mask) -> Vec<usize> {
     alive
         .places()
         .map(|place| {
@@ -128,7 +128,7 @@ proptest! {
     fn the_counts_are_those_of_the_table(
         steps in vec((0u8..5, 0u32..40, any::<u8>()), 1..60),
     ) {
-        let (homes, mut alive) = (Homes::new(), Mask(255));
+        let (homes, mut alive) = (HomeMembers::new(), Mask(255));
         let mut now_ms = 1;
         for (step, number, mask) in steps {
             let place = Place(mask & 7);
@@ -166,7 +166,7 @@ fn a_pin_finds_room_in_a_full_table() {
 
 #[test]
 fn a_full_table_refuses_until_an_address_is_stale() {
-    let homes = Homes::new();
+    let homes = HomeMembers::new();
     let mut refused = None;
     for number in 0..80_000 {
         if homes.note(mac(number).to_u64(), Mask(3), 1).is_none() {
@@ -182,7 +182,7 @@ fn a_full_table_refuses_until_an_address_is_stale() {
 /// gave way to new ones and to pins.
 #[test]
 fn an_address_that_sent_by_a_clock_that_is_ahead_keeps_its_slot() {
-    let homes = Homes::new();
+    let homes = HomeMembers::new();
     for number in 0..80_000 {
         homes.note(mac(number).to_u64(), Mask(3), 500);
     }

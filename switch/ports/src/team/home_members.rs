@@ -24,21 +24,23 @@ const WINDOW: usize = 16;
 /// switches remember an address.
 const STALE_MS: u32 = 600_000;
 
-/// State of an address, in one word: its 48 bits, home, substitute, and [`Home::PINNED`].
+/// State of an address, in one word: its 48 bits, home, substitute, and [`HomeMember::PINNED`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Home(u64);
+pub(super) struct HomeMember(u64);
 
-impl Home {
+impl HomeMember {
     const PINNED: u64 = 1 << 8;
     const USED: u64 = 1 << 9;
 
-    fn new(mac: u64, home: Place, substitute: Place, pinned: bool) -> Home {
+    fn new(mac: u64, home: Place, substitute: Place, pinned: bool) -> HomeMember {
         let pinned = if pinned { Self::PINNED } else { 0 };
-        Home(mac << 16 | Self::USED | pinned | u64::from(substitute.0) << 4 | u64::from(home.0))
+        HomeMember(
+            mac << 16 | Self::USED | pinned | u64::from(substitute.0) << 4 | u64::from(home.0),
+        )
     }
 
-    fn read(word: u64) -> Option<Home> {
-        (word & Self::USED != 0).then_some(Home(word))
+    fn read(word: u64) -> Option<HomeMember> {
+        (word & Self::USED != 0).then_some(HomeMember(word))
     }
 
     fn mac(self) -> u64 {
@@ -85,7 +87,8 @@ pub struct Moved {
     pub to: Place,
 }
 
-pub(super) struct Homes {
+/// The table: a word for each address, see [`HomeMember`].
+pub(super) struct HomeMembers {
     words: Box<[AtomicU64]>,
     /// When each address last sent, in milliseconds of the workers' clock.
     seen: Box<[AtomicU32]>,
@@ -95,9 +98,9 @@ pub(super) struct Homes {
     mix: Mix,
 }
 
-impl Homes {
-    pub(super) fn new() -> Homes {
-        Homes {
+impl HomeMembers {
+    pub(super) fn new() -> HomeMembers {
+        HomeMembers {
             words: (0..SLOTS + WINDOW).map(|_| AtomicU64::new(0)).collect(),
             seen: (0..SLOTS + WINDOW).map(|_| AtomicU32::new(0)).collect(),
             counts: Mutex::default(),
@@ -113,22 +116,22 @@ impl Homes {
 
     /// Returns the slot and the state of an address.
     #[inline]
-    fn find(&self, mac: u64) -> Option<(usize, Home)> {
+    fn find(&self, mac: u64) -> Option<(usize, HomeMember)> {
         self.window(mac).find_map(|slot| {
-            let home = Home::read(self.words.get(slot)?.load(Relaxed))?;
+            let home = HomeMember::read(self.words.get(slot)?.load(Relaxed))?;
             (home.mac() == mac).then_some((slot, home))
         })
     }
 
     /// Returns the state of an address.
     #[inline]
-    pub(super) fn get(&self, mac: u64) -> Option<Home> {
+    pub(super) fn get(&self, mac: u64) -> Option<HomeMember> {
         self.find(mac).map(|(_, home)| home)
     }
 
     /// Returns the state of an address, and the milliseconds since it last sent.
     #[inline]
-    pub(super) fn get_with_age(&self, mac: u64, now_ms: u32) -> Option<(Home, u32)> {
+    pub(super) fn get_with_age(&self, mac: u64, now_ms: u32) -> Option<(HomeMember, u32)> {
         let (slot, home) = self.find(mac)?;
         let seen = self.seen.get(slot)?.load(Relaxed);
         Some((home, now_ms.wrapping_sub(seen)))
@@ -143,7 +146,7 @@ impl Homes {
     /// Notes that the address sends now. A new one gets the member that is home of the fewest;
     /// `None` if there is no room for it.
     #[inline]
-    pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<Home> {
+    pub(super) fn note(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<HomeMember> {
         let (slot, home) = match self.find(mac) {
             Some(found) => found,
             None => self.insert(mac, alive, now_ms)?,
@@ -156,7 +159,7 @@ impl Homes {
     }
 
     #[cold]
-    fn insert(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<(usize, Home)> {
+    fn insert(&self, mac: u64, alive: Mask, now_ms: u32) -> Option<(usize, HomeMember)> {
         // Checked without the lock: if there is no room, each frame of the address gets here.
         self.free_slot(mac, now_ms)?;
         let mut counts = lock(&self.counts);
@@ -165,10 +168,10 @@ impl Homes {
         }
         let slot = self.free_slot(mac, now_ms)?;
         let home = least(&counts, alive)?;
-        let home = Home::new(mac, home, home, false);
+        let home = HomeMember::new(mac, home, home, false);
         self.seen.get(slot)?.store(now_ms, Relaxed);
         // A pinned address is never stale.
-        let old = Home::read(self.words.get(slot)?.swap(home.0, Relaxed));
+        let old = HomeMember::read(self.words.get(slot)?.swap(home.0, Relaxed));
         old.into_iter().for_each(|old| take(&mut counts, old.home()));
         add(&mut counts, home.home(), 1);
         Some((slot, home))
@@ -192,15 +195,15 @@ impl Homes {
         let word = |slot: usize| self.words.get(slot).map_or(0, |word| word.load(Relaxed));
         let is_stale = |slot: &usize| {
             let seen = self.seen.get(*slot).map_or(now_ms, |seen| seen.load(Relaxed));
-            let pinned = Home::read(word(*slot)).is_some_and(Home::is_pinned);
+            let pinned = HomeMember::read(word(*slot)).is_some_and(HomeMember::is_pinned);
             !pinned && has_passed(now_ms.wrapping_sub(seen), STALE_MS + 1)
         };
-        let is_free = |slot: &usize| Home::read(word(*slot)).is_none();
+        let is_free = |slot: &usize| HomeMember::read(word(*slot)).is_none();
         self.window(mac).find(is_free).or_else(|| self.window(mac).find(is_stale))
     }
 
-    fn all(&self) -> impl Iterator<Item = (&AtomicU64, Home)> {
-        self.words.iter().filter_map(|word| Some((word, Home::read(word.load(Relaxed))?)))
+    fn all(&self) -> impl Iterator<Item = (&AtomicU64, HomeMember)> {
+        self.words.iter().filter_map(|word| Some((word, HomeMember::read(word.load(Relaxed))?)))
     }
 
     /// Returns what `counts` must be according to the table.
@@ -213,7 +216,7 @@ impl Homes {
     }
 
     /// Returns every address with its home, in no order.
-    pub(super) fn list(&self) -> Vec<(Mac, Home)> {
+    pub(super) fn list(&self) -> Vec<(Mac, HomeMember)> {
         self.all().map(|(_, home)| (Mac::from_u64(home.mac()), home)).collect()
     }
 
@@ -232,9 +235,9 @@ impl Homes {
             |mac| pins.iter().find(|(pinned, _)| pinned.to_u64() == mac).map(|(_, to)| *to);
         for (word, old) in self.all() {
             let new = match pin_of(old.mac()) {
-                Some(to) => Home::new(old.mac(), to, to, true),
+                Some(to) => HomeMember::new(old.mac(), to, to, true),
                 None if old.is_pinned() => {
-                    Home::new(old.mac(), old.home(), old.substitute(), false)
+                    HomeMember::new(old.mac(), old.home(), old.substitute(), false)
                 }
                 None => continue,
             };
@@ -246,7 +249,7 @@ impl Homes {
                 continue;
             }
             match self.slot_to_pin(mac.to_u64(), now_ms).and_then(|slot| self.words.get(slot)) {
-                Some(word) => word.store(Home::new(mac.to_u64(), *to, *to, true).0, Relaxed),
+                Some(word) => word.store(HomeMember::new(mac.to_u64(), *to, *to, true).0, Relaxed),
                 None => without_room.push(*mac),
             }
         }
@@ -258,7 +261,7 @@ impl Homes {
     fn slot_to_pin(&self, mac: u64, now_ms: u32) -> Option<usize> {
         let is_pinned = |slot: &usize| {
             let word = self.words.get(*slot).map_or(0, |word| word.load(Relaxed));
-            Home::read(word).is_some_and(Home::is_pinned)
+            HomeMember::read(word).is_some_and(HomeMember::is_pinned)
         };
         let age = |slot: &usize| {
             let seen = self.seen.get(*slot).map_or(now_ms, |seen| seen.load(Relaxed));
@@ -269,10 +272,10 @@ impl Homes {
         self.free_slot(mac, now_ms).or_else(|| unpinned().max_by_key(age))
     }
 
-    /// Applies a change of members: each address without a member gets a substitute, evenly. Homes
-    /// stay, with two exceptions: a new member takes over as many as make the members even, and no
-    /// home stays at a place without a member. `tell` is called after the words are written and
-    /// before the lock is released. Returns what moved.
+    /// Applies a change of members: each address with a home that is down gets a substitute,
+    /// evenly. Homes stay, with two exceptions: a new member takes over as many as make the members
+    /// even, and no home stays at a place without a member. `tell` is called after the words are
+    /// written and before the lock is released. Returns the addresses that moved.
     pub(super) fn change(
         &self,
         old: Mask,
@@ -281,13 +284,13 @@ impl Homes {
         tell: impl FnOnce(),
     ) -> Vec<Moved> {
         let mut counts = lock(&self.counts);
-        let before: Vec<(&AtomicU64, Home)> = self.all().collect();
+        let before: Vec<(&AtomicU64, HomeMember)> = self.all().collect();
         self.leave(&mut counts, present, new);
         self.even_out(&mut counts, new);
         self.substitute(*counts, new);
         tell();
-        let after = |(word, was): (&AtomicU64, Home)| {
-            let is = Home::read(word.load(Relaxed))?;
+        let after = |(word, was): (&AtomicU64, HomeMember)| {
+            let is = HomeMember::read(word.load(Relaxed))?;
             change((was, old), (is, new))
         };
         before.into_iter().filter_map(after).collect()
@@ -301,7 +304,7 @@ impl Homes {
                 && !home.is_pinned()
                 && let Some(to) = least(counts, to_share)
             {
-                word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
+                word.store(HomeMember::new(home.mac(), to, to, false).0, Relaxed);
                 add(counts, to, 1);
                 take(counts, home.home());
             }
@@ -319,7 +322,7 @@ impl Homes {
                 && is_above(counts, from)
                 && let Some(to) = alive.places().find(|place| is_below(counts, *place))
             {
-                word.store(Home::new(home.mac(), to, to, false).0, Relaxed);
+                word.store(HomeMember::new(home.mac(), to, to, false).0, Relaxed);
                 add(counts, to, 1);
                 take(counts, from);
             }
@@ -329,7 +332,7 @@ impl Homes {
     /// Spreads the addresses of members that are down over those that are alive. A substitute that
     /// is alive stays.
     fn substitute(&self, mut counts: Counts, alive: Mask) {
-        let is_away = |home: Home| !home.is_pinned() && !alive.has(home.home());
+        let is_away = |home: HomeMember| !home.is_pinned() && !alive.has(home.home());
         for (_, home) in self.all().filter(|(_, home)| is_away(*home)) {
             if alive.has(home.substitute()) {
                 add(&mut counts, home.substitute(), 1);
@@ -339,14 +342,14 @@ impl Homes {
             if !alive.has(home.substitute())
                 && let Some(to) = least(&counts, alive)
             {
-                word.store(Home::new(home.mac(), home.home(), to, false).0, Relaxed);
+                word.store(HomeMember::new(home.mac(), home.home(), to, false).0, Relaxed);
                 add(&mut counts, to, 1);
             }
         }
     }
 }
 
-fn change(old: (Home, Mask), new: (Home, Mask)) -> Option<Moved> {
+fn change(old: (HomeMember, Mask), new: (HomeMember, Mask)) -> Option<Moved> {
     let to = new.0.current(new.1)?;
     let moved = old.0.current(old.1) != Some(to);
     moved.then(|| Moved { mac: Mac::from_u64(new.0.mac()), to })
