@@ -42,6 +42,9 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Turns the switch host into the daemon, waits until both ports are up, and sets the guest's
     /// address.
+    ///
+    /// # Errors
+    /// The daemon does not answer, a port does not come up, or the interrupt is set.
     pub(crate) fn start(
         topology: &mut Topology,
         interrupt: &Interrupt,
@@ -83,6 +86,9 @@ impl Daemon {
     }
 
     /// Starts or stops the repeated adding and removing of a third port.
+    ///
+    /// # Errors
+    /// No thread can be started.
     pub(crate) fn come_and_go(&mut self, on: bool) -> Result<(), LabError> {
         // The old thread must end before another starts.
         self.visitor = None;
@@ -99,17 +105,26 @@ impl Daemon {
     }
 
     /// Sets the MTU of both ports, in bytes; the TAP of a port follows.
+    ///
+    /// # Errors
+    /// The daemon refuses the change.
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         let change = json!({ "mtu": mtu });
         self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
     }
 
     /// Returns the daemon's description of the uplink.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn uplink(&self) -> Result<PortBody, LabError> {
         self.uplink.body()
     }
 
     /// Changes both ports, and waits until they are up: up to a second if that reopens them.
+    ///
+    /// # Errors
+    /// The daemon refuses a change, or a port does not come up.
     pub(crate) fn reopen(&self, uplink: &Value, vnic: &Value) -> Result<(), LabError> {
         self.uplink.change(uplink)?;
         self.vnic.change(vnic)?;
@@ -117,6 +132,9 @@ impl Daemon {
     }
 
     /// Returns the guest's team member at the uplink, which is a team.
+    ///
+    /// # Errors
+    /// The uplink is not a team, or has no member for the guest.
     pub(crate) fn home_of_guest(&self) -> Result<String, LabError> {
         let homes = self.team()?.mappings;
         let home = homes.into_iter().find(|home| home.port.as_deref() == Some(PORT));
@@ -125,6 +143,9 @@ impl Daemon {
     }
 
     /// Waits until a member of the team is active.
+    ///
+    /// # Errors
+    /// The member does not become active in time, or the interrupt is set.
     pub(crate) fn wait_for_member(&self, name: &str) -> Result<(), LabError> {
         let is_active = || {
             let members = self.team()?.members;
@@ -140,6 +161,9 @@ impl Daemon {
     }
 
     /// Returns how many indirection entries and queues load balancing has moved so far.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn moves(&self) -> Result<u64, LabError> {
         Ok(self.client.vmmq_load().map_err(switch_error)?.moves)
     }
@@ -155,6 +179,9 @@ impl Daemon {
     }
 
     /// Returns the counters of both ports, of their queues and of the workers.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
@@ -169,6 +196,10 @@ impl Daemon {
 /// Turns a host into a daemon with this configuration, and waits until it answers and `wanted`
 /// accepts its ports. `path` with the ending `api` is its socket; its other files have other
 /// endings.
+///
+/// # Errors
+/// The host does not become the daemon, its ports are not as wanted in time, or the interrupt is
+/// set.
 pub(crate) fn run(
     host: &mut Host,
     program: &Path,

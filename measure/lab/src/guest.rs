@@ -49,6 +49,9 @@ impl Files {
 
     /// Returns files whose archive also has a program of this machine as `millrace`, and its
     /// libraries.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
     pub(crate) fn with_program(
         self,
         program: &Path,
@@ -124,6 +127,9 @@ pub(crate) fn vnic(port: &str, socket: &Path, mac: &str, pairs: u16) -> String {
 }
 
 /// Connects to a socket of a QEMU that has just been started.
+///
+/// # Errors
+/// QEMU does not listen in time, or the interrupt is set.
 pub(crate) fn connect(path: &Path, interrupt: &Interrupt) -> Result<UnixStream, LabError> {
     let connected = interrupt.wait_for(PATIENCE, || Ok(UnixStream::connect(path).ok()))?;
     let deaf = || LabError::Machine(format!("QEMU does not listen at {}", path.display()));
@@ -144,6 +150,9 @@ impl Console {
     }
 
     /// Connects to the console, and waits until the guest has booted.
+    ///
+    /// # Errors
+    /// The guest does not boot in time, or the interrupt is set.
     pub(crate) fn open(path: &Path, interrupt: &Interrupt) -> Result<Console, LabError> {
         let (stream, interrupt) = (connect(path, interrupt)?, interrupt.clone());
         stream.set_nonblocking(true).map_err(LabError::io("reading the guest's console"))?;
@@ -152,18 +161,27 @@ impl Console {
     }
 
     /// Runs a command that must succeed, and returns its output.
+    ///
+    /// # Errors
+    /// The command fails or does not end in time, QEMU ends, or the interrupt is set.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
         self.tell(line)?;
         self.until("0")
     }
 
     /// Starts a command; [`Console::until`] waits for its end.
+    ///
+    /// # Errors
+    /// The console is closed.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), LabError> {
         let told = self.stream.write_all(format!("{line}\n").as_bytes());
         told.map_err(LabError::io("telling the guest"))
     }
 
     /// Waits until a command ends, which must be with this word, and returns its output.
+    ///
+    /// # Errors
+    /// It ends with another word or not in time, QEMU ends, or the interrupt is set.
     pub(crate) fn until(&mut self, word: &str) -> Result<String, LabError> {
         let (mut said, mut bytes) = (String::new(), [0; 4096]);
         let ended = self.interrupt.wait_for(BOOT, || {

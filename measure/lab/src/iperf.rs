@@ -63,6 +63,9 @@ fn words(found: &Comparison) -> String {
 }
 
 /// Runs iperf3 through the switch; `None` if it is not installed or reports nothing.
+///
+/// # Errors
+/// A host fails or is not reachable, or the interrupt is set.
 pub(crate) fn run(
     topology: &mut Topology,
     interrupt: &Interrupt,

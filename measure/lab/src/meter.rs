@@ -27,6 +27,9 @@ impl Meter {
     }
 
     /// Reads the clock and all counters.
+    ///
+    /// # Errors
+    /// `/proc/stat` cannot be read.
     pub(crate) fn read(&self) -> std::io::Result<Moment> {
         Ok(Moment { at: Instant::now(), cpu: CpuSample::read()?, cycles: self.cycles.sample() })
     }

@@ -49,6 +49,9 @@ struct Snapshot {
 
 impl<'t> Namespaces<'t> {
     /// Sets the first arm, and starts the load.
+    ///
+    /// # Errors
+    /// A host or the daemon refuses the first arm, or no connection opens.
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,

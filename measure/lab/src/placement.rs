@@ -68,11 +68,17 @@ impl Placement {
     }
 
     /// Pins a host to processors, before it has a second thread.
+    ///
+    /// # Errors
+    /// `taskset` fails.
     pub(crate) fn pin(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
         host.run(&format!("taskset -pc {} {}", list(processors), host.process())).map(drop)
     }
 
     /// Steers receiving to these processors, on all links that the host creates from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the mask.
     pub(crate) fn steer(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
         let mask = mask(processors);
         host.shell(&format!("echo {mask} > /proc/sys/net/core/rps_default_mask"))
@@ -80,6 +86,9 @@ impl Placement {
 
     /// Gives a link of the host a NAPI thread, in which the kernel receives and coalesces before it
     /// steers.
+    ///
+    /// # Errors
+    /// The kernel refuses the setting.
     pub(crate) fn thread(host: &mut Host, link: &str) -> Result<(), LabError> {
         let set = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded");
         host.shell(&set)
@@ -88,6 +97,9 @@ impl Placement {
     /// Pins a link's NAPI threads, which the kernel restarts whenever coalescing is turned on.
     /// `host` may be any host. Threads of another experiment's link of the same name are pinned to
     /// the same processors anyway.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read, or `taskset` fails.
     pub(crate) fn pin_threads(
         host: &mut Host,
         link: &str,

@@ -47,6 +47,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Running {
     /// Connects to the daemon, and finds the port toward the receiver: the named one, or the only
     /// vNIC.
+    ///
+    /// # Errors
+    /// The feature cannot be toggled at a port, the daemon is not reachable, or there is no such
+    /// port.
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
@@ -73,6 +77,9 @@ impl Running {
     }
 
     /// Sets an arm; it is in force when this returns. Fails if the last one no longer is.
+    ///
+    /// # Errors
+    /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
         self.check()?;
         self.ours.borrow_mut().get_or_insert_with(|| self.before.clone());
@@ -101,6 +108,9 @@ impl Running {
     }
 
     /// Turns coalescing on, and checks that it is operational.
+    ///
+    /// # Errors
+    /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
         self.switch(ON)?;
         self.port.rsc_checks()

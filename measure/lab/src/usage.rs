@@ -125,6 +125,9 @@ pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
 
 /// Waits for an interval, and reads meanwhile. Returns the readings, and the share of the interval
 /// that they took. Times count from `begin`.
+///
+/// # Errors
+/// `pass` fails.
 pub(crate) fn watch<R: Reading>(
     interval: Duration,
     begin: Instant,

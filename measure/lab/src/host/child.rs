@@ -26,6 +26,9 @@ pub(super) struct Child {
 impl Child {
     /// Starts the child, and connects to it. `program` is this binary, and `directory` holds the
     /// log.
+    ///
+    /// # Errors
+    /// The log cannot be opened, or the process does not start.
     pub(super) fn start(
         name: &str,
         program: &Path,

@@ -63,6 +63,9 @@ impl Client {
     }
 
     /// Connects to an agent.
+    ///
+    /// # Errors
+    /// The name has no address, or none of its addresses answers in time.
     pub(super) fn of_agent(at: &Whereabouts, interrupt: &Interrupt) -> io::Result<Client> {
         let mut addresses = None;
         let connected = async {
@@ -90,6 +93,9 @@ impl Client {
     }
 
     /// Sends a request, and waits for the answer, at most for `patience`.
+    ///
+    /// # Errors
+    /// No answer arrives: [`Lost`] says why.
     pub(super) fn ask(&mut self, request: &Request, patience: Duration) -> Result<Reply, Lost> {
         let Client { runtime, sender, bearer, interrupt, .. } = self;
         let answer = runtime.block_on(async {

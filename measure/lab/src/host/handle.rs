@@ -35,6 +35,9 @@ pub(crate) struct Host {
 impl Host {
     /// Starts a child with a network namespace of its own. `program` is this binary, and
     /// `directory` holds the child's log.
+    ///
+    /// # Errors
+    /// The child does not start, or the kernel refuses the namespace.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
         let (child, client) = Child::start(name, program, &[], directory)?;
         Host::ready(name, client, Some(child), "start")
@@ -42,6 +45,9 @@ impl Host {
     }
 
     /// Starts a child in an existing network namespace, or in this process's own for `None`.
+    ///
+    /// # Errors
+    /// The child does not start, or cannot enter the namespace.
     pub(crate) fn start_in(
         name: &str,
         program: &Path,
@@ -54,6 +60,9 @@ impl Host {
     }
 
     /// Connects to an agent. Once `interrupt` is set, its answers are awaited for a second at most.
+    ///
+    /// # Errors
+    /// The agent is not reachable, or refuses the token.
     pub(crate) fn connect(
         name: &str,
         at: &Whereabouts,
@@ -97,11 +106,17 @@ impl Host {
     }
 
     /// Runs a command, split at spaces, to its end, and returns its output.
+    ///
+    /// # Errors
+    /// The program is missing or fails, or the host does not answer.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
         self.execute(line.split_ascii_whitespace().map(str::to_owned).collect(), line)
     }
 
     /// Runs a shell command in a mount namespace of its own.
+    ///
+    /// # Errors
+    /// The command fails, or the host does not answer.
     pub(crate) fn shell(&mut self, line: &str) -> Result<(), LabError> {
         let words = ["unshare", "--mount", "sh", "-c", line].map(str::to_owned).to_vec();
         self.execute(words, line).map(drop)
@@ -117,6 +132,9 @@ impl Host {
     }
 
     /// Makes a request that returns no value. `line` is the equivalent command, for the report.
+    ///
+    /// # Errors
+    /// The host refuses the request, or does not answer in time.
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
         let patience = match request {
@@ -133,6 +151,9 @@ impl Host {
 
     /// Limits the sending rate of all bulk connections together from now on; `None` removes the
     /// limit.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn limit(&mut self, bits_per_s: Option<u64>) -> Result<(), LabError> {
         let option = bits_per_s.map_or("no -B".to_owned(), |most| format!("-B {most}"));
         self.record(&format!("({option} from here on)"));
@@ -142,18 +163,27 @@ impl Host {
 
     /// Sets the MTU of one of the host's links, in bytes. Also works for the switch, which runs no
     /// commands once it is the daemon.
+    ///
+    /// # Errors
+    /// The link does not exist, or the kernel refuses the MTU.
     pub(crate) fn set_mtu(&mut self, link: &str, mtu: u16) -> Result<(), LabError> {
         let line = format!("ip link set {link} mtu {mtu}");
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
     }
 
     /// Sets one of the host's links up or down.
+    ///
+    /// # Errors
+    /// The link does not exist.
     pub(crate) fn set_up(&mut self, link: &str, up: bool) -> Result<(), LabError> {
         let line = format!("ip link set {link} {}", if up { "up" } else { "down" });
         self.set_link(link, &line, |link| link.set_up(up))
     }
 
     /// Sets offloads of one of the host's links.
+    ///
+    /// # Errors
+    /// The link does not exist, or lacks an offload.
     pub(crate) fn set_offloads(
         &mut self,
         link: &str,
@@ -169,6 +199,9 @@ impl Host {
     }
 
     /// Returns whether an offload of one of the host's links is on.
+    ///
+    /// # Errors
+    /// The link does not exist, or cannot be read.
     pub(crate) fn offload(&self, link: &str, offload: LinkOffload) -> Result<bool, LabError> {
         self.link(link)
             .and_then(|link| link.offload(offload))
@@ -189,6 +222,9 @@ impl Host {
     }
 
     /// Runs `open` in the host's network namespace; a socket that it opens stays in that namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or `open` fails.
     pub(crate) fn within<T: Send>(
         &self,
         open: impl FnOnce() -> io::Result<T> + Send,
@@ -205,21 +241,33 @@ impl Host {
     }
 
     /// Reads the host's counters, and those of one of its links.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn read(&mut self, link: &str) -> Result<Reading, LabError> {
         self.ask(&Request::Read { link: link.to_owned() }, "read its counters", PATIENCE)
     }
 
     /// Returns the machine that the host runs on.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
         self.ask(&Request::Machine, "describe its machine", PATIENCE)
     }
 
     /// Returns the name of the link that has an address or reaches it directly.
+    ///
+    /// # Errors
+    /// No link has or reaches the address, or the host does not answer.
     pub(crate) fn link_of(&mut self, address: IpAddr) -> Result<String, LabError> {
         self.ask(&Request::Link { address }, &format!("name the link of {address}"), PATIENCE)
     }
 
     /// Makes round trips for `time`, and returns their figures.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the host does not answer.
     pub(crate) fn round_trips(
         &mut self,
         to: SocketAddr,

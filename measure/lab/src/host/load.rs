@@ -29,6 +29,9 @@ pub(super) struct Ends {
 
 impl Ends {
     /// Listens for bulk connections; replaces an earlier listener.
+    ///
+    /// # Errors
+    /// A port is taken, or the plan is invalid.
     pub(super) fn receive(&mut self, at: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.receiving);
         self.receiving = Some(Load::start(plan('r', at, bulk)?)?);
@@ -36,6 +39,9 @@ impl Ends {
     }
 
     /// Answers every byte with a byte, on all addresses; replaces earlier answering.
+    ///
+    /// # Errors
+    /// The port is taken.
     pub(super) fn answer(&mut self, port: u16) -> Result<(), TrafficError> {
         self.answering.clear();
         let on = |family: Family| {
@@ -48,12 +54,18 @@ impl Ends {
     }
 
     /// Makes round trips for `time`, one at a time, and returns their figures.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the connection breaks.
     pub(super) fn round_trips(to: SocketAddr, time: Duration) -> Result<Values, TrafficError> {
         let sender = Load::start(latency(Role::Sender, to))?;
         sender.round_trips(time).map(|times| trips::values(&times))
     }
 
     /// Opens all bulk connections, and sends on them until stopped; ends an earlier load.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the plan is invalid.
     pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.sending);
         self.stopped = false;

@@ -8,6 +8,9 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Moves this process into new network and mount namespaces, so that it may name other processes'
 /// namespaces. Call it before a second thread starts.
+///
+/// # Errors
+/// The kernel refuses the namespaces.
 pub(super) fn leave_network() -> std::io::Result<()> {
     // SAFETY: file descriptors stay shared, and threads that start later inherit both namespaces.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?)

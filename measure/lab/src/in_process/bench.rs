@@ -73,6 +73,9 @@ struct Snapshot {
 
 impl InProcess {
     /// Starts the switch and the guests, and waits for the first byte.
+    ///
+    /// # Errors
+    /// A port or a thread cannot be made, or no byte arrives in time.
     pub(crate) fn start(load: Load, interrupt: Interrupt) -> Result<InProcess, LabError> {
         let refused = |error: datapath::SwitchError| LabError::Switch(error.to_string());
         let opened = LabError::io("opening a port in memory");

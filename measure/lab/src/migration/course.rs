@@ -53,6 +53,9 @@ pub(super) struct Course {
 impl Course {
     /// Starts the hosts with switches of a kind, and boots the guest on the first. The hosts' files
     /// are in `directory`.
+    ///
+    /// # Errors
+    /// A host, a switch, the guest or the stream does not start.
     pub(super) fn start(kit: &Kit, kind: Kind, directory: &Path) -> Result<Course, LabError> {
         std::fs::create_dir(directory).map_err(LabError::io("making a directory for hosts"))?;
         let own = (&*kit.program, directory);
@@ -81,6 +84,9 @@ impl Course {
     }
 
     /// Starts an arm: sets the MTU of the memory's path, in bytes, and lets the stream flow.
+    ///
+    /// # Errors
+    /// A daemon refuses the MTU.
     pub(super) fn enter(&self, mtu: u16) -> Result<(), LabError> {
         self.stream.pause(false);
         self.places.iter().try_for_each(|place| place.set_mtu(mtu))
@@ -92,6 +98,9 @@ impl Course {
     }
 
     /// Waits for `time` while the stream flows.
+    ///
+    /// # Errors
+    /// A switch has ended, or the interrupt is set.
     pub(super) fn pass(&mut self, time: Duration, interrupt: &Interrupt) -> Result<(), LabError> {
         interrupt.pass(time)?;
         self.places.iter_mut().try_for_each(|place| place.switch.check())
@@ -105,6 +114,9 @@ impl Course {
 
     /// Runs one migration under load, with `around` of load before and after it, and returns its
     /// figures.
+    ///
+    /// # Errors
+    /// QEMU reports a failure, a program does not start, or the stream breaks.
     pub(super) fn migrate(
         &mut self,
         kit: &Kit,

@@ -55,6 +55,9 @@ impl Drop for Running {
 }
 
 /// Starts echo requests from a host.
+///
+/// # Errors
+/// `ping` is not installed, or the namespace cannot be entered.
 pub(super) fn ping(from: &Host, guest: &str) -> Result<Running, LabError> {
     let mut command = Command::new("ping");
     command.args(["-n", "-D", "-i", EVERY, "-W", "1", guest]);
@@ -73,6 +76,10 @@ pub(super) struct Answers {
 }
 
 impl Answers {
+    /// Ends the pings, and returns the counts.
+    ///
+    /// # Errors
+    /// The output cannot be read.
     pub(super) fn of(pings: Running) -> Result<Answers, LabError> {
         let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         pings.end().map(|text| Answers::read(&text, end.as_secs_f64()))
@@ -93,6 +100,9 @@ impl Answers {
 }
 
 /// Starts a capture of the guest's port into a new file.
+///
+/// # Errors
+/// The program does not start.
 pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Running, LabError> {
     // Removes the file of an earlier migration.
     let _ = std::fs::remove_file(file);
@@ -103,6 +113,9 @@ pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Runn
 }
 
 /// Ends a capture, and returns when each frame was delivered to the guest, in seconds since 1970.
+///
+/// # Errors
+/// The capture cannot be read.
 pub(super) fn given(capture: Running, file: &Path) -> Result<Vec<f64>, LabError> {
     capture.end()?;
     let failed = || format!("reading {}", file.display());

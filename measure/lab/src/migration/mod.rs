@@ -48,6 +48,9 @@ pub(crate) struct Site {
 
 impl Site {
     /// Starts the hosts, and boots the guest. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// The guest's files are missing, namespaces are refused, or a host does not start.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,

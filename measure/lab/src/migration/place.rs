@@ -52,6 +52,9 @@ pub(super) struct Place {
 
 impl Place {
     /// Starts a host, and connects it to the physical switch.
+    ///
+    /// # Errors
+    /// A command on a host fails, Open vSwitch is not installed, or the switch does not start.
     pub(super) fn start(
         (name, station): (&'static str, u8),
         kind: Kind,
@@ -152,6 +155,9 @@ impl Place {
     }
 
     /// Sets the MTU of the memory's path, in bytes; the TAP follows its port.
+    ///
+    /// # Errors
+    /// The daemon refuses the change.
     pub(super) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         self.ports.iter().try_for_each(|port| port.change(&json!({ "mtu": mtu })))
     }

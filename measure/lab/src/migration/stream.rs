@@ -43,6 +43,9 @@ pub(super) struct Bytes {
 
 impl Stream {
     /// Starts a stream over a connection whose other end returns what it receives.
+    ///
+    /// # Errors
+    /// The connection cannot be configured.
     pub(super) fn start(connection: TcpStream) -> std::io::Result<Stream> {
         connection.set_nodelay(true)?;
         let (writes, reads) = (connection.try_clone()?, connection.try_clone()?);

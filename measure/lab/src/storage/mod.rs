@@ -69,6 +69,9 @@ pub(crate) struct Site {
 impl Site {
     /// Starts the hosts, the switch, the target and the guest. Call it while this process has one
     /// thread.
+    ///
+    /// # Errors
+    /// The guest's files are missing, namespaces are refused, or the guest finds no target.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,

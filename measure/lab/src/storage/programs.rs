@@ -57,6 +57,9 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Starts the initiator and the target. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// A program is not installed, namespaces are refused, or a host does not start.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,

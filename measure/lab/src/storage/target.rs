@@ -36,12 +36,18 @@ pub(super) fn serve(
 }
 
 /// Fills the part that the guest copies with new random bytes.
+///
+/// # Errors
+/// `dd` fails.
 pub(super) fn fill(host: &mut Host, lun: &Path) -> Result<(), LabError> {
     let to = format!("of={} bs={COPIED} count=1 iflag=fullblock conv=notrunc", lun.display());
     host.run(&format!("dd if=/dev/urandom {to}")).map(drop)
 }
 
 /// Returns 1 if the copy differs from the original, otherwise 0.
+///
+/// # Errors
+/// The host does not answer.
 pub(super) fn wrong(host: &mut Host, lun: &Path) -> Result<f64, LabError> {
     let lun = lun.display();
     match host.run(&format!("cmp --bytes={COPIED} --ignore-initial=0:{COPIED} {lun} {lun}")) {
