@@ -1,12 +1,9 @@
 //! A flag that Ctrl-C sets, and waits that end with it.
 
 use crate::LabError;
-use procfs::process::Process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How often a wait checks the flag.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -32,31 +29,7 @@ impl Interrupt {
     /// # Errors
     /// The kernel refuses a resource of the signal handlers.
     pub fn watch_signals(&self) -> Result<(), LabError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(LabError::io("watching signals"))?;
-        let watch = |kind| {
-            let _inside = runtime.enter();
-            signal(kind).map_err(LabError::io("watching signals"))
-        };
-        // All handlers are installed before this returns, so a signal after it is neither lost nor
-        // fatal.
-        let [mut interrupt, mut terminate] =
-            [watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?];
-        let other =
-            if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
-        let mut other = watch(other)?;
-        let flag = self.clone();
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = other.recv() => {}
-                }
-            });
-            flag.set();
-        });
-        Ok(())
+        signals::set_at_termination(self.0.clone()).map_err(LabError::io("watching signals"))
     }
 
     /// Waits for `time`.
@@ -97,12 +70,6 @@ impl Interrupt {
             self.pass(GLANCE)?;
         }
     }
-}
-
-/// Returns whether SIGHUP is ignored: the lowest bit of the mask in `/proc/self/status`.
-fn hangup_is_ignored() -> bool {
-    let status = Process::myself().and_then(|own| own.status());
-    status.is_ok_and(|status| status.sigign & 1 == 1)
 }
 
 #[cfg(test)]
