@@ -59,7 +59,7 @@ pub(crate) struct Sample {
 pub(crate) struct Slice {
     /// Value in the case's unit; for latency, the median.
     pub(crate) value: f64,
-    /// See [`Distance::round_trip_ns`].
+    /// Round trip between the two cores: see [`Distance::round_trip_ns`].
     pub(crate) round_trip_ns: f64,
 }
 

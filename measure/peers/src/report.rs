@@ -23,11 +23,12 @@ pub(crate) struct Row {
     pub(crate) case: &'static str,
     pub(crate) unit: Unit,
     pub(crate) peer: &'static str,
+    /// Comparison over whole samples.
     #[serde(flatten)]
     pub(crate) whole: Comparison,
-    /// The same for the slices in which the cores were [near](near_within) each other.
+    /// Comparison over the slices in which the cores were [near](near_within) each other.
     pub(crate) near: Comparison,
-    /// The same for all other slices.
+    /// Comparison over all other slices.
     pub(crate) far: Comparison,
     /// Mean number of processors that Millrace and the peer kept busy.
     pub(crate) our_cores: Option<f64>,

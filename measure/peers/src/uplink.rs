@@ -110,7 +110,7 @@ struct Sample {
     /// The switch's processor time, its system calls included.
     switch_s: f64,
     backlog: Backlog,
-    /// See [`Distance::round_trip_ns`].
+    /// Round trip between the two cores: see [`Distance::round_trip_ns`].
     round_trip_ns: f64,
 }
 
