@@ -1,11 +1,11 @@
 //! `millrace report compare`: two reports of the same experiment, before and after a change.
 //!
-//! Their intervals were not measured in turn, so they are not pairs: the interval of the change
-//! comes from the exact intervals of both medians. Each figure is judged by itself: that many may
-//! be looked at is what the tolerance is for. A change counts as a regression where it is for the
-//! worse, beyond the noise, and beyond a tolerance: two runs on one machine differ by a little even
-//! where nothing changed. What cannot be told, of too few samples or because one report lacks it,
-//! is counted and ends in an exit code of its own.
+//! The intervals of the two reports were not measured in turn, so they are not pairs: the interval
+//! of a change comes from the exact intervals of both medians. Each figure is judged on its own;
+//! the tolerance makes up for looking at many. A change is a regression if it is for the worse,
+//! beyond the noise, and beyond the tolerance, because two runs on one machine differ a little even
+//! without a change. A figure that cannot be judged, because of too few samples or because one
+//! report lacks it, is counted and gives an exit code of its own.
 
 mod text;
 
@@ -20,49 +20,50 @@ use serde::Serialize;
 use statistics::{Verdict, compare_independent};
 use std::path::Path;
 
-/// The JSON schema of a [`Comparison`].
+/// Returns the JSON schema of a [`Comparison`].
 pub fn json_schema() -> serde_json::Value {
     traffic::schema::of::<Comparison>("comparison", SCHEMA)
 }
 
-/// What came of it; what `--json` prints.
+/// The result of a comparison, as `--json` prints it.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Comparison {
-    /// As of the reports.
+    /// Schema version of the reports.
     pub schema: u32,
-    /// `rsc`.
+    /// Name of the experiment: `rsc`.
     pub experiment: String,
     /// The first report.
     pub before: Origin,
     /// The second report.
     pub after: Origin,
-    /// Least change for the worse that is a regression, as a part: 0.05.
+    /// Smallest change for the worse that is a regression, as a fraction: 0.05.
     pub tolerance: f64,
-    /// Regressions found.
+    /// Number of regressions.
     pub regressions: usize,
-    /// Figures with too few samples on a side to tell.
+    /// Number of figures that cannot be judged, because one report has too few samples.
     pub too_few_samples: usize,
-    /// Everything that both have, in the order of the first.
+    /// Figures that both reports have, in the order of the first report.
     pub figures: Vec<Change>,
-    /// Loads, arms and figures that only one of them has.
+    /// Loads, arms and figures that only one report has.
     pub missing: Vec<String>,
-    /// In what the two runs differ, besides what is compared.
+    /// Circumstances in which the two runs differ.
     pub differences: Vec<Difference>,
 }
 
-/// A circumstance that was not the same; `None` where a report does not say it.
+/// A circumstance that differs; `None` if a report does not record it.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Difference {
-    /// `kernel`, `MTU`.
+    /// Name of the circumstance: `kernel`, `MTU`.
     pub what: String,
-    /// In the first report.
+    /// Value in the first report.
     pub before: Option<String>,
-    /// In the second.
+    /// Value in the second report.
     pub after: Option<String>,
 }
 
 impl Comparison {
-    /// 1 for a regression, otherwise 4 where not everything could be told, otherwise 0.
+    /// Returns the exit code: 1 for a regression, otherwise 4 if a figure could not be judged,
+    /// otherwise 0.
     pub fn exit_code(&self) -> u8 {
         match (self.regressions, self.too_few_samples + self.missing.len()) {
             (0, 0) => 0,
@@ -72,18 +73,18 @@ impl Comparison {
     }
 }
 
-/// Where a report came from.
+/// Origin of a report.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Origin {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// When it began, UTC.
+    /// When the run began, in UTC.
     pub date: String,
-    /// Version that measured.
+    /// Version of Millrace that measured.
     pub millrace: String,
 }
 
-/// One figure of both.
+/// One figure, before and after.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Change {
     /// The load.
@@ -91,28 +92,28 @@ pub struct Change {
     pub setting: Setting,
     /// Key of the arm.
     pub arm: String,
-    /// What people read.
+    /// Label of the arm, for people.
     pub arm_label: String,
     /// Key of the figure, with its unit.
     pub figure: String,
     /// Median of the first report.
     pub before: f64,
-    /// Median of the second.
+    /// Median of the second report.
     pub after: f64,
-    /// After to before; 1 is no change.
+    /// Ratio of after to before; 1 is no change.
     #[serde(flatten)]
     pub found: statistics::Comparison,
-    /// For the worse, beyond the noise and the tolerance.
+    /// Whether the change is for the worse, beyond the noise and the tolerance.
     pub regression: bool,
-    /// How people read it.
+    /// Label, scale and decimals, for people.
     #[serde(skip)]
     measure: Measure,
 }
 
-/// Compares two reports. `tolerance` is a part: 0.05.
+/// Compares two reports. `tolerance` is a fraction: 0.05.
 ///
 /// # Errors
-/// A file is no report of this version, or the two have nothing in common.
+/// A file is no report of this version, or the reports have no experiment or load in common.
 pub fn compare(before: &Path, after: &Path, tolerance: f64) -> Result<Comparison, LabError> {
     let (first, second) = (read(before)?, read(after)?);
     if first.experiment != second.experiment {
@@ -167,14 +168,14 @@ fn origin(path: &Path, report: &Report) -> Origin {
 }
 
 impl Report {
-    /// All cases, each with the measures it is judged by.
+    /// Returns all cases, each with its measures.
     fn judged(&self) -> impl Iterator<Item = (&Case, &'static [Measure])> {
         let bulk = self.cases.iter().map(|case| (case, measures(&self.experiment)));
         bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
     }
 
-    /// What has to be the same for a change to be the switch's. An older report does not say its
-    /// MTU and vNIC.
+    /// Returns the circumstances that must be equal for a change to be due to the switch. An older
+    /// report lacks MTU and vNIC.
     fn circumstances(&self) -> [(&'static str, Option<String>); 9] {
         let Machine { kernel, memory_bytes, .. } = &self.machine;
         let gibibytes = *memory_bytes as f64 / f64::from(1 << 30);
@@ -227,14 +228,14 @@ fn changes(
     found
 }
 
-/// Loads that one report has and the other lacks.
+/// Returns the loads that `one` has and `other` lacks.
 fn loads_of_one(one: &Report, other: &Report, which: &str) -> Vec<String> {
     let lacks = |case: &Case| !other.judged().any(|(known, _)| known.setting == case.setting);
     let cases = one.judged().map(|(case, _)| case).filter(|case| lacks(case));
     cases.map(|case| format!("{}: only {which}", case.setting.words())).collect()
 }
 
-/// An arm's figure, before and after.
+/// Returns an arm's figure before and after.
 fn change(cases: [&Case; 2], arm: &str, measure: &Measure, tolerance: f64) -> Option<Change> {
     let [before, after] = cases.map(|case| case.column(arm, measure.key));
     let found = compare_independent(&after, &before, measure.better.into())?;
@@ -266,7 +267,7 @@ mod tests {
     use crate::report::BenchFacts;
     use serde_json::{Value, json};
 
-    /// A report of one case whose throughput is `rate` with little noise.
+    /// Returns a report of one case whose throughput is `rate` with little noise.
     fn report(rate: f64, experiment: &str) -> Value {
         json!({
             "schema": SCHEMA, "experiment": experiment, "title": "", "millrace": "0.1.0",
@@ -282,7 +283,7 @@ mod tests {
         json!({
             "connections": 1, "buffer_bytes": 65536, "way": "receive",
             "arms": { "on": { "label": "On", "throughput_bps": figures } },
-            // As reports had it before the level was told.
+            // An older report, without the level.
             "comparisons": { "throughput": { "ratio": 1.0, "ratio_of_medians": 1.0, "pairs": 12,
                 "interval": { "low": 0.9, "high": 1.1 }, "verdict": "no_difference_seen" } }, "order": ["on"], "interval_s": 1.0, "ended": "complete",
             "samples": samples("on", (0..12).map(|place| rate * (1.0 + f64::from(place % 5) / 500.0))),

@@ -1,4 +1,4 @@
-//! The real daemon in the topology's switch host: configured by a file, reached over its own
+//! The real daemon on the topology's switch host, configured by a file and reached over its own
 //! socket.
 
 use crate::LabError;
@@ -19,29 +19,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A daemon that does not answer by then never will.
+/// Timeout of the daemon's start, and of its ports and team members.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The port of the vNIC.
+/// Name of the vNIC's port.
 const PORT: &str = "vnic";
-/// The port of the wire.
+/// Name of the port at the wire.
 const UPLINK_PORT: &str = "uplink";
 
-/// See the module. It runs until the topology's switch host ends.
+/// A running daemon; it ends with the topology's switch host.
 pub(crate) struct Daemon {
     client: Rc<Client>,
     pub(crate) vnic: Port,
     uplink: Port,
     socket: PathBuf,
-    /// The port that comes and goes, while it does.
+    /// A third port that is added and removed repeatedly, while that runs.
     visitor: Option<ComeAndGo>,
-    /// How often it has come.
+    /// How often the third port was added.
     visits: Arc<AtomicU64>,
     interrupt: Interrupt,
 }
 
 impl Daemon {
-    /// Turns the switch host into the daemon, waits until both its ports are up, and addresses the
-    /// guest.
+    /// Turns the switch host into the daemon, waits until both ports are up, and sets the guest's
+    /// address.
+    ///
+    /// # Errors
+    /// The daemon does not answer, a port does not come up, or the interrupt is set.
     pub(crate) fn start(
         topology: &mut Topology,
         interrupt: &Interrupt,
@@ -77,14 +80,17 @@ impl Daemon {
         up.ok_or_else(|| LabError::Switch(format!("a port did not come up: {seen}")))
     }
 
-    /// Every change so far, for the report.
+    /// Returns every change so far, for the report.
     pub(crate) fn commands(&self) -> Vec<Command> {
         [&self.uplink, &self.vnic].into_iter().flat_map(Port::commands).collect()
     }
 
-    /// Lets a third port come and go from now on, or no more.
+    /// Starts or stops the repeated adding and removing of a third port.
+    ///
+    /// # Errors
+    /// No thread can be started.
     pub(crate) fn come_and_go(&mut self, on: bool) -> Result<(), LabError> {
-        // First the old one ends.
+        // The old thread must end before another starts.
         self.visitor = None;
         if on {
             self.vnic.tell(ComeAndGo::command());
@@ -93,31 +99,42 @@ impl Daemon {
         Ok(())
     }
 
-    /// How often the third port has come.
+    /// Returns how often the third port was added.
     pub(crate) fn visits(&self) -> u64 {
         self.visits.load(Relaxed)
     }
 
-    /// Sets the MTU of both ports, in bytes; the TAP behind one of them follows.
+    /// Sets the MTU of both ports, in bytes; the TAP of a port follows.
+    ///
+    /// # Errors
+    /// The daemon refuses the change.
     pub(crate) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         let change = json!({ "mtu": mtu });
         self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
     }
 
-    /// What is said of the uplink.
+    /// Returns the daemon's description of the uplink.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn uplink(&self) -> Result<PortBody, LabError> {
         self.uplink.body()
     }
 
-    /// Changes both ports and waits until they are up, which takes up to a second where that opens
-    /// them anew.
+    /// Changes both ports, and waits until they are up: up to a second if that reopens them.
+    ///
+    /// # Errors
+    /// The daemon refuses a change, or a port does not come up.
     pub(crate) fn reopen(&self, uplink: &Value, vnic: &Value) -> Result<(), LabError> {
         self.uplink.change(uplink)?;
         self.vnic.change(vnic)?;
         self.wait_for_ports()
     }
 
-    /// The member that stands for the guest at the uplink, a team.
+    /// Returns the guest's team member at the uplink, which is a team.
+    ///
+    /// # Errors
+    /// The uplink is not a team, or has no member for the guest.
     pub(crate) fn home_of_guest(&self) -> Result<String, LabError> {
         let homes = self.team()?.mappings;
         let home = homes.into_iter().find(|home| home.port.as_deref() == Some(PORT));
@@ -125,7 +142,10 @@ impl Daemon {
         current.ok_or_else(|| LabError::Switch("the team has no member for the guest".into()))
     }
 
-    /// Waits until a member of the team carries frames.
+    /// Waits until a member of the team is active.
+    ///
+    /// # Errors
+    /// The member does not become active in time, or the interrupt is set.
     pub(crate) fn wait_for_member(&self, name: &str) -> Result<(), LabError> {
         let is_active = || {
             let members = self.team()?.members;
@@ -140,12 +160,15 @@ impl Daemon {
         team.ok_or_else(|| LabError::Switch("the uplink is not a team".into()))
     }
 
-    /// How many entries and queues load has moved so far.
+    /// Returns how many indirection entries and queues load balancing has moved so far.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn moves(&self) -> Result<u64, LabError> {
         Ok(self.client.vmmq_load().map_err(switch_error)?.moves)
     }
 
-    /// An error unless the guest's port picks queues in this way: `rss`, `follow`.
+    /// Returns an error unless the guest's port steers this way: `rss`, `follow`.
     pub(crate) fn steers_by(&self, wanted: &str) -> Result<(), LabError> {
         let ports = self.client.rss(Some(PORT)).map_err(switch_error)?;
         let seen = ports.first().map_or(Value::Null, |port| json!(port.steer));
@@ -155,7 +178,10 @@ impl Daemon {
         Err(LabError::Switch(format!("port {PORT} has steer {seen} where \"{wanted}\" was set")))
     }
 
-    /// Counters of both ports, of their queues and of the workers.
+    /// Returns the counters of both ports, of their queues and of the workers.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
     pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
@@ -167,8 +193,13 @@ impl Daemon {
     }
 }
 
-/// Turns a host into a daemon with this configuration and waits until it answers and its ports are
-/// as wanted. Its files are at a path with endings of their own: `api` is its socket.
+/// Turns a host into a daemon with this configuration, and waits until it answers and `wanted`
+/// accepts its ports. `path` with the ending `api` is its socket; its other files have other
+/// endings.
+///
+/// # Errors
+/// The host does not become the daemon, its ports are not as wanted in time, or the interrupt is
+/// set.
 pub(crate) fn run(
     host: &mut Host,
     program: &Path,
@@ -194,7 +225,7 @@ fn socket(topology: &Topology) -> PathBuf {
     topology.directory().join("millrace.api")
 }
 
-/// The daemon's file. RSC is not mentioned: activity 1 is about the default.
+/// Returns the daemon's configuration. It leaves out RSC, because activity 1 is about the default.
 fn configuration(topology: &mut Topology) -> String {
     let vnic = match topology.vnic {
         Vnic::Tap => {
@@ -213,7 +244,7 @@ fn configuration(topology: &mut Topology) -> String {
     let socket = socket(topology);
     let workers = match &topology.placement {
         Ok(placement) => format!("workers = {:?}\n", placement.switch),
-        // Not pinned, but as many as there are queues.
+        // The workers are not pinned, but there is one for each queue.
         Err(_) => format!("workers = {}\n", topology.queues),
     };
     format!(

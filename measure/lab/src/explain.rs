@@ -1,5 +1,4 @@
-//! The report of a campaign: its figures put in their places, the proofs and counts that stand
-//! behind them, and what a reader should know before believing them.
+//! The report of a campaign: its figures, the checks behind them, and notes for the reader.
 
 use crate::LabError;
 use crate::campaign::Campaign;
@@ -14,17 +13,20 @@ use crate::state::State;
 /// Ethernet header of a frame, in bytes.
 const ETHERNET: f64 = 14.0;
 
-/// Where namespaces are the hosts.
+/// Description of a bench whose hosts are network namespaces.
 const HOSTS: &str = "Sender, switch and receiver are processes on this machine, each in its own network namespace. ";
 
-/// Where they were there before.
+/// Note for a bench between existing hosts.
 const BETWEEN: &str = "Avg. CPU % and Cycles/Byte cover the switch's whole machine, including its guests. Sender and \
 Receiver cover a whole machine each if they run on separate machines, and otherwise a process.";
 
-/// More cases than this are looked at together.
+/// Most cases for which the report shows passed checks one by one.
 const MANY: usize = 12;
 
-/// What a campaign has come to so far. An error where it has come to nothing.
+/// Returns the report of a campaign so far.
+///
+/// # Errors
+/// Nothing was measured.
 pub(crate) fn report(
     campaign: &Campaign,
     options: &Options,
@@ -55,7 +57,7 @@ pub(crate) fn report(
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
-    // Whatever was asked for: elsewhere it is what can be run.
+    // A run that fell back to one process prints `--in-process`, whatever was requested.
     let run = Options { in_process: bench.in_process, ..options.clone() };
     let run = Command { host: "here".into(), command: run.command(campaign.name) };
     let mut report = Report {
@@ -79,7 +81,7 @@ pub(crate) fn report(
     Ok(report)
 }
 
-/// What each case shows of itself. Where there are several, each says which it is.
+/// Returns the checks of each case, named by the case if there are several.
 fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> {
     let feature_of = |case: &Case| -> Option<&Feature> {
         let mut points = campaign.points.iter().map(|point| point.feature);
@@ -93,8 +95,7 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
             }
-            // Of many cases, and of tries, which are alike, only those are worth a line that are
-            // not as they should be.
+            // With many cases, and for the self test's similar ones, only failed checks are shown.
             let is_told = case.order.len() > 1 && cases.len() <= MANY && case.truth.is_none();
             if is_told || !check.passed {
                 checks.push(check);
@@ -104,7 +105,7 @@ fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> 
     checks
 }
 
-/// A feature's proof. Where an arm brought nothing there is nothing to prove it by.
+/// Returns a feature's proof; it fails if an arm received nothing.
 fn proven(case: &Case, proof: Proof) -> Check {
     let dead = case.own_arms().map(|(_, arm)| arm).find(|arm| arm.stalled == arm.intervals);
     let seen = match dead {
@@ -115,7 +116,7 @@ fn proven(case: &Case, proof: Proof) -> Check {
     found.unwrap_or(Check { name: PROOF.into(), passed: false, seen })
 }
 
-/// That frames came one by one.
+/// Checks that frames on the wire were no longer than the MTU permits: that none were coalesced.
 fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
     let largest = f64::from(mtu) + ETHERNET;
     let sizes = case.arms_in_order().filter_map(|arm| arm.median("frame_bytes_on_the_wire"));
@@ -125,13 +126,13 @@ fn wire_check(case: &Case, mtu: u16) -> Option<Check> {
     Some(Check { name: "Frames on the wire".into(), passed, seen })
 }
 
-/// What a reader should know before believing the numbers.
+/// Returns the notes that a reader needs before trusting the numbers.
 fn explanations(cases: &[Case], bench: &BenchFacts) -> Vec<String> {
     let known = |arm: &ArmFigures| arm.median("cpu_percent").is_some();
     let of_machine = cases.iter().flat_map(Case::arms_in_order).any(known);
     let mut notes = vec![definitions(cases, of_machine)];
     if !of_machine {
-        // A migration has columns of its own.
+        // A migration has columns of its own, which need no note.
     } else if !bench.hosts.is_empty() {
         notes.push(BETWEEN.to_owned());
     } else if !bench.in_process {
@@ -186,7 +187,7 @@ mod tests {
     use statistics::Verdict;
     use std::time::Duration;
 
-    /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
+    /// A run of RSC whose arm `off` received `frames` frames in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
         let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
@@ -223,8 +224,8 @@ mod tests {
         assert_eq!(told(1500.0, None), 1);
     }
 
-    /// Where no namespaces could be had it was printed as asked for, with a `--receiver` that is
-    /// then refused.
+    /// Without namespaces the command was printed as requested, with a `--receiver` that
+    /// `--in-process` refuses.
     #[test]
     fn the_command_of_a_run_that_fell_back_in_process_says_so() {
         let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
@@ -245,8 +246,7 @@ mod tests {
     #[test]
     fn verdicts_of_a_report_are_held_together_and_each_says_its_level() {
         let level = |case: &Case| case.comparisons["throughput"].level;
-        // Fifteen of sixteen pairs agree, which one verdict alone may claim and one of eleven may
-        // not.
+        // Fourteen of sixteen pairs agree: enough for a single verdict, not for one of eleven.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8 };
         let of = |rounds: usize, agree: usize| {
             let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
@@ -258,7 +258,7 @@ mod tests {
         };
         let case = |agree: usize| of(16, agree);
         let verdict = |case: &Case| case.comparisons["throughput"].verdict;
-        // Cases of seven pairs claim nothing at 99 %, and take nothing from the others.
+        // Cases of seven pairs can have no verdict at 99 %, and do not weaken the others'.
         let mut beside: Vec<Case> =
             std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
         report::hold_together(

@@ -1,6 +1,6 @@
-//! A virtual machine as a guest: QEMU with the kernel and the worlds that `scripts/guests qemu`
-//! brings, emulated, and the console at which it is told what to do. Emulated also where there is a
-//! /dev/kvm: a kernel may let it be opened by which no guest boots, as inside other virtual
+//! A virtual machine as a guest: QEMU with the kernel and the archives that `scripts/guests qemu`
+//! downloads, and the console through which the lab gives it commands. It is always emulated: some
+//! machines let a process open /dev/kvm but boot no guest with it, as inside other virtual
 //! machines.
 
 use crate::LabError;
@@ -12,19 +12,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An emulated kernel has booted by then, and a command has ended, also beside much else.
+/// Timeout of the guest's boot, and of a command, on a loaded machine.
 const BOOT: Duration = Duration::from_secs(120);
-/// QEMU listens by then.
+/// Timeout of QEMU's start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the guest's memory.
+/// Size of the guest's memory.
 const MEMORY: &str = "256M";
-/// The same with this program in it.
+/// Size of the guest's memory if the archive contains this program.
 const MORE_MEMORY: &str = "1G";
-/// What begins the word that ends a command's output at the console: see
+/// Character before the word that ends a command's output on the console; see
 /// millrace/tests/stories/guest/init.
 const END: char = '\x1e';
 
-/// Where the guest's kernel, its worlds and QEMU are.
+/// Paths of the guest's kernel, of its archive and of QEMU.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
@@ -34,6 +34,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Finds the files in a directory; the guest boots with the archive `world`.
+    ///
+    /// # Errors
+    /// A file is missing: the error names it.
     pub(crate) fn find(directory: &Path, world: &'static str) -> Result<Files, LabError> {
         let wanted = ["vmlinuz", world, "busybox", "usr/bin/qemu-system-x86_64"];
         if let Some(lacks) = wanted.into_iter().find(|file| !directory.join(file).exists()) {
@@ -43,7 +47,11 @@ impl Files {
         Ok(Files { world: directory.join(world), directory, memory: MEMORY })
     }
 
-    /// The same with a program of this machine as `millrace`, and with its libraries.
+    /// Returns files whose archive also has a program of this machine as `millrace`, and its
+    /// libraries.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
     pub(crate) fn with_program(
         self,
         program: &Path,
@@ -54,8 +62,8 @@ impl Files {
         let (parts, busybox) = (directory.join("world"), self.directory.join("busybox"));
         let [program, parts, old, new, busybox] = [program, &parts, &self.world, &world, &busybox]
             .map(|path| word(&path.display().to_string()));
-        // A kernel unpacks one archive after the other. Nobody reads debug information in there,
-        // and it takes memory.
+        // The kernel unpacks concatenated archives in turn. Debug information is stripped because
+        // it takes memory.
         host.shell(&format!(
             "mkdir -p {parts}/bin {parts}/lib64 && cd {parts} && \
              {{ strip -o bin/millrace {program} 2>/dev/null || cp {program} bin/millrace; }} && \
@@ -65,7 +73,7 @@ impl Files {
         Ok(Files { world, memory: MORE_MEMORY, ..self })
     }
 
-    /// A program of the directory with its libraries, as the beginning of a line of plain words.
+    /// Returns the start of a command that runs a program of the directory with its libraries.
     pub(crate) fn program(&self, name: &str) -> String {
         let [one, other, program] =
             ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", &format!("usr/bin/{name}")]
@@ -73,8 +81,7 @@ impl Files {
         format!("env LD_LIBRARY_PATH={one}:{other} {program}")
     }
 
-    /// A line of plain words that becomes the emulator, but for the vNICs, the console and the
-    /// monitor.
+    /// Returns QEMU's command line without the vNICs, the console and the monitor.
     fn emulator(&self) -> String {
         let (world, memory) = (self.world.display(), self.memory);
         let firmware = ["qemu", "seabios"].map(|name| self.at(&format!("usr/share/{name}")));
@@ -92,23 +99,23 @@ impl Files {
         self.directory.join(path).display().to_string()
     }
 
-    /// Starts QEMU in a host, with a character device `console` and with further options.
+    /// Starts QEMU on a host, with a character device `console` and with further options.
     pub(crate) fn start(&self, host: &mut Host, console: &str, more: &str) -> Result<(), LabError> {
         let line = format!("{} -chardev {console} -serial chardev:console {more}", self.emulator());
         start(host, &line)
     }
 }
 
-/// Starts a line of plain words in a host, until the host ends.
+/// Starts a command, split at spaces, on a host; it runs until the host ends.
 pub(crate) fn start(host: &mut Host, line: &str) -> Result<(), LabError> {
     let mut words = line.split_ascii_whitespace().map(str::to_owned);
     let program = words.next().unwrap_or_default();
     host.order(&Request::Start { program, arguments: words.collect() }, line)
 }
 
-/// QEMU's options for a vNIC at a port's socket, with so many queue pairs at most.
+/// Returns QEMU's options for a vNIC at a port's socket, with at most `pairs` queue pairs.
 pub(crate) fn vnic(port: &str, socket: &Path, mac: &str, pairs: u16) -> String {
-    // One for each queue, for the change of the configuration and for the control queue.
+    // One interrupt vector for each queue, for configuration changes and for the control queue.
     let (several, vectors) = (if pairs > 1 { "on" } else { "off" }, 2 * pairs + 2);
     format!(
         "-chardev socket,id={port}-socket,path={},reconnect=1 \
@@ -119,26 +126,33 @@ pub(crate) fn vnic(port: &str, socket: &Path, mac: &str, pairs: u16) -> String {
     )
 }
 
-/// A socket of a machine that has just been started.
+/// Connects to a socket of a QEMU that has just been started.
+///
+/// # Errors
+/// QEMU does not listen in time, or the interrupt is set.
 pub(crate) fn connect(path: &Path, interrupt: &Interrupt) -> Result<UnixStream, LabError> {
     let connected = interrupt.wait_for(PATIENCE, || Ok(UnixStream::connect(path).ok()))?;
     let deaf = || LabError::Machine(format!("QEMU does not listen at {}", path.display()));
     connected.ok_or_else(deaf)
 }
 
-/// The console of a guest that has booted: one line, one command.
+/// The console of a booted guest, which runs each line as a command.
 pub(crate) struct Console {
     stream: UnixStream,
     pub(crate) interrupt: Interrupt,
 }
 
 impl Console {
-    /// The `chardev` of a console at which QEMU waits for [`Console::open`].
+    /// Returns QEMU's `chardev` option for a console; QEMU waits until [`Console::open`] connects
+    /// to it.
     pub(crate) fn device(path: &Path) -> String {
         format!("socket,id=console,path={},server=on,wait=on", path.display())
     }
 
-    /// Connects, and waits until the guest has booted.
+    /// Connects to the console, and waits until the guest has booted.
+    ///
+    /// # Errors
+    /// The guest does not boot in time, or the interrupt is set.
     pub(crate) fn open(path: &Path, interrupt: &Interrupt) -> Result<Console, LabError> {
         let (stream, interrupt) = (connect(path, interrupt)?, interrupt.clone());
         stream.set_nonblocking(true).map_err(LabError::io("reading the guest's console"))?;
@@ -146,19 +160,28 @@ impl Console {
         console.until("ready").map(|_| console)
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed, and returns its output.
+    ///
+    /// # Errors
+    /// The command fails or does not end in time, QEMU ends, or the interrupt is set.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
         self.tell(line)?;
         self.until("0")
     }
 
-    /// Begins a command, whose end is waited for by [`Console::until`].
+    /// Starts a command; [`Console::until`] waits for its end.
+    ///
+    /// # Errors
+    /// The console is closed.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), LabError> {
         let told = self.stream.write_all(format!("{line}\n").as_bytes());
         told.map_err(LabError::io("telling the guest"))
     }
 
-    /// Reads until a command has ended, which must be with this word; what it printed.
+    /// Waits until a command ends, which must be with this word, and returns its output.
+    ///
+    /// # Errors
+    /// It ends with another word or not in time, QEMU ends, or the interrupt is set.
     pub(crate) fn until(&mut self, word: &str) -> Result<String, LabError> {
         let (mut said, mut bytes) = (String::new(), [0; 4096]);
         let ended = self.interrupt.wait_for(BOOT, || {

@@ -1,14 +1,14 @@
-//! A host of an experiment: it sends, receives and counts when asked, over HTTP, one request after
-//! the other.
+//! A host of an experiment: sends, receives and counts on request, over HTTP, one request at a
+//! time.
 //!
-//! Mostly it is a child process that holds a network namespace of its own. The namespace has no
-//! name, so nothing can be left behind: it ends with the process, and the process ends with us
-//! (`PR_SET_PDEATHSIG`, and a socket as standard input that closes). The child's side is [`serve`],
-//! which the binary reaches by its hidden command `lab-host`.
+//! A host is usually a child process in a network namespace of its own. The namespace has no name,
+//! so it ends with the process. The process ends with its parent (`PR_SET_PDEATHSIG`, and a socket
+//! as standard input that closes), so nothing is left behind. The child's side is [`serve`], which
+//! the binary reaches by its hidden command `lab-host`.
 //!
-//! It may also be an agent that a user started on another machine ([`Listening`]): the same
-//! requests over TCP, for a peer that knows the [`Token`], and only those that are about traffic
-//! and counters.
+//! A host may also be an agent that a user started on another machine ([`Listening`]). It takes the
+//! same requests over TCP, from a peer that sends the [`Token`], and only those about traffic and
+//! counters.
 
 mod agent;
 mod child;
@@ -34,7 +34,7 @@ pub use router::{LENGTH_MAX, PATH};
 /// The hidden command of the binary that runs [`serve`].
 pub const COMMAND: &str = "lab-host";
 
-/// Its option that names a network namespace to enter by its path, for [`serve_in`].
+/// Option of [`COMMAND`]: path of the network namespace to enter, for [`serve_in`].
 pub const IN: &str = "--in";
-/// Instead of that path: to stay where it is.
+/// Value of [`IN`] for the network namespace that the process is in already.
 pub const HERE: &str = "-";

@@ -1,9 +1,9 @@
 //! The bench in one process: two user-space TCP stacks as guests of the same switch, on memory
 //! ports.
 //!
-//! For hosts that allow no namespaces, and for tests. The switch is the real one; the guests are
-//! smoltcp, whose cost per segment is its own, so the figures say whether coalescing happens and
-//! what it saves *such* a guest, and nothing about a kernel.
+//! It serves machines that allow no namespaces, and tests. The switch is the real one. The guests
+//! are smoltcp, whose cost per segment differs from a kernel's: the figures show whether coalescing
+//! happens and what it saves such a guest, and say nothing about a kernel.
 
 mod bench;
 mod device;

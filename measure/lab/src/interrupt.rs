@@ -1,64 +1,41 @@
-//! Waiting that Ctrl-C ends.
+//! A flag that Ctrl-C sets, and waits that end with it.
 
 use crate::LabError;
-use procfs::process::Process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
-/// How often a wait looks at the flag.
+/// How often a wait checks the flag.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Set by whoever handles signals; seen by everything that waits.
+/// The flag; the signal thread sets it, and every wait checks it.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(pub Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Ends all waiting.
+    /// Sets the flag, which ends all waits.
     pub fn set(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Whether someone has.
+    /// Returns whether the flag is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Sets the flag at Ctrl-C, at SIGTERM, and when the terminal goes away, unless that is ignored
-    /// (`nohup`). Starts a thread.
+    /// Starts a thread that sets the flag at SIGINT, at SIGTERM, and at SIGHUP unless that is
+    /// ignored (`nohup`).
     ///
     /// # Errors
-    /// The kernel refuses what a signal handler needs.
+    /// The kernel refuses a resource of the signal handlers.
     pub fn watch_signals(&self) -> Result<(), LabError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(LabError::io("watching signals"))?;
-        let watch = |kind| {
-            let _inside = runtime.enter();
-            signal(kind).map_err(LabError::io("watching signals"))
-        };
-        // All are watched when this returns: none that comes then is lost, or ends the process.
-        let [mut interrupt, mut terminate] =
-            [watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?];
-        let other =
-            if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
-        let mut other = watch(other)?;
-        let flag = self.clone();
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = other.recv() => {}
-                }
-            });
-            flag.set();
-        });
-        Ok(())
+        signals::set_at_termination(self.0.clone()).map_err(LabError::io("watching signals"))
     }
 
-    /// Lets time pass, or [`LabError::Interrupted`].
+    /// Waits for `time`.
+    ///
+    /// # Errors
+    /// The flag is set: [`LabError::Interrupted`].
     pub(crate) fn pass(&self, time: Duration) -> Result<(), LabError> {
         let begin = Instant::now();
         loop {
@@ -73,7 +50,10 @@ impl Interrupt {
         }
     }
 
-    /// Waits until something is so. `None`: it was not within `patience`.
+    /// Polls until `ready` returns a value; returns `None` if it did not within `patience`.
+    ///
+    /// # Errors
+    /// `ready` fails, or the flag is set.
     pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,
@@ -90,12 +70,6 @@ impl Interrupt {
             self.pass(GLANCE)?;
         }
     }
-}
-
-/// By the mask of ignored signals, whose lowest bit is SIGHUP.
-fn hangup_is_ignored() -> bool {
-    let status = Process::myself().and_then(|own| own.status());
-    status.is_ok_and(|status| status.sigign & 1 == 1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! iperf3 between the same hosts, as a second opinion: what it says it has received, against the
-//! counters of the receiver's link, which this lab's own figures are held against too; and its
-//! throughput, against that of one connection here.
+//! iperf3 between the same hosts, as an independent check. Its received bytes are compared with the
+//! counters of the receiver's link, which this lab's own figures are checked against too. Its
+//! throughput is compared with that of one connection of the lab.
 
 use crate::LabError;
 use crate::host::Request;
@@ -11,27 +11,28 @@ use serde_json::Value;
 use statistics::{Better, Comparison, Verdict, compare_independent};
 use std::time::Duration;
 
-/// Seconds it runs.
+/// Length of the run in seconds.
 const SECONDS: u32 = 3;
-/// Its intervals, in seconds, and how many of them the connection takes to gather speed.
+/// Length of iperf3's intervals in seconds, and number of first intervals to skip while TCP's rate
+/// still grows.
 const INTERVAL: &str = "0.25";
 const GATHERING: usize = 2;
-/// A server that does not listen by then never will.
+/// Timeout of the server's start.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most that it and the link may differ.
+/// Largest relative difference from the link's counters.
 const TOLERANCE: f64 = 0.01;
 
-/// What it said.
+/// Results of iperf3.
 pub(crate) struct Said {
-    /// Whether it counts as the link does.
+    /// Whether its count agrees with the link's.
     pub(crate) check: Check,
-    /// Bits a second of its intervals.
+    /// Bits per second of each interval.
     rates: Vec<f64>,
 }
 
 impl Said {
-    /// Its throughput beside that of the first arm, which was in force: whether they differ by more
-    /// than both spread. `None` of more connections than its one.
+    /// Compares its throughput with that of the case's first arm, which was in force: says whether
+    /// they differ beyond the spread of both. `None` if the case has more than one connection.
     pub(crate) fn beside(&self, case: &Case) -> Option<String> {
         let arm = case.order.first().filter(|_| case.setting.connections == 1)?;
         let ours = case.column(arm, "throughput_bps");
@@ -61,7 +62,10 @@ fn words(found: &Comparison) -> String {
     }
 }
 
-/// Runs it through the switch. `None` where it is not installed.
+/// Runs iperf3 through the switch; `None` if it is not installed or reports nothing.
+///
+/// # Errors
+/// A host fails or is not reachable, or the interrupt is set.
 pub(crate) fn run(
     topology: &mut Topology,
     interrupt: &Interrupt,
@@ -79,7 +83,7 @@ pub(crate) fn run(
     let said = interrupt.wait_for(PATIENCE, || match topology.sender.run(&line) {
         Ok(said) => Ok(Some(Some(said))),
         Err(LabError::ProgramMissing { .. }) => Ok(Some(None)),
-        // The server is not there yet.
+        // The server does not listen yet.
         Err(LabError::Command { .. }) => Ok(None),
         Err(error) => Err(error),
     })?;
@@ -93,7 +97,7 @@ pub(crate) fn run(
         let by = congestion.map_or(String::new(), |name| format!(" by TCP with {name}"));
         let check = Check {
             name: "iperf3 and the kernel's interface counters agree".into(),
-            // It does not count what was on its way at the end.
+            // iperf3 does not count bytes in flight at the end.
             passed: apart.abs() <= TOLERANCE || (received..=sent).contains(&carried),
             seen: format!(
                 "iperf3 received {received} bytes in {SECONDS} s{by}; the frames on the receiver's link differ by {:+.3} %, so \
@@ -105,14 +109,14 @@ pub(crate) fn run(
     }))
 }
 
-/// Bits a second of its intervals, without those at the beginning.
+/// Returns the bits per second of each interval, without the first ones.
 fn rates(said: &Value) -> Vec<f64> {
     let intervals = said["intervals"].as_array().into_iter().flatten();
     let rates = intervals.filter_map(|one| one.pointer("/sum/bits_per_second")?.as_f64());
     rates.skip(GATHERING).collect()
 }
 
-/// The bytes its sender gave to the connection, and those its receiver got.
+/// Returns the bytes that its sender sent, and those that its receiver received.
 fn counted(said: &Value) -> Option<(u64, u64)> {
     let bytes = |whose: &str| said.pointer(&format!("/end/{whose}/bytes"))?.as_u64();
     Some((bytes("sum_sent")?, bytes("sum_received")?))

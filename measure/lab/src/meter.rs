@@ -1,12 +1,10 @@
-//! What an interval cost the whole machine: the columns of the guide's table, and where the time
-//! went.
+//! Processor use of the whole machine in an interval: the columns of the guide's table.
 
 use crate::experiment::Values;
 use std::time::Instant;
 use traffic::measure::{Busiest, CpuSample, CycleCounter, CycleSample, online};
 
-/// Keys of the busiest processor: its number, how busy it was, and how much of that was soft
-/// interrupts.
+/// Keys of the busiest processor: its number, its load, and the part of that in soft interrupts.
 pub(crate) const BUSIEST: [&str; 3] =
     ["busiest_processor", "busiest_processor_percent", "busiest_processor_softirq_percent"];
 
@@ -15,7 +13,7 @@ pub(crate) struct Meter {
     cycles: CycleCounter,
 }
 
-/// The machine at one moment.
+/// A reading of the machine at one moment.
 pub(crate) struct Moment {
     at: Instant,
     cpu: CpuSample,
@@ -23,31 +21,34 @@ pub(crate) struct Moment {
 }
 
 impl Meter {
-    /// Opens the cycle counters where the machine has them.
+    /// Opens the cycle counters if the machine has them.
     pub(crate) fn new() -> Meter {
         Meter { cycles: CycleCounter::open() }
     }
 
-    /// Reads everything now.
+    /// Reads the clock and all counters.
+    ///
+    /// # Errors
+    /// `/proc/stat` cannot be read.
     pub(crate) fn read(&self) -> std::io::Result<Moment> {
         Ok(Moment { at: Instant::now(), cpu: CpuSample::read()?, cycles: self.cycles.sample() })
     }
 }
 
 impl Moment {
-    /// Seconds since an earlier moment.
+    /// Returns the seconds since an earlier moment.
     pub(crate) fn seconds_since(&self, earlier: &Moment) -> f64 {
         self.at.duration_since(earlier.at).as_secs_f64()
     }
 
-    /// Processors used since an earlier moment, of each processor: 0 to 1.
+    /// Returns the use of each processor since an earlier moment: 0 to 1.
     pub(crate) fn processors_since(&self, earlier: &Moment) -> Vec<f64> {
         let used = self.cpu.since(&earlier.cpu).busy_percent_of_each;
         used.into_iter().map(|percent| percent / 100.0).collect()
     }
 
-    /// The values of an interval in which an application received `bytes`, in so many seconds by
-    /// its own clock, and what that cost the machine.
+    /// Returns the values of an interval. An application received `bytes` in `by_receiver_s`
+    /// seconds of its own clock.
     pub(crate) fn since(&self, earlier: &Moment, bytes: u64, by_receiver_s: f64) -> Values {
         let usage = self.cpu.since(&earlier.cpu);
         let cycles = self.cycles.since(&earlier.cycles);
@@ -87,7 +88,7 @@ mod tests {
         };
         let values = end.since(&begin, 1 << 30, 1.0);
         assert!((0.0..=100.0).contains(&values["cpu_percent"]));
-        // This very loop has kept one busy, at least as much as all of them on average.
+        // The loop above kept one processor busy, at least as much as all of them on average.
         assert!((values["cpu_percent"] - 1e-9..=100.0).contains(&values[BUSIEST[1]]));
         assert_eq!(values.contains_key("cycles_per_byte"), cfg!(target_arch = "x86_64"));
         assert!(!end.since(&begin, 0, 1.0).contains_key("cycles_per_byte"));

@@ -1,5 +1,5 @@
-//! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from
-//! outside.
+//! The bench of real hosts: bulk connections or round trips over a [`Topology`], whose counters the
+//! lab reads from outside.
 
 use crate::LabError;
 use crate::campaign::Point;
@@ -18,7 +18,7 @@ use crate::usage::{self, Reading as _, Sides};
 use procfs::process::Process;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// A running load between the hosts of a topology.
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     daemon: &'t mut Daemon,
@@ -31,24 +31,27 @@ pub(crate) struct Namespaces<'t> {
     carried: Carried,
 }
 
-/// Everything that is read at both ends of an interval.
+/// The readings at one end of an interval.
 struct Snapshot {
     moment: Moment,
     sender: Reading,
     receiver: Reading,
     sides: Sides,
-    /// Nanoseconds that the switch's threads have run, before and after it was asked for its
-    /// counters.
+    /// Run time of the switch's threads in nanoseconds, before and after its counters were
+    /// requested.
     ran: [Option<u64>; 2],
     passed: Option<Passed>,
-    /// Ports that came beside those of the load.
+    /// How often a third port was added.
     visits: u64,
     way: Way,
     placement: Option<Placement>,
 }
 
 impl<'t> Namespaces<'t> {
-    /// Starts the load, with the first arm in force.
+    /// Sets the first arm, and starts the load.
+    ///
+    /// # Errors
+    /// A host or the daemon refuses the first arm, or no connection opens.
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,
@@ -59,7 +62,7 @@ impl<'t> Namespaces<'t> {
         let (route, carried) = (Route::Switch, Carried::default());
         let mut bench =
             Namespaces { topology, daemon, point, meter, interrupt, begin, route, carried };
-        // Connections begin with the first arm, whatever an earlier run left in force.
+        // An earlier run may have left another arm in force.
         if let Some(first) = point.experiment.arms.first() {
             bench.switch_to(first)?;
         }
@@ -75,28 +78,28 @@ impl<'t> Namespaces<'t> {
         self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
     }
 
-    /// Ends the connections of the route in use, and waits until all has arrived.
+    /// Ends the connections of the route in use, and waits until all their bytes have arrived.
     fn leave(&mut self) {
         let (_, link) = self.topology.links(self.route);
         let payload = self.topology.payload(link);
         self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
     }
 
-    /// Ends the load, and says what everyone counted. `None` where a host did not answer, or where
-    /// there are no bulk connections.
+    /// Ends the load, and returns the counts of all hosts. `None` if a host did not answer, or
+    /// without bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         self.leave();
         self.carried.account()
     }
 
-    /// Lets an interval pass and looks who uses the processor.
+    /// Waits for an interval, and reads processor use meanwhile.
     fn watch(&mut self, interval: Duration) -> Result<(Vec<Usage>, f64), LabError> {
         let (processes, begin) = (self.processes(), self.begin);
         usage::watch(interval, begin, |time| self.pass(time), || Sides::read(processes))
     }
 
     /// Measures each phase of an interval without its first quarter, in which the load settles.
-    /// What gets lost or moves is counted in that as well.
+    /// Losses and moves are counted over the whole phase.
     fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
         let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
@@ -115,7 +118,7 @@ impl<'t> Namespaces<'t> {
         Ok(Measured { values, usage })
     }
 
-    /// Of sender, switch, receiver.
+    /// Returns the process ids of sender, switch and receiver.
     fn processes(&self) -> [u32; 3] {
         let topology = &*self.topology;
         let switch = topology.switch_process(self.route);
@@ -139,7 +142,8 @@ impl<'t> Namespaces<'t> {
             passed,
             sides,
             ran: [before, ran(switch)],
-            // Last at both ends, so that bytes and machine are read in one go.
+            // Read last at both ends of the interval, so that bytes and processor time are read
+            // together.
             receiver: topology.receiver.read(to_link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
         })
@@ -170,11 +174,11 @@ impl Snapshot {
         values
     }
 
-    /// Frames and bytes that the wire has carried toward the receiver.
+    /// Returns the frames and bytes that the wire has carried toward the receiver.
     fn wire(&self) -> (u64, u64) {
         match self.way {
             Way::ToVnic => (self.sender.sent_frames, self.sender.sent_bytes),
-            // The wire is a veth, which counts what arrives without the Ethernet header.
+            // The wire is a veth, which counts received bytes without the Ethernet header.
             Way::FromVnic => {
                 let Reading { arrived_frames, arrived_bytes, .. } = self.receiver;
                 (arrived_frames, arrived_bytes + arrived_frames * ETHERNET)
@@ -183,14 +187,14 @@ impl Snapshot {
     }
 }
 
-/// Nanoseconds that a process's threads have run; ticks of 10 ms say little of workers that are
-/// nearly idle. `None` where the kernel does not count them.
+/// Returns the run time of a process's threads in nanoseconds: ticks of 10 ms are too coarse for
+/// workers that are nearly idle. `None` if the kernel does not count it.
 fn ran(process: u32) -> Option<u64> {
     let tasks = Process::new(i32::try_from(process).ok()?).ok()?.tasks().ok()?.flatten();
     tasks.map(|task| Some(task.schedstat().ok()?.sum_exec_runtime)).sum()
 }
 
-/// Sender and receiver on a route.
+/// Returns sender and receiver on a route.
 fn pair(topology: &mut Topology, route: Route) -> Pair<'_> {
     let ((_, link), to) = (topology.links(route), topology.address(route));
     let Topology { sender, receiver, .. } = topology;
@@ -217,11 +221,11 @@ impl Bench for Namespaces<'_> {
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
-        // Without our own switch there is nothing to compare with.
+        // Without Millrace there is nothing to compare with.
         if peers::of(&arm.name).is_none() || self.topology.switch.check().is_err() {
             return Err(error);
         }
-        // What a broken path still holds is nobody's.
+        // The bytes that a broken path still holds are not counted.
         let _ = self.carried.stop(pair(self.topology, self.route));
         self.topology.left_out.push(format!("{} was left out: {error}.", arm.label));
         Ok(())
@@ -260,7 +264,7 @@ impl Bench for Namespaces<'_> {
 
 impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
-        // A third port comes no more; a host that is gone has no connections to end.
+        // No third port is added any more. A host that has ended has no connections to stop.
         let _ = self.daemon.come_and_go(false);
         let _ = self.carried.stop(pair(self.topology, self.route));
     }

@@ -1,12 +1,12 @@
-//! Which processors sender, switch and receiver use, so that each works as the machine of its own
-//! that it stands for.
+//! Processors of sender, switch and receiver, so that each works like the separate machine that it
+//! stands for.
 //!
-//! A frame from a virtual link is received on whatever processor sent it, so without this the
-//! sender's TCP runs inside the switch's system calls and the switch's receiving inside the
-//! sender's. Here each process is pinned, and what arrives over a link is received on its owner's
-//! processors: by packet steering (`rps_default_mask`), and where the kernel coalesces, before it
-//! steers, by a thread of the link's own. Everything is set in the hosts' network namespaces and
-//! processes and ends with these, whatever ends the experiment.
+//! The kernel receives a frame of a virtual link on the processor that sent it. Without placement
+//! the sender's TCP would run inside the switch's system calls, and the switch's receive path
+//! inside the sender's. So each process is pinned, and frames of a link are received on its owner's
+//! processors: by packet steering (`rps_default_mask`), and where the kernel coalesces, which it
+//! does before it steers, by a thread of the link's own. All settings belong to the hosts' network
+//! namespaces and processes, and end with these.
 
 use crate::LabError;
 use crate::host::Host;
@@ -19,25 +19,25 @@ use std::collections::BTreeSet;
 /// each.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Placement {
-    /// Of the sender, with all that its kernel does for it.
+    /// Processors of the sender, with its kernel work.
     pub sender: Vec<usize>,
-    /// Of the switch, ours or another.
+    /// Processors of the switch under test.
     pub switch: Vec<usize>,
-    /// Of the receiver; the switch's where no other is left.
+    /// Processors of the receiver; the switch's if no other is left.
     pub receiver: Vec<usize>,
 }
 
 impl Placement {
-    /// For the processors this process may use, and a switch that wants so many workers. `None`:
-    /// there is one processor.
+    /// Returns the placement on the processors that this process may use, for a switch with this
+    /// many workers; `None` if there is only one processor.
     pub(crate) fn possible(workers: usize) -> Option<Placement> {
         let allowed = sched_getaffinity(None).ok()?;
         let processors = (0..CpuSet::MAX_CPU).filter(|place| allowed.is_set(*place));
         Placement::of(&processors.collect::<Vec<_>>(), workers)
     }
 
-    /// The first processors are the switch's, one for each worker; the receiver and the sender
-    /// halve the rest. Where there is no rest, the sender has the last one beside a worker.
+    /// Gives the first processors to the switch, one per worker, and half of the rest each to
+    /// receiver and sender. Without a rest, the sender shares the last one with a worker.
     fn of(processors: &[usize], workers: usize) -> Option<Placement> {
         let (last, before) = processors.split_last()?;
         let (switch, others) = processors.split_at(workers.clamp(1, processors.len()));
@@ -48,7 +48,7 @@ impl Placement {
         (!before.is_empty()).then_some(Placement { sender, switch, receiver })
     }
 
-    /// What people read.
+    /// Returns a sentence for the report.
     pub(crate) fn words(&self) -> String {
         let Placement { sender, switch, receiver } = self;
         format!(
@@ -59,34 +59,47 @@ impl Placement {
         )
     }
 
-    /// Processors used on the receiving side, of what each processor used: all but the sender's.
-    /// `None` where it shares them.
+    /// Returns the processors used on the receiving side, given the use of each processor: those of
+    /// switch and receiver. `None` if the sender shares them.
     pub(crate) fn receiving(&self, used: &[f64]) -> Option<f64> {
         let own: BTreeSet<_> = self.switch.iter().chain(&self.receiver).collect();
         let shares = self.sender.iter().any(|place| own.contains(place));
         (!shares).then(|| own.into_iter().filter_map(|place| used.get(*place)).sum())
     }
 
-    /// Pins a host that has one thread yet.
+    /// Pins a host to processors, before it has a second thread.
+    ///
+    /// # Errors
+    /// `taskset` fails.
     pub(crate) fn pin(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
         host.run(&format!("taskset -pc {} {}", list(processors), host.process())).map(drop)
     }
 
-    /// Has what arrives over links that the host makes from now on received on these processors.
+    /// Steers receiving to these processors, on all links that the host creates from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the mask.
     pub(crate) fn steer(host: &mut Host, processors: &[usize]) -> Result<(), LabError> {
         let mask = mask(processors);
         host.shell(&format!("echo {mask} > /proc/sys/net/core/rps_default_mask"))
     }
 
-    /// Has a link of the host coalesce in a thread of its own, which it does before steering,
-    /// whenever it coalesces.
+    /// Gives a link of the host a NAPI thread, in which the kernel receives and coalesces before it
+    /// steers.
+    ///
+    /// # Errors
+    /// The kernel refuses the setting.
     pub(crate) fn thread(host: &mut Host, link: &str) -> Result<(), LabError> {
         let set = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{link}/threaded");
         host.shell(&set)
     }
 
-    /// Pins those threads: they begin anew whenever coalescing does. `host` may be any. Threads of
-    /// another experiment's link of the same name are where they belong already.
+    /// Pins a link's NAPI threads, which the kernel restarts whenever coalescing is turned on.
+    /// `host` may be any host. Threads of another experiment's link of the same name are pinned to
+    /// the same processors anyway.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read, or `taskset` fails.
     pub(crate) fn pin_threads(
         host: &mut Host,
         link: &str,
@@ -109,7 +122,8 @@ pub(crate) fn list<T: ToString>(numbers: &[T]) -> String {
     numbers.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// As the kernel reads it: hexadecimal words of 32 processors, the last ones first.
+/// Returns a processor mask in the kernel's format: hexadecimal words of 32 processors, the highest
+/// first.
 fn mask(processors: &[usize]) -> String {
     let words = processors.iter().max().map_or(1, |last| last / 32 + 1);
     let word = |word: usize| {

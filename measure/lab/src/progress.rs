@@ -1,12 +1,12 @@
-//! The line that says what runs, how fast, and how long it still takes: drawn over itself on a
-//! terminal, plain lines elsewhere.
+//! The progress line: what runs, how fast, and how long it still takes. A terminal shows one line
+//! that is redrawn, everything else gets plain lines.
 
 use crate::experiment::Step;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// Seconds between plain lines: a log of a long run stays short.
+/// Steps between two plain lines, so that the log of a long run stays short.
 const PLAIN_EVERY: usize = 10;
 
 /// Shows progress on standard error.
@@ -15,12 +15,12 @@ pub(crate) struct Progress {
     phase: String,
     /// Time that later phases take.
     afterwards: Duration,
-    /// It may end early.
+    /// Whether the remaining phases may end early.
     is_upper_bound: bool,
 }
 
 impl Progress {
-    /// For a whole campaign.
+    /// Creates the progress of a whole campaign; draws a bar if standard error is a terminal.
     pub(crate) fn new() -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1);
@@ -32,14 +32,14 @@ impl Progress {
         Progress { bar, phase: String::new(), afterwards: Duration::ZERO, is_upper_bound: false }
     }
 
-    /// Begins a phase, after which others take so long, or less where they may end early.
+    /// Begins a phase. Later phases take `afterwards`, or less if `is_upper_bound`.
     pub(crate) fn phase(&mut self, name: &str, afterwards: Duration, is_upper_bound: bool) {
         self.is_upper_bound = is_upper_bound;
         name.clone_into(&mut self.phase);
         self.afterwards = afterwards;
     }
 
-    /// One step of the phase.
+    /// Shows a step of the phase.
     pub(crate) fn step(&mut self, step: &Step<'_>) {
         let text = self.text(step);
         match &self.bar {

@@ -1,8 +1,9 @@
-//! The user's own daemon, which carries a load that is measured: one port's coalescing is toggled
-//! there, and put back.
+//! The user's own daemon, which carries a measured load: the lab toggles one port's coalescing, and
+//! restores it.
 //!
-//! Nothing else of it is touched. What was in force before is in force again when this is dropped,
-//! whatever happened: unless someone else has changed it meanwhile, which ends the measurement.
+//! The lab changes nothing else. Dropping [`Running`] restores the former settings, whatever
+//! happened, except those that another client has changed meanwhile. Such a change ends the
+//! measurement.
 
 use crate::LabError;
 use crate::experiments::{Feature, ON, Toggle};
@@ -20,32 +21,36 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
-/// See the module.
+/// A running daemon and the port to toggle.
 pub(crate) struct Running {
-    /// The port that is toggled.
+    /// The port to toggle.
     pub(crate) port: Port,
-    /// The daemon's process, where we can see it.
+    /// The daemon's process, if it is visible.
     pub(crate) process: Option<u32>,
-    /// The port's MTU when we came, in bytes.
+    /// The port's MTU at the start, in bytes.
     pub(crate) mtu: Option<u16>,
     /// Kind of the port's device: `tap`, `vhost-user`.
     pub(crate) kind: String,
-    /// Brings an arm into force at the port.
+    /// Sets an arm at the port.
     toggle: Toggle,
-    /// The keys of the port that are toggled ([`toggled`]), as they were when we came.
+    /// The toggled keys of the port ([`toggled`]) at the start.
     before: Value,
-    /// The same as we have set them last. `None`: we have not.
+    /// The toggled keys as the lab last set them; `None` if it has not.
     ours: RefCell<Option<Value>>,
-    /// Whether an arm may be in force whose keys are not known: its answer was lost.
+    /// Whether an unknown arm may be in force, because the answer to its change was lost.
     pending: Cell<bool>,
 }
 
-/// How long the daemon is asked to put back what was in force: it may be restarting.
+/// How long to retry restoring the settings: the daemon may be restarting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Running {
-    /// Finds the daemon on its socket, and the port toward the receiver: the one that is named, or
-    /// the only vNIC.
+    /// Connects to the daemon, and finds the port toward the receiver: the named one, or the only
+    /// vNIC.
+    ///
+    /// # Errors
+    /// The feature cannot be toggled at a port, the daemon is not reachable, or there is no such
+    /// port.
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
@@ -71,7 +76,10 @@ impl Running {
         })
     }
 
-    /// Brings an arm into force; done when this returns. The last one still has to be.
+    /// Sets an arm; it is in force when this returns. Fails if the last one no longer is.
+    ///
+    /// # Errors
+    /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
         self.check()?;
         self.ours.borrow_mut().get_or_insert_with(|| self.before.clone());
@@ -82,7 +90,7 @@ impl Running {
         Ok(())
     }
 
-    /// That the last arm is still in force.
+    /// Returns an error unless the last arm is still in force.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         let (ours, now) = (self.ours.borrow(), toggled(&self.port.body()?));
         match &*ours {
@@ -94,19 +102,22 @@ impl Running {
         }
     }
 
-    /// Whether the daemon's processor time can be read.
+    /// Returns whether the daemon's processor time can be read.
     pub(crate) fn is_visible(&self) -> bool {
         self.process.is_some_and(|process| ProcessSample::read(process).is_ok())
     }
 
-    /// That coalescing is on and works.
+    /// Turns coalescing on, and checks that it is operational.
+    ///
+    /// # Errors
+    /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
         self.switch(ON)?;
         self.port.rsc_checks()
     }
 
-    /// Puts back what was in force before. `None`: we have changed nothing since that was done
-    /// last.
+    /// Restores the settings, and returns the outcome; `None` if nothing has changed since the last
+    /// time.
     pub(crate) fn leave(&self) -> Option<Check> {
         let ours = self.ours.take()?;
         let until = Instant::now() + PATIENCE;
@@ -132,8 +143,8 @@ impl Running {
         Some(Check { name: "The port was put back".into(), passed, seen })
     }
 
-    /// Puts back what was in force, but no key that someone else has set: what differs from before
-    /// is ours where an answer was lost. What is in force then.
+    /// Restores each key that the lab set, but none that another client set. If an answer was lost,
+    /// every key that differs counts as set by the lab. Returns the settings then in force.
     fn restore(&self, ours: &Value) -> Result<Value, LabError> {
         let (now, tag) = self.port.tagged()?;
         let mut now = toggled(&now);
@@ -156,17 +167,17 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Where nothing was measured there is no report to say it in.
+        // Without a measurement there is no report for the outcome.
         let _ = self.leave();
     }
 }
 
-/// The keys that are toggled, spelled as in the file; null where a port does not have one.
+/// Returns the toggled keys, spelled as in the configuration; null for a key that the port lacks.
 fn toggled(port: &PortBody) -> Value {
     json!({ "rsc": port.config.rsc, "length-limit": port.config.length_limit })
 }
 
-/// Who listens on a socket.
+/// Returns the id of the process that listens on a socket.
 fn process(socket: &Path) -> Option<u32> {
     let peer = socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok()

@@ -1,58 +1,58 @@
-//! Who uses the processor while an interval lasts: sender, switch, receiver, the kernel for all of
-//! them, and other programs. These columns add up to the machine. Called by both benches, at the
-//! ends of an interval and a few times a second while their load runs.
+//! Processor use during an interval: sender, switch, receiver, the kernel's work shared by all of
+//! them, and other programs. These columns add up to the machine. Both benches call this at the
+//! ends of an interval, and a few times a second in between.
 //!
-//! A reading is a small file of /proc for each process. What all of them take is counted and goes
-//! into the report. The kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a
-//! processor.
+//! A reading takes one small file of /proc per process; the time of all readings goes into the
+//! report. The kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a processor.
 
 use crate::LabError;
 use crate::experiment::{Usage, Values};
 use std::time::{Duration, Instant};
 use traffic::measure::{AllProcesses, CpuSample, ProcessSample};
 
-/// From one reading to the next. A shorter interval than two of these has no readings within.
+/// Time between two readings. An interval shorter than twice this has no readings in between.
 const EVERY: Duration = Duration::from_millis(200);
-/// Key of the time that readings took, in seconds a second.
+/// Key of the time that readings took, in seconds per second.
 pub(crate) const COST: &str = "usage_reading_s_per_s";
-/// Key of soft interrupts and kernel threads that are in nobody's time: the kernel, shared.
+/// Key of soft interrupts and kernel threads that no process is charged for: the shared kernel.
 pub(crate) const SOFTIRQ: &str = "softirq_cpu_s_per_s";
 /// Key of all other programs.
 pub(crate) const OTHERS: &str = "others_cpu_s_per_s";
 /// Keys of the processes, in the order of [`Sides`].
 pub(crate) const PROCESSES: [&str; 3] =
     ["sender_cpu_s_per_s", "switch_cpu_s_per_s", "receiver_cpu_s_per_s"];
-/// Keys of what a GiB cost: the switch, the receiver, and both with their kernel.
+/// Keys of the processor time per GiB: the switch, the receiver, and both with their kernel.
 pub(crate) const RECEIVING: [&str; 3] =
     ["switch_cpu_s_per_gib", "receiver_cpu_s_per_gib", "receiving_cpu_s_per_gib"];
 
-/// What is read.
+/// A reading of processor time.
 pub(crate) trait Reading: Sized {
-    /// Processors used since an earlier reading, by key.
+    /// Returns the processors used since an earlier reading, by key.
     fn since(&self, earlier: &Self) -> Values;
 }
 
 /// Sender, switch and receiver, and the machine.
 pub(crate) struct Sides {
     at: Instant,
-    /// Processor time that each has used so far, in seconds.
+    /// Processor time that each side has used so far, in seconds.
     used_s: [Option<f64>; 3],
     machine: Option<Machine>,
 }
 
 impl Sides {
-    /// Of the processes with these ids.
+    /// Reads the processes with these ids.
     pub(crate) fn read(processes: [u32; 3]) -> Sides {
         Sides::new(processes.map(used_s))
     }
 
-    /// Of sides that have used so many seconds so far.
+    /// Returns a reading of sides whose processor times so far, in seconds, are known.
     pub(crate) fn new(used_s: [Option<f64>; 3]) -> Sides {
         Sides { at: Instant::now(), used_s, machine: Machine::read() }
     }
 }
 
-/// Processor time that a process has used so far, in seconds.
+/// Returns the processor time that a process has used so far, in seconds; `None` if it cannot be
+/// read.
 pub(crate) fn used_s(process: u32) -> Option<f64> {
     ProcessSample::read(process).ok().map(|sample| sample.used_s())
 }
@@ -70,20 +70,20 @@ impl Reading for Sides {
     }
 }
 
-/// The whole machine.
+/// A reading of the whole machine.
 pub(crate) struct Machine {
     cpu: CpuSample,
     processes: AllProcesses,
 }
 
 impl Machine {
-    /// `None` where /proc does not tell.
+    /// Reads the machine; `None` if /proc cannot be read.
     pub(crate) fn read() -> Option<Machine> {
         Some(Machine { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
     }
 }
 
-/// Adds what the machine did beside the processes whose values these are.
+/// Adds the shared kernel's and other programs' use to `values`, which hold the processes'.
 pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Option<&Machine>) {
     let Some((now, then)) = now.zip(then) else { return };
     let ours = values.values().sum();
@@ -96,20 +96,19 @@ pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Opti
     values.extend([SOFTIRQ, OTHERS].map(str::to_owned).into_iter().zip(beside));
 }
 
-/// What is busy beside `ours`, as the kernel's for all and other programs'. A soft interrupt is the
-/// kernel's only where no program's time has it already: `kernel` are all of them, with kernel
-/// threads, and `others` what other programs were seen to use. What neither explains are programs
-/// that this container does not show.
+/// Splits the busy time beyond `ours` into the shared kernel's and other programs'. `kernel` is all
+/// time of soft interrupts and kernel threads, of which only the part that no program is charged
+/// for counts as the kernel's. `others` is what other programs were seen to use. The rest belongs
+/// to programs that this container does not show.
 fn split(busy: f64, ours: f64, others: f64, kernel: f64) -> [f64; 2] {
     let rest = (busy - ours).max(0.0);
     let kernel = (rest - others.max(0.0)).clamp(0.0, kernel);
     [kernel, rest - kernel]
 }
 
-/// Adds what a GiB cost the receiving side, in seconds of a processor: the switch's process, the
-/// receiver's, and both with all that the kernel does for them. That is what their processors did
-/// where they have their own (`placed`), and otherwise the kernel's time that is in no program's
-/// comes on top.
+/// Adds the processor time per GiB of the receiving side: the switch's process, the receiver's, and
+/// both with the kernel's work for them. `placed` is the use of the processors that only these two
+/// run on; without it the shared kernel's time is added to the processes'.
 pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
     let [Some(seconds), Some(bytes)] = ["seconds", "received_bytes"].map(|key| values.get(key))
     else {
@@ -124,8 +123,11 @@ pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
     values.extend(known);
 }
 
-/// Lets an interval pass and reads meanwhile; with what share of the interval reading took. Times
-/// are on the clock that began at `begin`.
+/// Waits for an interval, and reads meanwhile. Returns the readings, and the share of the interval
+/// that they took. Times count from `begin`.
+///
+/// # Errors
+/// `pass` fails.
 pub(crate) fn watch<R: Reading>(
     interval: Duration,
     begin: Instant,
@@ -172,7 +174,7 @@ mod tests {
     fn watched(milliseconds: u64) -> Vec<Usage> {
         let count = Cell::new(0);
         let read = || Count(count.replace(count.get() + 1));
-        // Nobody waits: the clock is not what is tested.
+        // Does not wait: the test is about the number of readings.
         watch(Duration::from_millis(milliseconds), Instant::now(), |_| Ok(()), read).unwrap().0
     }
 
@@ -195,12 +197,12 @@ mod tests {
 
     #[test]
     fn soft_interrupts_inside_our_processes_hide_no_strangers() {
-        // Of 2 processors 1.5 are ours, with all 0.7 of soft interrupts inside; 0.5 are other
+        // On 2 processors, 1.5 are ours with all 0.7 of soft interrupts inside; 0.5 are other
         // programs.
         assert_eq!(split(2.0, 1.5, 0.5, 0.7), [0.0, 0.5]);
-        // The same where the kernel keeps soft interrupts apart.
+        // The same load on a kernel that counts soft interrupts apart.
         assert_eq!(split(2.0, 0.75, 0.5, 0.75), [0.75, 0.5]);
-        // Others in another container.
+        // The other programs run in another container.
         assert_eq!(split(2.0, 1.0, 0.0, 0.25), [0.25, 0.75]);
     }
 

@@ -1,9 +1,9 @@
 //! `millrace validate`: a feature on against off in one call, with the report.
 //!
-//! For RSC this is the whole of Microsoft's validation guide: activity 1 looks at the default
-//! configuration; activities 2 and 3 measure with RSC on and off, alternating under connections
-//! that keep running, and other switches in turn with them; then round trips, idle and beside bulk
-//! connections. Other features have checks of their own and the same measuring.
+//! For RSC this is the whole of Microsoft's validation guide. Activity 1 checks the default
+//! configuration. Activities 2 and 3 measure with RSC on and off, alternating while connections
+//! keep running, and with other switches in turn. Then follow round trips, idle and beside bulk
+//! connections. Other features have their own checks and the same measurements.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Arm, Experiment, Phase};
@@ -12,14 +12,14 @@ use crate::options::{Options, Receivers};
 use statistics::FEWEST_PAIRS;
 use std::time::Duration;
 
-/// From so many connections on intervals are a third, and enough for a verdict: to open so many
-/// anew for each other switch takes several times as long.
+/// With this many connections or more, an experiment has a third of the intervals: enough for a
+/// verdict, and opening so many connections for each other switch takes several times as long.
 const MANY: u32 = 1000;
 /// Most bulk connections beside round trips, and toward a second receiver.
 const FEW: u32 = 16;
 
-/// All that validates a feature. Toward a second receiver it is the question alone, and few
-/// connections: what other switches do and how long round trips take is known from the first.
+/// Returns the campaign that validates a feature. Toward a second receiver it compares only on and
+/// off, under few connections: other switches and round trips are measured toward the first.
 pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let (feature, second) = match options.receivers {
         Some(Receivers::TapGro) => (rsc::TOWARD_GRO, None),
@@ -30,7 +30,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     let mut bulk = feature.experiment(options.mtu, options.interval, options.stop());
     let (alone, idle) = (bulk.clone(), latency::experiment(&bulk));
     let mut loaded = idle.clone();
-    // In process and between hosts there is our switch only.
+    // In process and between hosts only Millrace runs.
     if feature.whole_guide && !options.in_process && options.between.is_none() {
         bulk.arms.extend(peers::arms());
         loaded.arms.extend(latency::peers());
@@ -42,7 +42,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     if feature.whole_guide {
         let trips = |load, experiment| Point { feature, load, experiment };
         points.push(trips(Load::RoundTrips(None), idle));
-        // A guest in process does one or the other.
+        // A guest in process carries either bulk connections or round trips.
         if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
             let beside = Bulk { connections, buffer_bytes: BUFFER_BYTES };
             points.push(trips(Load::RoundTrips(Some(beside)), loaded));
@@ -53,7 +53,7 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
     Campaign { name: feature.name, title: feature.title, points }
 }
 
-/// Bulk connections under an experiment.
+/// Returns a point: an experiment under this many bulk connections.
 pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
     let (mut experiment, load) = (experiment.clone(), Load::bulk(connections));
     if connections >= MANY {
@@ -63,8 +63,9 @@ pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connecti
     Point { feature, load, experiment }
 }
 
-/// `millrace validate`, with arms of these names and labels, each on the one before it, for which
-/// ports are opened anew. An interval goes through the phases, where there are any.
+/// Returns the campaign of `millrace validate` for a feature whose arms are cumulative steps, with
+/// these names and labels, each of which reopens the ports. An interval goes through `phases`, if
+/// there are any.
 pub(crate) fn stepped(
     feature: &'static Feature,
     options: &Options,
@@ -84,7 +85,7 @@ pub(crate) fn stepped(
     Campaign { name: feature.name, title: feature.title, points: points.collect() }
 }
 
-/// Those counts that are few, in order; the least where none is.
+/// Returns the counts up to [`FEW`], sorted; the smallest count if all are larger.
 fn few(connections: &[u32]) -> Vec<u32> {
     let mut counts = connections.to_vec();
     counts.sort_unstable();
@@ -93,7 +94,7 @@ fn few(connections: &[u32]) -> Vec<u32> {
     counts
 }
 
-/// One interval of so many, but as many as show a difference.
+/// Divides the number of intervals by `of`, but keeps the fewest that can show a difference.
 fn fewer(experiment: &mut Experiment, of: usize) {
     let repetitions = &mut experiment.stop.repetitions;
     *repetitions = repetitions.div_ceil(of).max(FEWEST_PAIRS).min(*repetitions);

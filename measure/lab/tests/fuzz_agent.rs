@@ -1,10 +1,10 @@
-//! Fuzz target: whatever requests a peer sends to an agent, with the token or without, those that
-//! are done are about traffic and counters, and the token came with them, and load goes to nobody
-//! but the peer; the others are refused with a reason, which ends the connection. A finding starts
-//! with `FINDING` and what kind it is.
+//! Fuzz target: a peer sends arbitrary requests to an agent, with the token or without. The agent
+//! may execute only requests with the token, about traffic and counters, with load to the peer
+//! alone. It must refuse all others with a reason, and end the connection. A finding starts with
+//! `FINDING` and its kind.
 //!
-//! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for as long as it is told, and
-//! `fuzz/prove` holds it against the faults of `fuzz/faults`.
+//! `cargo test` runs it for a moment, `fuzz/run` under libFuzzer for a given time. `fuzz/prove`
+//! checks that it finds the faults of `fuzz/faults`.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use http_body_util::{BodyExt, Full};
@@ -20,11 +20,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tokio::runtime::{Builder, Runtime};
 
 const TOKEN: &str = "0123456789abcdef";
-/// Where the agent believes its peer to be.
+/// The peer's address, as the agent sees it.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Choices of token, method, path and type, choice of body, a number in it, and bytes wherever they
-/// may stand.
+/// Choices of token, method, path and content type, choice of body, a number for the body, and
+/// bytes for any of them.
 type Attack = ((u8, u8, u8, u8), u8, u32, Vec<u8>);
 
 static AGENT: LazyLock<Arc<Listening>> = LazyLock::new(|| {
@@ -67,7 +67,8 @@ fn fuzz_agent() {
     });
 }
 
-/// Most choices are those that lead far: random bytes hardly ever are a token or JSON.
+/// Builds a request. Most choices are valid ones, because random bytes are almost never a token or
+/// JSON.
 fn request(attack: &Attack) -> (hyper::Request<()>, Vec<u8>) {
     let ((token, method, path, kind), start, number, bytes) = attack;
     let mut request = hyper::Request::new(());
@@ -97,7 +98,7 @@ fn request(attack: &Attack) -> (hyper::Request<()>, Vec<u8>) {
     (request, [beginning(*start, *number).as_bytes(), bytes].concat())
 }
 
-/// What a stranger may try as the token, and the token itself.
+/// Returns `Authorization` headers: attempts of a stranger, or the token.
 fn tokens(choice: u8, number: u32, bytes: &[u8]) -> Vec<HeaderValue> {
     let cut = number as usize % (TOKEN.len() + 1);
     let bytes = HeaderValue::from_bytes(bytes).ok();
@@ -123,7 +124,7 @@ fn bearer(token: &str) -> HeaderValue {
     HeaderValue::from_str(&format!("Bearer {token}")).unwrap()
 }
 
-/// How a body begins; bytes follow.
+/// Returns the start of a body; the attack's bytes follow.
 fn beginning(choice: u8, number: u32) -> String {
     let long = " ".repeat(LENGTH_MAX);
     let to = if number.is_multiple_of(2) { "127.0.0.1" } else { "10.0.0.1" };
@@ -147,11 +148,11 @@ fn beginning(choice: u8, number: u32) -> String {
     }
 }
 
-/// What a request may come to.
+/// The outcomes that a request may have.
 struct Expected {
-    /// The token is among what came.
+    /// Whether the token is among the headers.
     known: bool,
-    /// It has nothing wrong: this is done.
+    /// The request that the agent must execute; `None` if anything is wrong with it.
     must: Option<Request>,
 }
 
@@ -178,7 +179,7 @@ impl Expected {
     }
 }
 
-/// Traffic, of which there is not too much, and counters.
+/// Returns whether a request is about counters, or about traffic within the limits.
 fn is_for_peers(request: &Request) -> bool {
     let possible = |bulk: &Bulk| {
         (1..=10_000).contains(&bulk.connections) && (1..=4 << 20).contains(&bulk.buffer_bytes)

@@ -1,5 +1,5 @@
-//! The whole validation in one process, short: two stacks through the real switch, RSC toggled
-//! under their traffic.
+//! A short run of the whole validation in one process: two TCP stacks through the real switch, with
+//! RSC toggled under their traffic.
 
 use lab::campaign::{self, Outcome};
 use lab::experiments::rsc;

@@ -1,5 +1,5 @@
-//! The whole validation on real hosts, short. This program is its own `lab-host` and its own
-//! daemon, so it has no test harness: it looks at its arguments first, as the binary does.
+//! A short run of the whole validation on real hosts. This program is its own `lab-host` and its
+//! own daemon, so it has no test harness: like the binary, it checks its arguments first.
 
 #![allow(
     clippy::print_stdout,
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match arguments.get(1).map(String::as_str) {
         Some(lab::host::COMMAND) => done(lab::host::serve().map_err(|error| error.to_string())),
         Some("run") => done(daemon(arguments.get(3).map_or("", String::as_str))),
-        // What a test runner asks of any test program.
+        // A test runner lists the tests of every test program.
         Some("--list") => ExitCode::SUCCESS,
         _ => done(validate()),
     }
@@ -39,7 +39,8 @@ fn done(result: Result<(), String>) -> ExitCode {
     }
 }
 
-/// That the switch has a processor to itself, and receives on it, wherever there are two.
+/// Returns an error unless the switch has a processor of its own and receives on it, if there are
+/// two.
 fn is_placed() -> Result<(), String> {
     let parent = i32::try_from(std::os::unix::process::parent_id()).ok().and_then(Pid::from_raw);
     let allowed = sched_getaffinity(parent).map_err(|error| error.to_string())?.count();
@@ -68,8 +69,8 @@ fn daemon(file: &str) -> Result<(), String> {
         .map_err(|problem| problem.to_string())
 }
 
-/// Every feature in turn. RSC is first: where it had to run in process, the others cannot run at
-/// all.
+/// Validates every feature in turn. RSC is first: if it had to run in process, the others cannot
+/// run at all.
 fn validate() -> Result<(), String> {
     let interrupt = Interrupt::default();
     let report = measured(rsc::FEATURE, &interrupt)?;
@@ -84,7 +85,7 @@ fn validate() -> Result<(), String> {
     measured(jumbo::FEATURE, &interrupt).map(drop)
 }
 
-/// A short run in which every check passes and both arms carry traffic.
+/// Runs a feature briefly; every check must pass, and both arms must carry traffic.
 fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -136,7 +137,8 @@ fn rsc_holds(report: &Report) -> Result<(), String> {
     all_hold("rsc", &rules)
 }
 
-/// Both ends of both switches say so to the kernel, and iperf3 found it so, where it is installed.
+/// Returns whether the routes set the reported congestion control at both ends of both switches,
+/// and iperf3, if installed, used it.
 fn congestion_holds(report: &Report) -> bool {
     let Some(name) = &report.bench.congestion else { return false };
     let (chosen, found) = (format!(" congctl {name}"), format!(" by TCP with {name};"));

@@ -1,12 +1,12 @@
-//! The cases: what is sent, in which direction, and what is measured.
+//! The cases: traffic, direction and the measured figure.
 
-use crate::ring::{MOST, Shape};
+use crate::area::{MAX_RING_SIZE, Shape};
 use crate::stream::TRAIN;
 use serde::Serialize;
 use std::time::Duration;
 use wire::vnet::VnetHeader;
 
-/// What kind of traffic.
+/// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
@@ -34,7 +34,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// As it is printed.
+    /// Returns the unit as it is printed.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Mpps => "Mpps",
@@ -53,9 +53,9 @@ pub(crate) struct Case {
     pub(crate) unit: Unit,
     /// Bytes of a frame, from the destination address to the last byte of payload.
     pub(crate) frame: usize,
-    /// Both guests send at once; otherwise only the first.
+    /// Whether both guests send at once; otherwise only the first sends.
     pub(crate) both_ways: bool,
-    /// Packed rings; otherwise split ones.
+    /// Whether the rings are packed; otherwise they are split.
     pub(crate) packed: bool,
     /// Flows, each with frames in every direction of the case.
     pub(crate) flows: u16,
@@ -63,12 +63,12 @@ pub(crate) struct Case {
     pub(crate) hosts: u16,
     /// Seconds before the measurement.
     pub(crate) warm_up_s: f64,
-    /// With one frame at a time: the pause before each, long enough for any switch that sleeps to
-    /// sleep.
+    /// Pause before each frame of a ping-pong, long enough for any switch that sleeps to fall
+    /// asleep.
     pub(crate) rest: Duration,
 }
 
-/// What all cases have in common.
+/// The case that all others derive from.
 pub(crate) const PLAIN: Case = Case {
     name: "64 B",
     load: Load::Frames,
@@ -82,14 +82,14 @@ pub(crate) const PLAIN: Case = Case {
     rest: Duration::ZERO,
 };
 
-/// All of them, in the order of the table.
+/// All cases, in the order of the table.
 pub(crate) const CASES: [Case; 8] = [
     PLAIN,
     Case {
         name: "64 B, 10,000 flows, 1,000 MACs",
         flows: 10_000,
         hosts: 500,
-        // A switch with a flow table fills it meanwhile.
+        // Long enough for a switch with a flow table to fill it.
         warm_up_s: 3.0,
         ..PLAIN
     },
@@ -115,16 +115,16 @@ pub(crate) const CASES: [Case; 8] = [
 ];
 
 impl Case {
-    /// Frames longer than a switch takes by default.
+    /// Returns whether the frames are longer than a switch accepts by default.
     pub(crate) fn jumbo(&self) -> bool {
         self.load != Load::Train && self.frame > 1518
     }
 
-    /// Queues: one buffer per frame. Frames in flight stay within a few MiB, as a guest's windows
-    /// do.
+    /// Returns the sizes of a queue: one buffer per frame. Frames in flight are limited to a few
+    /// MiB, as by a guest's TCP windows.
     pub(crate) fn shape(&self, writable: bool) -> Shape {
         let (size, buffer) = match self.frame {
-            0..=1518 => (MOST, 2048),
+            0..=1518 => (MAX_RING_SIZE, 2048),
             1519..=9014 => (256, 9216),
             _ => (64, TRAIN + VnetHeader::LEN),
         };
@@ -133,7 +133,7 @@ impl Case {
         Shape { size, window: size, buffer, writable }
     }
 
-    /// Frames sent before they are published.
+    /// Returns the number of frames that are published together.
     pub(crate) fn burst(&self) -> u16 {
         if self.load == Load::Train { 4 } else { 32 }
     }

@@ -1,5 +1,5 @@
-//! Huge pages of 2 MiB for the vNICs and for the peers that do not start without: reserved for the
-//! run, if permitted, and released afterwards.
+//! Huge pages of 2 MiB, for the vNICs and for peers that need them: reserved for the run if
+//! permitted, and released afterwards.
 
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ fn read(name: &str) -> Result<usize> {
 }
 
 impl HugePages {
-    /// Ensures that `bytes` are free.
+    /// Ensures that huge pages of `bytes` are free.
     ///
     /// # Errors
-    /// There are too few, and no more are available; any change is undone.
+    /// Too few are free, and no more can be reserved; any change is undone.
     pub(crate) fn reserve(bytes: usize) -> Result<HugePages> {
         let wanted = bytes.div_ceil(PAGE);
         let free = read("free_hugepages")?;
@@ -53,7 +53,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(former) = self.former {
-            // Nobody is left to report to; the pages are free for everyone meanwhile.
+            // An error has no remedy here; until then the pages stay available to all programs.
             let _ = std::fs::write(file("nr_hugepages"), former.to_string());
         }
     }

@@ -1,12 +1,14 @@
 //! Compares Millrace with other vhost-user switches: one generator, one core for it and one for the
 //! switch.
 //!
-//! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`way`]). A
-//! [`run`] goes through the [cases](case) and, round by round, through the [switches](peer), takes
-//! a sample of each ([`measure`]) and ends with a table of ratios and a file ([`report`]). The case
-//! in which frames come by an [uplink] has arms and a table of its own.
+//! The generator is the guest behind both vNICs of the switch under test ([`vnic`], [`direction`]).
+//! A [`run`] takes all [cases](case) in turn and measures the [switches](peer) round by round, one
+//! sample each ([`measure`]). It ends with a table of ratios and a file ([`report`]). The case with
+//! an [uplink] has arms and a table of its own.
 
+mod area;
 mod case;
+mod direction;
 mod hugepages;
 mod measure;
 mod memory;
@@ -23,14 +25,12 @@ mod stop;
 mod stream;
 mod uplink;
 mod vnic;
-mod way;
 
 use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
 use clap::Parser;
 use distance::Distance;
 use hugepages::HugePages;
-use lab::report::Machine;
 use peer::{PEERS, Peer};
 use run::Plan;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -40,6 +40,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use stop::Stop;
+use traffic::measure::Machine;
 
 /// Bytes of huge pages for the memory of both vNICs.
 const VNICS: usize = 64 << 20;
@@ -105,13 +106,14 @@ fn compare(arguments: &Arguments) -> Result<()> {
         uplink::NAME
     );
     let stop = Stop::at_signals()?;
-    // Before this process is pinned and sees only one processor.
+    // Read before this process is pinned, and sees only one processor.
     let machine = Machine::read(None);
     pin(arguments.generator_core)?;
     let distance = Distance::from(arguments.switch_core)?;
     let (peers, versions) = arguments.installed(&millrace);
     let huge = peers.iter().map(|peer| peer.huge_bytes()).max().unwrap_or(0);
-    // Held until the end. The vNICs work without; a peer that does not reports it itself.
+    // Held until the end. The vNICs work without huge pages; a peer that does not reports it
+    // itself.
     let reserved = HugePages::reserve(huge + VNICS);
     if let Err(error) = &reserved {
         note(&format!("without huge pages: {error:#}"));
@@ -155,7 +157,7 @@ impl Arguments {
         self.only.is_empty() || self.only.iter().any(|part| uplink::NAME.contains(part.as_str()))
     }
 
-    /// Switches that can be measured, and the versions that all requested ones report.
+    /// Returns the switches that can be measured, and the versions that all requested ones report.
     fn installed(&self, millrace: &std::path::Path) -> (Vec<Peer>, BTreeMap<&'static str, String>) {
         let mut peers = Vec::new();
         let mut versions = BTreeMap::new();
@@ -183,7 +185,7 @@ fn names() -> String {
     CASES.iter().map(|case| case.name).collect::<Vec<_>>().join("; ")
 }
 
-/// This program and its children stay off the switch's core; a switch pins itself there.
+/// Pins this program and its children to a core; a switch pins itself to another one.
 fn pin(core: usize) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);

@@ -1,52 +1,52 @@
 //! One sample: the switch learns the addresses, warms up, and is measured for an interval.
 
 use crate::case::{Case, Load, Unit};
+use crate::direction::{Direction, Tally};
 use crate::peer::Running;
 use crate::stop::Stop;
 use crate::stream::{Side, Stream};
 use crate::vnic::Vnic;
-use crate::way::{Tally, Way};
 use anyhow::{Result, bail, ensure};
 use distance::Distance;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Turns between two looks at the clock.
+/// Turns between two reads of the clock.
 const TURNS: u32 = 16;
-/// Turns in which nothing moves before the generator checks whether the switch sleeps.
+/// Idle turns before the generator checks whether the switch sleeps.
 const IDLE_TURNS: u32 = 1024;
-/// Pause between two attempts to reach the other side, while the switch starts.
-const ATTEMPT: Duration = Duration::from_millis(200);
-/// A switch that has passed nothing after this time never will.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A frame that has not crossed after this time is lost.
-const LOST: Duration = Duration::from_millis(200);
+/// Time between two attempts to reach the other side while the switch starts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Timeout of the first frame through the switch.
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which a frame counts as lost.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
 /// Length of the slices of an interval.
 const SLICE: Duration = Duration::from_millis(50);
-/// This core's rest before each: a hypervisor never moves a core that does not rest, whether near
-/// the other or far.
-const NAP: Duration = Duration::from_millis(2);
-/// After the rest, the queues fill again for this long.
-const AWAKE_AGAIN: Duration = Duration::from_millis(2);
-/// If nothing arrives for this long, nothing is in flight.
+/// Sleep of the generator's core before each slice: a hypervisor moves a core nearer or farther
+/// only while it is idle.
+const REST: Duration = Duration::from_millis(2);
+/// Time after the sleep in which the queues fill again.
+const REFILL: Duration = Duration::from_millis(2);
+/// Time without an arrival after which nothing is in flight.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// The result.
+/// A sample of one switch in one case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// In the case's unit.
+    /// Value in the case's unit.
     pub(crate) value: f64,
-    /// The interval in pieces, each with the distance of the cores at its beginning.
+    /// Slices of the interval, each with the distance of the cores at its start.
     pub(crate) slices: Vec<Slice>,
-    /// The value that one crossing in a hundred exceeds, in the case's unit. Latency only.
+    /// The 99th percentile in the case's unit; latency only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p99: Option<f64>,
-    /// Length of the interval.
+    /// Length of the interval in seconds.
     pub(crate) seconds: f64,
-    /// The switch's processor time in it, per second.
+    /// Processors that the switch kept busy.
     pub(crate) cores: f64,
-    /// Counts of both ways together.
+    /// Counts of both directions together.
     pub(crate) tally: Tally,
     /// Whether all vNIC memory was in huge pages.
     pub(crate) huge_pages: bool,
@@ -57,34 +57,44 @@ pub(crate) struct Sample {
 /// A piece of an interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Slice {
-    /// In the case's unit; for latency, the median.
+    /// Value in the case's unit; for latency, the median.
     pub(crate) value: f64,
-    /// See [`Distance::round_trip_ns`].
+    /// Round trip between the two cores: see [`Distance::round_trip_ns`].
     pub(crate) round_trip_ns: f64,
 }
 
 /// How a sample is taken.
-pub(crate) struct Terms<'t> {
+pub(crate) struct Settings<'t> {
     pub(crate) case: &'t Case,
-    /// The duration.
+    /// Length of the interval.
     pub(crate) interval: Duration,
-    /// The switch.
+    /// The switch under test.
     pub(crate) switch: &'t Running,
     pub(crate) distance: &'t Distance,
     pub(crate) stop: &'t Stop,
 }
 
 /// Takes a sample between two vNICs that have just been started.
-pub(crate) fn measure(vnics: &mut [Vnic; 2], terms: &Terms<'_>) -> Result<Sample> {
-    let Terms { case, stop, .. } = *terms;
+pub(crate) fn measure(vnics: &mut [Vnic; 2], settings: &Settings<'_>) -> Result<Sample> {
+    let Settings { case, stop, .. } = *settings;
     let huge_pages = vnics.iter().all(Vnic::huge_pages);
     let features = format!("{:#x}", vnics[0].features);
     let [first, second] = vnics;
-    let mut ways = [
-        Way::new(&mut first.ingress, &mut second.egress, Stream::new(case, Side::First), case),
-        Way::new(&mut second.ingress, &mut first.egress, Stream::new(case, Side::Second), case),
+    let mut directions = [
+        Direction::new(
+            &mut first.ingress,
+            &mut second.egress,
+            Stream::new(case, Side::First),
+            case,
+        ),
+        Direction::new(
+            &mut second.ingress,
+            &mut first.egress,
+            Stream::new(case, Side::Second),
+            case,
+        ),
     ];
-    teach(&mut ways, case, stop)?;
+    announce(&mut directions, case, stop)?;
     let sample = Sample {
         value: 0.0,
         slices: Vec::new(),
@@ -96,42 +106,46 @@ pub(crate) fn measure(vnics: &mut [Vnic; 2], terms: &Terms<'_>) -> Result<Sample
         features,
     };
     if case.load == Load::PingPong {
-        latency(&mut ways, terms, sample)
+        latency(&mut directions, settings, sample)
     } else {
         let loaded = if case.both_ways { 2 } else { 1 };
-        throughput(&mut ways[..loaded], terms, sample)
+        throughput(&mut directions[..loaded], settings, sample)
     }
 }
 
-/// Has every host send a frame, from both sides, until frames get through both ways.
-fn teach(ways: &mut [Way<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
+/// Sends a frame from every host on both sides until frames arrive in both directions, so that the
+/// switch learns all addresses.
+fn announce(directions: &mut [Direction<'_>; 2], case: &Case, stop: &Stop) -> Result<()> {
     let begin = Instant::now();
-    while ways.iter().any(|way| way.tally.frames == 0) {
-        ensure!(begin.elapsed() < PATIENCE, "no frame gets through within {PATIENCE:?}");
+    while directions.iter().any(|direction| direction.tally.frames == 0) {
+        ensure!(
+            begin.elapsed() < FIRST_FRAME_TIMEOUT,
+            "no frame gets through within {FIRST_FRAME_TIMEOUT:?}"
+        );
         let mut left = [case.hosts; 2];
         let attempt = Instant::now();
-        while attempt.elapsed() < ATTEMPT {
+        while attempt.elapsed() < RETRY_INTERVAL {
             stop.check()?;
-            for (way, left) in ways.iter_mut().zip(&mut left) {
-                way.recycle()?;
-                *left -= way.send_at_most(*left);
-                way.receive()?;
-                way.kick_if_wanted()?;
+            for (direction, left) in directions.iter_mut().zip(&mut left) {
+                direction.recycle()?;
+                *left -= direction.send_at_most(*left);
+                direction.receive()?;
+                direction.kick_if_wanted()?;
             }
         }
     }
     Ok(())
 }
 
-/// Takes what is still in flight, so that the next frame to arrive is the next one sent.
-fn drain(ways: &mut [Way<'_>; 2], stop: &Stop) -> Result<()> {
+/// Receives the frames in flight, so that the next frame to arrive is the next one sent.
+fn drain(directions: &mut [Direction<'_>; 2], stop: &Stop) -> Result<()> {
     let mut quiet = Instant::now();
     while quiet.elapsed() < QUIET {
         stop.check()?;
-        for way in ways.iter_mut() {
-            way.recycle()?;
-            way.kick_if_wanted()?;
-            if way.receive()? > 0 {
+        for direction in directions.iter_mut() {
+            direction.recycle()?;
+            direction.kick_if_wanted()?;
+            if direction.receive()? > 0 {
                 quiet = Instant::now();
             }
         }
@@ -139,9 +153,13 @@ fn drain(ways: &mut [Way<'_>; 2], stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
-    let Terms { case, interval, switch, distance, stop } = *terms;
-    run(ways, Duration::from_secs_f64(case.warm_up_s), stop)?;
+fn throughput(
+    directions: &mut [Direction<'_>],
+    settings: &Settings<'_>,
+    sample: Sample,
+) -> Result<Sample> {
+    let Settings { case, interval, switch, distance, stop } = *settings;
+    run(directions, Duration::from_secs_f64(case.warm_up_s), stop)?;
     let processor = switch.processor()?;
     let (mut slices, mut tally, mut time) = (Vec::new(), Tally::default(), Duration::ZERO);
     let value = |tally: &Tally, time: Duration| {
@@ -152,10 +170,10 @@ fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result
         count / time.as_secs_f64()
     };
     while time < interval {
-        std::thread::sleep(NAP);
+        std::thread::sleep(REST);
         let round_trip_ns = distance.round_trip_ns();
-        run(ways, AWAKE_AGAIN, stop)?;
-        let (arrived, length) = run(ways, SLICE, stop)?;
+        run(directions, REFILL, stop)?;
+        let (arrived, length) = run(directions, SLICE, stop)?;
         (tally, time) = (tally.plus(&arrived), time + length);
         slices.push(Slice { value: value(&arrived, length), round_trip_ns });
     }
@@ -165,53 +183,61 @@ fn throughput(ways: &mut [Way<'_>], terms: &Terms<'_>, sample: Sample) -> Result
     Ok(Sample { value, slices, seconds, cores, tally, ..sample })
 }
 
-fn total(ways: &[Way<'_>]) -> Tally {
-    ways.iter().fold(Tally::default(), |sum, way| sum.plus(&way.tally))
+fn total(directions: &[Direction<'_>]) -> Tally {
+    directions.iter().fold(Tally::default(), |sum, direction| sum.plus(&direction.tally))
 }
 
-/// Runs all ways for this long; returns what happened meanwhile, and the actual time.
-fn run(ways: &mut [Way<'_>], length: Duration, stop: &Stop) -> Result<(Tally, Duration)> {
-    let (begin, before) = (Instant::now(), total(ways));
+/// Runs all directions for `length`. Returns the counts, and the actual time.
+fn run(
+    directions: &mut [Direction<'_>],
+    length: Duration,
+    stop: &Stop,
+) -> Result<(Tally, Duration)> {
+    let (begin, before) = (Instant::now(), total(directions));
     let mut idle = 0;
     loop {
         for _ in 0..TURNS {
             let mut moved = false;
-            for way in ways.iter_mut() {
-                moved |= way.turn()?;
+            for direction in directions.iter_mut() {
+                moved |= direction.turn()?;
             }
             idle = if moved { 0 } else { idle + 1 };
         }
         if idle > IDLE_TURNS {
             idle = 0;
-            ways.iter().try_for_each(Way::kick_if_wanted)?;
+            directions.iter().try_for_each(Direction::kick_if_wanted)?;
         }
         stop.check()?;
         let elapsed = begin.elapsed();
         if elapsed >= length {
-            return Ok((total(ways).since(&before), elapsed));
+            return Ok((total(directions).since(&before), elapsed));
         }
     }
 }
 
-/// One frame at a time, there and back; measures each crossing.
-fn latency(ways: &mut [Way<'_>; 2], terms: &Terms<'_>, sample: Sample) -> Result<Sample> {
-    let Terms { case, interval, switch, distance, stop } = *terms;
+/// Measures the crossing time of one frame at a time, in both directions in turn.
+fn latency(
+    directions: &mut [Direction<'_>; 2],
+    settings: &Settings<'_>,
+    sample: Sample,
+) -> Result<Sample> {
+    let Settings { case, interval, switch, distance, stop } = *settings;
     let warm_up = Duration::from_secs_f64(case.warm_up_s);
-    drain(ways, stop)?;
-    cross(ways, case.rest, warm_up, stop, &mut crossings()?)?;
-    let (before, processor) = (total(ways), switch.processor()?);
+    drain(directions, stop)?;
+    cross(directions, case.rest, warm_up, stop, &mut crossings()?)?;
+    let (before, processor) = (total(directions), switch.processor()?);
     let (mut slices, mut all, begin) = (Vec::new(), crossings()?, Instant::now());
     while begin.elapsed() < interval {
-        std::thread::sleep(NAP);
+        std::thread::sleep(REST);
         let round_trip_ns = distance.round_trip_ns();
         let mut here = crossings()?;
-        cross(ways, case.rest, SLICE, stop, &mut here)?;
+        cross(directions, case.rest, SLICE, stop, &mut here)?;
         slices.push(Slice { value: microseconds(&here, 0.5), round_trip_ns });
         all.add(&here)?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     let cores = switch.cores_since(&processor)?;
-    let tally = total(ways).since(&before);
+    let tally = total(directions).since(&before);
     let (value, p99) = (microseconds(&all, 0.5), Some(microseconds(&all, 0.99)));
     Ok(Sample { value, slices, p99, seconds, cores, tally, ..sample })
 }
@@ -220,13 +246,13 @@ fn microseconds(crossings: &Histogram<u64>, quantile: f64) -> f64 {
     crossings.value_at_quantile(quantile) as f64 / 1e3
 }
 
-/// In nanoseconds, up to the time that counts as lost.
+/// Returns an empty histogram of nanoseconds, up to [`LOSS_TIMEOUT`].
 fn crossings() -> Result<Histogram<u64>> {
-    Ok(Histogram::new_with_max(u64::try_from(LOST.as_nanos())?, 3)?)
+    Ok(Histogram::new_with_max(u64::try_from(LOSS_TIMEOUT.as_nanos())?, 3)?)
 }
 
 fn cross(
-    ways: &mut [Way<'_>; 2],
+    directions: &mut [Direction<'_>; 2],
     rest: Duration,
     length: Duration,
     stop: &Stop,
@@ -235,32 +261,32 @@ fn cross(
     let begin = Instant::now();
     while begin.elapsed() < length {
         stop.check()?;
-        for way in ways.iter_mut() {
-            // Awake, so that our own wake-up is not measured.
+        for direction in directions.iter_mut() {
+            // Spins, so that the generator's own wake-up is not measured.
             let rested = Instant::now();
             while rested.elapsed() < rest {
                 std::hint::spin_loop();
             }
-            crossings.saturating_record(u64::try_from(one_crossing(way)?.as_nanos())?);
-            way.recycle()?;
+            crossings.saturating_record(u64::try_from(one_crossing(direction)?.as_nanos())?);
+            direction.recycle()?;
         }
     }
     Ok(())
 }
 
-/// From the call that sends a frame to the look that finds it; kicks the switch if it asks for
-/// that.
-fn one_crossing(way: &mut Way<'_>) -> Result<Duration> {
+/// Returns the time from sending a frame to finding it on the other side. Notifies the switch if it
+/// asks for that.
+fn one_crossing(direction: &mut Direction<'_>) -> Result<Duration> {
     let sent = Instant::now();
-    way.send_at_most(1);
-    way.kick_if_wanted()?;
+    direction.send_at_most(1);
+    direction.kick_if_wanted()?;
     let mut turns = 0u32;
-    while way.receive()? == 0 {
+    while direction.receive()? == 0 {
         turns += 1;
         if turns.is_multiple_of(IDLE_TURNS) {
-            way.kick_if_wanted()?;
-            if sent.elapsed() > LOST {
-                bail!("a frame was lost: nothing got through within {LOST:?}");
+            direction.kick_if_wanted()?;
+            if sent.elapsed() > LOSS_TIMEOUT {
+                bail!("a frame was lost: nothing got through within {LOSS_TIMEOUT:?}");
             }
         }
     }

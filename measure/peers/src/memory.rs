@@ -1,9 +1,9 @@
 // UNSAFETY: maps the memory that a vNIC shares with the switch, and copies in and out of it.
 //! The memory of one vNIC: rings and buffers, in one file that the switch also maps.
 //!
-//! In huge pages of 2 MiB if the machine has free ones. The switch may write at any time, so
-//! nothing here is ever lent as bytes: words are atomics, all else is copied. An offset outside is
-//! a bug in this program and stops it.
+//! It is in huge pages of 2 MiB if the machine has free ones. The switch may write at any time, so
+//! no reference to the bytes is ever given out: words are atomics, all else is copied. An offset
+//! outside of the memory is a bug in this program, and panics.
 #![allow(unsafe_code)]
 
 use anyhow::{Context, Result};
@@ -22,12 +22,12 @@ pub(crate) struct Memory {
     file: OwnedFd,
     base: NonNull<u8>,
     len: usize,
-    /// Whether it is in huge pages.
+    /// Whether the memory is in huge pages.
     pub(crate) huge: bool,
 }
 
 impl Memory {
-    /// At least `len` bytes.
+    /// Maps at least `len` bytes.
     pub(crate) fn new(len: usize) -> Result<Memory> {
         let len = len.next_multiple_of(HUGE_PAGE);
         Memory::of_pages(len, true).or_else(|_| Memory::of_pages(len, false)).with_context(|| {
@@ -49,17 +49,17 @@ impl Memory {
         Ok(Memory { file, base, len, huge })
     }
 
-    /// The file that the switch maps.
+    /// Returns the file that the switch maps.
     pub(crate) fn file(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Its address in this process, which vhost-user uses for ring addresses.
+    /// Returns the address in this process, which vhost-user uses for ring addresses.
     pub(crate) fn address(&self) -> u64 {
         self.base.addr().get() as u64
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -71,16 +71,16 @@ impl Memory {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The word at an even offset.
+    /// Returns the two bytes at an even offset.
     #[inline(always)]
     pub(crate) fn word16(&self, offset: usize) -> &AtomicU16 {
         assert!(offset.is_multiple_of(2), "a word at {offset}");
-        // SAFETY: `at` answers for the length, the line above for the alignment; both sides use
-        // atomics here.
+        // SAFETY: `at` checked the length, the line above the alignment; both sides use atomics
+        // here.
         unsafe { AtomicU16::from_ptr(self.at(offset, 2).cast()) }
     }
 
-    /// The eight bytes at an offset that is a multiple of eight.
+    /// Returns the eight bytes at an offset that is a multiple of eight.
     #[inline(always)]
     pub(crate) fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "eight bytes at {offset}");
@@ -92,8 +92,8 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
-        // SAFETY: `at` answers for the length; `bytes` cannot lie in the mapping, which is never
-        // lent.
+        // SAFETY: `at` checked the length; `bytes` cannot lie in the mapping, to which no reference
+        // is given out.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -108,8 +108,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone, and everything that pointed into it borrowed `self`.
-        // A mapping that stays ends with the process; there is nobody to report to.
+        // SAFETY: the mapping is ours alone, and everything that pointed into it borrowed `self`. A
+        // mapping that stays ends with the process; an error has no remedy here.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

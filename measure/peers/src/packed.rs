@@ -1,7 +1,7 @@
 //! The driver side of a packed ring (virtio 1.2, section 2.8). See [`ring`](crate::ring).
 
-use crate::ring::{Area, ForeignBuffer, Parts, Used};
-use crate::slots::{Place, Slots};
+use crate::area::{Area, Parts};
+use crate::slots::{ForeignBuffer, Place, Slots, Used};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
@@ -9,13 +9,13 @@ use std::sync::atomic::fence;
 const WRITE: u64 = 2 << 48;
 const AVAILABLE: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
-/// In an event suppression structure: no events.
+/// Flag of an event suppression structure: no events.
 const DISABLE: u16 = 1;
 /// Offsets of the event suppression structures.
 const DRIVER_EVENT: usize = 16 << 10;
 const DEVICE_EVENT: usize = 32 << 10;
 
-/// See [`Ring`](crate::ring::Ring).
+/// A packed ring; its methods are those of [`Ring`](crate::ring::Ring).
 #[derive(Debug)]
 pub(crate) struct PackedRing {
     pub(crate) area: Area,
@@ -51,7 +51,8 @@ impl PackedRing {
         address.store(self.area.buffer(id) as u64, Relaxed);
     }
 
-    /// The wrap counter at a position: true in the first round, false in the second, and so on.
+    /// Returns the wrap counter at a position: true in the first round, false in the second, and so
+    /// on.
     #[inline(always)]
     fn wraps(&self, counter: u16) -> bool {
         counter & self.slots.size() == 0
@@ -103,8 +104,8 @@ impl PackedRing {
     }
 
     pub(crate) fn wants_kick(&self) -> bool {
-        // Orders the store of the flags before the load of the switch's wish, which does the same
-        // the other way round.
+        // Orders the store of the flags before the load of the switch's event flags. Pairs with the
+        // switch's fence between its store of the event flags and its load of the descriptor's.
         fence(SeqCst);
         self.area.memory.word16(self.area.ring + DEVICE_EVENT + 2).load(Relaxed) & 3 != DISABLE
     }

@@ -1,16 +1,16 @@
 //! The switches: how each is started for a case with two vNICs, one core and one queue per vNIC.
 //!
-//! A switch is restarted for every sample, so that every sample has its own luck with memory
-//! layout, and only one of them ever polls the switch's core.
+//! A switch is restarted for every sample, so that samples differ in memory layout by chance, and
+//! only one switch at a time polls the switch's core.
 
 mod millrace;
 mod ovs;
 mod testpmd;
+mod uplink;
 
 use crate::case::Case;
-use crate::process::{Process, contained, tied};
+use crate::process::{Process, in_our_namespace, in_own_namespace};
 use crate::stop::Stop;
-use crate::uplink::Uplink;
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use traffic::measure::ProcessSample;
+pub(crate) use uplink::{Driver, UPLINK, Uplink};
 
-/// A switch that is not ready after this time never will be.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// A reply to a message of the session that takes longer than this will not come.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Timeout of a switch's start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout of a reply in the vhost-user session.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Names of the two vNICs.
 const VNICS: [&str; 2] = ["first", "second"];
@@ -30,25 +31,27 @@ const VNICS: [&str; 2] = ["first", "second"];
 /// One of the switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
+    /// Millrace with `poll = "always"`.
     Millrace,
-    /// Millrace, which after some empty turns sleeps until it is kicked: its default.
+    /// Millrace with `poll = "adaptive"`, its default: sleeps after some idle turns until it is
+    /// notified.
     Adaptive,
-    /// Millrace, which sleeps at once.
+    /// Millrace with `poll = "never"`: sleeps as soon as it is idle.
     Never,
-    /// DPDK's test program, which passes every frame of one vNIC to the other without reading it.
+    /// DPDK's test program, which forwards every frame of one vNIC to the other without reading it.
     Testpmd,
-    /// Open vSwitch with its DPDK data path, one bridge that learns addresses.
+    /// Open vSwitch with its DPDK data path and one bridge that learns addresses.
     Ovs,
 }
 
-/// All of them; the first is ours.
+/// All switches, Millrace first.
 pub(crate) const PEERS: [Peer; 5] =
     [Peer::Millrace, Peer::Adaptive, Peer::Never, Peer::Testpmd, Peer::Ovs];
 
-/// Where a switch runs.
+/// Files, cores and devices of a switch under test.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
-    /// For its sockets, logs and files. Empty.
+pub(crate) struct Setup {
+    /// Empty directory for its sockets, logs and files.
     pub(crate) directory: PathBuf,
     /// The switch's core.
     pub(crate) switch_core: usize,
@@ -56,41 +59,41 @@ pub(crate) struct Site {
     pub(crate) generator_core: usize,
     /// The Millrace binary.
     pub(crate) millrace: PathBuf,
-    /// The switch's uplink, a device in our network namespace; without one the switch runs in a
+    /// The switch's uplink, a device in our network namespace. Without one, the switch runs in a
     /// namespace of its own.
     pub(crate) uplink: Option<Uplink>,
 }
 
-impl Site {
+impl Setup {
     fn socket(&self, vnic: &str) -> PathBuf {
         self.directory.join(vnic).with_extension("sock")
     }
 
-    /// The command of a switch.
+    /// Returns the command that starts a switch in the right namespace.
     fn command(&self, program: &Path) -> Command {
-        if self.uplink.is_some() { tied(program) } else { contained(program) }
+        if self.uplink.is_some() { in_our_namespace(program) } else { in_own_namespace(program) }
     }
 }
 
-/// A running switch, and its end of both sessions.
+/// A running switch, and the connections of both sessions.
 pub(crate) struct Running {
     pub(crate) connections: [UnixStream; 2],
-    /// End in this order when dropped.
+    /// Dropped in this order, which ends them.
     processes: Vec<Process>,
 }
 
 impl Running {
-    /// The processor time of each of its processes.
+    /// Returns the processor time of each of its processes.
     pub(crate) fn processor(&self) -> Result<Vec<ProcessSample>> {
         self.processes.iter().map(Process::processor).collect()
     }
 
-    /// Stops it where it is, or lets it continue.
+    /// Sends a signal to all processes, to stop them or let them continue.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         self.processes.iter().try_for_each(|process| process.signal(signal))
     }
 
-    /// Processors that it has kept busy since.
+    /// Returns the processors that it has kept busy since `earlier`.
     pub(crate) fn cores_since(&self, earlier: &[ProcessSample]) -> Result<f64> {
         let now = self.processor()?;
         let usage = now.iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
@@ -99,7 +102,7 @@ impl Running {
 }
 
 impl Peer {
-    /// The printed name, which `--peers` matches.
+    /// Returns the printed name, which `--peers` matches.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Millrace => "millrace",
@@ -110,13 +113,16 @@ impl Peer {
         }
     }
 
-    /// Whether it takes part in a case: other ways to wait do only in cases with something to wait
-    /// for.
+    /// Returns whether it takes part in a case: Millrace's other `poll` settings do only in cases
+    /// with a rest.
     pub(crate) fn runs(self, case: &Case) -> bool {
         !matches!(self, Peer::Adaptive | Peer::Never) || !case.rest.is_zero()
     }
 
-    /// The installed version; an error says why it cannot be used.
+    /// Returns the installed version.
+    ///
+    /// # Errors
+    /// It is not installed, or cannot be used: the error says why.
     pub(crate) fn version(self, millrace: &Path) -> Result<String> {
         match self {
             Peer::Millrace | Peer::Adaptive | Peer::Never => millrace::version(millrace),
@@ -125,7 +131,7 @@ impl Peer {
         }
     }
 
-    /// Bytes of huge pages that it needs to start.
+    /// Returns the bytes of huge pages that it needs to start.
     pub(crate) fn huge_bytes(self) -> usize {
         match self {
             Peer::Millrace | Peer::Adaptive | Peer::Never => 0,
@@ -133,28 +139,28 @@ impl Peer {
         }
     }
 
-    /// Starts it for a case and waits until it speaks vhost-user.
-    pub(crate) fn start(self, case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
+    /// Starts it for a case, and waits until both sockets are connected.
+    pub(crate) fn start(self, case: &Case, setup: &Setup, stop: &Stop) -> Result<Running> {
         match self {
-            Peer::Millrace => millrace::start(site, "always", stop),
-            Peer::Adaptive => millrace::start(site, "adaptive", stop),
-            Peer::Never => millrace::start(site, "never", stop),
-            Peer::Testpmd => testpmd::start(case, site, stop),
-            Peer::Ovs => ovs::start(case, site, stop),
+            Peer::Millrace => millrace::start(setup, "always", stop),
+            Peer::Adaptive => millrace::start(setup, "adaptive", stop),
+            Peer::Never => millrace::start(setup, "never", stop),
+            Peer::Testpmd => testpmd::start(case, setup, stop),
+            Peer::Ovs => ovs::start(case, setup, stop),
         }
     }
 }
 
 /// Connects to the sockets on which a switch listens.
-fn connect(mut process: Process, site: &Site, stop: &Stop) -> Result<Running> {
+fn connect(mut process: Process, setup: &Setup, stop: &Stop) -> Result<Running> {
     let mut reach = |vnic: &str| {
-        let socket = site.socket(vnic);
-        let connection = stop.wait_for(PATIENCE, || {
+        let socket = setup.socket(vnic);
+        let connection = stop.wait_for(START_TIMEOUT, || {
             process.check()?;
             Ok(UnixStream::connect(&socket).ok())
         })?;
-        patient(connection.with_context(|| {
-            format!("the switch does not listen on {vnic}.sock: {}", process.last_words())
+        with_timeout(connection.with_context(|| {
+            format!("the switch does not listen on {vnic}.sock: {}", process.log_tail())
         })?)
     };
     let [first, second] = VNICS;
@@ -170,22 +176,23 @@ fn accept(
 ) -> Result<Running> {
     let mut next = |listener: &UnixListener| {
         listener.set_nonblocking(true)?;
-        let connection = stop.wait_for(PATIENCE, || {
+        let connection = stop.wait_for(START_TIMEOUT, || {
             processes.iter_mut().try_for_each(Process::check)?;
             Ok(listener.accept().ok())
         })?;
-        let words = || processes.first().map(Process::last_words).unwrap_or_default();
+        let words = || processes.first().map(Process::log_tail).unwrap_or_default();
         let (connection, _) =
             connection.with_context(|| format!("the switch does not connect: {}", words()))?;
-        patient(connection)
+        with_timeout(connection)
     };
     let [first, second] = listeners;
     let connections = [next(first)?, next(second)?];
     Ok(Running { connections, processes })
 }
 
-fn patient(connection: UnixStream) -> Result<UnixStream> {
+/// Makes a connection blocking, with a timeout of replies.
+fn with_timeout(connection: UnixStream) -> Result<UnixStream> {
     connection.set_nonblocking(false)?;
-    connection.set_read_timeout(Some(ANSWER))?;
+    connection.set_read_timeout(Some(REPLY_TIMEOUT))?;
     Ok(connection)
 }

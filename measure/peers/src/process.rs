@@ -1,5 +1,5 @@
-//! A program that runs beside this one: in its own network namespace, with a log, and never longer
-//! than this one.
+//! A child program with a log, which never outlives this process; it may have its own network
+//! namespace.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
-/// A program that has not ended by itself after this time is killed.
-const GRACE: Duration = Duration::from_secs(5);
-/// Lines of a log that a message quotes.
+/// Time after SIGTERM after which a program is killed.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Lines of the log that an error quotes.
 const LAST_LINES: usize = 6;
 
-/// See the module. Ends when dropped.
+/// A running program; dropping it ends the program.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -22,9 +22,9 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A command in its own network namespace, so that devices that a switch creates never meet the
-/// host's; the kernel kills it if we die.
-pub(crate) fn contained(program: &Path) -> Command {
+/// Returns a command in its own network namespace, so that devices that a switch creates never
+/// collide with the host's. The kernel kills it if this process ends.
+pub(crate) fn in_own_namespace(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
         command.arg("--map-root-user");
@@ -33,8 +33,8 @@ pub(crate) fn contained(program: &Path) -> Command {
     command
 }
 
-/// A command in our network namespace; the kernel kills it if we die.
-pub(crate) fn tied(program: &Path) -> Command {
+/// Returns a command in this process's network namespace. The kernel kills it if this process ends.
+pub(crate) fn in_our_namespace(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
@@ -50,7 +50,7 @@ impl Process {
         let log = directory.join(name).with_extension("log");
         let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
         let child = command
-            // Some programs end when their input does: the child keeps this end of the pipe.
+            // Some programs end at the end of their input, so the pipe stays open.
             .stdin(Stdio::piped())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -59,29 +59,29 @@ impl Process {
         Ok(Process { child, name, log })
     }
 
-    /// An error with its last output if it has ended.
+    /// Returns an error with its last output if it has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended ({status}): {}", self.name, self.last_words());
+            bail!("{} ended ({status}): {}", self.name, self.log_tail());
         }
         Ok(())
     }
 
-    /// The processor time of all its threads.
+    /// Returns the processor time of all its threads.
     pub(crate) fn processor(&self) -> Result<ProcessSample> {
         let sample = ProcessSample::read(self.child.id());
         sample.with_context(|| format!("{} has ended", self.name))
     }
 
-    /// The end of its log.
-    pub(crate) fn last_words(&self) -> String {
+    /// Returns the last lines of its log, on one line.
+    pub(crate) fn log_tail(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to it.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         Ok(pid.map_or(Ok(()), |pid| kill_process(pid, signal))?)
@@ -91,7 +91,7 @@ impl Process {
         self.signal(Signal::TERM)?;
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if begin.elapsed() > GRACE {
+            if begin.elapsed() > TERMINATION_TIMEOUT {
                 self.child.kill()?;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -102,14 +102,18 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has already ended needs no signal; one that cannot be killed dies with us.
+        // A program that has already ended needs no signal; the kernel kills one that stays when
+        // this process ends.
         if let Ok(None) = self.child.try_wait() {
             let _ = self.end();
         }
     }
 }
 
-/// The output of a short command, or an error with its complaint.
+/// Runs a short command, and returns its output.
+///
+/// # Errors
+/// The command does not start or fails: the error quotes its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output =

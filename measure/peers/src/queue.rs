@@ -1,6 +1,7 @@
-//! A ring with the two descriptors with which the two sides wake each other.
+//! A ring with the two event file descriptors by which the two sides notify each other.
 
-use crate::ring::{Area, Ring};
+use crate::area::Area;
+use crate::ring::Ring;
 use anyhow::{Context, Result};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -8,9 +9,9 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) ring: Ring,
-    /// Wakes the switch.
+    /// Notifies the switch.
     pub(crate) kick: EventFd,
-    /// Would wake us; the switch is told that it need not.
+    /// Notifies the driver; the rings tell the switch that it need not.
     pub(crate) call: EventFd,
 }
 
@@ -20,7 +21,7 @@ impl Queue {
         Ok(Queue { ring: Ring::new(area, packed), kick: event()?, call: event()? })
     }
 
-    /// Wakes the switch if it sleeps. Called when nothing has moved for a while.
+    /// Notifies the switch if it asks for that. Called when nothing has moved for a while.
     pub(crate) fn kick_if_wanted(&self) -> Result<()> {
         if self.ring.wants_kick() {
             self.kick.write(1).context("the switch cannot be notified")?;

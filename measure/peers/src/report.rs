@@ -3,52 +3,54 @@
 use crate::case::{Case, Unit};
 use crate::measure::{Sample, Slice};
 use crate::peer::Peer;
-use crate::run::{Plan, Taken};
+use crate::run::{Measurement, Plan};
 use crate::uplink::Results;
 use anyhow::{Context, Result};
+use chrono::{SecondsFormat, Utc};
 use comfy_table::{Cell, CellAlignment, Table};
-use lab::report::{Machine, now_utc};
 use serde::Serialize;
 use statistics::{Better, Interval, compare, compare_independent, median, quantile};
 use std::collections::BTreeMap;
 use std::path::Path;
+use traffic::measure::Machine;
 
 /// The fewest slices that a part of a sample needs to count: a quarter of a second.
 const FEWEST_SLICES: usize = 5;
 
-/// Millrace against one peer in one case. Absent values were not measured.
+/// Millrace compared with one peer in one case. Absent values were not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) case: &'static str,
     pub(crate) unit: Unit,
     pub(crate) peer: &'static str,
+    /// Comparison over whole samples.
     #[serde(flatten)]
-    pub(crate) whole: Contest,
-    /// The same for the slices in which the cores were [near](near_within) each other.
-    pub(crate) near: Contest,
-    /// The same for all other slices.
-    pub(crate) far: Contest,
-    /// Processors that each used, on average.
+    pub(crate) whole: Comparison,
+    /// Comparison over the slices in which the cores were [near](near_within) each other.
+    pub(crate) near: Comparison,
+    /// Comparison over all other slices.
+    pub(crate) far: Comparison,
+    /// Mean number of processors that Millrace and the peer kept busy.
     pub(crate) our_cores: Option<f64>,
     pub(crate) their_cores: Option<f64>,
 }
 
 /// Two switches compared. Values are medians in the case's unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Contest {
+pub(crate) struct Comparison {
     pub(crate) ours: Option<f64>,
     pub(crate) theirs: Option<f64>,
-    /// Ours divided by theirs, the median of all rounds.
+    /// Median over all rounds of Millrace's value divided by the peer's.
     pub(crate) ratio: Option<f64>,
-    /// Where the ratio lies in 99 of 100 such runs.
+    /// Confidence interval of the ratio at 99 %.
     pub(crate) spread: Option<Interval>,
-    /// Rounds with both; for near and far, those of whichever has fewer.
+    /// Rounds with samples of both; for near and far, those of the switch with fewer.
     pub(crate) n: usize,
-    /// The round trip between the cores, the median in nanoseconds.
+    /// Median round trip between the cores, in nanoseconds.
     pub(crate) round_trip_ns: Option<f64>,
 }
 
-/// The file.
+/// The contents of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report<'r> {
     pub(crate) written: String,
@@ -61,58 +63,58 @@ pub(crate) struct Report<'r> {
     pub(crate) versions: BTreeMap<&'static str, String>,
     pub(crate) cases: &'r [Case],
     pub(crate) rows: &'r [Row],
-    pub(crate) samples: &'r [Taken],
+    pub(crate) samples: &'r [Measurement],
     pub(crate) uplink: &'r Results,
 }
 
-/// Which slices of a sample count.
+/// Part of a sample's slices.
 #[derive(Clone, Copy)]
 enum Part {
     Near,
     Far,
 }
 
-/// The longest round trip, in nanoseconds, between cores that are near: twice the shortest one
-/// measured, leaving out one in twenty. On a machine whose cores stay where they are, all are near.
-/// `None` without slices.
-fn near_within(taken: &[Taken]) -> Option<f64> {
-    let mut all: Vec<f64> = slices(taken).map(|slice| slice.round_trip_ns).collect();
+/// Returns the longest round trip, in nanoseconds, between cores that count as near: twice the 5th
+/// percentile. On a machine whose cores do not move, all are near. `None` without slices.
+fn near_within(measurements: &[Measurement]) -> Option<f64> {
+    let mut all: Vec<f64> = slices(measurements).map(|slice| slice.round_trip_ns).collect();
     all.sort_by(f64::total_cmp);
     quantile(&all, 0.05).map(|shortest| 2.0 * shortest)
 }
 
-fn slices(taken: &[Taken]) -> impl Iterator<Item = &Slice> {
-    taken.iter().filter_map(|taken| taken.outcome.sample()).flat_map(|sample| &sample.slices)
+fn slices(measurements: &[Measurement]) -> impl Iterator<Item = &Slice> {
+    measurements.iter().filter_map(|one| one.outcome.sample()).flat_map(|sample| &sample.slices)
 }
 
-/// A row for each case and peer, in the order of the plan.
-pub(crate) fn rows(plan: &Plan, taken: &[Taken]) -> Vec<Row> {
-    let near = near_within(taken).unwrap_or_default();
+/// Returns a row for each case and peer, in the order of the plan.
+pub(crate) fn rows(plan: &Plan, measurements: &[Measurement]) -> Vec<Row> {
+    let near = near_within(measurements).unwrap_or_default();
     let mut rows = Vec::new();
     for case in &plan.cases {
         let others = plan.peers.iter().filter(|peer| **peer != Peer::Millrace && peer.runs(case));
-        rows.extend(others.map(|peer| row(case, *peer, taken, near)));
+        rows.extend(others.map(|peer| row(case, *peer, measurements, near)));
     }
     rows
 }
 
-fn row(case: &Case, peer: Peer, taken: &[Taken], near: f64) -> Row {
-    let cores = |of: Peer| middle(&values(case, of, taken, |sample| Some(sample.cores)));
+fn row(case: &Case, peer: Peer, measurements: &[Measurement], near: f64) -> Row {
+    let cores = |of: Peer| middle(&values(case, of, measurements, |sample| Some(sample.cores)));
     let part = |part| {
         let of = |sample: &Sample| sample.part(part, near).map(|(value, _)| value);
-        let contest = contest(case, peer, taken, of, Pairing::None);
-        let round_trips = |of| values(case, of, taken, |sample| Some(sample.part(part, near)?.1));
+        let comparison = comparison(case, peer, measurements, of, Pairing::None);
+        let round_trips =
+            |of| values(case, of, measurements, |sample| Some(sample.part(part, near)?.1));
         let both: Vec<f64> = [Peer::Millrace, peer]
             .into_iter()
             .flat_map(|of| round_trips(of).into_values())
             .collect();
-        Contest { round_trip_ns: median(&both), ..contest }
+        Comparison { round_trip_ns: median(&both), ..comparison }
     };
     Row {
         case: case.name,
         unit: case.unit,
         peer: peer.name(),
-        whole: contest(case, peer, taken, |sample| Some(sample.value), Pairing::ByRound),
+        whole: comparison(case, peer, measurements, |sample| Some(sample.value), Pairing::ByRound),
         near: part(Part::Near),
         far: part(Part::Far),
         our_cores: cores(Peer::Millrace),
@@ -121,7 +123,8 @@ fn row(case: &Case, peer: Peer, taken: &[Taken], near: f64) -> Row {
 }
 
 impl Sample {
-    /// The medians of value and round trip over the slices of one part; `None` if it has too few.
+    /// Returns the medians of value and round trip over the slices of one part; `None` if it has
+    /// too few.
     fn part(&self, part: Part, near: f64) -> Option<(f64, f64)> {
         let belongs = |slice: &&Slice| (slice.round_trip_ns <= near) == matches!(part, Part::Near);
         let (values, round_trips): (Vec<f64>, Vec<f64>) = self
@@ -137,23 +140,24 @@ impl Sample {
     }
 }
 
-/// Which samples of two switches belong together.
+/// How samples of two switches are paired.
 #[derive(Clone, Copy)]
 enum Pairing {
-    /// Those of the same round.
+    /// Samples of the same round are pairs.
     ByRound,
-    /// None: the cores are rarely near, or far, for both switches of a round.
+    /// No pairs: the cores are rarely near, or far, for both switches of a round.
     None,
 }
 
-fn contest(
+fn comparison(
     case: &Case,
     peer: Peer,
-    taken: &[Taken],
+    measurements: &[Measurement],
     of: impl Fn(&Sample) -> Option<f64>,
     pairing: Pairing,
-) -> Contest {
-    let [mut ours, mut theirs] = [Peer::Millrace, peer].map(|peer| values(case, peer, taken, &of));
+) -> Comparison {
+    let [mut ours, mut theirs] =
+        [Peer::Millrace, peer].map(|peer| values(case, peer, measurements, &of));
     if matches!(pairing, Pairing::ByRound) {
         ours.retain(|round, _| theirs.contains_key(round));
         theirs.retain(|round, _| ours.contains_key(round));
@@ -164,7 +168,7 @@ fn contest(
         Pairing::None => compare_independent,
     };
     let comparison = compare(&all(&ours), &all(&theirs), better.into());
-    Contest {
+    Comparison {
         ours: middle(&ours),
         theirs: middle(&theirs),
         ratio: comparison.map(|comparison| comparison.ratio),
@@ -182,19 +186,19 @@ fn middle(values: &BTreeMap<usize, f64>) -> Option<f64> {
     median(&all(values))
 }
 
-/// By round.
+/// Returns the values of one switch in one case, by round.
 fn values(
     case: &Case,
     peer: Peer,
-    taken: &[Taken],
+    measurements: &[Measurement],
     of: impl Fn(&Sample) -> Option<f64>,
 ) -> BTreeMap<usize, f64> {
-    let here = taken.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
-    here.filter_map(|taken| Some((taken.round, of(taken.outcome.sample()?)?))).collect()
+    let here = measurements.iter().filter(|one| one.case == case.name && one.peer == peer);
+    here.filter_map(|one| Some((one.round, of(one.outcome.sample()?)?))).collect()
 }
 
-/// The printed table: a line for the whole intervals, and one each for near and far cores, if there
-/// were any.
+/// Returns the table as text: a line for the whole intervals, and one each for near and far cores
+/// if there were any.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
@@ -213,54 +217,54 @@ pub(crate) fn table(rows: &[Row]) -> String {
     ]);
     for row in rows {
         table.add_row(line(row, "all", &row.whole));
-        for (what, contest) in [("near", &row.near), ("far", &row.far)] {
-            if contest.ratio.is_some() {
-                table.add_row(line(row, what, contest));
+        for (what, comparison) in [("near", &row.near), ("far", &row.far)] {
+            if comparison.ratio.is_some() {
+                table.add_row(line(row, what, comparison));
             }
         }
     }
     table.to_string()
 }
 
-fn line(row: &Row, what: &str, contest: &Contest) -> Vec<Cell> {
+fn line(row: &Row, what: &str, comparison: &Comparison) -> Vec<Cell> {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let number =
         |value: Option<f64>| right(value.map_or("–".to_owned(), |value| format!("{value:.2}")));
-    let spread = contest.spread;
+    let spread = comparison.spread;
     let spread = spread.map_or("–".to_owned(), |it| format!("{:.2}–{:.2}", it.low, it.high));
     vec![
         Cell::new(row.case),
         Cell::new(row.peer),
         Cell::new(what),
-        number(contest.ours),
-        number(contest.theirs),
+        number(comparison.ours),
+        number(comparison.theirs),
         Cell::new(row.unit.name()),
-        number(contest.ratio),
+        number(comparison.ratio),
         Cell::new(spread),
-        right(contest.n.to_string()),
+        right(comparison.n.to_string()),
         Cell::new(cores(row)),
-        right(contest.round_trip_ns.map_or("–".to_owned(), |time| format!("{time:.0} ns"))),
+        right(comparison.round_trip_ns.map_or("–".to_owned(), |time| format!("{time:.0} ns"))),
     ]
 }
 
-/// Ours and theirs.
+/// Returns the processors of Millrace and of the peer.
 fn cores(row: &Row) -> String {
     let text = |cores: Option<f64>| cores.map_or("–".to_owned(), |cores| format!("{cores:.2}"));
     format!("{} / {}", text(row.our_cores), text(row.their_cores))
 }
 
-/// Writes the file, and creates its folder.
+/// Writes the file, and creates its directory.
 pub(crate) fn write(
     path: &Path,
     machine: Machine,
     plan: &Plan,
     versions: BTreeMap<&'static str, String>,
     rows: &[Row],
-    samples: &[Taken],
+    samples: &[Measurement],
     uplink: &Results,
 ) -> Result<()> {
     let report = Report {
-        written: now_utc(),
+        written: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
         machine,
         switch_core: plan.switch_core,
         generator_core: plan.generator_core,

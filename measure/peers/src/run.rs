@@ -2,10 +2,9 @@
 //! for each sample.
 
 use crate::case::Case;
-use crate::measure::{Sample, Terms, measure};
-use crate::peer::{Peer, Running, Site};
+use crate::measure::{Sample, Settings, measure};
+use crate::peer::{Peer, Running, Setup, Uplink};
 use crate::stop::Stop;
-use crate::uplink::Uplink;
 use crate::vnic::Vnic;
 use anyhow::{Context, Result};
 use distance::Distance;
@@ -21,7 +20,7 @@ use tempfile::TempDir;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
-    /// Ours first.
+    /// Switches to measure, Millrace first.
     pub(crate) peers: Vec<Peer>,
     pub(crate) rounds: usize,
     /// Length of a measurement.
@@ -31,9 +30,9 @@ pub(crate) struct Plan {
     pub(crate) millrace: PathBuf,
 }
 
-/// A sample or why there is none.
+/// A sample of one switch in one round, or the reason why there is none.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Taken {
+pub(crate) struct Measurement {
     pub(crate) case: &'static str,
     #[serde(serialize_with = "name")]
     pub(crate) peer: Peer,
@@ -42,7 +41,7 @@ pub(crate) struct Taken {
     pub(crate) outcome: Outcome<Sample>,
 }
 
-/// See [`Taken`].
+/// A sample, or the reason why there is none.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome<S> {
@@ -78,8 +77,8 @@ fn name<S: Serializer>(peer: &Peer, output: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Plan {
-    /// Takes all samples, or those before an interruption.
-    pub(crate) fn run(&self, distance: &Distance, stop: &Stop) -> Vec<Taken> {
+    /// Takes all samples, or those until an interruption.
+    pub(crate) fn run(&self, distance: &Distance, stop: &Stop) -> Vec<Measurement> {
         let mut progress = Progress::new(self.rounds * self.pairs());
         let mut all = Vec::new();
         for case in &self.cases {
@@ -87,7 +86,7 @@ impl Plan {
                 self.peers.iter().copied().filter(|peer| peer.runs(case)).collect();
             for (round, place) in sequence(peers.len(), self.rounds) {
                 let peer = peers[place];
-                let outcome = match hopeless(&all, case, peer) {
+                let outcome = match has_failed(&all, case, peer) {
                     true => None,
                     false => Some(Outcome::of(self.sample(case, peer, distance, stop))),
                 };
@@ -95,13 +94,18 @@ impl Plan {
                     return all;
                 }
                 progress.step(case, peer, round, outcome.as_ref());
-                all.extend(outcome.map(|outcome| Taken { case: case.name, peer, round, outcome }));
+                all.extend(outcome.map(|outcome| Measurement {
+                    case: case.name,
+                    peer,
+                    round,
+                    outcome,
+                }));
             }
         }
         all
     }
 
-    /// Number of switches, summed over the cases in which each runs.
+    /// Returns the number of switches, summed over the cases.
     fn pairs(&self) -> usize {
         let run = |case: &Case| self.peers.iter().filter(|peer| peer.runs(case)).count();
         self.cases.iter().map(run).sum()
@@ -109,11 +113,11 @@ impl Plan {
 
     fn sample(&self, case: &Case, peer: Peer, distance: &Distance, stop: &Stop) -> Result<Sample> {
         let Started { vnics, switch, .. } = &mut self.start(case, peer, None, stop)?;
-        let terms = Terms { case, interval: self.interval, switch, distance, stop };
-        measure(vnics, &terms)
+        let settings = Settings { case, interval: self.interval, switch, distance, stop };
+        measure(vnics, &settings)
     }
 
-    /// Starts a switch, and connects both its guests.
+    /// Starts a switch, and connects the guests behind both vNICs.
     pub(crate) fn start(
         &self,
         case: &Case,
@@ -123,14 +127,14 @@ impl Plan {
     ) -> Result<Started> {
         let directory = tempfile::Builder::new().prefix("millrace-peers-").tempdir();
         let directory = directory.context("making a directory for the switch")?;
-        let site = Site {
+        let setup = Setup {
             directory: directory.path().to_owned(),
             switch_core: self.switch_core,
             generator_core: self.generator_core,
             millrace: self.millrace.clone(),
             uplink,
         };
-        let switch = peer.start(case, &site, stop)?;
+        let switch = peer.start(case, &setup, stop)?;
         let [first, second] = &switch.connections;
         let connect = |connection: &UnixStream| {
             Vnic::start(connection.try_clone()?, case).context("the session fails")
@@ -140,13 +144,14 @@ impl Plan {
     }
 }
 
-/// A switch that failed in a case before giving any sample is skipped for the rest of the case.
-fn hopeless(all: &[Taken], case: &Case, peer: Peer) -> bool {
-    let mut here = all.iter().filter(|taken| taken.case == case.name && taken.peer == peer);
+/// Returns whether a switch's first sample in this case failed; it is then skipped for the rest of
+/// the case.
+fn has_failed(all: &[Measurement], case: &Case, peer: Peer) -> bool {
+    let mut here = all.iter().filter(|one| one.case == case.name && one.peer == peer);
     here.next().is_some_and(|first| matches!(first.outcome, Outcome::Failure(_)))
 }
 
-/// Prints to standard error what was measured and how long the rest will take.
+/// Prints each sample, and the remaining time, to standard error.
 struct Progress {
     begin: Instant,
     done: usize,

@@ -1,33 +1,41 @@
-//! The buffers of a ring that the driver owns, in the order in which they go back to the switch.
+//! The buffers of a ring that the driver owns, in the order in which they are published.
 //!
-//! Used by both ring formats. A buffer's id never changes. A switch that returns buffers in order
-//! finds the same id at the same place of the ring for ever, so the driver writes almost nothing.
+//! Used by both ring formats. A buffer's id never changes. With a switch that returns buffers in
+//! order, each ring entry keeps its id, so the driver writes almost nothing.
 
-/// Ids in a ring of a power of two of places. Counters run on and wrap at 2^16.
+/// A buffer that the switch returned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) id: u16,
+    /// Bytes that the switch wrote.
+    pub(crate) len: u32,
+}
+
+/// Buffer ids of a ring. Its size is a power of two; counters wrap at 2^16.
 #[derive(Debug)]
 pub(crate) struct Slots {
     ids: Box<[u16]>,
-    /// How many ids there are.
+    /// Number of ids.
     window: u16,
-    /// Ids returned to us, including the first ones.
+    /// Ids returned by the switch, plus the initial ones.
     freed: u16,
-    /// Ids published.
+    /// Ids published to the switch.
     published: u16,
 }
 
-/// The result of placing an id.
+/// The result of returning an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The same id was there before.
+    /// The entry has the same id as before.
     Same,
-    /// Another one was; the place.
+    /// The entry at this index had another id before.
     New(u16),
-    /// The id is unknown, or more came back than went out.
+    /// The id is unknown, or more were returned than published.
     Foreign,
 }
 
 impl Slots {
-    /// `window` buffers, all of them ours, for a ring of `size` places.
+    /// Creates the ids of `window` buffers, all owned by the driver, for a ring of `size` entries.
     pub(crate) fn new(size: u16, window: u16) -> Slots {
         assert!(size.is_power_of_two() && size <= 1 << 15, "a ring of {size}");
         assert!(window <= size, "{window} buffers for a ring of {size}");
@@ -35,7 +43,7 @@ impl Slots {
         Slots { ids, window, freed: window, published: 0 }
     }
 
-    /// Places of the ring.
+    /// Returns the number of ring entries.
     #[inline(always)]
     pub(crate) fn size(&self) -> u16 {
         // The length was made from a u16.
@@ -49,37 +57,37 @@ impl Slots {
         usize::from(counter) & (self.ids.len() - 1)
     }
 
-    /// How many are ours.
+    /// Returns the number of buffers that the driver owns.
     #[inline(always)]
     pub(crate) fn free(&self) -> u16 {
         self.freed.wrapping_sub(self.published)
     }
 
-    /// How many were ever published, modulo 2^16.
+    /// Returns the number of buffers published so far, modulo 2^16.
     #[inline(always)]
     pub(crate) fn published(&self) -> u16 {
         self.published
     }
 
-    /// The id that goes out as the `ahead`th from now.
+    /// Returns the id that is published as the `ahead`th from now.
     #[inline(always)]
     pub(crate) fn next(&self, ahead: u16) -> u16 {
         self.ids[self.place(self.published.wrapping_add(ahead))]
     }
 
-    /// The id at a place of the ring.
+    /// Returns the id at a ring entry.
     pub(crate) fn at(&self, place: u16) -> u16 {
         self.ids[self.place(place)]
     }
 
-    /// `count` ids went out.
+    /// Records that `count` ids were published.
     #[inline(always)]
     pub(crate) fn publish(&mut self, count: u16) {
         debug_assert!(count <= self.free());
         self.published = self.published.wrapping_add(count);
     }
 
-    /// An id came back.
+    /// Records that an id was returned.
     #[inline(always)]
     pub(crate) fn give_back(&mut self, id: u16) -> Place {
         if id >= self.window || self.free() >= self.window {
@@ -96,6 +104,18 @@ impl Slots {
         Place::New(place)
     }
 }
+
+/// Error: the switch returned a buffer that it did not own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ForeignBuffer(pub(crate) u16);
+
+impl std::fmt::Display for ForeignBuffer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "the switch returned buffer {}, which it did not have", self.0)
+    }
+}
+
+impl std::error::Error for ForeignBuffer {}
 
 #[cfg(test)]
 mod tests {

@@ -1,22 +1,23 @@
 //! The driver side of a split ring (virtio 1.2, section 2.7). See [`ring`](crate::ring).
 
-use crate::ring::{Area, ForeignBuffer, Parts, Used};
-use crate::slots::{Place, Slots};
+use crate::area::{Area, Parts};
+use crate::slots::{ForeignBuffer, Place, Slots, Used};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
 /// The switch may write the buffer.
 const WRITE: u64 = 2;
-/// In the flags of the available ring: do not interrupt us.
+/// Flag of the available ring: the driver needs no interrupts.
 const NO_INTERRUPT: u16 = 1;
-/// In the flags of the used ring: do not notify us.
+/// Flag of the used ring: the switch needs no notifications.
 const NO_NOTIFY: u16 = 1;
-/// Offsets of the parts, each on its own page.
+/// Offset of the available ring, on a page of its own.
 const AVAILABLE: usize = 16 << 10;
-/// Its elements, four bytes behind it, thus lie at multiples of eight and are read in one access.
+/// Offset of the used ring. Its elements start four bytes later, at multiples of eight, so each is
+/// read in one access.
 const USED: usize = (32 << 10) + 4;
 
-/// See [`Ring`](crate::ring::Ring).
+/// A split ring; its methods are those of [`Ring`](crate::ring::Ring).
 #[derive(Debug)]
 pub(crate) struct SplitRing {
     pub(crate) area: Area,
@@ -87,8 +88,8 @@ impl SplitRing {
     }
 
     pub(crate) fn wants_kick(&self) -> bool {
-        // Orders the store of avail.idx before the load of the switch's wish, which does the same
-        // the other way round.
+        // Orders the store of avail.idx before the load of the used ring's flags. Pairs with the
+        // switch's fence between its store of the flags and its load of avail.idx.
         fence(SeqCst);
         self.area.memory.word16(self.area.ring + USED).load(Relaxed) & NO_NOTIFY == 0
     }

@@ -1,32 +1,33 @@
-//! Ctrl-C: everything that waits or runs checks here, and what was started is cleaned up on exit.
+//! A flag that Ctrl-C sets. Every wait and every loop checks it and returns an error, so that all
+//! processes and devices are cleaned up.
 
-use anyhow::{Result, bail};
-use lab::Interrupt;
-use std::sync::atomic::Ordering::Relaxed;
+use anyhow::{Context, Result, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How often a wait checks again.
-const GLANCE: Duration = Duration::from_millis(20);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// The flag.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Interrupt);
+pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Set by Ctrl-C and SIGTERM from now on.
+    /// Returns a flag that SIGINT, SIGTERM and SIGHUP set from now on.
     pub(crate) fn at_signals() -> Result<Stop> {
-        let interrupt = Interrupt::default();
-        interrupt.watch_signals()?;
-        Ok(Stop(interrupt))
+        let stop = Stop::default();
+        signals::set_at_termination(stop.0.clone()).context("watching signals")?;
+        Ok(stop)
     }
 
-    /// Whether to stop.
+    /// Returns whether the flag is set.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
-        self.0.0.load(Relaxed)
+        self.0.load(Relaxed)
     }
 
-    /// An error if it is time to stop.
+    /// Returns an error if the flag is set.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() {
@@ -35,10 +36,13 @@ impl Stop {
         Ok(())
     }
 
-    /// Polls until there is an answer; `None` after `patience`.
+    /// Polls until `ready` returns a value; returns `None` after `timeout`.
+    ///
+    /// # Errors
+    /// `ready` fails, or the flag is set.
     pub(crate) fn wait_for<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         mut ready: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let begin = Instant::now();
@@ -47,10 +51,10 @@ impl Stop {
                 return Ok(Some(found));
             }
             self.check()?;
-            if begin.elapsed() > patience {
+            if begin.elapsed() > timeout {
                 return Ok(None);
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -12,19 +12,19 @@ use wire::ipv4::fill_checksum;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{tcp, udp};
 
-/// Bytes that are written for each frame.
+/// Bytes that are rewritten for each frame.
 const HEAD: usize = 64;
-/// Where in a frame the stamp is: [`MAGIC`] above the sequence number.
+/// Offset of the stamp in a frame: [`MAGIC`] in the upper half, the sequence number in the lower.
 const STAMP: usize = 54;
-/// Distinguishes a stamp from anything else.
+/// Upper half of a stamp, which marks it as ours.
 const MAGIC: u64 = 0x6d69_6c6c << 32;
 /// Bytes of Ethernet, IPv4 and TCP headers.
 pub(crate) const TCP_HEADERS: usize = 54;
-/// Where TCP's sequence number is.
+/// Offset of TCP's sequence number.
 const TCP_SEQUENCE: usize = 38;
-/// Where TCP's checksum is.
+/// Offsets of TCP's checksum.
 const TCP_CHECKSUM: std::ops::Range<usize> = 50..52;
-/// Payload bytes of each segment of a train: what TCP with timestamps puts into 1500 bytes.
+/// Payload bytes of each segment of a train: those of TCP with timestamps at an MTU of 1500 bytes.
 pub(crate) const SEGMENT: usize = 1448;
 /// Segments of a train, the most that fit into an IPv4 packet.
 pub(crate) const SEGMENTS: usize = 45;
@@ -38,7 +38,7 @@ pub(crate) enum Side {
     Second,
 }
 
-/// See the module.
+/// Contents of the frames of one direction.
 #[derive(Debug)]
 pub(crate) struct Stream {
     heads: Vec<[u8; HEAD]>,
@@ -48,14 +48,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// What `side` sends in this case.
+    /// Returns the frames that `side` sends in this case.
     pub(crate) fn new(case: &Case, side: Side) -> Stream {
         let train = case.load == Load::Train;
         let heads = (0..case.flows).map(|flow| head(case, side, flow)).collect();
         Stream { heads, len: case.frame, train }
     }
 
-    /// The virtio header that all frames have.
+    /// Returns the virtio header of all frames.
     pub(crate) fn vnet_header(&self) -> VnetHeader {
         let mut header = VnetHeader::default();
         if self.train {
@@ -75,12 +75,12 @@ impl Stream {
         memory.write(buffer + VnetHeader::LEN, &pattern(self.len));
     }
 
-    /// The flow of a sequence number.
+    /// Returns the flow of a sequence number.
     pub(crate) fn flow(&self, sequence: u32) -> usize {
         sequence as usize % self.heads.len()
     }
 
-    /// The flow of the sequence number after one of `flow`.
+    /// Returns the flow after `flow`, in the order of sequence numbers.
     #[inline(always)]
     pub(crate) fn flow_after(&self, flow: usize) -> usize {
         if flow + 1 == self.heads.len() { 0 } else { flow + 1 }
@@ -97,13 +97,13 @@ impl Stream {
         }
     }
 
-    /// Trains of a flow follow each other without a gap.
+    /// Returns TCP's sequence number of a train; trains follow each other without a gap.
     fn tcp_sequence(&self, sequence: u32) -> u32 {
         let payload = u32::from(number(self.len - TCP_HEADERS));
         sequence.wrapping_mul(payload)
     }
 
-    /// The sequence number of the frame in a buffer; `None` without a stamp of ours.
+    /// Returns the sequence number of the frame in a buffer; `None` if it has no stamp.
     #[inline(always)]
     pub(crate) fn sequence(memory: &Memory, buffer: usize) -> Option<u32> {
         let mut stamp = [0; 8];
@@ -114,7 +114,7 @@ impl Stream {
         (stamp ^ u64::from(sequence) == MAGIC).then_some(sequence)
     }
 
-    /// Every byte of a frame.
+    /// Returns all bytes of a frame.
     pub(crate) fn frame(&self, sequence: u32) -> Vec<u8> {
         let mut frame = pattern(self.len);
         frame[..HEAD].copy_from_slice(&self.heads[self.flow(sequence)]);
@@ -122,7 +122,7 @@ impl Stream {
         frame
     }
 
-    /// Makes a frame of the same flow the one with this sequence number.
+    /// Writes a sequence number into a frame of the same flow.
     pub(crate) fn stamp(&self, frame: &mut [u8], sequence: u32) {
         frame[STAMP..STAMP + 8].copy_from_slice(&(MAGIC | u64::from(sequence)).to_le_bytes());
         if self.train {
@@ -131,18 +131,19 @@ impl Stream {
         }
     }
 
-    /// Whether a frame that arrived with this virtio header is still one frame: a train may have
-    /// another segment size (Open vSwitch derives it from its MTU), but must not be split into many
-    /// frames.
+    /// Returns whether a frame that arrived with this virtio header is still one frame. A train may
+    /// have another segment size (Open vSwitch derives it from its MTU), but must not be split into
+    /// many frames.
     #[inline(always)]
     pub(crate) fn arrived_whole(&self, header: VnetHeader) -> bool {
         let segments = header.gso_size.get() > 0 && header.flags().contains(Flags::NEEDS_CSUM);
         if self.train { header.gso() == GsoType::Tcp4 && segments } else { header.asks_nothing() }
     }
 
-    /// Where a frame that arrived differs from the one sent. The checksum of a train is unfinished,
-    /// and a switch may start it in its own way (DPDK leaves the length out).
-    pub(crate) fn damage(&self, sequence: u32, seen: &[u8]) -> Option<usize> {
+    /// Returns the first offset at which a frame that arrived differs from the one sent. A train's
+    /// checksum is partial and is not compared: a switch may start it differently (DPDK leaves the
+    /// length out).
+    pub(crate) fn first_difference(&self, sequence: u32, seen: &[u8]) -> Option<usize> {
         let sent = self.frame(sequence);
         let unfinished = if self.train { TCP_CHECKSUM } else { 0..0 };
         let differs = |place: &usize| seen.get(*place) != sent.get(*place);
@@ -150,21 +151,21 @@ impl Stream {
     }
 }
 
-/// Bytes that differ from place to place, not from frame to frame.
+/// Returns a pattern of bytes that is the same in all frames.
 #[allow(clippy::cast_possible_truncation, reason = "less than 251")]
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|place| (place % 251) as u8).collect()
 }
 
-/// Frames and their parts are shorter than 64 KiB.
+/// Returns a length as 16 bits: frames and their parts are shorter than 64 KiB.
 #[allow(clippy::cast_possible_truncation, reason = "see above")]
 fn number(len: usize) -> u16 {
     debug_assert!(u16::try_from(len).is_ok());
     len as u16
 }
 
-/// Headers of a flow, each seen from its sender. Hosts of both sides are paired so that each talks
-/// to some on the other.
+/// Returns the headers of a flow, from its sender's side. Hosts of both sides are paired so that
+/// each talks to several on the other side.
 fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
     let first = flow % case.hosts;
     let second = (flow + flow / case.hosts) % case.hosts;
@@ -207,7 +208,7 @@ fn head(case: &Case, side: Side, flow: u16) -> [u8; HEAD] {
     head
 }
 
-/// Of a host, by side and number.
+/// Returns the MAC address of a host, by side and number.
 fn mac((side, host): (u8, u16)) -> [u8; 6] {
     let [high, low] = host.to_be_bytes();
     [2, 0x6d, 0x72, side, high, low]

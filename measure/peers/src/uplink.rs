@@ -1,14 +1,14 @@
-//! The uplink case: TCP segments of MTU size arrive by a wire at a switch's uplink, and go on to a
-//! vhost-user guest.
+//! The uplink case: TCP segments of MTU size arrive at a switch's uplink, and go on to a vhost-user
+//! guest.
 //!
-//! One thread on the generator's core is both sender and guest: it [sends](sender) a train, which
-//! the kernel brings to the uplink as segments, and [takes](receiver) what the switch has delivered
+//! One thread on the generator's core is both sender and guest. It [sends](sender) a train, which
+//! the kernel segments for the uplink, and then [receives](receiver) what the switch has delivered
 //! meanwhile. All [arms](ARMS) are measured in turn, round by round. The second guest of every
 //! switch is silent.
 //!
-//! The kernel's part of receiving runs on the sender's core, which may send less than a switch can
-//! carry. So a sample also has the rate of the [backlog](Traffic::drain_rings): of a full ring,
-//! when only the switch and the guest work.
+//! The kernel's receive work runs on the sender's core, so the sender may offer less than a switch
+//! can carry. So a sample also has the rate of the [backlog](Traffic::drain_rings): a full ring
+//! that the switch works off while the sender is silent.
 
 mod receiver;
 mod sender;
@@ -16,12 +16,12 @@ mod table;
 mod veth;
 
 use crate::case::{Case, Load, PLAIN, Unit};
+use crate::direction::Direction;
 use crate::note;
-use crate::peer::{Peer, Running};
+use crate::peer::{Driver, Peer, Running, Uplink};
 use crate::run::{Outcome, Plan, Started};
 use crate::stop::Stop;
 use crate::stream::{SEGMENT, Side, Stream, TCP_HEADERS, TRAIN};
-use crate::way::Way;
 use anyhow::{Context, Result, ensure};
 use distance::Distance;
 use receiver::Receiver;
@@ -33,12 +33,11 @@ use std::time::{Duration, Instant};
 use table::Row;
 pub(crate) use table::table;
 use traffic::measure::ProcessSample;
-pub(crate) use veth::UPLINK;
 use veth::{Veth, leave_network};
 
 /// The name that `--only` matches.
 pub(crate) const NAME: &str = "uplink, MTU 1500";
-/// How a guest's queues are made.
+/// Case that gives the guest's queues.
 const GUEST: Case = Case {
     name: NAME,
     unit: Unit::Gbps,
@@ -48,38 +47,18 @@ const GUEST: Case = Case {
     warm_up_s: 0.5,
     ..PLAIN
 };
-/// What is sent.
+/// Case that gives the sender's frames.
 const TRAINS: Case = Case { load: Load::Train, frame: TRAIN, ..GUEST };
-/// A switch that has passed nothing after this time never will.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause between two attempts to reach the guest, while the switch starts.
-const ATTEMPT: Duration = Duration::from_millis(200);
-/// Trains that fill every switch's ring, of 4096 frames at most.
+/// Timeout of the first frame through the switch.
+const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two attempts to reach the guest while the switch starts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Trains that fill the ring of any switch: it has 4096 frames at most.
 const FILL: usize = 100;
-/// How often a sample fills the ring.
+/// Number of full rings in a sample.
 const FILLS: usize = 40;
-/// If nothing arrives for this long, nothing is in flight.
+/// Time without an arrival after which nothing is in flight.
 const QUIET: Duration = Duration::from_millis(5);
-
-/// How a switch takes frames from the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Driver {
-    /// A packet socket with a mapped ring.
-    Packet,
-    /// AF_XDP in native mode; a veth copies.
-    Xdp,
-}
-
-/// An uplink and what coalesces behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Uplink {
-    pub(crate) driver: Driver,
-    /// Millrace coalesces toward its guests; Open vSwitch cannot.
-    pub(crate) rsc: bool,
-    /// The kernel coalesces before the switch. Only Millrace takes what comes of that.
-    gro: bool,
-}
 
 /// A switch with an uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -91,12 +70,12 @@ pub(crate) struct Arm {
     uplink: Uplink,
 }
 
-/// By a packet socket, coalesced by Millrace alone.
+/// An uplink over a packet socket, with coalescing by Millrace alone.
 const PACKET: Uplink = Uplink { driver: Driver::Packet, rsc: true, gro: false };
-/// The same by AF_XDP.
+/// An uplink over AF_XDP, with coalescing by Millrace alone.
 const XDP: Uplink = Uplink { driver: Driver::Xdp, ..PACKET };
 
-/// All of them, in the order of the table.
+/// All arms, in the order of the table.
 const ARMS: [Arm; 9] = [
     Arm { name: "packet", peer: Peer::Millrace, uplink: PACKET },
     Arm { name: "packet, RSC off", peer: Peer::Millrace, uplink: Uplink { rsc: false, ..PACKET } },
@@ -109,9 +88,9 @@ const ARMS: [Arm; 9] = [
     Arm { name: "OVS afxdp", peer: Peer::Ovs, uplink: XDP },
 ];
 
-/// A sample or why there is none.
+/// A sample of one arm in one round, or the reason why there is none.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Taken {
+pub(crate) struct Measurement {
     #[serde(flatten)]
     arm: Arm,
     round: usize,
@@ -123,22 +102,22 @@ pub(crate) struct Taken {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Sample {
     seconds: f64,
-    /// Segments that the sender's device took.
+    /// Segments that the sender's device accepted.
     sent: u64,
-    /// Segments that arrived in the guest, and the frames that they were in.
+    /// Segments that arrived in the guest, and the number of frames that carried them.
     arrived: u64,
     frames: u64,
     /// The switch's processor time, its system calls included.
     switch_s: f64,
     backlog: Backlog,
-    /// See [`Distance::round_trip_ns`].
+    /// Round trip between the two cores: see [`Distance::round_trip_ns`].
     round_trip_ns: f64,
 }
 
-/// What a switch does when it continues with a full ring and the sender is silent.
+/// Throughput of a switch that resumes with a full ring while the sender is silent.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Backlog {
-    /// Segments per second, from the moment at which it continues to the last arrival.
+    /// Segments per second, from the resumption to the last arrival.
     per_second: f64,
     /// Segments that the ring held.
     segments: f64,
@@ -149,42 +128,42 @@ impl Sample {
         (self.arrived * SEGMENT as u64) as f64
     }
 
-    /// Gigabits of payload per second.
+    /// Returns gigabits of payload per second.
     fn rate(&self) -> f64 {
         self.payload() * 8.0 / 1e9 / self.seconds
     }
 
-    /// The same of the backlog.
+    /// Returns gigabits of payload per second of the backlog.
     fn backlog_rate(&self) -> f64 {
         self.backlog.per_second * SEGMENT as f64 * 8.0 / 1e9
     }
 
-    /// Part of the segments that did not arrive.
+    /// Returns the fraction of segments that did not arrive.
     fn lost(&self) -> f64 {
         (1.0 - self.arrived as f64 / self.sent as f64).max(0.0)
     }
 
-    /// Seconds of the switch's processor for a GiB of payload.
+    /// Returns the switch's processor seconds per GiB of payload.
     fn cost(&self) -> f64 {
         self.switch_s / (self.payload() / f64::from(1 << 30))
     }
 }
 
-/// What was measured.
+/// The results of the case.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
-    samples: Vec<Taken>,
+    samples: Vec<Measurement>,
 }
 
-/// Takes all samples, or those before an interruption.
+/// Takes all samples, or those until an interruption.
 pub(crate) fn run(plan: &Plan, distance: &Distance, stop: &Stop) -> Results {
     if let Err(error) = leave_network() {
         note(&format!("{NAME} is left out: {error:#}"));
         return Results::default();
     }
     let arms: Vec<Arm> = ARMS.into_iter().filter(|arm| plan.peers.contains(&arm.peer)).collect();
-    let mut all: Vec<Taken> = Vec::new();
+    let mut all: Vec<Measurement> = Vec::new();
     for (round, place) in sequence(arms.len(), plan.rounds) {
         let arm = arms[place];
         let sample = sample(plan, arm, distance, stop);
@@ -193,22 +172,22 @@ pub(crate) fn run(plan: &Plan, distance: &Distance, stop: &Stop) -> Results {
         }
         let outcome = Outcome::of(sample);
         note(&format!("{NAME}: round {}, {}: {outcome:?}", round + 1, arm.name));
-        all.push(Taken { arm, round, outcome });
+        all.push(Measurement { arm, round, outcome });
     }
     Results { rows: table::rows(&all), samples: all }
 }
 
 fn sample(plan: &Plan, arm: Arm, distance: &Distance, stop: &Stop) -> Result<Sample> {
-    // Declared before the switch, so it ends after it.
+    // Declared before the switch, so that it is dropped after it.
     let _veth = Veth::new(arm.uplink.gro)?;
     let Started { vnics: [guest, silent], switch, .. } =
         &mut plan.start(&GUEST, arm.peer, Some(arm.uplink), stop)?;
     let first = Stream::new(&GUEST, Side::First);
-    let mut way = Way::new(&mut guest.ingress, &mut silent.egress, first, &GUEST);
+    let mut direction = Direction::new(&mut guest.ingress, &mut silent.egress, first, &GUEST);
     let sender = Sender::new(&TRAINS)?;
     let receiver = Receiver::new(&mut guest.egress, &sender.frame(0));
     let mut traffic = Traffic { sender, receiver, stop };
-    traffic.teach(&mut way)?;
+    traffic.announce(&mut direction)?;
     traffic.run(Duration::from_secs_f64(GUEST.warm_up_s))?;
     let round_trip_ns = distance.round_trip_ns();
     let used = || anyhow::Ok(switch.processor()?.iter().map(ProcessSample::used_s).sum::<f64>());
@@ -228,20 +207,24 @@ struct Traffic<'t> {
 }
 
 impl Traffic<'_> {
-    /// Has the guest send, so that the switch learns its address, until the sender's frames arrive.
-    fn teach(&mut self, guest: &mut Way<'_>) -> Result<()> {
+    /// Sends from the guest, so that the switch learns its address, until the sender's frames
+    /// arrive.
+    fn announce(&mut self, guest: &mut Direction<'_>) -> Result<()> {
         let begin = Instant::now();
         while self.receiver.frames == 0 {
-            ensure!(begin.elapsed() < PATIENCE, "no frame gets through within {PATIENCE:?}");
+            ensure!(
+                begin.elapsed() < FIRST_FRAME_TIMEOUT,
+                "no frame gets through within {FIRST_FRAME_TIMEOUT:?}"
+            );
             guest.recycle()?;
             guest.send_at_most(1);
             guest.kick_if_wanted()?;
-            self.run(ATTEMPT)?;
+            self.run(RETRY_INTERVAL)?;
         }
         Ok(())
     }
 
-    /// Sends and receives for this long.
+    /// Sends and receives for `length`, and returns the counts.
     fn run(&mut self, length: Duration) -> Result<Sample> {
         let begin = Instant::now();
         let (sent, arrived, frames) =
@@ -262,8 +245,8 @@ impl Traffic<'_> {
         })
     }
 
-    /// The rate at which the switch works off what its ring holds, and how many segments these are:
-    /// medians of many rings.
+    /// Returns the rate at which the switch works off a full ring, and the segments in it: medians
+    /// over [`FILLS`] rings.
     fn drain_rings(&mut self, switch: &Running) -> Result<Backlog> {
         let (mut rates, mut counts) = (Vec::new(), Vec::new());
         for _ in 0..FILLS {
@@ -271,7 +254,7 @@ impl Traffic<'_> {
             for _ in 0..FILL {
                 self.sender.send()?;
             }
-            // What the switch delivered before it stopped.
+            // Receives the frames that the switch delivered before it stopped.
             self.receive_all()?;
             let (begin, before) = (Instant::now(), self.receiver.segments);
             switch.signal(Signal::CONT)?;
@@ -285,8 +268,8 @@ impl Traffic<'_> {
         Ok(Backlog { per_second, segments })
     }
 
-    /// Receives until nothing arrives any more; returns when the last segment did, or when it
-    /// began.
+    /// Receives until nothing arrives any more. Returns the time of the last arrival, or of the
+    /// call if there was none.
     fn receive_all(&mut self) -> Result<Instant> {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {

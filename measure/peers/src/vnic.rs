@@ -1,13 +1,13 @@
 //! One vNIC: the front end of a vhost-user session, its memory and its pair of queues.
 //!
-//! In every case it requests what a Linux guest's driver requests: checksum and segmentation
-//! offloads and mergeable buffers. It does without what a switch does not offer, unless the case is
-//! about just that.
+//! It always requests the features that a Linux guest's driver requests: checksum and segmentation
+//! offloads and mergeable buffers. It does without features that a switch does not offer, unless
+//! the case is about them.
 
+use crate::area::{AREA, Area, Shape};
 use crate::case::{Case, Load};
 use crate::memory::Memory;
 use crate::queue::Queue;
-use crate::ring::{AREA, Area, Shape};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -31,13 +31,13 @@ const OFFLOADS: u64 = CSUM | GUEST_CSUM | HOST_TSO4 | GUEST_TSO4;
 const EGRESS: usize = 0;
 const INGRESS: usize = 1;
 
-/// See the module. The session lasts as long as this.
+/// A vNIC; dropping it ends the session.
 pub(crate) struct Vnic {
     session: Frontend,
     memory: Rc<Memory>,
-    /// The queue that the switch takes from.
+    /// The queue that the switch reads.
     pub(crate) ingress: Queue,
-    /// The queue that the switch delivers into.
+    /// The queue that the switch writes.
     pub(crate) egress: Queue,
     /// Virtio features that both sides support.
     pub(crate) features: u64,
@@ -56,7 +56,7 @@ impl Vnic {
         Ok(vnic)
     }
 
-    /// Whether its memory is in huge pages.
+    /// Returns whether its memory is in huge pages.
     pub(crate) fn huge_pages(&self) -> bool {
         self.memory.huge
     }
@@ -118,7 +118,7 @@ impl Vnic {
     }
 }
 
-/// Memory for both queues of a case: two ring areas, then the buffers.
+/// Allocates the memory of both queues of a case: two ring areas, then the buffers.
 fn queues(case: &Case) -> Result<(Rc<Memory>, Queue, Queue)> {
     let [ingress, egress] = [false, true].map(|writable| case.shape(writable));
     let buffers = 2 * AREA;

@@ -1,4 +1,4 @@
-//! A comparison for people: as text and as a page.
+//! A comparison for people, as text and as an HTML page.
 
 use super::{Change, Comparison, Difference};
 use crate::LabError;
@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement};
 use statistics::{FEWEST_PAIRS, Verdict};
 
-/// For a terminal.
+/// Returns the comparison as text for a terminal.
 pub fn text(comparison: &Comparison) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY);
@@ -27,10 +27,10 @@ pub fn text(comparison: &Comparison) -> String {
     )
 }
 
-/// As a page.
+/// Returns the comparison as an HTML page.
 ///
 /// # Errors
-/// The page cannot be made.
+/// The page cannot be rendered.
 pub fn page(comparison: &Comparison) -> Result<String, LabError> {
     let row = |change: &Change| {
         let [load, arm, figure, before, after, _, verdict] = row(change);
@@ -43,7 +43,7 @@ pub fn page(comparison: &Comparison) -> Result<String, LabError> {
         .map_err(|error| LabError::Compare(error.to_string()))
 }
 
-/// The answer, and in what else the two differ.
+/// Returns the answer, and the other differences of the two reports.
 fn said(comparison: &Comparison) -> [Vec<String>; 2] {
     let tolerance = comparison.tolerance * 100.0;
     let few = comparison.too_few_samples;

@@ -1,6 +1,6 @@
-//! What a host does when it is asked. A child makes its namespace first, then serves its parent
-//! over its standard input, a socket, until that is closed ([`serve`]); an agent serves peers over
-//! TCP (`listen`).
+//! The host's side of requests. A child enters its namespace, then serves its parent over its
+//! standard input, a socket, until the parent closes it ([`serve`]). An agent serves peers over TCP
+//! (`listen`).
 
 use super::load::Ends;
 use super::protocol::{Identity, Reply, Request};
@@ -15,10 +15,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Executes requests; dropping it kills the programs that it started.
 #[derive(Default)]
 pub(super) struct Agent {
     ends: Ends,
-    /// Programs that were started and may still run.
+    /// Programs that this host started; some may have ended.
     started: Vec<Child>,
 }
 
@@ -32,7 +33,7 @@ pub fn serve() -> io::Result<()> {
     converse(namespace::leave_network())
 }
 
-/// The same in a network namespace that is there already, or in this process's own.
+/// Like [`serve`], in the network namespace at this path, or in this process's own for `None`.
 ///
 /// # Errors
 /// Standard input is no socket, or the connection breaks.
@@ -44,9 +45,11 @@ pub fn serve_in(namespace: Option<&Path>) -> io::Result<()> {
     }
 }
 
-/// Does what the parent asks for, if the host is ready.
+/// Serves the parent's requests; if the namespace could not be entered, answers each with the
+/// reason.
 fn converse(ready: io::Result<()>) -> io::Result<()> {
-    // A copy that is closed when this becomes another program: the parent sees that it has.
+    // A copy that is closed when this process executes another program: that tells the parent that
+    // it succeeded.
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.set_nonblocking(true)?;
     let mut agent = Agent::default();
@@ -59,7 +62,7 @@ fn converse(ready: io::Result<()>) -> io::Result<()> {
 }
 
 impl Agent {
-    /// Does it, whatever it is: who may ask for what is the caller's business.
+    /// Executes a request without checking whether the peer may make it: that is the caller's task.
     pub(super) fn handle(&mut self, request: Request) -> Reply {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
@@ -92,9 +95,9 @@ impl Agent {
         }
     }
 
-    /// The program ends with this process, however that ends.
+    /// Starts a program that the kernel kills when this process ends.
     fn start(&mut self, program: &str, arguments: &[String]) -> Reply {
-        // Those that have ended are zombies until then.
+        // Reaps the programs that have ended, which are zombies until then.
         self.started.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", program]).args(arguments);

@@ -1,4 +1,4 @@
-//! A child process that is a host, as its parent has it.
+//! The parent's handle of a child process that is a host.
 
 use super::COMMAND;
 use super::client::Client;
@@ -13,18 +13,22 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a child may take to end by itself.
+/// How long a child may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// See the module. It ends when this is dropped.
+/// A child process that is a host; dropping it ends the process.
 pub(super) struct Child {
     process: std::process::Child,
-    /// What it says on standard error.
+    /// The child's standard error.
     log: File,
 }
 
 impl Child {
-    /// Starts it. `program` is this binary, and `directory` holds the log.
+    /// Starts the child, and connects to it. `program` is this binary, and `directory` holds the
+    /// log.
+    ///
+    /// # Errors
+    /// The log cannot be opened, or the process does not start.
     pub(super) fn start(
         name: &str,
         program: &Path,
@@ -39,12 +43,13 @@ impl Child {
         let process = Command::new(program)
             .arg(COMMAND)
             .args(arguments)
-            // The daemon's socket is named by its file, whatever the user's own daemon listens on.
+            // The child's configuration file names the daemon's socket; the variable would override
+            // it.
             .env_remove("MILLRACE_SOCKET")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(log.try_clone().map_err(doing())?)
-            // A Ctrl-C on the terminal is ours to handle, the child ends with us.
+            // The parent handles Ctrl-C on the terminal, and the child ends with its parent.
             .process_group(0)
             .spawn()
             .map_err(doing())?;
@@ -52,17 +57,17 @@ impl Child {
         Ok((child, Client::of_child(ours).map_err(doing())?))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Whether it is there still.
+    /// Returns whether the process still runs.
     pub(super) fn lasts(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }
 
-    /// The last lines of its log.
+    /// Returns the last three lines of the log, on one line.
     pub(super) fn last_words(&self) -> String {
         let (mut log, mut text) = (&self.log, String::new());
         let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));

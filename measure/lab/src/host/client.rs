@@ -1,5 +1,5 @@
-//! Our end of a conversation with a host: one request after the other, each waited for as long as
-//! its kind takes.
+//! The client's end of a conversation with a host: one request at a time, each with a timeout of
+//! its own.
 
 use super::protocol::{Reply, Request};
 use super::router::PATH;
@@ -20,49 +20,52 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
-/// An agent that cannot be reached by then, at all addresses of its name together, does not listen.
+/// Timeout of connecting to an agent, over all addresses of its name together.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an agent's answer is still waited for once we are interrupted.
+/// How long to wait for an agent's answer after the interrupt.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often we look whether we are.
+/// How often the interrupt is checked.
 const GLANCE: Duration = Duration::from_millis(50);
-/// Longest answer of a child, in bytes: it may run programs that print much.
+/// Maximum length of a child's answer, in bytes; a child runs programs that may print much.
 const CHILD_ANSWER_MAX: usize = 16 << 20;
-/// Longest answer of an agent, in bytes.
+/// Maximum length of an agent's answer, in bytes.
 const AGENT_ANSWER_MAX: usize = 64 << 10;
 
-/// See the module. The conversation ends when it is dropped.
+/// A connection to a host; dropping it ends the conversation.
 pub(super) struct Client {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
-    /// An agent's token as it is sent; empty of a child.
+    /// Value of the `Authorization` header for an agent; empty for a child.
     bearer: String,
-    /// Our address and an agent's, as they see each other.
+    /// Local and remote address of the connection to an agent; `None` for a child.
     pub(super) addresses: Option<(IpAddr, IpAddr)>,
-    /// An agent that dawdles must not keep us from putting back what we have changed; of a child
-    /// never set.
+    /// Cuts the wait for a slow agent short, so that what the lab has changed is restored soon.
+    /// Never set for a child.
     interrupt: Interrupt,
 }
 
-/// Why there is no answer.
+/// Reason why a request has no answer.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// It has not come in time. When it does, it is read and forgotten.
+    /// The timeout has passed. An answer that arrives later is read and discarded.
     Late,
-    /// We were interrupted, and it has not come in a moment.
+    /// The interrupt was set, and no answer arrived shortly after it.
     Interrupted,
-    /// The host has ended the conversation, or speaks something else: what was seen of it.
+    /// The host ended the conversation, or does not speak the protocol: the reason.
     Gone(String),
 }
 
 impl Client {
-    /// Of a child, at the other end of this stream.
+    /// Returns a client of the child at the other end of `stream`.
     pub(super) fn of_child(stream: UnixStream) -> io::Result<Client> {
         stream.set_nonblocking(true)?;
         Client::over(async { tokio::net::UnixStream::from_std(stream) }, String::new())
     }
 
-    /// Of an agent.
+    /// Connects to an agent.
+    ///
+    /// # Errors
+    /// The name has no address, or none of its addresses answers in time.
     pub(super) fn of_agent(at: &Whereabouts, interrupt: &Interrupt) -> io::Result<Client> {
         let mut addresses = None;
         let connected = async {
@@ -89,7 +92,10 @@ impl Client {
         Ok(Client { runtime, sender, bearer, addresses: None, interrupt })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer, at most for `patience`.
+    ///
+    /// # Errors
+    /// No answer arrives: [`Lost`] says why.
     pub(super) fn ask(&mut self, request: &Request, patience: Duration) -> Result<Reply, Lost> {
         let Client { runtime, sender, bearer, interrupt, .. } = self;
         let answer = runtime.block_on(async {
@@ -103,7 +109,7 @@ impl Client {
     }
 }
 
-/// Ends a moment after the interrupt.
+/// Returns [`FAREWELL`] after the interrupt is set.
 async fn hurried(interrupt: &Interrupt) {
     while !interrupt.is_set() {
         sleep(GLANCE).await;
@@ -111,8 +117,8 @@ async fn hurried(interrupt: &Interrupt) {
     sleep(FAREWELL).await;
 }
 
-/// The first address that answers, each within an equal part of the time; otherwise why the last
-/// one did not.
+/// Connects to the first address that answers; each has an equal part of `time`. If none does,
+/// returns the last one's error.
 async fn connect(all: &[SocketAddr], time: Duration) -> io::Result<TcpStream> {
     let part = time / u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
     let mut failed = io::Error::other("the name has no address");
@@ -136,8 +142,8 @@ async fn exchange(
     let post = post.header(CONTENT_TYPE, "application/json").body(body)?;
     sender.ready().await?;
     let answer = sender.send_request(post);
-    // A task of its own reads the answer to its end, also if it is no longer waited for: the next
-    // one comes after it.
+    // A separate task reads the whole answer even if the caller stops waiting, so that the next
+    // answer on the connection belongs to the next request.
     let most = if bearer.is_empty() { CHILD_ANSWER_MAX } else { AGENT_ANSWER_MAX };
     let body = async move { Limited::new(answer.await?.into_body(), most).collect().await };
     let answer = tokio::spawn(body).await??.to_bytes();
@@ -147,7 +153,7 @@ async fn exchange(
     })
 }
 
-/// An error and what caused it: hyper's own words leave the cause out.
+/// Returns the messages of an error and of its causes; hyper's message leaves the causes out.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -168,8 +174,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A host that tells what it is asked and gives the answers that the test has for it, as long
-    /// as it has some.
+    /// A host that reports each request to the test, and answers with what the test sends it, until
+    /// the test drops its end.
     fn host(
         asked: Sender<Request>,
         answers: Receiver<Reply>,
@@ -189,7 +195,8 @@ mod tests {
     fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
         let ((asked, questions), (answer, answers)) = (channel(), channel());
         let (mut client, served) = host(asked, answers);
-        // However often it is asked, it hears the first question alone: that has no answer yet.
+        // Repeated requests wait in the client: the host sees only the first, which has no answer
+        // yet.
         while questions.try_recv().is_err() {
             let late = client.ask(&Request::StopSending, Duration::from_millis(20));
             assert!(matches!(late, Err(Lost::Late)), "{late:?}");
@@ -217,7 +224,7 @@ mod tests {
         assert!(matches!(asking.join().unwrap(), Err(Lost::Interrupted)));
         assert!(begun.elapsed() < PATIENCE / 2);
         drop(answer);
-        // The conversation broke off with a request that has no answer.
+        // The conversation ended with an unanswered request, so this may be an error.
         let _ = served.join().unwrap();
     }
 
@@ -225,7 +232,7 @@ mod tests {
     fn an_address_that_never_answers_leaves_time_for_the_next_one() {
         let bound = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (deaf, live) = (bound(), bound());
-        // The kernel ignores those who come when its queue is full.
+        // The kernel ignores connection attempts while the listener's queue is full.
         rustix::net::listen(&deaf, 0).unwrap();
         let full = deaf.local_addr().unwrap();
         let come = |_| std::net::TcpStream::connect_timeout(&full, Duration::from_millis(50));

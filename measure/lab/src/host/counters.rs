@@ -1,4 +1,4 @@
-//! What the kernel counts, out of the texts of `/proc`: of the namespace of the thread that asks.
+//! Counters of the kernel, read from `/proc`, in the network namespace of the calling thread.
 
 use super::protocol::Reading;
 use procfs::FromRead;
@@ -8,10 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use traffic::measure::{CpuSample, named};
 
-/// Processor time is counted in these (proc(5), USER_HZ).
+/// Unit of the processor times in `/proc/stat`, in nanoseconds (proc(5), USER_HZ).
 const TICK_NS: u64 = 10_000_000;
 
-/// `/proc/net` is the namespace of the process, which a thread may have left.
+/// Returns the path of a file of `/proc/net` in the thread's namespace: `/proc/net` itself shows
+/// the namespace of the process, which the thread may have left.
 fn path(file: &str) -> String {
     format!("/proc/thread-self/net/{file}")
 }
@@ -20,7 +21,7 @@ fn text(file: &str) -> String {
     std::fs::read_to_string(path(file)).unwrap_or_default()
 }
 
-/// The kernel's part of a reading; the load's is to be added.
+/// Returns the kernel's part of a reading; the caller adds that of the load.
 pub(super) fn read(link: &str) -> Reading {
     let links = InterfaceDeviceStatus::from_file(path("dev")).map(|links| links.0);
     let link = links.ok().and_then(|mut links| links.remove(link));
@@ -46,7 +47,7 @@ pub(super) fn read(link: &str) -> Reading {
     }
 }
 
-/// The link in whose own network an address is.
+/// Returns the link that reaches an address directly (IPv4), or that has the address (IPv6).
 pub(super) fn link_of(address: IpAddr) -> Option<String> {
     match address.to_canonical() {
         IpAddr::V4(address) => link_of_v4(RouteEntries::from_file(path("route")).ok()?, address),
@@ -54,7 +55,7 @@ pub(super) fn link_of(address: IpAddr) -> Option<String> {
     }
 }
 
-/// By the narrowest route that has no gateway.
+/// Returns the link of the longest matching prefix without a gateway.
 fn link_of_v4(RouteEntries(routes): RouteEntries, address: Ipv4Addr) -> Option<String> {
     let direct = |route: &RouteEntry| {
         route.gateway.is_unspecified() && address & route.mask == route.destination
@@ -63,7 +64,8 @@ fn link_of_v4(RouteEntries(routes): RouteEntries, address: Ipv4Addr) -> Option<S
     narrowest.map(|route| route.iface)
 }
 
-/// From the text of `/proc/net/if_inet6`: address, index, length of the prefix, scope, flags, link.
+/// Returns the link that has an address, from the text of `/proc/net/if_inet6`: address, index,
+/// length of the prefix, scope, flags, link.
 fn link_of_v6(addresses: &str, address: Ipv6Addr) -> Option<String> {
     let wanted = u128::from(address);
     let of = |line: &str| {
@@ -108,7 +110,7 @@ mod tests {
         socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
         let after = read("lo");
         assert!(after.at_ns > before.at_ns && after.busy_ns > 0);
-        // Of `lo`, each frame that is sent has arrived.
+        // Every frame sent on `lo` also arrives on it.
         for (frames, bytes) in [
             (after.sent_frames - before.sent_frames, after.sent_bytes - before.sent_bytes),
             (

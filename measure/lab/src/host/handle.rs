@@ -1,5 +1,5 @@
-//! Our side of a host, child or agent alike: starts it or connects to it, asks it, and sees to it
-//! that it ends.
+//! The lab's handle of a host, child or agent: starts it or connects to it, makes its requests, and
+//! ends it.
 
 use super::child::Child;
 use super::client::{Client, Lost};
@@ -18,30 +18,36 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An answer that has not come by then will not.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// See the module.
+/// A host of the experiment.
 pub(crate) struct Host {
     name: String,
-    /// Dropped to tell the host to end, before the child is.
+    /// Dropped before the child, which tells the host to end.
     client: Client,
-    /// `None`: it is an agent, which someone started elsewhere.
+    /// `None` for an agent, which a user started elsewhere.
     child: Option<Child>,
-    /// Every command it ran, for the report.
+    /// Every command that ran on the host, for the report.
     commands: Vec<report::Command>,
 }
 
 impl Host {
-    /// Starts a host of this name with a network namespace of its own. `program` is this binary,
-    /// and `directory` holds the child's log.
+    /// Starts a child with a network namespace of its own. `program` is this binary, and
+    /// `directory` holds the child's log.
+    ///
+    /// # Errors
+    /// The child does not start, or the kernel refuses the namespace.
     pub(crate) fn start(name: &str, program: &Path, directory: &Path) -> Result<Host, LabError> {
         let (child, client) = Child::start(name, program, &[], directory)?;
         Host::ready(name, client, Some(child), "start")
             .map_err(|error| error.where_refused(LabError::NamespaceRefused))
     }
 
-    /// Starts a host in a network namespace that is there already, or in our own.
+    /// Starts a child in an existing network namespace, or in this process's own for `None`.
+    ///
+    /// # Errors
+    /// The child does not start, or cannot enter the namespace.
     pub(crate) fn start_in(
         name: &str,
         program: &Path,
@@ -53,8 +59,10 @@ impl Host {
         Host::ready(name, client, Some(child), &format!("enter {path}"))
     }
 
-    /// Connects to an agent, which is a host elsewhere. Once interrupted, its answers are hardly
-    /// waited for.
+    /// Connects to an agent. Once `interrupt` is set, its answers are awaited for a second at most.
+    ///
+    /// # Errors
+    /// The agent is not reachable, or refuses the token.
     pub(crate) fn connect(
         name: &str,
         at: &Whereabouts,
@@ -69,7 +77,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The host, once it says that it is ready.
+    /// Returns the host after it has answered that it is ready.
     fn ready(
         name: &str,
         client: Client,
@@ -81,28 +89,34 @@ impl Host {
         Ok(host)
     }
 
-    /// Its process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find its namespace; 0,
-    /// which is nobody's, of an agent.
+    /// Returns the process id, by which `ip link … netns PID` and `/proc/PID/ns/net` find the
+    /// namespace; 0 for an agent, which is no process's id.
     pub(crate) fn process(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Our address and the agent's, as they see each other; `None` of a child.
+    /// Returns the local and remote address of the connection to an agent; `None` for a child.
     pub(crate) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         self.client.addresses
     }
 
-    /// Every command it ran, once, in the order of their first run.
+    /// Returns every command once, in the order of the first runs.
     pub(crate) fn commands(&self) -> &[report::Command] {
         &self.commands
     }
 
-    /// Runs a command line of plain words to its end; what it printed.
+    /// Runs a command, split at spaces, to its end, and returns its output.
+    ///
+    /// # Errors
+    /// The program is missing or fails, or the host does not answer.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, LabError> {
         self.execute(line.split_ascii_whitespace().map(str::to_owned).collect(), line)
     }
 
-    /// Runs a line by the shell, with mounts of its own.
+    /// Runs a shell command in a mount namespace of its own.
+    ///
+    /// # Errors
+    /// The command fails, or the host does not answer.
     pub(crate) fn shell(&mut self, line: &str) -> Result<(), LabError> {
         let words = ["unshare", "--mount", "sh", "-c", line].map(str::to_owned).to_vec();
         self.execute(words, line).map(drop)
@@ -117,8 +131,10 @@ impl Host {
             .map_err(|error| error.where_refused(failed))
     }
 
-    /// Asks for something that has no answer but that it is done. `line` is the same as a command,
-    /// for the report.
+    /// Makes a request that returns no value. `line` is the equivalent command, for the report.
+    ///
+    /// # Errors
+    /// The host refuses the request, or does not answer in time.
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
         let patience = match request {
@@ -127,14 +143,17 @@ impl Host {
         };
         let becomes = matches!(request, Request::Become { .. });
         match self.ask(request, line, patience) {
-            // The conversation ended with what it was.
+            // Executing another program ends the conversation.
             Err(LabError::Host { died: true, .. }) if becomes && self.check().is_ok() => Ok(()),
             answered => answered,
         }
     }
 
-    /// Sends at most so many bits a second from now on, on all bulk connections together. `None`:
-    /// as fast as it can.
+    /// Limits the sending rate of all bulk connections together from now on; `None` removes the
+    /// limit.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn limit(&mut self, bits_per_s: Option<u64>) -> Result<(), LabError> {
         let option = bits_per_s.map_or("no -B".to_owned(), |most| format!("-B {most}"));
         self.record(&format!("({option} from here on)"));
@@ -142,20 +161,29 @@ impl Host {
         self.ask(&request, "limit what is sent", PATIENCE)
     }
 
-    /// Changes the MTU of one of its links, in bytes. Also of the switch, which runs no commands
-    /// any more.
+    /// Sets the MTU of one of the host's links, in bytes. Also works for the switch, which runs no
+    /// commands once it is the daemon.
+    ///
+    /// # Errors
+    /// The link does not exist, or the kernel refuses the MTU.
     pub(crate) fn set_mtu(&mut self, link: &str, mtu: u16) -> Result<(), LabError> {
         let line = format!("ip link set {link} mtu {mtu}");
         self.set_link(link, &line, |link| link.set_mtu(mtu.into()))
     }
 
-    /// Sets one of its links up or down.
+    /// Sets one of the host's links up or down.
+    ///
+    /// # Errors
+    /// The link does not exist.
     pub(crate) fn set_up(&mut self, link: &str, up: bool) -> Result<(), LabError> {
         let line = format!("ip link set {link} {}", if up { "up" } else { "down" });
         self.set_link(link, &line, |link| link.set_up(up))
     }
 
-    /// Turns offloads of one of its links on or off.
+    /// Sets offloads of one of the host's links.
+    ///
+    /// # Errors
+    /// The link does not exist, or lacks an offload.
     pub(crate) fn set_offloads(
         &mut self,
         link: &str,
@@ -170,14 +198,17 @@ impl Host {
         self.set_link(link, &line, set)
     }
 
-    /// Whether an offload of one of its links is on.
+    /// Returns whether an offload of one of the host's links is on.
+    ///
+    /// # Errors
+    /// The link does not exist, or cannot be read.
     pub(crate) fn offload(&self, link: &str, offload: LinkOffload) -> Result<bool, LabError> {
         self.link(link)
             .and_then(|link| link.offload(offload))
             .map_err(|error| self.refused("read its offloads", &error.to_string()))
     }
 
-    /// Changes a link from outside. `line` is the same as a command.
+    /// Changes a link from this process. `line` is the equivalent command, for the report.
     fn set_link(
         &mut self,
         link: &str,
@@ -190,7 +221,10 @@ impl Host {
             .map_err(|error| self.refused(line, &error.to_string()))
     }
 
-    /// Opens something in its namespace, which that keeps.
+    /// Runs `open` in the host's network namespace; a socket that it opens stays in that namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or `open` fails.
     pub(crate) fn within<T: Send>(
         &self,
         open: impl FnOnce() -> io::Result<T> + Send,
@@ -206,22 +240,34 @@ impl Host {
         Link::open(name, Some(&self.namespace()))
     }
 
-    /// Reads its counters.
+    /// Reads the host's counters, and those of one of its links.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn read(&mut self, link: &str) -> Result<Reading, LabError> {
         self.ask(&Request::Read { link: link.to_owned() }, "read its counters", PATIENCE)
     }
 
-    /// What machine it is.
+    /// Returns the machine that the host runs on.
+    ///
+    /// # Errors
+    /// The host does not answer.
     pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
         self.ask(&Request::Machine, "describe its machine", PATIENCE)
     }
 
-    /// The link that has an address.
+    /// Returns the name of the link that has an address or reaches it directly.
+    ///
+    /// # Errors
+    /// No link has or reaches the address, or the host does not answer.
     pub(crate) fn link_of(&mut self, address: IpAddr) -> Result<String, LabError> {
         self.ask(&Request::Link { address }, &format!("name the link of {address}"), PATIENCE)
     }
 
-    /// Makes round trips for a time.
+    /// Makes round trips for `time`, and returns their figures.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the host does not answer.
     pub(crate) fn round_trips(
         &mut self,
         to: SocketAddr,
@@ -232,13 +278,13 @@ impl Host {
         self.ask(&request, "make round trips", time + PATIENCE)
     }
 
-    /// Whether the child still runs; otherwise its last words.
+    /// Returns an error with the last lines of the log if the child has ended.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         let lasts = self.child.as_mut().is_none_or(Child::lasts);
         if lasts { Ok(()) } else { Err(self.died("running", "it has ended")) }
     }
 
-    /// Notes a command for the report, once however often it runs.
+    /// Records a command for the report, once even if it runs often.
     fn record(&mut self, line: &str) {
         if !self.commands.iter().any(|known| known.command == line) {
             let command = report::Command { host: self.name.clone(), command: line.to_owned() };
@@ -276,7 +322,7 @@ impl Host {
         LabError::Host { host, died: true, doing, output: format!("{why}; {}", self.last_words()) }
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of the child's log, or for an agent where to look.
     pub(crate) fn last_words(&self) -> String {
         match &self.child {
             Some(child) => child.last_words(),
@@ -285,7 +331,7 @@ impl Host {
     }
 }
 
-/// How long so many connections may take to open, all sharing the way with those that send already.
+/// Returns the time that so many connections may take to open beside running ones.
 pub(crate) fn connecting(connections: u32) -> Duration {
     Duration::from_millis(5) * connections
 }

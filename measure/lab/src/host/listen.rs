@@ -1,9 +1,9 @@
-//! The agent: a host that its user started on another machine, for experiments that span both.
+//! The agent: a host that a user started on another machine, for experiments that span both.
 //!
-//! A peer is served once it has sent the token, and one experiment at a time; others are told so. A
-//! peer that asks for something else than traffic or counters, or for nothing for long, or
-//! vanishes, ends its own experiment with all its connections, and the agent waits for the next. It
-//! runs no programs and changes nothing.
+//! The agent serves a peer that sends the token, one experiment at a time, and refuses others with
+//! that reason. A forbidden request, a long silence or a lost connection ends the peer's experiment
+//! with all its connections; then the agent waits for the next peer. It runs no programs, and
+//! changes no settings.
 
 use super::agent::Agent;
 use super::protocol::{ROUND_TRIPS_MAX, Reply, Request};
@@ -24,54 +24,55 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// A peer that has not sent the token by then never will, and others wait for its seat.
+/// Time in which a peer must send the token; a silent connection takes a seat from others.
 const HELLO: Duration = Duration::from_secs(2);
-/// An experiment that is over takes a moment to end its connections.
+/// How long a peer waits for the previous experiment to end its connections.
 const AFTER_ANOTHER: Duration = Duration::from_secs(2);
-/// A peer asks for something more often than that, and takes the answer. It is silent during an
-/// interval, which may be as long as the longest round trips.
+/// Longest time without a request before a peer is disconnected. A peer is silent during an
+/// interval, which may last as long as the longest round trips.
 const SILENCE: Duration = ROUND_TRIPS_MAX.saturating_add(Duration::from_secs(30));
-/// An experiment that is interrupted has ended by then.
+/// How long an interrupted agent waits for its connections to end.
 const END: Duration = Duration::from_secs(10);
-/// A peer asks for something by then, mostly, and is told that the agent was interrupted.
+/// How long an interrupted agent waits for its peer's next request, to answer it with the reason.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Most connections at once. One is an experiment, the others are told that it runs; more wait to
-/// be accepted.
+/// Maximum number of connections. One has the experiment, the others are refused with that reason;
+/// further ones wait to be accepted.
 const PEERS_MAX: usize = 8;
-/// What the peers of an interrupted agent are told.
+/// Answer of an interrupted agent.
 const INTERRUPTED: &str = "the agent was interrupted";
-/// How often new peers are looked for, and whether to go on with one.
+/// How often the agent polls for new connections, and a connection checks whether to end.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// A listening agent.
 pub struct Listening {
     listener: TcpListener,
     token: Token,
     targets: Targets,
     interrupt: Interrupt,
-    /// One for each connection.
+    /// One permit for each connection.
     seats: Arc<Semaphore>,
-    /// For the peer whose experiment runs.
+    /// One permit, for the experiment.
     experiment: Arc<Semaphore>,
-    /// Told what happens, a line each.
+    /// Called with each event, as one line of text.
     say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Begin of what a client is told whose load would go elsewhere.
+/// Start of the refusal of a load that would go to another address than the client's.
 pub(crate) const ONLY_TO_CLIENT: &str = "this agent sends only to";
 
-/// Where an agent sends load.
+/// Addresses to which an agent sends load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
-    /// Wherever a client wants it.
+    /// Any address.
     Any,
-    /// To the address that the client connects from: a client that is not trusted aims at nobody
-    /// else.
+    /// Only the address that the client connects from, so that an untrusted client cannot aim load
+    /// at others.
     Client,
 }
 
 impl Targets {
-    /// Why the agent does not do this for a client at `client`. `None`: it does.
+    /// Returns why the agent refuses this request of the client at this address; `None` if it does
+    /// not.
     fn forbid(self, request: &Request, client: IpAddr) -> Option<String> {
         let (Request::Send { to, .. } | Request::RoundTrips { to, .. }) = request else {
             return None;
@@ -83,7 +84,7 @@ impl Targets {
 }
 
 impl Listening {
-    /// Listens. `say` is told what happens, for people.
+    /// Starts to listen. `say` is called with each event, as text for people.
     ///
     /// # Errors
     /// The address is not this host's, or the port is taken.
@@ -101,15 +102,16 @@ impl Listening {
         Ok(Arc::new(Listening { listener, token, targets, interrupt, seats, experiment, say }))
     }
 
-    /// Where it listens.
+    /// Returns the address that the agent listens on.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not return the socket's address.
     pub fn address(&self) -> Result<SocketAddr, LabError> {
         self.listener.local_addr().map_err(LabError::io("reading its own address"))
     }
 
-    /// Serves peers until it is interrupted, and then until each has noticed.
+    /// Serves peers until the interrupt is set, then waits until their connections have ended, for
+    /// at most ten seconds.
     pub fn serve(self: &Arc<Listening>) {
         while !self.interrupt.is_set() {
             let seat = || self.seats.clone().try_acquire_owned().ok();
@@ -130,7 +132,8 @@ impl Listening {
         }
     }
 
-    /// What a peer finds here, with `handle` in place of the agent: for the fuzz target.
+    /// Returns the router of a peer's connection, with `handle` in place of the agent; for the fuzz
+    /// target.
     pub fn router(
         self: &Arc<Listening>,
         handle: impl FnMut(Request) -> Reply + Send + 'static,
@@ -146,11 +149,11 @@ struct Peer {
     state: Mutex<Conversation>,
 }
 
-/// How far it has come.
+/// State of a conversation.
 struct Conversation {
-    /// The right to an experiment, once the token was sent.
+    /// Permit for the experiment; held once a valid token was sent.
     turn: Option<OwnedSemaphorePermit>,
-    /// It ends then, unless something is asked before.
+    /// When the conversation ends unless a request arrives before.
     until: Instant,
 }
 
@@ -160,8 +163,8 @@ impl Peer {
         Arc::new(Peer { at, agent: agent.clone(), state })
     }
 
-    /// From its first byte to its end. All load ends with this, and then another peer may have its
-    /// turn.
+    /// Serves the connection until it ends. All its load ends with it; then another peer may start
+    /// an experiment.
     fn meet(self: Arc<Peer>, stream: TcpStream) {
         let open = || {
             stream.set_nonblocking(true)?;
@@ -177,7 +180,7 @@ impl Peer {
         }
     }
 
-    /// Everything behind the token, and of the requests those that are for peers.
+    /// Returns a router that requires the token, and passes permitted requests to `handle`.
     fn router(
         self: &Arc<Peer>,
         mut handle: impl FnMut(Request) -> Reply + Send + 'static,
@@ -193,7 +196,7 @@ impl Peer {
         router(permitted).layer(from_fn_with_state(self.clone(), admit))
     }
 
-    /// The token, and nobody else at work.
+    /// Checks the token, and acquires the permit for the experiment.
     async fn enter(&self, authorization: Option<&HeaderValue>) -> Result<(), Refusal> {
         let stranger = |why: &str| Err(Refusal(StatusCode::UNAUTHORIZED, why.to_owned()));
         match authorization.and_then(|given| given.to_str().ok()?.strip_prefix("Bearer ")) {
@@ -201,7 +204,7 @@ impl Peer {
             Some(_) => return stranger("the token is not the one that this agent printed"),
             None => return stranger("no token was sent"),
         }
-        // It may have to wait for its turn.
+        // The wait for the permit below must not count as silence.
         self.state().until = Instant::now() + SILENCE;
         if self.agent.interrupt.is_set() {
             return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, INTERRUPTED.to_owned()));
@@ -218,7 +221,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Why it is not heard any longer, once that is so.
+    /// Waits until the conversation has to end, and returns the reason.
     async fn over(&self) -> io::Error {
         let mut farewell = FAREWELL;
         while Instant::now() < self.state().until {
@@ -242,7 +245,7 @@ impl Peer {
     }
 }
 
-/// Lets a peer's requests through. Each that is answered wins it time.
+/// Middleware that checks each request of a peer, and extends its time after each answer.
 async fn admit(State(peer): State<Arc<Peer>>, request: extract::Request, next: Next) -> Response {
     let response = match peer.enter(request.headers().get(AUTHORIZATION)).await {
         Ok(()) => next.run(request).await,

@@ -1,8 +1,8 @@
-//! The load as NTttcp makes it, by the lanes of [`traffic`]: a port and a thread at each end,
-//! several connections each.
+//! The load, in the shape of NTttcp's, made by [`traffic`]: one port and one thread for several
+//! connections at each end.
 //!
-//! Unlike an NTttcp run it has no end: an experiment cuts its intervals out of connections that
-//! keep running while the feature under test is switched.
+//! Unlike an NTttcp run, a load has no set length: connections keep running while the experiment
+//! switches the feature under test and measures intervals.
 
 use super::protocol::Reading;
 use crate::experiment::Values;
@@ -12,48 +12,60 @@ use std::time::Duration;
 use traffic::arguments::{Invocation, parse};
 use traffic::{Family, Load, Plan, Role, TrafficError};
 
-/// A receiver that does not answer by then cannot be reached.
+/// Attempts to connect after which a receiver counts as unreachable.
 const CONNECT_ATTEMPTS: u32 = 2;
 
-/// Bulk connections as they are described, and round trips of one byte.
+/// One end of the load: bulk connections, and round trips of one byte.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     answering: Vec<Load>,
     receiving: Option<Load>,
-    /// It stays when it is stopped, until all of it is accounted for.
+    /// Kept after it is stopped, so that its undelivered bytes can still be counted.
     sending: Option<Load>,
-    /// Most that is sent, in bits a second, now and by whatever is sent next.
+    /// Limit in bits per second, for the running load and for the next one.
     limit: Option<u64>,
     stopped: bool,
 }
 
 impl Ends {
-    /// Listens, in place of an earlier listening.
+    /// Listens for bulk connections; replaces an earlier listener.
+    ///
+    /// # Errors
+    /// A port is taken, or the plan is invalid.
     pub(super) fn receive(&mut self, at: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.receiving);
         self.receiving = Some(Load::start(plan('r', at, bulk)?)?);
         Ok(())
     }
 
-    /// Answers every byte with a byte on all addresses, in place of an earlier answering.
+    /// Answers every byte with a byte, on all addresses; replaces earlier answering.
+    ///
+    /// # Errors
+    /// The port is taken.
     pub(super) fn answer(&mut self, port: u16) -> Result<(), TrafficError> {
         self.answering.clear();
         let on = |family: Family| {
             Load::start(latency(Role::Receiver, (family.unspecified(), port).into()))
         };
         self.answering.push(on(Family::V4)?);
-        // There are machines without IPv6.
+        // A machine may have no IPv6.
         self.answering.extend(on(Family::V6));
         Ok(())
     }
 
-    /// Makes round trips for a time, one in flight at once.
+    /// Makes round trips for `time`, one at a time, and returns their figures.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the connection breaks.
     pub(super) fn round_trips(to: SocketAddr, time: Duration) -> Result<Values, TrafficError> {
         let sender = Load::start(latency(Role::Sender, to))?;
         sender.round_trips(time).map(|times| trips::values(&times))
     }
 
-    /// Opens all connections and sends on them.
+    /// Opens all bulk connections, and sends on them until stopped; ends an earlier load.
+    ///
+    /// # Errors
+    /// The receiver is not reachable, or the plan is invalid.
     pub(super) fn send(&mut self, to: SocketAddr, bulk: Bulk) -> Result<(), TrafficError> {
         forget(&mut self.sending);
         self.stopped = false;
@@ -62,7 +74,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Sends at most so many bits a second from now on.
+    /// Limits the sending rate from now on; `None` removes the limit.
     pub(super) fn limit(&mut self, bits_per_s: Option<u64>) {
         self.limit = bits_per_s;
         if let Some(sending) = &self.sending {
@@ -70,7 +82,7 @@ impl Ends {
         }
     }
 
-    /// Ends what is sent, with all that was given to the connections on its way.
+    /// Stops sending; bytes already given to the connections may still be delivered.
     pub(super) fn stop(&mut self) {
         if let Some(sending) = &mut self.sending {
             sending.stop();
@@ -78,8 +90,8 @@ impl Ends {
         }
     }
 
-    /// Adds what the connections counted. Undelivered bytes only of a sender that is stopped: it
-    /// takes a question to each of its connections.
+    /// Returns the reading with the counts of the connections. Undelivered bytes are counted only
+    /// once the sender is stopped, because each connection has to be asked.
     pub(super) fn add_to(&self, reading: Reading) -> Reading {
         let (receiving, sending) = (self.receiving.as_ref(), self.sending.as_ref());
         let open = receiving.map_or(0, Load::connections);
@@ -93,15 +105,14 @@ impl Ends {
     }
 }
 
-/// Ends an earlier load with all that is still on its way: it would share the wire with the next
-/// one.
+/// Aborts a load with the bytes in flight, which would share the wire with the next load.
 fn forget(load: &mut Option<Load>) {
     if let Some(load) = load.take() {
         load.abort();
     }
 }
 
-/// What the command in the report says. Only who cannot be reached is known sooner.
+/// Returns the plan for the command that the report prints, with fewer attempts to connect.
 fn plan(role: char, at: SocketAddr, bulk: Bulk) -> Result<Plan, TrafficError> {
     let line = bulk.command(role, at);
     // The first word is this program's name.
@@ -112,7 +123,7 @@ fn plan(role: char, at: SocketAddr, bulk: Bulk) -> Result<Plan, TrafficError> {
     }
 }
 
-/// One byte to and fro.
+/// Returns the plan for round trips of one byte.
 fn latency(role: Role, at: SocketAddr) -> Plan {
     let plan = Plan::new(role, at.ip(), at.port(), 0);
     Plan { latency: true, connect_attempts: CONNECT_ATTEMPTS, ..plan }

@@ -1,30 +1,35 @@
-// UNSAFETY: `unshare` can part threads from what they share; here it is called while there is one
-// thread only.
-//! Namespaces of our own.
+// UNSAFETY: `unshare` can separate threads from what they share; it is called while the process has
+// one thread.
+//! Network and user namespaces of this process.
 #![allow(unsafe_code)]
 
 use crate::LabError;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives this process a network namespace of its own, and a view of the file system in which it may
-/// name the namespaces of others. Call it before there is a second thread.
+/// Moves this process into new network and mount namespaces, so that it may name other processes'
+/// namespaces. Call it before a second thread starts.
+///
+/// # Errors
+/// The kernel refuses the namespaces.
 pub(super) fn leave_network() -> std::io::Result<()> {
-    // SAFETY: no descriptor is parted from anyone, and threads started later inherit both
-    // namespaces.
+    // SAFETY: file descriptors stay shared, and threads that start later inherit both namespaces.
     Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?)
 }
 
-/// Whether this process may make namespaces as it is.
+/// Returns whether this process may create namespaces without a user namespace.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes an ordinary user root in a user namespace, and nowhere else, so that network namespaces
-/// can be had. Call it before there is a second thread: the kernel refuses it afterwards.
+/// Makes an ordinary user root in a new user namespace, so that the process may create network
+/// namespaces. Call it before a second thread starts: the kernel refuses it afterwards.
+///
+/// # Errors
+/// The kernel refuses the user namespace, or the mapping of its ids.
 pub fn become_root() -> Result<(), LabError> {
     let refused = |error: std::io::Error| LabError::NamespaceRefused(error.to_string());
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    // SAFETY: user ids and capabilities are per process; no descriptor is parted from anyone.
+    // SAFETY: user ids and capabilities are per process; file descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(|errno| refused(errno.into()))?;
     let write = |path: &str, text: String| std::fs::write(path, text).map_err(refused);
     write("/proc/self/setgroups", "deny".into())?;

@@ -1,6 +1,6 @@
-//! Requests to a host and its answers, in JSON.
+//! Requests to a host and its replies, in JSON.
 //!
-//! A child is asked for everything. An agent far away is asked for traffic and counters alone: see
+//! A child executes every request; an agent only those about traffic and counters: see
 //! [`Request::forbidden`].
 
 use crate::experiment::Values;
@@ -13,13 +13,13 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// What a host can be asked for.
+/// A request to a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// Say whether the host is ready: what is asked first.
+    /// Report whether the host is ready. Always the first request.
     Ready,
-    /// Say what machine this is.
+    /// Describe the machine.
     Machine,
     /// Name the link that has this address, or that reaches it directly.
     Link {
@@ -40,11 +40,11 @@ pub enum Request {
         /// Its arguments.
         arguments: Vec<String>,
     },
-    /// Listen for bulk connections, in place of an earlier listening.
+    /// Listen for bulk connections; replaces an earlier listener.
     Listen {
         /// The address, or all of its family, and the first port.
         at: SocketAddr,
-        /// What will come.
+        /// Number and buffer size of the connections to expect.
         bulk: Bulk,
     },
     /// Answer round trips, on all addresses.
@@ -59,9 +59,9 @@ pub enum Request {
         /// What to send.
         bulk: Bulk,
     },
-    /// From now on send at most so much on all bulk connections together.
+    /// Limit the sending rate of all bulk connections together from now on.
     Limit {
-        /// Bits a second; `None`: as fast as it goes.
+        /// Bits per second; `None` for no limit.
         bits_per_s: Option<u64>,
     },
     /// End all bulk connections.
@@ -71,15 +71,15 @@ pub enum Request {
         /// The link whose counters are wanted.
         link: String,
     },
-    /// Round trips of one byte.
+    /// Make round trips of one byte.
     RoundTrips {
         /// The receiver's port for them.
         to: SocketAddr,
         /// How long, in milliseconds.
         milliseconds: u64,
     },
-    /// Become another program; the namespace and the bond with the parent stay. The conversation
-    /// ends with that: what is answered is why it cannot.
+    /// Execute another program in place of this process; the namespace stays, and the process still
+    /// ends with its parent. Success ends the conversation; a reply says why it failed.
     Become {
         /// Looked up in PATH.
         program: String,
@@ -88,18 +88,18 @@ pub enum Request {
     },
 }
 
-/// Most connections that an agent opens or waits for.
+/// Maximum number of connections that an agent opens or accepts.
 const CONNECTIONS_MAX: u32 = 10_000;
-/// Largest buffer of an agent, in bytes.
+/// Maximum buffer size of an agent, in bytes.
 const BUFFER_MAX: u32 = 4 << 20;
-/// An agent listens on no port below: those are other programs'.
+/// Lowest port on which an agent listens; lower ones are for system services.
 const PORT_MIN: u16 = 1024;
-/// Longest that an agent makes round trips in one go. It hears nothing meanwhile, not even that its
-/// peer has gone.
+/// Maximum length of an agent's round trips in one request. The agent reads nothing from its peer
+/// meanwhile, not even that it disconnected.
 pub(crate) const ROUND_TRIPS_MAX: Duration = Duration::from_secs(60);
 
 impl Request {
-    /// Why an agent does not do this for a peer. `None`: it does.
+    /// Returns why an agent refuses this request of a peer; `None` if it does not.
     pub fn forbidden(&self) -> Option<String> {
         let never = |what: &str| Some(format!("an agent does not {what} for a peer"));
         match self {
@@ -139,53 +139,53 @@ fn too_much(bulk: Bulk) -> Option<String> {
     })
 }
 
-/// What a host answers.
+/// A host's reply to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Reply {
-    /// It is done.
+    /// The request was executed.
     Done {
-        /// What was asked for; null where there is nothing to tell.
+        /// The result; null if the request has none.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         value: Value,
     },
     /// The program is not installed.
     Missing {
-        /// What was looked for.
+        /// Name of the program.
         program: String,
     },
-    /// It could not be done.
+    /// The request failed.
     Error {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
 impl Reply {
-    /// It is done, with what was asked for, or it could not be.
+    /// Returns the reply for a result.
     pub(super) fn of<T: Serialize, E: Display>(result: Result<T, E>) -> Reply {
         let value = result.map_err(|error| error.to_string());
         let value = value.and_then(|value| to_value(value).map_err(|error| error.to_string()));
         value.map_or_else(|message| Reply::Error { message }, |value| Reply::Done { value })
     }
 
-    /// It is done, with what was asked for.
+    /// Returns the reply for a success with this value.
     pub(super) fn done<T: Serialize>(value: T) -> Reply {
         Reply::of(Ok::<_, Infallible>(value))
     }
 }
 
-/// A machine, and whether it is the same as another.
+/// A machine's description, and an id that tells whether two hosts are on the same machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// Differs for each kernel and each start of it.
+    /// The kernel's boot id: unique for each boot of each machine.
     pub boot: String,
-    /// What there is to know of it.
+    /// Hardware and kernel.
     pub machine: Machine,
 }
 
 impl Identity {
-    /// This machine.
+    /// Returns the identity of this machine.
     pub(crate) fn own() -> Identity {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Identity { boot: boot.trim().to_owned(), machine: Machine::read(None) }
@@ -195,39 +195,38 @@ impl Identity {
 /// A host's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reading {
-    /// The host's monotonic clock, in nanoseconds. Never to be compared with another host's.
+    /// The host's monotonic clock, in nanoseconds; not comparable between hosts.
     pub at_ns: u64,
-    /// Processor time that all of the host's machine has used, in nanoseconds of any processor.
+    /// Processor time used on the host's whole machine, in nanoseconds summed over processors.
     pub busy_ns: u64,
-    /// Processor time that the process which sends or receives has used, in nanoseconds.
+    /// Processor time of the process that sends or receives, in nanoseconds.
     pub own_ns: u64,
-    /// Bytes that bulk connections gave to this host's application.
+    /// Bytes that this host's application received on bulk connections.
     pub received_bytes: u64,
-    /// Bytes that this host's application gave to bulk connections.
+    /// Bytes that this host's application sent on bulk connections.
     pub given_bytes: u64,
-    /// Of those, bytes that the connections of a stopped sender have not delivered.
+    /// Part of `given_bytes` that a stopped sender's connections have not delivered.
     #[serde(default)]
     pub undelivered_bytes: u64,
     /// Bulk connections open now.
     pub connections: u32,
-    /// TCP segments made again, by anyone in this namespace.
+    /// TCP segments retransmitted in this network namespace.
     pub retransmits: u64,
-    /// TCP segments made, those made again not counted, by anyone in this namespace; 0 of an older
-    /// agent.
+    /// TCP segments sent in this network namespace, without retransmissions; 0 from an older agent.
     #[serde(default)]
     pub sent_segments: u64,
-    /// Frames the link sent.
+    /// Frames that the link sent.
     pub sent_frames: u64,
-    /// Their bytes, Ethernet header counted.
+    /// Bytes of these frames, Ethernet header included.
     pub sent_bytes: u64,
     /// Frames that arrived over the link.
     pub arrived_frames: u64,
-    /// Their bytes, Ethernet header counted.
+    /// Bytes of these frames, Ethernet header included.
     pub arrived_bytes: u64,
 }
 
 impl Reading {
-    /// Frames that have arrived over the link since an earlier reading, and their bytes.
+    /// Returns the frames that arrived on the link since `earlier`, and their bytes.
     pub(crate) fn arrived_since(&self, earlier: &Reading) -> (u64, u64) {
         (
             self.arrived_frames.saturating_sub(earlier.arrived_frames),
@@ -235,13 +234,13 @@ impl Reading {
         )
     }
 
-    /// TCP segments that a sender made since an earlier reading, for the first time and again.
+    /// Returns the TCP segments sent and retransmitted since `earlier`.
     pub(crate) fn sent_since(&self, earlier: &Reading) -> Values {
         let counts = [
             ("retransmits", self.retransmits, earlier.retransmits),
             ("sent_segments", self.sent_segments, earlier.sent_segments),
         ];
-        // An older agent does not count what it sent.
+        // An older agent does not count sent segments.
         let known = counts.into_iter().take(if self.sent_segments > 0 { 2 } else { 1 });
         known.map(|(key, now, then)| (key.to_owned(), now.saturating_sub(then) as f64)).collect()
     }

@@ -1,7 +1,8 @@
-//! The HTTP side of a host: requests are posted to one resource. A connection is a conversation,
-//! and what its requests started ends with it.
+//! The HTTP side of a host: one resource, to which requests are posted. A connection is a
+//! conversation; what its requests started ends with it.
 //!
-//! A child serves its parent as it is. An agent's peers pass [`listen`](super::listen) first.
+//! A child serves its parent with this router alone. For an agent, [`listen`](super::listen) checks
+//! each request first.
 
 use super::protocol::{Reply, Request};
 use axum::extract::rejection::JsonRejection;
@@ -19,13 +20,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
 
-/// Where requests are posted. The number tells two versions of the messages apart.
+/// Path that requests are posted to. Its number is the version of the messages.
 pub const PATH: &str = "/v4/requests";
-/// Longest head of a request, and longest body, in bytes. The longest body that is ever sent is a
-/// tenth of it.
+/// Maximum length of a request's head, and of its body, in bytes. The longest body that is ever
+/// sent is a tenth of it.
 pub const LENGTH_MAX: usize = 16 * 1024;
 
-/// Why a request is not done. The conversation ends with it.
+/// Refusal of a request, which ends the conversation: status and message.
 #[derive(Clone)]
 pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
 
@@ -39,7 +40,7 @@ impl IntoResponse for Refusal {
 
 type Handler = Arc<Mutex<dyn FnMut(Request) -> Result<Reply, Refusal> + Send>>;
 
-/// The resource, behind which `handle` does what is asked.
+/// Returns a router whose only resource passes each request to `handle`.
 pub(super) fn router(
     handle: impl FnMut(Request) -> Result<Reply, Refusal> + Send + 'static,
 ) -> Router {
@@ -69,8 +70,12 @@ async fn unknown(method: Method, uri: Uri) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, message)
 }
 
-/// Serves one connection until it ends, or until `over` says why it has to. Requests are handled on
-/// this thread: it may be in another network namespace, and programs that are started end with it.
+/// Serves one connection until it ends, or until `over` returns the reason to end it. Requests are
+/// handled on this thread, because it may be in another network namespace and because programs that
+/// it starts end with it.
+///
+/// # Errors
+/// The stream cannot be opened, the connection breaks, or `over` ends it.
 pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     stream: impl FnOnce() -> io::Result<S>,
     router: Router,

@@ -1,4 +1,4 @@
-//! The bench: the switch, two guests, and what is read of them.
+//! The bench: the switch, two guests, and the readings of an interval.
 
 use super::guest::{End, Guest, Shared};
 use crate::LabError;
@@ -22,16 +22,16 @@ use std::time::{Duration, Instant};
 
 /// MTU of both ports.
 const MTU: u16 = 1500;
-/// Largest IP packet: what the receiving guest takes.
+/// Largest IP packet that the receiving guest accepts.
 const LARGEST: u16 = u16::MAX;
-/// Frames a port holds in each direction: more than all windows together.
+/// Frames that a port holds in each direction: more than all TCP windows together.
 const DEPTH: usize = 4096;
-/// Guests that have not exchanged a byte by then never will.
+/// Timeout of the first byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest round trip, in nanoseconds.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// See the module.
+/// A running switch with its two guests.
 pub(crate) struct InProcess {
     switch: Switch,
     port: PortId,
@@ -44,7 +44,7 @@ pub(crate) struct InProcess {
     begin: Instant,
 }
 
-/// What this bench is, for the report.
+/// Returns the description of this bench, for the report.
 pub(crate) fn facts() -> BenchFacts {
     BenchFacts {
         in_process: true,
@@ -72,7 +72,10 @@ struct Snapshot {
 }
 
 impl InProcess {
-    /// Starts switch and guests and waits for the first byte.
+    /// Starts the switch and the guests, and waits for the first byte.
+    ///
+    /// # Errors
+    /// A port or a thread cannot be made, or no byte arrives in time.
     pub(crate) fn start(load: Load, interrupt: Interrupt) -> Result<InProcess, LabError> {
         let refused = |error: datapath::SwitchError| LabError::Switch(error.to_string());
         let opened = LabError::io("opening a port in memory");
@@ -110,7 +113,7 @@ impl InProcess {
         })
     }
 
-    /// Activity 1 of the guide: what the receiver's port says about coalescing.
+    /// Activity 1 of the guide: returns what the receiver's port reports about coalescing.
     pub(crate) fn checks(&self) -> Vec<Check> {
         let ports = self.switch.ports();
         let Some(port) = ports.iter().find(|port| port.id == self.port) else { return Vec::new() };
@@ -121,7 +124,8 @@ impl InProcess {
         [("IPv4", ipv4), ("IPv6", ipv6)].map(check).into()
     }
 
-    /// The switch is what this process does beside its guests.
+    /// Reads the processor time of each side; the switch's is that of the process without its
+    /// guests.
     fn sides(&self) -> Sides {
         let used_s = |guest: &Running| guest.shared.cpu_ns.load(Relaxed) as f64 / 1e9;
         let (sender, receiver) = (used_s(&self.sender), used_s(&self.receiver));
@@ -176,7 +180,7 @@ impl Bench for InProcess {
             .map_err(|error| LabError::Switch(error.to_string()))
     }
 
-    /// Other switches are not in this process.
+    /// Ignores the failure of another switch's arm: no other switch runs in this process.
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
         if peers::of(&arm.name).is_some() { Ok(()) } else { Err(error) }
     }

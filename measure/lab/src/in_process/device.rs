@@ -1,9 +1,9 @@
 //! A memory port as a network device of smoltcp.
 //!
-//! smoltcp knows no virtio header: it sums its own frames whole, and takes a train as one large
-//! frame. So this wrapper stands for the guest's driver: a frame that comes without offload
-//! promises must have a right checksum, and one that was coalesced (or whose checksum the sender
-//! left to the device) is taken at its word.
+//! smoltcp has no virtio header: it computes checksums of whole frames, and takes a train as one
+//! large frame. This wrapper stands for the guest's driver. A frame without offload flags must have
+//! a correct checksum. A frame that was coalesced, or whose checksum the sender left to the device,
+//! is accepted without a check.
 
 use ports::memory::{MemoryFrame, Peer};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -14,14 +14,14 @@ use wire::vnet::{Flags, VnetHeader};
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// See the module.
+/// A memory port with smoltcp's device interface.
 pub(super) struct GuestDevice {
     peer: Peer,
     /// Largest IP packet smoltcp may build or take.
     mtu: usize,
-    /// Where a frame is built before it is sent.
+    /// Buffer in which a frame is built before it is sent.
     scratch: Vec<u8>,
-    /// Frames with a wrong checksum, which were dropped.
+    /// Frames dropped for a wrong checksum.
     pub(super) bad_checksums: u64,
 }
 
@@ -43,7 +43,7 @@ impl GuestDevice {
     }
 }
 
-/// Whether a TCP segment over IPv4 sums up; anything else passes.
+/// Returns whether a TCP segment over IPv4 has the correct checksum; `true` for all other frames.
 fn checksum_is_right(bytes: &[u8]) -> bool {
     let tcp = || {
         let frame = EthernetFrame::new_checked(bytes).ok()?;
@@ -75,13 +75,13 @@ impl Device for GuestDevice {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
         capabilities.max_transmission_unit = self.mtu + ETHERNET;
-        // Looked at above, where the virtio header is known.
+        // `next` checks TCP checksums, where the virtio header is known.
         capabilities.checksum.tcp = Checksum::Tx;
         capabilities
     }
 }
 
-/// A frame on its way into smoltcp; its buffer goes back to the port.
+/// A received frame; its buffer returns to the port once smoltcp has read it.
 pub(super) struct Received<'a> {
     peer: &'a Peer,
     frame: MemoryFrame,
@@ -95,7 +95,7 @@ impl RxToken for Received<'_> {
     }
 }
 
-/// Room for a frame on its way out of smoltcp.
+/// Permission to send one frame.
 pub(super) struct Sending<'a> {
     peer: &'a Peer,
     scratch: &'a mut Vec<u8>,
@@ -106,7 +106,7 @@ impl TxToken for Sending<'_> {
         self.scratch.clear();
         self.scratch.resize(len, 0);
         let result = fill(self.scratch);
-        // A full port loses the frame, as a full wire does; TCP sends it again.
+        // A full port loses the frame, as a full link does; TCP retransmits it.
         let _ = self.peer.send(VnetHeader::default(), self.scratch);
         result
     }

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The receiver's first port: NTttcp's.
+/// The receiver's first TCP port, as in NTttcp.
 const PORT: u16 = 5001;
-/// Bytes of all sockets' receive buffers together: enough for a full window, and less than the
+/// Receive buffers of all sockets together, in bytes: enough for a full window, and less than the
 /// port's queue holds.
 const BUFFERS: usize = 1 << 20;
-/// Rounds without work before a guest sleeps, and how long.
+/// Rounds without work before a guest sleeps, and the length of that sleep.
 const IDLE_ROUNDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(20);
 
@@ -29,10 +29,10 @@ pub(super) enum End {
     Receiver,
 }
 
-/// What a guest and its observer share.
+/// State that a guest's thread shares with the bench.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Ends the guest.
+    /// Set by the bench to end the guest.
     pub(super) stop: AtomicBool,
     /// Bytes the application received.
     pub(super) bytes: AtomicU64,
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub(super) cpu_ns: AtomicU64,
     /// Frames dropped for a wrong checksum.
     pub(super) bad_checksums: AtomicU64,
-    /// Round trips since the observer last took them.
+    /// Round trips since the bench last took them; `None` if the bench wants none.
     pub(super) round_trips: Mutex<Option<Histogram<u64>>>,
 }
 
@@ -53,12 +53,13 @@ pub(super) struct Guest {
     handles: Vec<SocketHandle>,
     shared: Arc<Shared>,
     begin: Instant,
-    /// When the request that is on its way was sent.
+    /// When the unanswered request was sent.
     asked: Option<Instant>,
 }
 
 impl Guest {
-    /// A guest with its stack; `mtu` is the largest IP packet it may build or take.
+    /// Creates a guest and opens its sockets; `mtu` is the largest IP packet that it sends or
+    /// accepts.
     pub(super) fn new(end: End, load: Load, peer: Peer, mtu: usize, shared: Arc<Shared>) -> Guest {
         let mut device = GuestDevice::new(peer, mtu);
         let begin = Instant::now();
@@ -67,7 +68,7 @@ impl Guest {
         let mut interface =
             Interface::new(Config::new(address.into()), &mut device, StackInstant::ZERO);
         interface.update_ip_addrs(|list| {
-            // The list of a new interface is empty and has room.
+            // The address list of a new interface is empty and has room.
             let _ = list.push(IpCidr::new(Ipv4Address::new(10, 77, 0, station).into(), 24));
         });
         let (sockets, handles) = (SocketSet::new(Vec::new()), Vec::new());
@@ -91,7 +92,7 @@ impl Guest {
                 socket.set_ack_delay(None);
             }
             let receiver = (Ipv4Address::new(10, 77, 0, 2), PORT + place % 1000);
-            // Neither fails on a new socket with a port.
+            // Neither call fails for a new socket and a valid port.
             let _ = match self.end {
                 End::Receiver => socket.listen(receiver.1).is_ok(),
                 End::Sender => {
@@ -129,7 +130,7 @@ impl Guest {
         self.shared.bad_checksums.store(self.device.bad_checksums, Relaxed);
     }
 
-    /// The application's turn; whether it moved a byte.
+    /// Runs the application once for each connection. Returns whether a byte moved.
     fn application(&mut self) -> bool {
         let mut moved = false;
         for place in 0..self.handles.len() {
@@ -145,17 +146,18 @@ impl Guest {
     }
 
     fn send_all(&mut self, handle: SocketHandle) -> bool {
-        // The buffer's old content is as good as any; a closed socket sends nothing.
+        // The content does not matter, so the buffer is sent as it is; a closed socket sends
+        // nothing.
         let sent =
             self.sockets.get_mut::<tcp::Socket<'_>>(handle).send(|room| (room.len(), room.len()));
         sent.is_ok_and(|count| count > 0)
     }
 
-    /// Bytes received.
+    /// Receives all pending bytes, and returns their number.
     fn receive_all(&mut self, handle: SocketHandle) -> usize {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         let mut total = 0;
-        // Twice: the ring buffer may wrap.
+        // One call returns contiguous bytes, and the ring buffer may wrap: so there are two.
         for _ in 0..2 {
             total += socket.recv(|bytes| (bytes.len(), bytes.len())).unwrap_or(0);
         }
@@ -163,7 +165,7 @@ impl Guest {
         total
     }
 
-    /// Sends the next request once the last one is answered. Whether one is on its way.
+    /// Sends the next request once the last one is answered. Returns whether it sent one.
     fn ask(&mut self, handle: SocketHandle) -> bool {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         if let Some(asked) = self.asked {
@@ -188,7 +190,7 @@ impl Guest {
         let count = self.receive_all(handle);
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         for _ in 0..count {
-            // One request is on its way at a time, and its answer has room.
+            // Only one request is in flight, so there is room for its answer.
             let _ = socket.send_slice(b"!");
         }
         count > 0

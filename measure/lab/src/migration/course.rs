@@ -1,4 +1,4 @@
-//! Two hosts, the physical switch between them, and a guest that moves there and back under a
+//! Two hosts, the physical switch between them, and a guest that migrates back and forth under a
 //! stream and pings.
 
 use super::frames::{self, Answers};
@@ -19,40 +19,43 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Of the guest and of the client.
+/// Addresses of the guest and of the client.
 const GUEST: &str = "10.77.0.1";
 const CLIENT: &str = "10.77.0.2";
-/// Where the guest sends a stream back.
+/// Port on which the guest returns a stream.
 const STREAM: u16 = 7000;
-/// Where QEMU listens for memory.
+/// Port on which QEMU listens for memory.
 const MEMORY: u16 = 4444;
-/// A guest that does not answer by then never will.
+/// Timeout of the guest's answer, and of the start of a capture.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of a GiB.
+/// Bytes per GiB.
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What all courses are made from.
+/// The parts that all courses share.
 pub(super) struct Kit {
     pub(super) files: Files,
-    /// This binary.
+    /// Path of this binary.
     pub(super) program: PathBuf,
     pub(super) interrupt: Interrupt,
 }
 
-/// See the module. Fields end in this order: first what uses the hosts.
+/// The hosts with their guest. Fields are dropped in this order: first what uses the hosts.
 pub(super) struct Course {
     stream: Stream,
-    /// Where the guest runs.
+    /// The virtual machine that runs the guest.
     guest: Machine,
-    /// The place of that among the places.
+    /// Index in `places` of the guest's host.
     at: usize,
     places: [Place; 2],
     physical: Host,
 }
 
 impl Course {
-    /// Starts the hosts with switches of a kind, and boots the guest at the first. Their files are
-    /// in the directory.
+    /// Starts the hosts with switches of a kind, and boots the guest on the first. The hosts' files
+    /// are in `directory`.
+    ///
+    /// # Errors
+    /// A host, a switch, the guest or the stream does not start.
     pub(super) fn start(kit: &Kit, kind: Kind, directory: &Path) -> Result<Course, LabError> {
         std::fs::create_dir(directory).map_err(LabError::io("making a directory for hosts"))?;
         let own = (&*kit.program, directory);
@@ -65,7 +68,7 @@ impl Course {
         physical.run("ip link set bridge0 mtu 9000 up")?;
         physical.run(&format!("ip address add {CLIENT}/24 dev bridge0"))?;
         if kind == Kind::OpenVswitch {
-            // It forwards unfinished checksums as they are.
+            // Open vSwitch forwards partial checksums unchanged, so the bridge must compute them.
             physical.set_offloads("bridge0", &[(LinkOffload::TxCsum, false)])?;
         }
         let mut place = |which| Place::start(which, kind, &mut physical, own, &kit.interrupt);
@@ -80,30 +83,40 @@ impl Course {
         Ok(Course { stream, guest, at: 0, places, physical })
     }
 
-    /// Sets the MTU of the way that memory takes, in bytes, and lets the stream flow.
+    /// Starts an arm: sets the MTU of the memory's path, in bytes, and lets the stream flow.
+    ///
+    /// # Errors
+    /// A daemon refuses the MTU.
     pub(super) fn enter(&self, mtu: u16) -> Result<(), LabError> {
         self.stream.pause(false);
         self.places.iter().try_for_each(|place| place.set_mtu(mtu))
     }
 
-    /// Sends no stream until it is entered again.
+    /// Pauses the stream until [`Course::enter`].
     pub(super) fn leave(&self) {
         self.stream.pause(true);
     }
 
-    /// Lets time pass under the stream.
+    /// Waits for `time` while the stream flows.
+    ///
+    /// # Errors
+    /// A switch has ended, or the interrupt is set.
     pub(super) fn pass(&mut self, time: Duration, interrupt: &Interrupt) -> Result<(), LabError> {
         interrupt.pass(time)?;
         self.places.iter_mut().try_for_each(|place| place.switch.check())
     }
 
-    /// Every command so far.
+    /// Returns every command so far.
     pub(super) fn commands(&self) -> impl Iterator<Item = Command> {
         let places = self.places.iter().flat_map(Place::commands);
         self.physical.commands().iter().cloned().chain(places)
     }
 
-    /// One migration under load, with so long of load before and after it.
+    /// Runs one migration under load, with `around` of load before and after it, and returns its
+    /// figures.
+    ///
+    /// # Errors
+    /// QEMU reports a failure, a program does not start, or the stream breaks.
     pub(super) fn migrate(
         &mut self,
         kit: &Kit,
@@ -162,7 +175,8 @@ impl Course {
         Ok(values)
     }
 
-    /// What our switch gives the guest from now on, and its file.
+    /// Captures the frames of the guest's port at Millrace from now on; returns the capture and its
+    /// file.
     fn capture(&self, kit: &Kit, place: usize) -> Result<(frames::Running, PathBuf), LabError> {
         let [socket, file] = ["api", "pcapng"].map(|what| self.places[place].file(what));
         let capture = frames::capture(&kit.program, &socket, &file)?;
@@ -171,7 +185,7 @@ impl Course {
         runs.map(|()| (capture, file)).ok_or_else(failed)
     }
 
-    /// What the source's QEMU, both switches and the destination's QEMU have used so far.
+    /// Reads the processor time of the source's QEMU, both switches and the destination's QEMU.
     fn sides(&self, other: &Machine) -> Sides {
         let switches = self.places.each_ref().map(|place| used_s(place.switch.process()));
         let switches = switches.into_iter().sum::<Option<f64>>();
@@ -179,7 +193,7 @@ impl Course {
     }
 }
 
-/// What QEMU says of a migration.
+/// Returns QEMU's own figures of a migration.
 fn own_words(said: &Value) -> Values {
     let ram = &said["ram"];
     let number = |value: &Value| value.as_f64().unwrap_or_default();
@@ -195,8 +209,8 @@ fn own_words(said: &Value) -> Values {
     figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What was used, and what a GiB of memory cost: all sides with the kernel that is in no program's
-/// time, and the switches.
+/// Returns processor use, and the processor time per GiB of memory: that of the switches, and that
+/// of all sides with the shared kernel.
 fn costs(used: &Values, seconds: f64, sent: Option<f64>) -> Values {
     let mut values = used.clone();
     let Some(sent) = sent.filter(|sent| *sent > 0.0) else { return values };
@@ -211,7 +225,7 @@ fn costs(used: &Values, seconds: f64, sent: Option<f64>) -> Values {
     values
 }
 
-/// Connects the client to what sends a stream back.
+/// Connects the client to the guest's port that returns a stream.
 fn connect(physical: &Host, interrupt: &Interrupt) -> Result<TcpStream, LabError> {
     let to: SocketAddr = format!("{GUEST}:{STREAM}")
         .parse()

@@ -1,5 +1,5 @@
-//! What is seen of the guest from outside while it moves: its answers to pings, and what a switch
-//! gives to its port. Both come from programs that run for as long as one migration.
+//! The guest as seen from outside during a migration: its answers to pings, and the frames that a
+//! switch delivers to its port. Both come from programs that run for one migration.
 
 use crate::LabError;
 use crate::host::Host;
@@ -12,12 +12,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// From one echo request to the next.
+/// Seconds between two echo requests.
 const EVERY: &str = "0.005";
-/// Bit 1 of epb_flags: out of the switch.
+/// Direction bits of `epb_flags`: out of the switch.
 const EGRESS: u32 = 2;
 
-/// A program that is ended as Ctrl-C does; killed where nobody asked what it said.
+/// A running program. `end` interrupts it like Ctrl-C; dropping it kills it.
 pub(super) struct Running(Child);
 
 impl Running {
@@ -33,10 +33,10 @@ impl Running {
         started.map(Running)
     }
 
-    /// Ends it; what it printed.
+    /// Ends the program, and returns its output.
     fn end(mut self) -> Result<String, LabError> {
         if let Some(process) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The program may already have ended.
             let _ = kill_process(process, Signal::INT);
         }
         let mut text = String::new();
@@ -54,7 +54,10 @@ impl Drop for Running {
     }
 }
 
-/// Echo requests from a host.
+/// Starts echo requests from a host.
+///
+/// # Errors
+/// `ping` is not installed, or the namespace cannot be entered.
 pub(super) fn ping(from: &Host, guest: &str) -> Result<Running, LabError> {
     let mut command = Command::new("ping");
     command.args(["-n", "-D", "-i", EVERY, "-W", "1", guest]);
@@ -62,17 +65,21 @@ pub(super) fn ping(from: &Host, guest: &str) -> Result<Running, LabError> {
     started.map_err(LabError::io("entering a host's namespace"))?
 }
 
-/// What came of pings.
+/// Counts of echo replies.
 #[derive(Debug, PartialEq)]
 pub(super) struct Answers {
     pub(super) count: usize,
-    /// More than one to a request.
+    /// Duplicate replies.
     pub(super) twice: usize,
-    /// The longest time without one, in milliseconds; at least this where none came before the end.
+    /// The longest time without a reply, in milliseconds, up to the end of the pings.
     pub(super) outage_ms: f64,
 }
 
 impl Answers {
+    /// Ends the pings, and returns the counts.
+    ///
+    /// # Errors
+    /// The output cannot be read.
     pub(super) fn of(pings: Running) -> Result<Answers, LabError> {
         let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         pings.end().map(|text| Answers::read(&text, end.as_secs_f64()))
@@ -92,9 +99,12 @@ impl Answers {
     }
 }
 
-/// What a switch sees at the guest's port, into a new file.
+/// Starts a capture of the guest's port into a new file.
+///
+/// # Errors
+/// The program does not start.
 pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Running, LabError> {
-    // Of an earlier migration.
+    // Removes the file of an earlier migration.
     let _ = std::fs::remove_file(file);
     let mut command = Command::new(program);
     command.arg("--socket").arg(socket).args(["capture", super::PORT, "--snaplen", "64", "-w"]);
@@ -102,7 +112,10 @@ pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Runn
     Running::start(command, "starting a capture")
 }
 
-/// When the frames of a capture were given to the guest, in seconds since 1970 and in their order.
+/// Ends a capture, and returns when each frame was delivered to the guest, in seconds since 1970.
+///
+/// # Errors
+/// The capture cannot be read.
 pub(super) fn given(capture: Running, file: &Path) -> Result<Vec<f64>, LabError> {
     capture.end()?;
     let failed = || format!("reading {}", file.display());
@@ -115,7 +128,7 @@ fn read(file: impl std::io::Read) -> Result<Vec<f64>, pcap_file::PcapError> {
     let mut times = Vec::new();
     while let Some(block) = reader.next_block() {
         let Block::EnhancedPacket(frame) = block? else { continue };
-        // A comment says why a frame was dropped.
+        // A dropped frame has a comment with the reason.
         let is = |option: &EnhancedPacketOption<'_>| match option {
             EnhancedPacketOption::Flags(flags) => flags & 3 == EGRESS,
             other => !matches!(other, EnhancedPacketOption::Comment(_)),

@@ -1,4 +1,4 @@
-//! Two hosts between which a guest moves, and the bench that has it move.
+//! Two hosts between which a guest migrates, and the bench that runs the migrations.
 //!
 //! ```text
 //! QEMU, vnic0 ── switch (millrace run) uplink0 ── host-a ┐
@@ -6,11 +6,11 @@
 //! QEMU, vnic0 ── switch (millrace run) uplink0 ── host-b ┘
 //! ```
 //!
-//! The guest's port is a vhost-user port of the same switch through which its memory goes: from the
-//! host's own vNIC over the uplink, or over a direct wire from the host to bridge0. Called by the
-//! campaign as a [`Site`] of its own; an interval is a migration, and the next one goes back. From
-//! the first interval of its arm on, another guest moves between two such hosts whose switches are
-//! Open vSwitch with DPDK.
+//! The guest's port is a vhost-user port of the switch that also carries its memory. The memory
+//! goes from the host's own vNIC over the uplink, or over a direct wire from the host to bridge0.
+//! Called by the campaign as a [`Site`] of its own. An interval is a migration, and the next one
+//! goes back. The arm of Open vSwitch with DPDK has two such hosts and a guest of its own, which
+//! start with its first interval.
 
 mod course;
 mod frames;
@@ -30,16 +30,16 @@ use course::{Course, Kit};
 use place::Kind;
 use std::time::{Duration, Instant};
 
-/// The guest's port at both switches.
+/// Name of the guest's port at both switches.
 const PORT: &str = "vm";
 
-/// See the module. Fields end in this order: the directory last.
+/// The running bench. Fields are dropped in this order: the directory last.
 pub(crate) struct Site {
     millrace: Course,
-    /// From its first use on.
+    /// `None` until its first use.
     open_vswitch: Option<Course>,
     transport: Transport,
-    /// The arm that could not be measured, and why.
+    /// Message about the arm that could not be measured.
     left_out: Option<String>,
     kit: Kit,
     begin: Instant,
@@ -47,7 +47,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Call it while this process has one thread.
+    /// Starts the hosts, and boots the guest. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// The guest's files are missing, namespaces are refused, or a host does not start.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
@@ -67,7 +70,7 @@ impl Site {
         }))
     }
 
-    /// Where the guest of the arm in force moves.
+    /// Returns the course of the current arm.
     fn course(&mut self) -> (&mut Course, &Kit) {
         match &mut self.open_vswitch {
             Some(course) if self.transport.name == PEER => (course, &self.kit),
@@ -90,7 +93,7 @@ impl Bench for Site {
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
-        // Without our own switch there is nothing to compare with.
+        // Without Millrace there is nothing to compare with.
         if arm.name != PEER {
             return Err(error);
         }

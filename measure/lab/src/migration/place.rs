@@ -1,5 +1,5 @@
-//! One of the two hosts: a switch with a guest's port, the host's own port and an uplink, and the
-//! namespace in which QEMU runs and from which memory is sent.
+//! One of the two hosts: a switch with the guest's port, the host's own port and an uplink, and the
+//! network namespace from which QEMU runs and memory is sent.
 
 use super::PORT;
 use crate::LabError;
@@ -15,43 +15,46 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The host's end of the direct wire, and its MTU in bytes.
+/// The host's end of the direct wire, and that wire's MTU in bytes.
 const DIRECT: &str = "direct0";
 const MTU: u16 = 1500;
-/// MTU of the wire, in bytes: the ports decide which frames there are.
+/// MTU of the uplink's wire, in bytes: the ports' MTU limits the frames.
 const WIDE: u16 = 9000;
 
-/// Open vSwitch with DPDK, as Debian has it. A polling thread of it sleeps for at most 0.5 ms if
-/// little arrives: two that never sleep would take both processors of a small machine. One guest
-/// needs no huge pages.
+/// Path of Debian's Open vSwitch with DPDK, and its settings. A polling thread sleeps for at most
+/// 0.5 ms when little arrives: two that never sleep would take both processors of a small machine.
+/// One guest needs no huge pages.
 const OVS_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SETTINGS: &str = "other_config:dpdk-init=true other_config:pmd-maxsleep=500 \
                         'other_config:dpdk-extra=\"--legacy-mem --no-huge --no-pci -m 1024\"'";
 
-/// What the switches of a course are.
+/// Kind of a course's switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Millrace,
     OpenVswitch,
 }
 
-/// See the module. It ends with its two processes.
+/// A running host; dropping it ends its two processes.
 pub(super) struct Place {
     name: &'static str,
-    /// Last byte of its addresses.
+    /// Last byte of the host's addresses.
     station: u8,
-    /// QEMU's namespace, with the host's own vNIC and the direct wire.
+    /// The host process of QEMU's namespace, with the host's own vNIC and the direct wire.
     pub(super) host: Host,
-    /// Becomes the daemon.
+    /// The host process that becomes the switch.
     pub(super) switch: Host,
-    /// The ports whose MTU is that of the arm; none of another switch.
+    /// The ports whose MTU is that of the arm; empty for Open vSwitch.
     ports: Vec<Port>,
-    /// What the paths of its files begin with.
+    /// Common start of the paths of its files.
     path: PathBuf,
 }
 
 impl Place {
-    /// Starts a host that is wired to the physical switch.
+    /// Starts a host, and connects it to the physical switch.
+    ///
+    /// # Errors
+    /// A command on a host fails, Open vSwitch is not installed, or the switch does not start.
     pub(super) fn start(
         (name, station): (&'static str, u8),
         kind: Kind,
@@ -69,13 +72,13 @@ impl Place {
             physical.set_offloads(link, &offloads(false, false))?;
         }
         host.set_offloads(DIRECT, &offloads(false, false))?;
-        // Both links of the host lead to bridge0. Linux would answer ARP at either for the address
-        // of the other, and memory would arrive by a link that the arm does not name.
+        // Both links of the host lead to bridge0. Linux would answer ARP on either for the other's
+        // address, and memory would arrive on a link that the arm does not name.
         host.shell("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")?;
         host.run(&format!("ip address add 10.79.0.{station}/24 dev {DIRECT}"))?;
         host.run(&format!("ip link set {DIRECT} up"))?;
         switch.run(&format!("ip link set {UPLINK} mtu {WIDE} up"))?;
-        // Frames of MTU size leave, as over a wire.
+        // Frames leave in MTU size, as on a physical wire.
         switch.set_offloads(UPLINK, &offloads(false, false))?;
         let path = directory.join(name);
         let mut place = Place { name, station, host, switch, ports: Vec::new(), path };
@@ -86,8 +89,8 @@ impl Place {
         Ok(place)
     }
 
-    /// The physical switch's link that memory takes, through our switch or by the direct wire, and
-    /// the address to which it is sent.
+    /// Returns the physical switch's link that carries the memory, through Millrace or over the
+    /// direct wire, and the destination address.
     pub(super) fn memory(&self, direct: bool) -> (String, String) {
         let station = self.station;
         match direct {
@@ -96,17 +99,18 @@ impl Place {
         }
     }
 
-    /// A file of this host's.
+    /// Returns the path of one of the host's files.
     pub(super) fn file(&self, what: &str) -> PathBuf {
         self.path.with_extension(what)
     }
 
-    /// Where a machine runs.
+    /// Returns the host process for a virtual machine, and the start of its files' paths.
     pub(super) fn for_machine(&mut self) -> (&mut Host, &Path) {
         (&mut self.host, &self.path)
     }
 
-    /// Turns the switch host into the daemon and waits until it carries frames.
+    /// Turns the switch host into the daemon, and waits until its uplink and the host's port are
+    /// up.
     fn run_switch(&mut self, program: &Path, interrupt: &Interrupt) -> Result<(), LabError> {
         let [socket, guest] = ["api", "vm"].map(|what| self.file(what));
         let text = format!(
@@ -128,15 +132,15 @@ impl Place {
         self.host.run(&format!("ip link set {VNIC} up")).map(drop)
     }
 
-    /// Turns the switch host into Open vSwitch and waits until it serves the guest's port. It
-    /// carries no memory: through its packet sockets that took seven times as long, and the outage
-    /// would be about that.
+    /// Turns the switch host into Open vSwitch, and waits until it serves the guest's port. It
+    /// carries no memory: over its packet sockets that took seven times as long, and would dominate
+    /// the outage.
     fn run_ovs(&mut self) -> Result<(), LabError> {
         if !Path::new(OVS_DPDK).exists() {
             let package = "openvswitch-switch-dpdk";
             return Err(LabError::ProgramMissing { program: OVS_DPDK.into(), package });
         }
-        // The socket of such a port is called as the port.
+        // Open vSwitch names the socket of such a port like the port.
         let directory = self.path.with_extension("ovs");
         std::fs::create_dir(&directory).map_err(LabError::io("making a directory for OVS"))?;
         let ports = format!(
@@ -150,12 +154,15 @@ impl Place {
             .map_err(LabError::io("naming the guest's socket"))
     }
 
-    /// Sets the MTU of the way that memory takes, in bytes; the TAP follows its port.
+    /// Sets the MTU of the memory's path, in bytes; the TAP follows its port.
+    ///
+    /// # Errors
+    /// The daemon refuses the change.
     pub(super) fn set_mtu(&self, mtu: u16) -> Result<(), LabError> {
         self.ports.iter().try_for_each(|port| port.change(&json!({ "mtu": mtu })))
     }
 
-    /// Every command so far.
+    /// Returns every command so far.
     pub(super) fn commands(&self) -> Vec<Command> {
         let told = self.ports.iter().flat_map(Port::commands);
         let told = told.map(|command| Command { host: self.name.into(), ..command });
@@ -164,7 +171,7 @@ impl Place {
     }
 }
 
-/// The physical switch's end of a host's direct wire.
+/// Returns the name of the physical switch's end of a host's direct wire.
 fn direct_link(name: &str) -> String {
     format!("{name}-direct")
 }

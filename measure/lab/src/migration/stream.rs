@@ -1,5 +1,5 @@
-//! A stream that proves itself: what the guest sends back is compared with what was sent, byte by
-//! byte, over one connection that lives through all migrations.
+//! A stream that detects errors: the bytes that the guest returns are compared with the bytes sent,
+//! over one connection that lasts through all migrations.
 
 use crate::LabError;
 use crate::interrupt::Interrupt;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes written at once, and how often: 20 Mbit/s at most.
+/// Bytes per write, and time between writes: 20 Mbit/s at most.
 const CHUNK: usize = 25_000;
 const EVERY: Duration = Duration::from_millis(10);
-/// What has not come back by then will not.
+/// Timeout of the bytes in flight.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// See the module. It ends when this is dropped.
+/// A running stream; dropping it closes the connection.
 pub(super) struct Stream {
     shared: Arc<Shared>,
     connection: TcpStream,
     threads: [JoinHandle<()>; 2],
 }
 
-/// Written by the two threads, read by the bench, which sets the flag.
+/// Counters that the two threads write and the bench reads, and a flag that the bench sets.
 #[derive(Default)]
 struct Shared {
     sent: AtomicU64,
@@ -32,17 +32,20 @@ struct Shared {
     pauses: AtomicBool,
 }
 
-/// Bytes so far.
+/// Counts of bytes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) back: u64,
     pub(super) wrong: u64,
-    /// Sent and not come back.
+    /// Sent but not returned.
     pub(super) missing: u64,
 }
 
 impl Stream {
-    /// Over a connection whose other end sends back what it gets.
+    /// Starts a stream over a connection whose other end returns what it receives.
+    ///
+    /// # Errors
+    /// The connection cannot be configured.
     pub(super) fn start(connection: TcpStream) -> std::io::Result<Stream> {
         connection.set_nodelay(true)?;
         let (writes, reads) = (connection.try_clone()?, connection.try_clone()?);
@@ -55,11 +58,14 @@ impl Stream {
         Ok(Stream { shared, connection, threads })
     }
 
-    /// Waits until all that was sent has come back, and goes on. An error where the connection has
-    /// ended.
+    /// Pauses until all bytes in flight have returned, for at most [`PATIENCE`], and returns the
+    /// counts.
+    ///
+    /// # Errors
+    /// The connection has ended.
     pub(super) fn settle(&self, interrupt: &Interrupt) -> Result<Bytes, LabError> {
         self.pause(true);
-        // What is being written counts already.
+        // A write in progress is already counted as sent.
         let all = || {
             if self.threads.iter().any(JoinHandle::is_finished) {
                 return Err(LabError::Machine("the stream broke off".into()));
@@ -73,7 +79,7 @@ impl Stream {
         Ok(bytes)
     }
 
-    /// Sends no more until it is told to go on.
+    /// Pauses or resumes sending.
     pub(super) fn pause(&self, pauses: bool) {
         self.shared.pauses.store(pauses, Relaxed);
     }
@@ -87,12 +93,12 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Both threads end by an error then.
+        // Both threads end with the connection.
         let _ = self.connection.shutdown(Shutdown::Both);
     }
 }
 
-/// The byte at a place of the stream.
+/// Returns the byte at a position of the stream.
 fn byte(place: u64) -> u8 {
     let mixed = (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -129,7 +135,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What comes of a stream whose other end does this to the bytes.
+    /// Returns the counts of a stream whose other end changes the bytes with `spoil`.
     fn through(mut spoil: impl FnMut(&mut Vec<u8>) + Send + 'static) -> Result<Bytes, LabError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -146,7 +152,7 @@ mod tests {
         });
         let stream = Stream::start(connection).unwrap();
         let interrupt = Interrupt::default();
-        // A stream that has broken off sends no more.
+        // A broken stream sends no more bytes.
         let has_ended = || stream.threads.iter().any(JoinHandle::is_finished);
         while stream.shared.sent.load(Relaxed) < 4 * CHUNK as u64 && !has_ended() {
             interrupt.pass(EVERY).unwrap();

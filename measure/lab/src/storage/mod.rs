@@ -1,4 +1,5 @@
-//! A guest with two paths to a LUN, and the bench that has it read and write, and pulls a member.
+//! A guest with two paths to a LUN, and the bench in which it reads and writes while a team member
+//! is disconnected.
 //!
 //! ```text
 //!                    ┌ vm0 (pinned to uplink0) ┐              ┌ uplink0 ── outer0, 10.70.0.2 ┐
@@ -6,8 +7,8 @@
 //!                    └ vm1 (pinned to uplink1) ┘              └ uplink1 ── outer1, 10.71.0.2 ┘
 //! ```
 //!
-//! What the guest does is in millrace/tests/stories/guest/storage, which is told at its console.
-//! Called by the campaign as a [`Site`] of its own.
+//! The guest's side is millrace/tests/stories/guest/storage, to which the lab sends commands over
+//! the console. Called by the campaign as a [`Site`] of its own.
 
 mod programs;
 mod target;
@@ -33,23 +34,24 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use target::PORTALS;
 
-/// The guest's ports, each with the address of its vNIC.
+/// The guest's ports, each with the MAC address of its vNIC.
 const PORTS: [(&str, &str); 2] = [("vm0", "52:54:00:00:00:01"), ("vm1", "52:54:00:00:00:02")];
 /// The guest's interfaces at these ports.
 const INTERFACES: [&str; 2] = ["eth0", "eth1"];
-/// Queue pairs of each port. The guest uses all or one.
+/// Queue pairs of each port. The guest uses all of them or one.
 const PAIRS: u16 = 4;
 /// The target's ends of the members' wires.
 const WIRES: [&str; 2] = ["outer0", "outer1"];
-/// Of all wires and ports, in bytes: what is in force is set at both ends.
+/// MTU of all wires and ports in bytes; an arm sets its own at both ends, on the target's wires and
+/// in the guest.
 const WIDE: u16 = 9000;
-/// How long a member is down. Requests begin well before, and end four seconds after their
-/// beginning.
+/// How long a member is down. The requests start half this time before, and run for four seconds.
 const DOWN: Duration = Duration::from_millis(1500);
-/// The kinds of requests, as the guest knows them.
+/// The kinds of requests, as the guest's script names them.
 const KINDS: [&str; 4] = ["read_bps", "random_reads_per_s", "write_bps", "random_writes_per_s"];
 
-/// See the module. Fields end in this order: first what uses the hosts, and the directory last.
+/// The running bench. Fields are dropped in this order: first what uses the hosts, and the
+/// directory last.
 pub(crate) struct Site {
     console: Console,
     client: Client,
@@ -58,14 +60,18 @@ pub(crate) struct Site {
     target: Host,
     /// The file behind the LUN.
     lun: PathBuf,
-    /// The wire whose member is pulled next, and the other.
+    /// The wire whose member is disconnected next, and the other.
     next: [&'static str; 2],
     begin: Instant,
     _directory: tempfile::TempDir,
 }
 
 impl Site {
-    /// Call it while this process has one thread.
+    /// Starts the hosts, the switch, the target and the guest. Call it while this process has one
+    /// thread.
+    ///
+    /// # Errors
+    /// The guest's files are missing, namespaces are refused, or the guest finds no target.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
@@ -109,21 +115,21 @@ impl Site {
         }))
     }
 
-    /// Has the guest do something of millrace/tests/stories/guest/storage; the numbers that it
-    /// prints.
+    /// Runs a command of millrace/tests/stories/guest/storage in the guest, and returns the numbers
+    /// that it prints.
     fn ask(&mut self, what: &str) -> Result<Vec<f64>, LabError> {
         self.console.run(&format!("storage {what}")).map(|said| numbers(&said))
     }
 
-    /// Queue pairs in use, of the vNIC that uses fewer.
+    /// Returns the queue pairs in use by the vNIC that uses fewer.
     fn pairs(&self) -> Result<f64, LabError> {
         let ports = self.client.rss(None).map_err(switch_error)?;
         let own = ports.iter().filter(|port| PORTS.iter().any(|(name, _)| *name == port.port));
         Ok(own.map(|port| port.queues_in_use).min().unwrap_or(0) as f64)
     }
 
-    /// Makes requests of each kind for so long. Frames are those that arrive at the target
-    /// meanwhile with writes.
+    /// Makes requests of each kind for `time`. The mean frame size is that of the frames that
+    /// arrive at the target during writes.
     fn requests(&mut self, time: Duration) -> Result<Values, LabError> {
         let mut values = Values::from([("queue_pairs".to_owned(), self.pairs()?)]);
         for kind in KINDS {
@@ -138,7 +144,7 @@ impl Site {
         Ok(values)
     }
 
-    /// Pulls a member, the other one than last, while the guest copies, and plugs it in again.
+    /// Disconnects a member while the guest copies, and reconnects it; the members take turns.
     fn pull(&mut self) -> Result<Values, LabError> {
         let [wire, other] = self.next;
         self.next = [other, wire];
@@ -166,7 +172,7 @@ impl Site {
         Ok(figures.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
-    /// That `millrace check` finds what contains these words.
+    /// Checks that `millrace check` has a finding with these words.
     fn finding(&self, words: &str) -> Result<Check, LabError> {
         let found = self.console.interrupt.wait_for(Duration::from_secs(3), || {
             let health = self.client.health().map_err(switch_error)?;
@@ -196,7 +202,7 @@ fn connect(target: &mut Host, switch: &mut Host) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What the switch is: a team, and a vNIC for each of its members.
+/// Returns the switch's configuration: a team, and a vNIC for each of its members.
 fn configuration(path: &Path) -> String {
     let api = path.with_extension("api");
     let mut text = format!(
@@ -245,8 +251,8 @@ impl site::Site for Site {
         }
     }
 
-    /// What `millrace check` says of two vNICs on one member, and of a member that carries less
-    /// than the other.
+    /// Checks the findings of `millrace check` for two vNICs on one member, and for members with
+    /// different MTUs.
     fn checks(&mut self, _: &Interrupt) -> Result<Vec<Check>, LabError> {
         let pin = |member: &str| {
             let change = json!({ "team-member": member });

@@ -1,4 +1,5 @@
-//! An initiator that is a program, and the target, joined by a veth and by two TAPs of a switch.
+//! The benchmark program iscsi-perf as initiator, and the target, connected by a veth and by two
+//! TAPs of a switch.
 //!
 //! ```text
 //!              ┌ wire0 ──────── veth ──────── wire0 ┐
@@ -6,7 +7,7 @@
 //!              └ vnic0 (TAP) ─ millrace ─ vnic0 (TAP) ┘
 //! ```
 //!
-//! The TAPs stay while switches come and go: one runs only in its own arm, so that a worker which
+//! The TAPs stay when a switch ends. A switch runs only during its own arm, so that a worker that
 //! polls all the time takes no processor from another arm. Called by the campaign as a
 //! [`Site`](site::Site) of its own.
 
@@ -26,27 +27,27 @@ use api::body::{PortBody, StateBody};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The links of either host with their networks: `10.NETWORK.0.STATION`. The second is the
-/// switch's.
+/// The links of both hosts with their networks: `10.NETWORK.0.STATION`. The second is the switch's
+/// TAP.
 const LINKS: [(&str, u8); 2] = [(WIRE, 72), (VNIC, 73)];
-/// The last bytes of the addresses of initiator and target.
+/// Last bytes of the addresses of initiator and target.
 const STATIONS: [u8; 2] = [1, 2];
-/// The target's addresses on these links.
+/// The target's addresses on [`LINKS`].
 const PORTALS: [&str; 2] = ["10.72.0.2", "10.73.0.2"];
-/// Where programs are that an ordinary user's PATH lacks.
+/// Directory of programs that an ordinary user's PATH lacks.
 const FURTHER: &str = "/usr/sbin";
 
-/// See the module. Fields end in this order: first the hosts, and the directory last.
+/// The running bench. Fields are dropped in this order: first the hosts, and the directory last.
 pub(crate) struct Programs {
-    /// While the arm has one.
+    /// `None` in an arm without a switch.
     switch: Option<Host>,
     initiator: Host,
     target: Host,
-    /// Where the initiator is.
+    /// Path of iscsi-perf.
     perf: String,
-    /// The place in [`LINKS`] of the arm in force.
+    /// Index in [`LINKS`] of the current arm's link.
     link: usize,
-    /// What switches that have ended were told.
+    /// Commands of switches that have ended.
     ended: Vec<Command>,
     options: Options,
     interrupt: Interrupt,
@@ -55,7 +56,10 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Call it while this process has one thread.
+    /// Starts the initiator and the target. Call it while this process has one thread.
+    ///
+    /// # Errors
+    /// A program is not installed, namespaces are refused, or a host does not start.
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
@@ -82,7 +86,7 @@ impl Programs {
         }))
     }
 
-    /// Runs a switch between the TAPs whose worker waits in this way.
+    /// Runs a switch between the TAPs, with this `poll` setting of its worker.
     fn run_switch(&mut self, poll: &str) -> Result<(), LabError> {
         let (at, program) = (self.directory.path(), &self.options.program);
         let mut switch = Host::start("switch", program, at)?;
@@ -103,7 +107,7 @@ impl Programs {
         }
     }
 
-    /// Reads in one of the ways of [`LOADS`] for so many seconds: requests in a second.
+    /// Runs one of [`LOADS`] for `seconds`, and returns the requests per second.
     fn read(&mut self, how: &str, seconds: u64) -> Result<f64, LabError> {
         let (perf, portal) = (&self.perf, PORTALS[self.link]);
         let line = format!("{perf} {how} -t {seconds} iscsi://{portal}/{TARGET}/1");
@@ -112,14 +116,14 @@ impl Programs {
         average(&said).ok_or_else(nothing)
     }
 
-    /// Bytes that have arrived at the initiator over each of its links.
+    /// Returns the bytes that the initiator has received over each of its links.
     fn arrived(&mut self) -> Result<[u64; 2], LabError> {
         let [wire, vnic] = LINKS.map(|(link, _)| self.initiator.read(link));
         Ok([wire?.arrived_bytes, vnic?.arrived_bytes])
     }
 }
 
-/// A program's path, or an error that names its package.
+/// Returns a program's path, or an error that names its package.
 fn find(program: &str, package: &'static str) -> Result<String, LabError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain([PathBuf::from(FURTHER)]);
@@ -128,7 +132,7 @@ fn find(program: &str, package: &'static str) -> Result<String, LabError> {
     found.map(|path| path.display().to_string()).ok_or(missing)
 }
 
-/// Both links of each host. The switch opens TAPs that are there, and they keep their addresses
+/// Creates both links of each host. The switch opens existing TAPs, so they keep their addresses
 /// when it ends.
 fn connect(initiator: &mut Host, target: &mut Host, mtu: u16) -> Result<(), LabError> {
     wire(initiator, WIRE, WIRE, target.process(), mtu)?;
@@ -142,7 +146,8 @@ fn connect(initiator: &mut Host, target: &mut Host, mtu: u16) -> Result<(), LabE
     Ok(())
 }
 
-/// A switch of two TAPs, in the namespaces of these processes; everything else is as by default.
+/// Returns the configuration of a switch with two TAPs, in the namespaces of these processes; all
+/// other settings are the defaults.
 fn configuration(path: &Path, poll: &str, sides: [u32; 2]) -> String {
     let api = path.with_extension("api");
     let mut text = format!("[switch]\nsocket = {api:?}\npoll = \"{poll}\"\n");
@@ -153,7 +158,7 @@ fn configuration(path: &Path, poll: &str, sides: [u32; 2]) -> String {
     text
 }
 
-/// Requests in a second over the whole of iscsi-perf's run, which it says last.
+/// Returns iscsi-perf's last average: the requests per second over its whole run.
 fn average(said: &str) -> Option<f64> {
     let (_, last) = said.rsplit_once("iops average ")?;
     last.split_ascii_whitespace().next()?.parse().ok()
@@ -172,7 +177,7 @@ impl Bench for Programs {
         self.switch.as_mut().map_or(Ok(()), Host::check)
     }
 
-    /// iscsi-perf knows whole seconds only.
+    /// Measures all loads; iscsi-perf accepts whole seconds only.
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let (mut values, before) = (Values::new(), self.arrived()?);
         let seconds = (interval + Duration::from_millis(500)).as_secs().clamp(1, 10);

@@ -1,5 +1,5 @@
-//! The target: tgtd in a namespace, with a portal at the end of each member's wire and a LUN out of
-//! a file.
+//! The target: tgtd in a network namespace, with a portal at the end of each member's wire, and a
+//! file as LUN.
 
 use crate::LabError;
 use crate::guest::start;
@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// The target's name.
 pub(super) const TARGET: &str = "iqn.2026-01.org.millrace:lun";
-/// The portals, one at each wire.
+/// The target's addresses, one on each wire.
 pub(super) const PORTALS: [&str; 2] = ["10.70.0.2", "10.71.0.2"];
-/// Bytes of the LUN's file that the guest copies to the place behind them: see
+/// Bytes at the start of the LUN that the guest copies to the place behind them: see
 /// millrace/tests/stories/guest/storage.
 const COPIED: u64 = 8 << 20;
 
-/// Starts tgtd in a host that has the addresses of its portals. It and `tgtadm` are each the
-/// beginning of a line.
+/// Starts tgtd on a host that has the addresses of its portals. The commands of tgtd and `tgtadm`
+/// are each the start of a line.
 pub(super) fn serve(
     host: &mut Host,
     [daemon, admin]: &[String; 2],
@@ -23,7 +23,7 @@ pub(super) fn serve(
     lun: &Path,
 ) -> Result<(), LabError> {
     let lun = lun.display();
-    // A tgtd that cannot start never answers, so there is an end to asking.
+    // A tgtd that cannot start never answers, so the attempts are limited.
     let socket = format!("env TGT_IPC_SOCKET={lun}.tgtd");
     start(host, &format!("{socket} {daemon} --foreground --iscsi portal={first}:3260"))?;
     host.shell(&format!(
@@ -35,13 +35,19 @@ pub(super) fn serve(
     ))
 }
 
-/// Fills what the guest copies with bytes that were never there before.
+/// Fills the part that the guest copies with new random bytes.
+///
+/// # Errors
+/// `dd` fails.
 pub(super) fn fill(host: &mut Host, lun: &Path) -> Result<(), LabError> {
     let to = format!("of={} bs={COPIED} count=1 iflag=fullblock conv=notrunc", lun.display());
     host.run(&format!("dd if=/dev/urandom {to}")).map(drop)
 }
 
-/// 1 where the copy has another byte than the original, otherwise 0.
+/// Returns 1 if the copy differs from the original, otherwise 0.
+///
+/// # Errors
+/// The host does not answer.
 pub(super) fn wrong(host: &mut Host, lun: &Path) -> Result<f64, LabError> {
     let lun = lun.display();
     match host.run(&format!("cmp --bytes={COPIED} --ignore-initial=0:{COPIED} {lun} {lun}")) {

@@ -1,10 +1,9 @@
 //! Millrace: two vhost-user ports, an uplink if the case has one, one worker, all other settings at
 //! their defaults.
 
-use super::{Running, Site, VNICS, connect};
+use super::{Driver, Running, Setup, UPLINK, VNICS, connect};
 use crate::process::{Process, output};
 use crate::stop::Stop;
-use crate::uplink::{Driver, UPLINK};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 use std::path::Path;
@@ -19,31 +18,31 @@ pub(super) fn version(program: &Path) -> Result<String> {
     Ok(output(Command::new(program).arg("--version"))?.trim().to_owned())
 }
 
-pub(super) fn start(site: &Site, poll: &str, stop: &Stop) -> Result<Running> {
-    let file = site.directory.join("millrace.toml");
-    std::fs::write(&file, configuration(site, poll)?).context("writing the configuration")?;
-    let mut command = site.command(&site.millrace);
+pub(super) fn start(setup: &Setup, poll: &str, stop: &Stop) -> Result<Running> {
+    let file = setup.directory.join("millrace.toml");
+    std::fs::write(&file, configuration(setup, poll)?).context("writing the configuration")?;
+    let mut command = setup.command(&setup.millrace);
     command.args(["run", "-c"]).arg(&file);
-    connect(Process::start("millrace", &mut command, &site.directory)?, site, stop)
+    connect(Process::start("millrace", &mut command, &setup.directory)?, setup, stop)
 }
 
-/// The guests' addresses are many, so the guard against forged ones is off; the MTU is for the
-/// longest frames.
-fn configuration(site: &Site, poll: &str) -> Result<String> {
-    let api = site.directory.join("api.sock");
+/// Returns the configuration. The guests have many addresses, so the check for forged ones is off;
+/// the MTU fits the longest frames.
+fn configuration(setup: &Setup, poll: &str) -> Result<String> {
+    let api = setup.directory.join("api.sock");
     let mut text =
-        format!("[switch]\nworkers = [{}]\npoll = {poll:?}\nsocket = {api:?}\n", site.switch_core);
+        format!("[switch]\nworkers = [{}]\npoll = {poll:?}\nsocket = {api:?}\n", setup.switch_core);
     for vnic in VNICS {
-        let socket = site.socket(vnic);
+        let socket = setup.socket(vnic);
         writeln!(
             text,
             "[[port]]\nname = \"{vnic}\"\nvhost-user = {socket:?}\nmtu = 9000\nmac-spoofing = \"allow\"\nmac-limit = 0"
         )?;
-        if site.uplink.is_some_and(|uplink| !uplink.rsc) {
+        if setup.uplink.is_some_and(|uplink| !uplink.rsc) {
             writeln!(text, "rsc = \"off\"")?;
         }
     }
-    if let Some(uplink) = site.uplink {
+    if let Some(uplink) = setup.uplink {
         let key = if uplink.driver == Driver::Xdp { "xdp" } else { "packet" };
         writeln!(text, "[[port]]\nname = {UPLINK:?}\n{key} = {UPLINK:?}")?;
     }

@@ -1,13 +1,13 @@
-//! DPDK's testpmd between two `net_vhost` ports, forwarding frames as they come in: the least a
-//! switch can do.
+//! DPDK's testpmd between two `net_vhost` ports, forwarding every frame unread: the minimum work of
+//! a switch.
 //!
-//! Trains need settings that its documentation leaves to the user: segmentation offload on, flags
-//! of the ingress side kept for the egress side, mbufs that hold a whole train, and a burst small
-//! enough for the caches.
+//! Trains need settings that its documentation leaves to the user: segmentation offload on, ingress
+//! flags kept for the egress side, mbufs that hold a whole train, and a burst small enough for the
+//! caches.
 
-use super::{Running, Site, VNICS, connect};
+use super::{Running, Setup, VNICS, connect};
 use crate::case::{Case, Load};
-use crate::process::{Process, contained, output};
+use crate::process::{Process, in_own_namespace, output};
 use crate::stop::Stop;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -22,25 +22,25 @@ pub(super) fn version() -> Result<String> {
     Ok(format!("DPDK {}", package.unwrap_or_else(|_| "of unknown version".to_owned())))
 }
 
-pub(super) fn start(case: &Case, site: &Site, stop: &Stop) -> Result<Running> {
-    let core = site.switch_core;
+pub(super) fn start(case: &Case, setup: &Setup, stop: &Stop) -> Result<Running> {
+    let core = setup.switch_core;
     let train = case.load == Load::Train;
     let offloads = if train { ",tso=1,legacy-ol-flags=1" } else { "" };
-    let mut command = contained(Path::new(PROGRAM));
-    command.env("RUNTIME_DIRECTORY", &site.directory);
+    let mut command = in_own_namespace(Path::new(PROGRAM));
+    command.env("RUNTIME_DIRECTORY", &setup.directory);
     command.args(["--lcores", &format!("0@{core},1@{core}"), "-n", "1", "--in-memory"]);
     command.args(["--single-file-segments", "--no-pci", "--no-telemetry", "-m", "1024"]);
     for (number, vnic) in VNICS.iter().enumerate() {
-        let socket = site.socket(vnic);
+        let socket = setup.socket(vnic);
         let socket = socket.display();
         command.arg(format!("--vdev=net_vhost{number},iface={socket},queues=1{offloads}"));
     }
     command.args(["--", "--nb-cores=1", "--forward-mode=io"]);
     command.args(buffers(case));
-    connect(Process::start("testpmd", &mut command, &site.directory)?, site, stop)
+    connect(Process::start("testpmd", &mut command, &setup.directory)?, setup, stop)
 }
 
-/// One mbuf a frame.
+/// Returns mbuf options with one mbuf per frame.
 fn buffers(case: &Case) -> &'static [&'static str] {
     if case.load == Load::Train {
         &["--mbuf-size=65535", "--total-num-mbufs=4096", "--burst=4"]

@@ -1,32 +1,32 @@
-//! The guest that receives: takes frames of any length, coalesced or not, and counts them and the
-//! segments in them.
+//! The receiving guest: takes frames of any length, coalesced or not, and counts them and their
+//! segments.
 
 use crate::queue::Queue;
-use crate::ring::Used;
+use crate::slots::Used;
 use crate::stream::{SEGMENT, TCP_HEADERS};
 use anyhow::{Result, bail, ensure};
 use wire::vnet::VnetHeader;
 
-/// Buffers taken back in one go: more than a train's segments.
-const MOST_REAPED: usize = 64;
+/// Maximum number of buffers reclaimed in one call: more than a train's segments.
+const REAP_BATCH: usize = 64;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 
-/// See the module.
+/// The receiving end of a guest's queue.
 pub(super) struct Receiver<'r> {
     queue: &'r mut Queue,
-    /// The Ethernet header of every frame sent.
+    /// The Ethernet header that every frame must have.
     wanted: [u8; ETHERNET],
-    /// Buffers of the current frame that are still to come.
+    /// Buffers of the current frame that have not arrived yet.
     buffers_left: u16,
-    /// Bytes of the current frame so far.
+    /// Bytes of the current frame that have arrived.
     frame: usize,
     pub(super) frames: u64,
     pub(super) segments: u64,
 }
 
 impl<'r> Receiver<'r> {
-    /// All buffers of the queue are ours.
+    /// Publishes all buffers of the queue; the driver must own them.
     pub(super) fn new(queue: &'r mut Queue, frame: &[u8]) -> Receiver<'r> {
         let mut wanted = [0; ETHERNET];
         wanted.copy_from_slice(&frame[..ETHERNET]);
@@ -34,9 +34,9 @@ impl<'r> Receiver<'r> {
         Receiver { queue, wanted, buffers_left: 0, frame: 0, frames: 0, segments: 0 }
     }
 
-    /// Takes what has arrived.
+    /// Receives and counts what has arrived.
     pub(super) fn receive(&mut self) -> Result<()> {
-        let mut used = [Used::default(); MOST_REAPED];
+        let mut used = [Used::default(); REAP_BATCH];
         let count = self.queue.ring.reap(&mut used)?;
         for used in &used[..count] {
             self.take(used)?;
@@ -56,7 +56,7 @@ impl<'r> Receiver<'r> {
         if self.buffers_left == 0 { self.finish() } else { Ok(()) }
     }
 
-    /// Reads the start of a frame; returns the number of its buffers.
+    /// Checks the start of a frame, and returns the number of its buffers.
     fn start(&self, used: &Used) -> Result<u16> {
         let area = self.queue.ring.area();
         let mut start = [0; VnetHeader::LEN + ETHERNET];

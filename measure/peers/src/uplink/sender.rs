@@ -1,9 +1,9 @@
 // UNSAFETY: binds a packet socket, for which `rustix` has no address.
-//! The sender: TCP trains through a packet socket, which the kernel segments for the wire as it
-//! does a connection's.
+//! The sender: TCP trains through a packet socket, which the kernel segments for the wire like
+//! those of a connection.
 //!
-//! A train costs one system call, so this core sends several times as many segments as one by one.
-//! It sends as fast as it can and heeds no loss.
+//! A train costs one system call, so the core sends several times as many segments as with one call
+//! each. It sends as fast as it can, and ignores losses.
 #![allow(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "sizes and constants of a few bytes")]
 
@@ -17,14 +17,14 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, netdevice, send, socket}
 use std::io;
 use wire::vnet::VnetHeader;
 
-/// Bytes of the virtio header that a packet socket takes.
+/// Bytes of the virtio header in a packet socket's format.
 const HEADER: usize = VnetHeader::LEGACY_LEN;
 
-/// See the module.
+/// A sending packet socket.
 pub(super) struct Sender {
     socket: OwnedFd,
     stream: Stream,
-    /// A train of each flow behind its virtio header.
+    /// A train of each flow, after its virtio header.
     trains: Vec<Vec<u8>>,
     sequence: u32,
     /// Segments sent.
@@ -32,7 +32,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Sends the stream of the second side.
+    /// Creates a sender of the second side's stream.
     pub(super) fn new(case: &Case) -> Result<Sender> {
         let stream = Stream::new(case, Side::Second);
         let header = stream.vnet_header().encode();
@@ -41,7 +41,7 @@ impl Sender {
         Ok(Sender { socket: open()?, stream, trains, sequence: 0, segments: 0 })
     }
 
-    /// The bytes of a train.
+    /// Returns the bytes of a train.
     pub(super) fn frame(&self, sequence: u32) -> Vec<u8> {
         self.stream.frame(sequence)
     }
@@ -61,8 +61,8 @@ impl Sender {
     }
 }
 
-/// A socket that takes virtio headers, bound to the sender's device and to no protocol, so that it
-/// receives nothing.
+/// Opens a packet socket with virtio headers, bound to the sender's device and to no protocol, so
+/// that it receives nothing.
 fn open() -> Result<OwnedFd> {
     let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).context("a packet socket")?;
     let index = netdevice::name_to_index(&socket, SENDER)?;

@@ -1,28 +1,28 @@
-//! The table of the uplink case: a line for each arm, with the ratio of Millrace's to each of Open
-//! vSwitch's.
+//! The table of the uplink case: a line for each arm, with Millrace's ratios to each arm of Open
+//! vSwitch.
 
-use super::{Arm, Sample, Taken};
+use super::{Arm, Measurement, Sample};
 use crate::peer::Peer;
 use comfy_table::Table;
 use serde::Serialize;
 use statistics::{Better, Comparison, Interval, Summary, compare};
 
-/// What an arm did. Absent values were not measured.
+/// Figures of an arm. Absent values were not measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     #[serde(flatten)]
     arm: Arm,
-    /// Samples.
+    /// Number of samples.
     n: usize,
     /// Gigabits of payload that arrived per second.
     rate: Option<Summary>,
     /// Million frames that the guest received per second.
     frames: Option<Summary>,
-    /// Part of the segments that did not arrive.
+    /// Fraction of segments that did not arrive.
     lost: Option<Summary>,
-    /// Processor seconds of the switch for a GiB that arrived.
+    /// Processor seconds of the switch per GiB that arrived.
     cost: Option<Summary>,
-    /// Gigabits of payload per second when a full ring is worked off.
+    /// Gigabits of payload per second while the switch works off a full ring.
     backlog: Option<Summary>,
     /// Millrace's rates divided by those of each other switch.
     against: Vec<Ratio>,
@@ -36,19 +36,17 @@ struct Ratio {
     backlog: Comparison,
 }
 
-/// A row for each arm that was measured.
-pub(crate) fn rows(taken: &[Taken]) -> Vec<Row> {
-    let arms = super::ARMS.into_iter().filter(|arm| taken.iter().any(|taken| taken.arm == *arm));
-    arms.clone().map(|arm| row(arm, arms.clone(), taken)).collect()
+/// Returns a row for each measured arm.
+pub(crate) fn rows(measurements: &[Measurement]) -> Vec<Row> {
+    let arms = super::ARMS.into_iter().filter(|arm| measurements.iter().any(|one| one.arm == *arm));
+    arms.clone().map(|arm| row(arm, arms.clone(), measurements)).collect()
 }
 
-fn row(arm: Arm, arms: impl Iterator<Item = Arm>, taken: &[Taken]) -> Row {
+fn row(arm: Arm, arms: impl Iterator<Item = Arm>, measurements: &[Measurement]) -> Row {
     let others = arms.filter(|other| arm.peer != Peer::Ovs && other.peer == Peer::Ovs);
     let of = |value: fn(&Sample) -> f64| {
-        let samples = taken
-            .iter()
-            .filter(|taken| taken.arm == arm)
-            .filter_map(|taken| taken.outcome.sample());
+        let samples =
+            measurements.iter().filter(|one| one.arm == arm).filter_map(|one| one.outcome.sample());
         Summary::of(&samples.map(value).collect::<Vec<_>>())
     };
     let rate = of(Sample::rate);
@@ -60,28 +58,33 @@ fn row(arm: Arm, arms: impl Iterator<Item = Arm>, taken: &[Taken]) -> Row {
         lost: of(Sample::lost),
         cost: of(Sample::cost),
         backlog: of(Sample::backlog_rate),
-        against: others.filter_map(|other| ratio(arm, other, taken)).collect(),
+        against: others.filter_map(|other| ratio(arm, other, measurements)).collect(),
     }
 }
 
-fn ratio(arm: Arm, other: Arm, taken: &[Taken]) -> Option<Ratio> {
-    let rate = compared(arm, other, taken, Sample::rate)?;
-    let backlog = compared(arm, other, taken, Sample::backlog_rate)?;
+fn ratio(arm: Arm, other: Arm, measurements: &[Measurement]) -> Option<Ratio> {
+    let rate = compared(arm, other, measurements, Sample::rate)?;
+    let backlog = compared(arm, other, measurements, Sample::backlog_rate)?;
     Some(Ratio { to: other.name, rate, backlog })
 }
 
-fn compared(arm: Arm, other: Arm, taken: &[Taken], of: fn(&Sample) -> f64) -> Option<Comparison> {
+fn compared(
+    arm: Arm,
+    other: Arm,
+    measurements: &[Measurement],
+    of: fn(&Sample) -> f64,
+) -> Option<Comparison> {
     let at = |arm: Arm, round: usize| {
-        let mut here = taken.iter().filter(|taken| taken.arm == arm && taken.round == round);
+        let mut here = measurements.iter().filter(|one| one.arm == arm && one.round == round);
         Some(of(here.next()?.outcome.sample()?))
     };
-    let rounds = taken.iter().map(|taken| taken.round).max()?;
+    let rounds = measurements.iter().map(|one| one.round).max()?;
     let (ours, theirs): (Vec<f64>, Vec<f64>) =
         (0..=rounds).filter_map(|round| Some((at(arm, round)?, at(other, round)?))).unzip();
     compare(&ours, &theirs, Better::Higher.into())
 }
 
-/// The printed table: medians, least to most; ratios with their intervals.
+/// Returns the table as text: medians with minimum and maximum, ratios with their intervals.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);

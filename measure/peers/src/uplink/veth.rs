@@ -1,13 +1,14 @@
-// UNSAFETY: `unshare` can part threads from what they share; here it parts the main thread from the
-// network only.
-//! The wire to the uplink: a pair of devices in a network namespace of ours, in which the switches
-//! of these cases run too.
+// UNSAFETY: `unshare` can separate threads from what they share; here it separates the main thread
+// from the network only.
+//! The wire to the uplink: a veth pair in a network namespace of this program, in which the
+//! switches of this case run too.
 //!
-//! The uplink sees what a network device would bring it: frames of MTU size with finished
-//! checksums. So the kernel segments and sums on the sender's side, in software and on the sender's
+//! The uplink receives frames as from a physical device: of MTU size, with complete checksums. So
+//! the kernel segments and computes checksums on the sender's side, in software and on the sender's
 //! processor.
 #![allow(unsafe_code)]
 
+use crate::peer::UPLINK;
 use crate::process::output;
 use anyhow::{Context, Result};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -15,19 +16,17 @@ use std::process::Command;
 
 /// The device that the generator sends from.
 pub(super) const SENDER: &str = "sender";
-/// The device that the switch takes from.
-pub(crate) const UPLINK: &str = "uplink";
 
 /// Moves the calling thread, and every process that it starts, into a network namespace of its own,
 /// which ends with them.
 pub(super) fn leave_network() -> Result<()> {
     // SAFETY: no descriptor is affected, and the other threads of this program use no network.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.context("a network namespace needs root")?;
-    // Without addresses of IPv6 the kernel sends nothing of its own.
+    // Without IPv6 addresses the kernel sends no frames of its own.
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").context("disabling IPv6")
 }
 
-/// The pair. Dropping it removes both devices.
+/// The veth pair. Dropping it removes both devices.
 pub(super) struct Veth;
 
 impl Veth {
@@ -47,7 +46,7 @@ impl Veth {
 
 impl Drop for Veth {
     fn drop(&mut self) {
-        // Devices that stay end with the namespace.
+        // Devices that remain end with the namespace.
         let _ = run(&["ip", "link", "del", SENDER]);
     }
 }

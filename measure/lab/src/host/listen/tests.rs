@@ -1,4 +1,4 @@
-//! An agent and its enemies.
+//! An agent against well-behaved and hostile peers.
 
 use super::*;
 use crate::host::router::PATH;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 const TOKEN: &str = "0123456789abcdef";
 const BULK: &str = "\"bulk\":{\"connections\":1,\"buffer_bytes\":65536}";
 
-/// An agent that ends with the test, and what it said.
+/// An agent that ends with the test, and the lines that it printed.
 struct Fixture {
     at: SocketAddr,
     listening: Arc<Listening>,
@@ -37,7 +37,7 @@ impl Fixture {
         Fixture { at, listening, thread, said }
     }
 
-    /// Waits for a line with these words.
+    /// Waits until a printed line contains these words.
     fn comes_to_say(&self, words: &str) {
         let end = Instant::now() + END;
         while !self.said.lock().unwrap().iter().any(|line| line.contains(words)) {
@@ -46,10 +46,10 @@ impl Fixture {
         }
     }
 
-    /// A peer that says these bytes and then closes its side. What it is answered.
+    /// Connects, sends these bytes and closes its sending side. Returns the agent's answer.
     fn hears(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.at).unwrap();
-        // It may be refused before it has said everything.
+        // The agent may refuse and close before all bytes are sent.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -57,7 +57,7 @@ impl Fixture {
         String::from_utf8(answer).unwrap()
     }
 
-    /// A peer that has been served.
+    /// Returns a connected client after its first request was served.
     fn friend(&self) -> TcpStream {
         let mut friend = TcpStream::connect(self.at).unwrap();
         does(&mut friend, "{\"do\":\"ready\"}");
@@ -70,7 +70,7 @@ impl Fixture {
         Host::connect("receiver", &whereabouts, &Interrupt::default())
     }
 
-    /// Waits until the agent takes the next one.
+    /// Waits until the agent accepts the next peer.
     fn is_ready(&self) -> Host {
         loop {
             match self.host() {
@@ -88,7 +88,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A request as it goes over the wire.
+/// Returns the bytes of a request on the wire.
 fn post(token: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -97,7 +97,7 @@ fn post(token: &str, body: &str) -> String {
     )
 }
 
-/// Asks for something that is done.
+/// Makes a request that must succeed.
 fn does(peer: &mut TcpStream, body: &str) {
     peer.write_all(post(TOKEN, body).as_bytes()).unwrap();
     let mut answer = String::new();
@@ -166,7 +166,7 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
     ];
     for (bytes, status, why) in table {
         let answer = agent.hears(bytes.as_bytes());
-        // Where much was still unread, the kernel may have taken the answer back.
+        // If much was still unread, the kernel may have discarded the answer.
         let told = answer.contains(why) && answer.contains(&format!("HTTP/1.1 {status}"));
         assert!(told || bytes.len() > 15_000 || status.is_empty(), "{bytes:.80}: {answer}");
         assert!(!answer.contains("200 OK"), "{bytes:.80}: {answer}");
@@ -204,7 +204,7 @@ fn a_peer_that_vanishes_takes_its_load_with_it() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     does(&mut peer, &format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{BULK}}}"));
     does(&mut peer, &format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{BULK}}}"));
-    // In the middle of a request.
+    // The peer disconnects in the middle of a request.
     peer.write_all(b"POST").unwrap();
     drop(peer);
     drop(agent.is_ready());
@@ -229,7 +229,7 @@ fn a_byte_now_and_then_wins_no_time() {
     peer.state().until = Instant::now() + 5 * GLANCE;
     let writer = std::thread::spawn(move || {
         slow.write_all(b"POST / HTTP/1.1\r\nx: ").unwrap();
-        // Until the agent has gone.
+        // Waits until the agent has ended.
         while slow.write_all(b"x").is_ok() {
             std::thread::sleep(GLANCE / 50);
         }
@@ -268,7 +268,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         lines in proptest::collection::vec("[ -~]{0,60}", 0..3),
     ) {
-        // One agent for all of them.
+        // One agent serves all peers of this test.
         static AGENT: std::sync::LazyLock<Fixture> = std::sync::LazyLock::new(Fixture::new);
         let mut said = if known { post(TOKEN, "{\"do\":\"ready\"}").into_bytes() } else { Vec::new() };
         said.extend(lines.join("\r\n").into_bytes());

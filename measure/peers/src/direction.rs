@@ -1,40 +1,40 @@
-//! One direction of traffic: frames go out by one vNIC's ring and are taken from the other's,
-//! checked one by one.
+//! One direction of traffic: sends frames on one vNIC's ring, and receives and checks them on the
+//! other's.
 //!
 //! Length, stamp and virtio header of every frame are checked, which also loads its first cache
-//! lines, as any guest's stack would; of one in [`SAMPLE`] every byte is. A buffer goes back as
-//! soon as it was checked.
+//! lines, as any guest's stack would. Of one frame in [`SAMPLE`], every byte is checked. A buffer
+//! is published again as soon as it is checked.
 
 use crate::case::Case;
 use crate::queue::Queue;
-use crate::ring::Used;
+use crate::slots::Used;
 use crate::stream::Stream;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use wire::vnet::VnetHeader;
 
-/// Buffers taken back in one go.
-const MOST_REAPED: usize = 64;
+/// Maximum number of buffers reclaimed in one call.
+const REAP_BATCH: usize = 64;
 /// One frame in this many is compared byte by byte.
 const SAMPLE: u64 = 1024;
 
-/// Counts of a way since it began.
+/// Counts of a direction since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Frames that the switch has taken.
+    /// Frames that the switch has consumed.
     pub(crate) taken: u64,
     /// Frames that arrived.
     pub(crate) frames: u64,
-    /// Their bytes, without virtio headers.
+    /// Bytes of the frames that arrived, without virtio headers.
     pub(crate) bytes: u64,
-    /// Of these, compared byte by byte.
+    /// Frames that were compared byte by byte.
     pub(crate) compared: u64,
-    /// Of these, not the successor of the frame before: some were lost between, or overtaken.
+    /// Frames that did not follow the one sent before them: some between were lost, or overtaken.
     pub(crate) out_of_order: u64,
 }
 
 impl Tally {
-    /// What happened after `earlier`.
+    /// Returns the counts since `earlier`.
     pub(crate) fn since(&self, earlier: &Tally) -> Tally {
         Tally {
             taken: self.taken - earlier.taken,
@@ -45,7 +45,7 @@ impl Tally {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn plus(&self, other: &Tally) -> Tally {
         Tally {
             taken: self.taken + other.taken,
@@ -57,35 +57,35 @@ impl Tally {
     }
 }
 
-/// See the module.
-pub(crate) struct Way<'r> {
+/// Sender and receiver of one direction.
+pub(crate) struct Direction<'r> {
     ingress: &'r mut Queue,
     egress: &'r mut Queue,
     stream: Stream,
     burst: u16,
-    /// The next frame to send.
+    /// Sequence number of the next frame to send.
     sequence: u32,
     flow: usize,
-    /// The frame that should come next.
+    /// Sequence number of the frame that should arrive next.
     expected: u32,
     pub(crate) tally: Tally,
 }
 
-impl<'r> Way<'r> {
-    /// From the ring that a switch takes from to the ring that it delivers into; all buffers of
-    /// both are ours.
+impl<'r> Direction<'r> {
+    /// Creates a direction from the ring that the switch reads to the ring that it writes; the
+    /// driver must own all buffers of both.
     pub(crate) fn new(
         ingress: &'r mut Queue,
         egress: &'r mut Queue,
         stream: Stream,
         case: &Case,
-    ) -> Way<'r> {
+    ) -> Direction<'r> {
         for ahead in 0..ingress.ring.free() {
             stream.prepare(&ingress.ring.area().memory, ingress.ring.next(ahead));
         }
         egress.ring.publish(egress.ring.free());
         let burst = case.burst();
-        Way {
+        Direction {
             ingress,
             egress,
             stream,
@@ -97,17 +97,18 @@ impl<'r> Way<'r> {
         }
     }
 
-    /// Sends a burst if there is room, and takes what has arrived. `false`: nothing moved.
+    /// Sends a burst if there is room, and receives what has arrived. Returns whether anything
+    /// moved.
     #[inline]
     pub(crate) fn turn(&mut self) -> Result<bool> {
         let sent = self.recycle()? | self.send_burst();
         Ok(self.receive()? > 0 || sent)
     }
 
-    /// Takes back what the switch has taken. `false`: there was nothing.
+    /// Reclaims the buffers that the switch has consumed. Returns whether there were any.
     #[inline]
     pub(crate) fn recycle(&mut self) -> Result<bool> {
-        let mut used = [Used::default(); MOST_REAPED];
+        let mut used = [Used::default(); REAP_BATCH];
         let count = self.ingress.ring.reap(&mut used)?;
         self.tally.taken += count as u64;
         Ok(count > 0)
@@ -121,7 +122,8 @@ impl<'r> Way<'r> {
         room
     }
 
-    /// Sends a burst of `count` frames, or as many as there is room for; returns how many.
+    /// Sends at most `count` frames, within the burst and the room in the ring. Returns the number
+    /// sent.
     pub(crate) fn send_at_most(&mut self, count: u16) -> u16 {
         let count = count.min(self.burst).min(self.ingress.ring.free());
         if count > 0 {
@@ -141,10 +143,10 @@ impl<'r> Way<'r> {
         self.ingress.ring.publish(count);
     }
 
-    /// Takes and checks what has arrived; returns how many frames.
+    /// Receives and checks what has arrived. Returns the number of frames.
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<usize> {
-        let mut used = [Used::default(); MOST_REAPED];
+        let mut used = [Used::default(); REAP_BATCH];
         let count = self.egress.ring.reap(&mut used)?;
         for used in &used[..count] {
             self.check(used)?;
@@ -192,14 +194,14 @@ impl<'r> Way<'r> {
     fn compare(&mut self, buffer: usize, sequence: u32) -> Result<()> {
         let mut seen = vec![0; self.stream.len];
         self.egress.ring.area().memory.read(buffer + VnetHeader::LEN, &mut seen);
-        if let Some(place) = self.stream.damage(sequence, &seen) {
+        if let Some(place) = self.stream.first_difference(sequence, &seen) {
             bail!("frame {sequence} arrived damaged: byte {place} is {:?}", seen.get(place));
         }
         self.tally.compared += 1;
         Ok(())
     }
 
-    /// Wakes the switch if it sleeps at one of the two queues.
+    /// Notifies the switch of the queues for which it asks for a notification.
     pub(crate) fn kick_if_wanted(&self) -> Result<()> {
         self.ingress.kick_if_wanted()?;
         self.egress.kick_if_wanted()

@@ -1,11 +1,9 @@
-//! Facts about the machine a report was made on.
+//! Facts about the machine that a report was made on.
 
-use chrono::{DateTime, Utc};
+use super::cpu::online;
 use procfs::{CpuInfo, Current, Meminfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::SystemTime;
-use traffic::measure::online;
 
 /// What the kernel says about the machine.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -16,7 +14,7 @@ pub struct Machine {
     pub processor: String,
     /// Processors that the kernel has online.
     pub processors: usize,
-    /// Of these, the ones that this process may use; `None` in older reports.
+    /// Processors that this process may use; `None` in older reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usable: Option<usize>,
     /// Frequency of the time stamp counter, by which cycles per byte are computed, in Hz.
@@ -26,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads `/proc`. What is not there stays empty.
+    /// Reads `/proc`; a fact that is not there stays empty.
     pub fn read(time_stamp_hz: Option<f64>) -> Machine {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let model = CpuInfo::current().ok().and_then(|info| Some(info.model_name(0)?.to_owned()));
@@ -43,13 +41,13 @@ impl Machine {
         }
     }
 
-    /// What people read: `Linux 6.18.44, 4 x Intel Xeon`.
-    pub(crate) fn words(&self) -> String {
+    /// Returns a text for people: `Linux 6.18.44, 4 x Intel Xeon`.
+    pub fn words(&self) -> String {
         format!("{}, {}", self.kernel, self.counts())
     }
 
-    /// `4 x Intel Xeon`, and how many of them may be used where that is not all.
-    pub(crate) fn counts(&self) -> String {
+    /// Returns `4 x Intel Xeon`, and how many of them this process may use if not all.
+    pub fn counts(&self) -> String {
         let all = format!("{} x {}", self.processors, self.processor);
         match self.usable.filter(|usable| *usable != self.processors) {
             Some(usable) => format!("{all}, {usable} usable"),
@@ -58,21 +56,9 @@ impl Machine {
     }
 }
 
-/// Now, as `2026-11-21T21:40:00Z`.
-pub fn now_utc() -> String {
-    DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_date_is_written_as_it_is_read() {
-        let now = DateTime::parse_from_rfc3339(&now_utc()).unwrap();
-        let off = Utc::now() - now.to_utc();
-        assert!((0..60).contains(&off.num_seconds()), "{off}");
-    }
 
     #[test]
     fn the_machine_and_what_may_be_used_of_it_are_told_apart() {
