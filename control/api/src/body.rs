@@ -20,7 +20,7 @@ mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
-pub use counters::{CountersBody, DepthBody, RscCountersBody, drop_reasons};
+pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use health::{FindingBody, HealthBody, Severity};
 pub use log::{LogBody, LogChange, LogLevel};
 pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};

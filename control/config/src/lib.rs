@@ -6,6 +6,7 @@
 
 mod acl;
 mod change;
+mod defaults;
 #[cfg(any(test, feature = "generate"))]
 pub mod generate;
 mod guard;
@@ -17,7 +18,6 @@ mod read;
 mod rules;
 mod scalar;
 mod section;
-mod settings;
 mod steer;
 mod storm;
 mod switch;
@@ -25,7 +25,7 @@ mod value;
 mod vlan;
 mod web;
 
-pub use acl::Rule;
+pub use acl::{Rule, RuleAction, RuleEnd, RuleMark, RuleProtocol};
 pub use change::{port_keys, typed_value, with_keys};
 pub use guard::{IpGuard, IpPrefix};
 pub use metrics::MetricsConfig;

@@ -1,8 +1,8 @@
 //! `[[port]]`: one port as written in the file, in `PUT /v1/config` and in the body of
 //! `POST /v1/ports`.
 //!
-//! Every key but the name is optional, and an absent key stays absent. [`PortConfig::settings`]
-//! derives its default from the role, the device or `[switch]`.
+//! Every key but the name is optional, and an absent key stays absent. Its default follows from the
+//! role, the device or `[switch]`, see `defaults`.
 
 use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
@@ -409,20 +409,6 @@ impl PortConfig {
     /// Whether its device is an interface of the host.
     pub fn is_interface(&self) -> bool {
         self.packet.is_some() || self.xdp.is_some()
-    }
-
-    /// Which way it faces, configured or by default.
-    pub fn role(&self) -> PortRole {
-        let faces_network = self.is_interface() || self.team.is_some();
-        self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
-    }
-
-    /// Coalescing, configured or by default.
-    pub fn rsc(&self, default: RscMode) -> RscMode {
-        self.rsc.unwrap_or(match self.role() {
-            PortRole::Vnic => default,
-            PortRole::Uplink => RscMode::Off,
-        })
     }
 
     /// The kind and name of its device, as in `tap tap1` or `vhost-user /run/millrace/vm1.sock`.

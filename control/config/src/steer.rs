@@ -2,7 +2,6 @@
 
 use super::scalar::{FromScalar, Scalar, through_scalar};
 use super::{PortConfig, PortRole};
-use datapath::{Rss, Steer};
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -35,17 +34,6 @@ impl PortConfig {
     pub fn steer(&self) -> SteerMode {
         let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
         self.steer.unwrap_or(if follows { SteerMode::Follow } else { SteerMode::Rss })
-    }
-
-    pub(super) fn rss_settings(&self) -> Rss {
-        Rss {
-            steer: match self.steer() {
-                SteerMode::Follow => Steer::Follow,
-                SteerMode::Rss => Steer::Rss,
-            },
-            key: self.rss_key.and_then(|key| key.0),
-            types: self.rss_types.map(|types| types.0).unwrap_or_default(),
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::Rate;
 use super::scalar::{FromScalar, Scalar, through_scalar};
-use datapath::StormLimit;
 use problem::Problem;
 use std::fmt;
 
@@ -28,15 +27,6 @@ impl Storm {
 
     /// Far above what a busy guest needs for name resolution and neighbour discovery.
     pub const DEFAULT: Storm = Storm::Limit { frames: Storm::FRAMES, rate: Storm::RATE };
-
-    pub(crate) fn limit(self) -> Option<StormLimit> {
-        match self {
-            Storm::Off => None,
-            Storm::Limit { frames, rate } => {
-                Some(StormLimit { frames_per_second: frames, bytes_per_second: rate.0.div_ceil(8) })
-            }
-        }
-    }
 
     fn parse(text: &str) -> Option<Storm> {
         if text.trim().eq_ignore_ascii_case("off") {

@@ -7,8 +7,9 @@
 mod kind;
 mod team;
 
+use crate::settings;
 use api::body::{FindingBody, HealthBody};
-use config::{Config, PortConfig, PortRole, SwitchConfig};
+use config::{Config, PortConfig, PortRole};
 use datapath::{RscFailureReason, RscStatus, Vlan};
 pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
@@ -66,7 +67,7 @@ pub(crate) struct Picture {
 impl Picture {
     /// What the configuration alone says about a port.
     pub(crate) fn of(port: &PortConfig) -> Picture {
-        let settings = port.settings(&SwitchConfig::default(), 0, None, None);
+        let settings = settings::of_keys(port);
         Picture {
             name: port.name.to_string(),
             role: port.role(),

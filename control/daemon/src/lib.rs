@@ -30,6 +30,7 @@ mod replacement;
 pub mod running;
 mod sandbox;
 pub mod server;
+mod settings;
 mod shared;
 pub mod site;
 mod source;

@@ -1,7 +1,6 @@
 //! Dynamic VMMQ: moves with the figures that caused them, and the load so far of everything that
 //! can move.
 
-use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -82,16 +81,6 @@ pub enum OrderBody {
     NearlySure,
     /// Unknown: an old queue was not read in time, so the new one stopped waiting.
     GivenUp,
-}
-
-impl From<Order> for OrderBody {
-    fn from(order: Order) -> OrderBody {
-        match order {
-            Order::Kept => OrderBody::Kept,
-            Order::NearlySure => OrderBody::NearlySure,
-            Order::GivenUp => OrderBody::GivenUp,
-        }
-    }
 }
 
 /// Busy times and frames so far, read within about a millisecond. The difference between two

@@ -5,6 +5,7 @@
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
+use crate::settings;
 use ::ports::closing;
 use api::body::{StepBody, StepOutcome};
 use config::plan::Step;
@@ -232,7 +233,7 @@ impl Running {
         // The table keeps its size from startup.
         let mac_entries = self.started.switch.mac_entries;
         let switch = SwitchConfig { mac_entries, ..self.config.switch.clone() };
-        port.settings(&switch, mtu, mac, mirror)
+        settings::of_port(port, &switch, mtu, mac, mirror)
     }
 
     /// Sends the switch every setting that has changed since it was last sent; returns the last
