@@ -1,13 +1,25 @@
 //! What an absent key of a port means: its default, from the role or from `[switch]`.
 
+use super::Namespace;
 use super::port::{MacSpoofing, PortConfig, PortRole, RscMode};
 use super::storm::Storm;
+use std::path::PathBuf;
 
 impl PortConfig {
     /// Returns which way the port faces, configured or by default.
     pub fn role(&self) -> PortRole {
         let faces_network = self.is_interface() || self.team.is_some();
         self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
+    }
+
+    /// Returns the number of queue pairs, configured or by default.
+    pub fn queue_pairs(&self) -> u16 {
+        self.queues.map_or(1, |queues| queues.0)
+    }
+
+    /// Returns the path of the device's network namespace; `None` for the daemon's.
+    pub fn netns_path(&self) -> Option<PathBuf> {
+        self.netns.as_ref().map(Namespace::path)
     }
 
     /// Returns the rules of coalescing toward the port, configured or by default. `default` is that

@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench")]
 
 use config::Config;
-use daemon::memory::MemoryDevices;
+use test_devices::MemoryDevices;
 use daemon::running::Running;
 use ports::steering::{ENTRIES, Vnic};
 use rustix::time::{ClockId, clock_gettime};

@@ -1,8 +1,9 @@
 //! The client of a connection, and what it may do. The socket's mode decides which processes may
 //! connect; the kernel reports which one did, and this module decides what it may do.
 
-use crate::{accounts, peer_groups};
+use crate::peer_groups;
 use config::SwitchConfig;
+use devices::accounts;
 use problem::Problem;
 use rustix::net::sockopt::socket_peercred;
 use std::os::fd::AsFd;

@@ -10,7 +10,7 @@
 )]
 
 use config::{Config, PortConfig};
-use daemon::devices::{HostDevices, OpenError, Opened, Opener};
+use devices::{HostDevices, OpenError, Opened, Opener};
 use daemon::running::Running;
 use ports::packet::{self, PacketOptions, Spread};
 use ports::steering::{Steering, Vnic};

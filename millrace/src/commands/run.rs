@@ -6,7 +6,7 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 
 use config::Poll;
-use daemon::devices::HostDevices;
+use devices::HostDevices;
 use daemon::log;
 use daemon::server::{self, Options};
 use std::path::PathBuf;

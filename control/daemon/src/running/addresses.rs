@@ -28,7 +28,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
+    use test_devices::MemoryDevices;
     use config::Config;
     use serde_json::json;
     use std::time::Instant;

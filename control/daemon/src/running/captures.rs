@@ -195,7 +195,7 @@ impl Capturing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
+    use test_devices::MemoryDevices;
     use hyper::body::Body;
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};

@@ -2,7 +2,7 @@
 //! Hyper-V does. Multipath in the guest then uses the other path instead of waiting for answers.
 
 use super::{PortDevice, Running, RunningPort};
-use crate::devices::Condition;
+use devices::Condition;
 use crate::health::Picture;
 use config::{PortConfig, PortRole};
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Fate, MemoryDevices};
+    use test_devices::{Fate, MemoryDevices};
     use config::Config;
 
     #[test]

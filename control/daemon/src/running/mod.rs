@@ -26,7 +26,7 @@ mod trace;
 mod uplinks;
 mod vmmq;
 
-use crate::devices::{OpenError, Opened, Opener, Watch};
+use devices::{OpenError, Opened, Opener, Watch};
 use crate::event_log::EventLog;
 use crate::log;
 use crate::settings;

@@ -200,7 +200,7 @@ impl Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
+    use test_devices::MemoryDevices;
     use config::generate;
     use proptest::prelude::*;
 

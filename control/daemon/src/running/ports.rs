@@ -110,7 +110,7 @@ pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<Por
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
+    use test_devices::MemoryDevices;
     use config::Config;
     use datapath::Vlan;
     use serde_json::json;

@@ -1,7 +1,7 @@
 //! The running state as bodies of the API.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort};
-use crate::devices::Condition;
+use devices::Condition;
 use crate::guest;
 use crate::health::{self, Kind, Picture};
 use crate::sandbox;

@@ -2,7 +2,7 @@
 
 use super::report::offload_names;
 use super::{PortDevice, Running, RunningPort};
-use crate::devices::{team_algorithm, team_fail_back};
+use devices::{team_algorithm, team_fail_back};
 use api::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 use config::{PortConfig, PortName, PortRole};
 use ports::Offloads;

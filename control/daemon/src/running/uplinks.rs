@@ -228,7 +228,7 @@ fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Fate, MemoryDevices};
+    use test_devices::{Fate, MemoryDevices};
     use config::Config;
     use std::time::Duration;
     use wire::vnet::VnetHeader;

@@ -10,7 +10,10 @@
 mod calls;
 mod files;
 pub(crate) mod helper;
+mod opener;
 mod privilege;
+
+pub(crate) use opener::Restricted;
 
 use api::body::{RestrictionBody, SandboxBody};
 use config::{Config, Namespace, PortConfig};

@@ -5,7 +5,7 @@
 //! socket, and the file is removed only while it is still that one, so a directory that others can
 //! write to cannot redirect us to another file.
 
-use crate::accounts;
+use devices::accounts;
 use config::SwitchConfig;
 use problem::Problem;
 use rustix::fs::{

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 use api::client::Client;
-use daemon::memory::MemoryDevices;
+use test_devices::MemoryDevices;
 use daemon::server::{self, Options};
 use problem::Problem;
 use std::path::{Path, PathBuf};

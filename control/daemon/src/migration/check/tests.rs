@@ -1,7 +1,7 @@
 //! Two hosts that are alike, and what is found when one thing is changed.
 
 use super::*;
-use crate::memory::MemoryDevices;
+use test_devices::MemoryDevices;
 use crate::migration::HOST;
 use crate::running::Running;
 use api::body::GuestBody;

@@ -2,7 +2,7 @@
 
 use super::mover::Together;
 use super::*;
-use crate::memory::{Fate, MemoryDevices, MemorySteering};
+use test_devices::{Fate, MemoryDevices, MemorySteering};
 use api::body::OrderBody;
 use balance::Reason;
 use config::Config;

@@ -3,13 +3,19 @@
 use problem::Problem;
 use std::fs;
 
-/// The number of a user.
-pub(crate) fn user(name: &str) -> Result<u32, Problem> {
+/// Returns the number of a user.
+///
+/// # Errors
+/// The host has no such user, or the file of users cannot be read.
+pub fn user(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/passwd", "user")
 }
 
-/// The number of a group.
-pub(crate) fn group(name: &str) -> Result<u32, Problem> {
+/// Returns the number of a group.
+///
+/// # Errors
+/// The host has no such group, or the file of groups cannot be read.
+pub fn group(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/group", "group")
 }
 

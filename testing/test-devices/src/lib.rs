@@ -1,8 +1,8 @@
 //! Memory ports behind any name, so that the whole control plane runs without devices and
 //! privileges.
 
-use crate::devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use config::PortConfig;
+use devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use ports::{Offloads, memory};
@@ -210,7 +210,8 @@ pub struct MemorySteering {
 }
 
 impl MemorySteering {
-    pub(crate) fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
+    /// Returns the tables of an uplink with so many queues, with a default vNIC alone.
+    pub fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
         let mut table = [0; ENTRIES];
         table.iter_mut().zip((0..queues).cycle()).for_each(|(entry, queue)| *entry = queue);
         let default = Row { station: None, table, frames: [0; ENTRIES] };
@@ -317,18 +318,5 @@ impl Steering for MemorySteering {
         let (order, held) = (Order::Kept, Duration::ZERO);
         let moved = |entries| Moved { entries, order, held_frames: 0, lost_frames: 0, held };
         Ok(queues.into_values().map(moved).collect())
-    }
-}
-
-/// What is seen at last, within a minute.
-#[cfg(test)]
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(std::time::Instant::now() < end, "it does not come about");
-        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

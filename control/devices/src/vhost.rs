@@ -1,9 +1,10 @@
 //! Opening a guest's port, and watching the guest behind it.
 
-use super::{DeviceState, OpenError, Opened, Watch, denied, queues};
 use crate::accounts;
+use crate::contract::{DeviceState, OpenError, Opened, Watch};
 use crate::guest;
-use crate::handover::{Carrier, Keeping, Store, What};
+use crate::link::denied;
+use crate::store::{Carrier, Keeping, Store, What};
 use config::{Account, Compat, PortConfig, Size};
 use ports::vhost::{
     self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
+pub(crate) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
     let options = options(port, socket)?;
     let name = port.name.as_str();
     let left = What::of(port).and_then(|what| store.take(name, &what));
@@ -37,7 +38,7 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
 
 fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
     let mut options = VhostOptions::new(socket);
-    options.queues = queues(port);
+    options.queues = port.queue_pairs();
     options.mac = port.mac.map(|mac| mac.0);
     options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
     options.memory_limit = match port.memory_limit {
@@ -139,8 +140,8 @@ impl Watch for Guest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HostDevices, Opener};
     use super::*;
+    use crate::{HostDevices, Opener};
     use config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;

@@ -13,7 +13,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const LONGEST: usize = 4096;
 
 /// Sends a message.
-pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+///
+/// # Errors
+/// The other side is gone, or takes no message in time.
+pub fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let files = file.as_slice();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -25,7 +28,10 @@ pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) 
 }
 
 /// Receives a message; `None` if the other side has closed the connection.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
+///
+/// # Errors
+/// No message arrives in time, or the socket fails.
+pub fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

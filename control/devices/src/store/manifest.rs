@@ -3,7 +3,7 @@
 //! writing leaves a text that the next one refuses, as it does another version; then all devices
 //! are opened anew.
 
-use config::{self, MacAddress, Namespace, PortConfig};
+use config::{self, MacAddress, PortConfig};
 use problem::Problem;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 /// Version of the schema below. It changes whenever another Millrace would misinterpret a
 /// descriptor.
-pub(super) const VERSION: u64 = 4;
+pub const VERSION: u64 = 4;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
@@ -74,7 +74,7 @@ impl What {
             // process to the next.
             return (port.queues.is_none_or(|queues| queues.0 == 1)).then(|| What::Packet {
                 interface: interface.as_str().to_owned(),
-                netns: port.netns.as_ref().map(Namespace::path),
+                netns: port.netns_path(),
                 promiscuous: port.promiscuous.unwrap_or(true),
                 vlans: keys(port, |key| VLANS.contains(&key)),
             });
@@ -82,8 +82,8 @@ impl What {
         let device = port.tap.as_ref()?.as_str().to_owned();
         Some(What::Tap {
             device,
-            netns: port.netns.as_ref().map(Namespace::path),
-            queues: port.queues.map_or(1, |queues| queues.0),
+            netns: port.netns_path(),
+            queues: port.queue_pairs(),
             napi: port.napi.unwrap_or(false),
         })
     }
