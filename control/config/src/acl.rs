@@ -143,7 +143,8 @@ impl Rule {
             words.next();
         }
         let protocol = named.unwrap_or(RuleProtocol::Any);
-        let mut rule = Rule { action, out, protocol, from: RuleEnd::default(), to: RuleEnd::default() };
+        let mut rule =
+            Rule { action, out, protocol, from: RuleEnd::default(), to: RuleEnd::default() };
         while let Some(word) = words.next() {
             let end = match word {
                 "from" if rule.from == RuleEnd::default() => &mut rule.from,

@@ -1,15 +1,17 @@
 //! What an absent key of a port means: its default, from the role or from `[switch]`.
 
-use super::Namespace;
 use super::port::{MacSpoofing, PortConfig, PortRole, RscMode};
 use super::storm::Storm;
+use super::{Device, Namespace};
 use std::path::PathBuf;
 
 impl PortConfig {
     /// Returns which way the port faces, configured or by default.
     pub fn role(&self) -> PortRole {
-        let faces_network = self.is_interface() || self.team.is_some();
-        self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
+        self.role.unwrap_or(match self.device() {
+            Device::Packet(_) | Device::Team(_) | Device::Xdp(_) => PortRole::Uplink,
+            Device::None | Device::Tap(_) | Device::VhostUser(_) => PortRole::Vnic,
+        })
     }
 
     /// Returns the number of queue pairs, configured or by default.

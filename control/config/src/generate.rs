@@ -40,7 +40,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                 port.tap = Some(device);
                 port.napi = (mirror > 4).then_some(true);
             }
-            if port.vhost_user.is_none() {
+            if !port.device().is_guest() {
                 port.mtu = port.mtu.map(|mtu| Mtu(mtu.0.min(9216)));
             }
             port.mirror_to =

@@ -32,7 +32,7 @@ impl PortConfig {
     /// Steering, configured or by default. `rss` is the default of a TAP, because its kernel steers
     /// by itself, and of an uplink, because flows toward it do not come from it.
     pub fn steer(&self) -> SteerMode {
-        let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
+        let follows = self.device().is_guest() && self.role() == PortRole::Vnic;
         self.steer.unwrap_or(if follows { SteerMode::Follow } else { SteerMode::Rss })
     }
 }

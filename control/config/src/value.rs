@@ -106,6 +106,13 @@ impl Account {
     }
 }
 
+/// The name `port`, so that a port can be made with `..PortConfig::default()`.
+impl Default for PortName {
+    fn default() -> PortName {
+        PortName("port".to_owned())
+    }
+}
+
 impl PortName {
     /// As text.
     pub fn as_str(&self) -> &str {

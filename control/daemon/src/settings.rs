@@ -7,7 +7,7 @@
 mod acl;
 
 use config::{
-    IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, SteerMode, Storm,
+    Device, IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, SteerMode, Storm,
     SwitchConfig, Workers,
 };
 use datapath::{
@@ -91,7 +91,8 @@ fn vlan(port: &PortConfig) -> Vlan {
 /// A TAP's address is that of its user. A packet port's is that of the host's end, which the
 /// stations behind the port do not use.
 fn own_mac(port: &PortConfig, device: Option<Mac>) -> Option<Mac> {
-    let device = device.filter(|_| port.tap.is_some() || port.mac_guard());
+    let is_tap = matches!(port.device(), Device::Tap(_));
+    let device = device.filter(|_| is_tap || port.mac_guard());
     port.mac.map(|mac| mac.0).or(device)
 }
 

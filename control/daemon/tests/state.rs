@@ -5,12 +5,12 @@ mod test_daemon;
 
 use api::body::Origin;
 use api::client::{Client, ClientError};
-use test_devices::MemoryDevices;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use test_daemon::{Daemon, eventually};
+use test_devices::MemoryDevices;
 use tokio::sync::oneshot;
 
 const FILE: &str = "[[port]]\nname = \"web\"\ntap = \"tap0\"\n";

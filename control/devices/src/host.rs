@@ -3,7 +3,7 @@
 use crate::contract::{OpenError, Opened, Opener};
 use crate::store::Store;
 use crate::{packet, tap, team, vhost, xdp};
-use config::PortConfig;
+use config::{Device, PortConfig};
 
 /// The devices of this host.
 #[derive(Default)]
@@ -13,18 +13,15 @@ pub struct HostDevices {
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        if let Some(name) = &port.tap {
-            tap::open(port, name.as_str(), &self.store)
-        } else if let Some(name) = &port.packet {
-            packet::open(port, name.as_str(), &self.store)
-        } else if let Some(name) = &port.xdp {
-            xdp::open(port, name.as_str(), &self.store)
-        } else if port.team.is_some() {
-            team::open(port)
-        } else if let Some(socket) = &port.vhost_user {
-            vhost::open(port, socket.as_path(), &self.store)
-        } else {
-            Err(OpenError { reason: "the port names no device".into(), denied: false })
+        match port.device() {
+            Device::Tap(name) => tap::open(port, name.as_str(), &self.store),
+            Device::Packet(name) => packet::open(port, name.as_str(), &self.store),
+            Device::Team(_) => team::open(port),
+            Device::Xdp(name) => xdp::open(port, name.as_str(), &self.store),
+            Device::VhostUser(socket) => vhost::open(port, socket.as_path(), &self.store),
+            Device::None => {
+                Err(OpenError { reason: "the port names no device".into(), denied: false })
+            }
         }
     }
 

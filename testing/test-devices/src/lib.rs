@@ -1,7 +1,7 @@
 //! Memory ports behind any name, so that the whole control plane runs without devices and
 //! privileges.
 
-use config::PortConfig;
+use config::{Device, PortConfig};
 use devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
@@ -111,7 +111,7 @@ const QUEUES: u16 = 4;
 
 impl Opener for MemoryDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        let device = port.devices().next().map(|(_, device)| device).unwrap_or_default();
+        let device = port.device().names().join("+");
         let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };
         match self.fate(&device) {
             Fate::Gone => return Err(refuse("there is no such device", false)),
@@ -124,7 +124,7 @@ impl Opener for MemoryDevices {
             opened.map_err(|error| refuse(&error.to_string(), false))
         };
         let (mut opened, peer) = open()?;
-        let queues = port.queues.map_or(1, |queues| queues.0.min(QUEUES));
+        let queues = port.queue_pairs().min(QUEUES);
         for _ in 1..queues {
             let (more, _) = open()?;
             opened.ingress.extend(more.ingress);
@@ -133,11 +133,10 @@ impl Opener for MemoryDevices {
         opened.live.set_queues(queues);
         // A guest's vNIC does not tell its address.
         let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
-        opened.mac = port.vhost_user.is_none().then_some(mac);
+        opened.mac = (!port.device().is_guest()).then_some(mac);
         self.host().peers.insert(device.clone(), peer);
-        let queues = port.queues.map_or(1, |queues| queues.0);
-        let spread = match u8::try_from(queues) {
-            Ok(queues @ 2..) if port.packet.is_some() => {
+        let spread = match u8::try_from(port.queue_pairs()) {
+            Ok(queues @ 2..) if matches!(port.device(), Device::Packet(_)) => {
                 let steering = Arc::new(MemorySteering::new(queues, self.clone()));
                 self.host().steering.insert(device.clone(), Arc::downgrade(&steering));
                 Spread::Tables(steering)

@@ -26,7 +26,6 @@ mod trace;
 mod uplinks;
 mod vmmq;
 
-use devices::{OpenError, Opened, Opener, Watch};
 use crate::event_log::EventLog;
 use crate::log;
 use crate::settings;
@@ -37,6 +36,7 @@ use captures::Capturing;
 use config::plan::{self, Step, plan};
 use config::{Config, PortConfig, PortName, Section, nearest};
 use datapath::{DropReason, PortCounters, PortId, PortSettings, Switch};
+use devices::{OpenError, Opened, Opener, Watch};
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;

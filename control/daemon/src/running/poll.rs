@@ -1,11 +1,11 @@
 //! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
-use devices::Condition;
 use crate::health::DROPS_AGE;
 use api::body::RatesBody;
 use config::PortName;
 use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use devices::Condition;
 use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;

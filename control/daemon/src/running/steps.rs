@@ -40,7 +40,7 @@ impl Running {
     fn remember_guest_mtu(&mut self, name: &str, keys: &[String]) {
         let port = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let open =
-            port.and_then(|(_, port)| port.open().filter(|_| port.config.vhost_user.is_some()));
+            port.and_then(|(_, port)| port.open().filter(|_| port.config.device().is_guest()));
         match open.filter(|open| open.connections > 0) {
             Some(open) if keys.iter().any(|key| key == "mtu") => {
                 self.guest_mtus.entry(name.to_owned()).or_insert(open.settings.mtu);

@@ -3,7 +3,7 @@
 //! writing leaves a text that the next one refuses, as it does another version; then all devices
 //! are opened anew.
 
-use config::{self, MacAddress, PortConfig};
+use config::{self, Device, MacAddress, PortConfig};
 use problem::Problem;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
@@ -61,31 +61,31 @@ pub enum What {
 }
 
 impl What {
-    /// That part of a port; `None` if its kind is always opened anew.
+    /// Returns that part of a port; `None` if its kind is always opened anew.
     pub(crate) fn of(port: &PortConfig) -> Option<What> {
-        if let Some(socket) = &port.vhost_user {
-            let listens = port.vhost_client != Some(true);
-            let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
-            let file = found.map(|found| (found.dev(), found.ino()));
-            return Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file });
-        }
-        if let Some(interface) = &port.packet {
-            // Several queues have tables of steering, whose flows would have to be fenced from one
-            // process to the next.
-            return (port.queues.is_none_or(|queues| queues.0 == 1)).then(|| What::Packet {
-                interface: interface.as_str().to_owned(),
+        match port.device() {
+            Device::Tap(device) => Some(What::Tap {
+                device: device.to_string(),
+                netns: port.netns_path(),
+                queues: port.queue_pairs(),
+                napi: port.napi.unwrap_or(false),
+            }),
+            // Several queues have tables of steering, and their flows would have to be fenced from
+            // one process to the next.
+            Device::Packet(interface) => (port.queue_pairs() == 1).then(|| What::Packet {
+                interface: interface.to_string(),
                 netns: port.netns_path(),
                 promiscuous: port.promiscuous.unwrap_or(true),
                 vlans: keys(port, |key| VLANS.contains(&key)),
-            });
+            }),
+            Device::VhostUser(socket) => {
+                let listens = port.vhost_client != Some(true);
+                let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
+                let file = found.map(|found| (found.dev(), found.ino()));
+                Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file })
+            }
+            Device::None | Device::Team(_) | Device::Xdp(_) => None,
         }
-        let device = port.tap.as_ref()?.as_str().to_owned();
-        Some(What::Tap {
-            device,
-            netns: port.netns_path(),
-            queues: port.queue_pairs(),
-            napi: port.napi.unwrap_or(false),
-        })
     }
 
     /// How many descriptors there are.

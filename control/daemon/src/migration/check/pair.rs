@@ -77,7 +77,7 @@ impl Pair<'_> {
     }
 
     fn kind(&self) -> Option<Finding> {
-        if self.to.config.vhost_user.is_some() {
+        if self.to.config.device().is_guest() {
             return None;
         }
         let problem = Problem::new("the destination's port is not a vhost-user port")

@@ -1,11 +1,11 @@
 //! Two hosts that are alike, and what is found when one thing is changed.
 
 use super::*;
-use test_devices::MemoryDevices;
 use crate::migration::HOST;
 use crate::running::Running;
 use api::body::GuestBody;
 use std::time::Instant;
+use test_devices::MemoryDevices;
 
 const MAC: &str = "52:54:00:00:00:01";
 
