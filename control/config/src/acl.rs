@@ -229,8 +229,8 @@ fn protocol(word: &str) -> Option<RuleProtocol> {
 }
 
 impl RuleEnd {
-    /// Takes one word, with its value if it is `port`; `None` if the word does not fit or is a
-    /// repetition.
+    /// Takes one word, with its value if it is `port`. Returns `None` if the word does not fit or is
+    /// a repetition.
     fn take(&mut self, word: &str, value: Option<&str>) -> Option<()> {
         if word == "port" {
             return set(&mut self.ports, range(value?)?);
@@ -243,12 +243,12 @@ impl RuleEnd {
     }
 }
 
-/// Sets an empty place; `None` if it is already set.
+/// Sets an empty place. Returns `None` if it is already set.
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.is_none().then(|| *place = Some(value))
 }
 
-/// `22` or `22-23`.
+/// Parses `22` or `22-23`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);

@@ -1,4 +1,4 @@
-//! The device of a port, as one value in place of the five keys of which one names it.
+//! The device of a port, as one value in place of the five keys that may name it.
 
 use super::{HostName, PortConfig, SocketPath};
 use std::fmt;

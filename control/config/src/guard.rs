@@ -39,6 +39,7 @@ impl IpPrefix {
         Prefix::new(self.address, self.length).unwrap_or(own)
     }
 
+    /// Returns whether the addresses are of IPv4.
     pub(super) fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }

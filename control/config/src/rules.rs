@@ -15,13 +15,13 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// The problem, prefixed with the port's name.
+    /// Returns the problem, prefixed with the port's name.
     pub(crate) fn problem(self) -> Problem {
         self.problem.at(format!("port {}", self.name))
     }
 }
 
-/// The first rule broken, in the order of the file.
+/// Returns the first broken rule, in the order of the file.
 pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
     config.ports.iter().enumerate().find_map(|(place, port)| {
         let (key, problem) = own_rules(port).or_else(|| rules_among(config, place, port))?;
@@ -31,7 +31,7 @@ pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
 
 type Fault = (&'static str, Problem);
 
-/// Rules between keys of one port.
+/// Checks the rules between keys of one port.
 fn own_rules(port: &PortConfig) -> Option<Fault> {
     device_rules(port)
         .or_else(|| vlan_rules(port))
@@ -86,7 +86,7 @@ fn mtu_rule(port: &PortConfig) -> Option<Fault> {
     Some(("mtu", problem))
 }
 
-/// Rules of keys that concern a team or one of its members.
+/// Checks the rules of keys that concern a team or one of its members.
 fn team_rules(port: &PortConfig) -> Option<Fault> {
     let Device::Team(members) = port.device() else {
         let keys = [
@@ -115,7 +115,7 @@ fn team_rules(port: &PortConfig) -> Option<Fault> {
     Some(("team", problem.remedy("correct the members; `ip link` lists network devices")))
 }
 
-/// Rules of keys that concern a vhost-user socket, or one that the switch creates.
+/// Checks the rules of keys that concern a vhost-user socket, or one that the switch creates.
 fn socket_rules(port: &PortConfig) -> Option<Fault> {
     let of_created = [
         ("socket-mode", port.socket_mode.is_some()),
@@ -150,7 +150,7 @@ fn vlan_rules(port: &PortConfig) -> Option<Fault> {
     None
 }
 
-/// The second of two equal rules never matches.
+/// Checks the rules of the ACL. The second of two equal ones never matches.
 fn acl_rules(port: &PortConfig) -> Option<Fault> {
     let earlier = |place| port.acl.get(..place).unwrap_or_default();
     let repeated = port.acl.iter().enumerate().find(|(place, rule)| earlier(*place).contains(rule));
@@ -172,7 +172,7 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
     })
 }
 
-/// Rules between ports.
+/// Checks the rules between ports.
 fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault> {
     let earlier = config.ports.get(..place).unwrap_or_default();
     if earlier.iter().any(|other| other.name == port.name) {

@@ -25,7 +25,8 @@ impl Storm {
     const FRAMES: u64 = 10_000;
     const RATE: Rate = Rate(100_000_000);
 
-    /// Far above what a busy guest needs for name resolution and neighbour discovery.
+    /// The default of a vNIC: far above what a busy guest needs for name resolution and neighbour
+    /// discovery.
     pub const DEFAULT: Storm = Storm::Limit { frames: Storm::FRAMES, rate: Storm::RATE };
 
     fn parse(text: &str) -> Option<Storm> {
@@ -39,7 +40,7 @@ impl Storm {
                     let number = number.trim().parse().ok().filter(|number| *number > 0)?;
                     frames.replace(number).is_some()
                 }
-                // Of frames or of bits?
+                // A bare number may be meant as frames or as bits.
                 None if part.bytes().all(|byte| byte.is_ascii_digit()) => return None,
                 None => rate.replace(part.parse().ok()?).is_some(),
             };

@@ -120,8 +120,8 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// Half of `mac-entries`: the most that one uplink may fill, so that the stations behind it
-    /// leave room for those of other ports.
+    /// Returns half of `mac-entries`: the most that one uplink may fill, so that the stations behind
+    /// it leave room for those of other ports.
     pub fn half_of_macs(&self) -> u16 {
         u16::try_from(self.mac_entries.0 / 2).unwrap_or(u16::MAX)
     }

@@ -31,7 +31,7 @@ impl VlanList {
         self.0.iter().any(|range| range.contains(&vlan))
     }
 
-    /// Sorts the ranges, and joins those that touch.
+    /// Makes a list of the ranges: sorts them, and joins those that touch.
     fn of(mut ranges: Vec<RangeInclusive<u16>>) -> VlanList {
         ranges.sort_by_key(|range| *range.start());
         let mut joined: Vec<RangeInclusive<u16>> = Vec::new();
@@ -55,7 +55,7 @@ impl PortConfig {
         is_tagged || vlan == untagged.map_or(0, |id| id.0)
     }
 
-    /// Its VLAN mode: `untagged`, `access 10` or `trunk 10,20-30 native 1`.
+    /// Returns the port's VLAN mode: `untagged`, `access 10` or `trunk 10,20-30 native 1`.
     pub fn vlan_text(&self) -> String {
         match (&self.trunk, self.native, self.vlan) {
             (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
@@ -114,7 +114,7 @@ impl FromScalar for VlanList {
     }
 }
 
-/// `10` or `20-30`.
+/// Parses `10` or `20-30`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);

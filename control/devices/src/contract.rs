@@ -11,13 +11,14 @@ use problem::Problem;
 use std::time::Instant;
 use wire::Mac;
 
-/// A port's device, opened.
+/// The opened device of a port.
 pub struct Opened {
-    /// Its queues.
+    /// The device's queues.
     pub device: Device,
-    /// Offloads that the kernel lacks and that are done in software or lost, for people.
+    /// Offloads that the kernel lacks, each as a sentence: the switch does them in software, or
+    /// they are lost.
     pub degraded: Vec<String>,
-    /// The link behind it.
+    /// The state of the device, from now on.
     pub watch: Box<dyn Watch>,
     /// The address that the port had in an earlier process, if it resumes what that process left.
     pub earlier_mac: Option<Mac>,
@@ -26,9 +27,9 @@ pub struct Opened {
 /// Why a device could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
-    /// This process lacks a privilege.
+    /// Whether this process lacks a privilege.
     pub denied: bool,
 }
 
@@ -48,65 +49,85 @@ pub struct DeviceState {
 pub enum Condition {
     /// It carries frames.
     Up,
-    /// It carries none for now, for this reason.
+    /// It carries no frames for now, for this reason.
     Down(String),
-    /// It carries none until its guest restarts. The device itself works and stays open.
+    /// It carries no frames until its guest restarts. The device itself works and stays open.
     Broken(String),
-    /// It carries none until it is reopened.
+    /// It carries no frames until it is reopened.
     Failed(String),
     /// The device no longer exists.
     Gone,
 }
 
-/// Opens the devices that the configuration names, several at the same time.
+/// Opens the devices that the configuration names. The daemon calls it from several threads.
 pub trait Opener: Send + Sync {
-    /// Opens the port's device; creates it first if its kind is created by the switch.
+    /// Opens the port's device. Creates it first if it is of a kind that the switch creates.
+    ///
+    /// # Errors
+    /// The device does not exist, is in use, or this process may not open it.
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError>;
-    /// Descriptors that outlive the process.
+
+    /// Returns the descriptors that outlive the process.
     fn store(&self) -> Store {
         Store::default()
     }
 }
 
-/// A device that is polled once a second.
+/// An open device, as the daemon asks for its state once a second. Dropping it closes what the
+/// device's queues do not own.
 pub trait Watch: Send {
-    /// The device now.
+    /// Returns the state of the device now.
     fn state(&self) -> DeviceState;
-    /// The host devices that frames pass, each with its MTU: the port's own, and those below it.
+
+    /// Returns the host's devices that frames pass, each with its MTU: the port's own, and those
+    /// below it.
     fn links(&self) -> Vec<(String, u16)> {
         Vec::new()
     }
-    /// How flows are spread over several ingress queues, if the switch spreads them.
+
+    /// Returns how flows are spread over several ingress queues, if the switch spreads them.
     fn spread(&self) -> Spread {
         Spread::Single
     }
-    /// The receive mode, if the device's kind has several.
+
+    /// Returns the receive mode, if the device's kind has several.
     fn way(&self) -> Option<&'static str> {
         None
     }
-    /// The guest, if the device is a guest's vNIC.
+
+    /// Returns the guest's state, if the device is a guest's vNIC.
     fn guest(&self) -> Option<Status> {
         None
     }
-    /// Most memory that the guest may have mapped, if limited.
+
+    /// Returns the most memory that the guest may have mapped, if limited.
     fn memory_limit(&self) -> Option<u64> {
         None
     }
+
     /// Takes the guest's link up or down.
     fn set_link(&self, _is_up: bool) {}
-    /// Events of the guest since the last call, in sentences.
+
+    /// Returns the guest's events since the last call, in sentences.
     fn news(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The team, if the device is one.
+
+    /// Returns the team, if the device is one.
     fn team(&self) -> Option<&Team> {
         None
     }
-    /// Asks the device to end, so that another process can resume where this one stops. No worker
-    /// has its queues any more.
+
+    /// Asks the device to end, so that another process can resume where this one stops. The caller
+    /// has taken the device's queues from the workers.
     fn suspend(&self) {}
-    /// Keeps what that process needs to resume, if the device ends in time.
+
+    /// Keeps what that process needs to resume, if the device ends before `until`.
     fn hand_over(&mut self, _until: Instant) {}
+
     /// Sets the device's own MTU, if the port's kind lets the switch set it.
+    ///
+    /// # Errors
+    /// The kernel refuses the MTU.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
 }

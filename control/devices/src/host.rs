@@ -5,7 +5,7 @@ use crate::store::Store;
 use crate::{packet, tap, team, vhost, xdp};
 use config::{Device, PortConfig};
 
-/// The devices of this host.
+/// Opens the devices of this host.
 #[derive(Default)]
 pub struct HostDevices {
     store: Store,

@@ -1,4 +1,4 @@
-//! A network device of the host behind a port, watched.
+//! The state of a network device of the host behind a port.
 
 use crate::contract::{Condition, DeviceState, Watch};
 use crate::store::Keeping;
@@ -8,17 +8,17 @@ use ports::xdp::Fit;
 use problem::Problem;
 use std::io;
 
-/// A link of this host.
+/// An open network device of the host.
 pub(crate) struct HostLink {
     pub(crate) link: Link,
-    /// The switch owns the device, so its MTU is set with the port's.
+    /// Whether the switch owns the device and sets its MTU with the port's.
     pub(crate) ours: bool,
     pub(crate) spread: Spread,
-    /// Present if the kernel fills its rings.
+    /// Finds rings that the kernel no longer fills; `None` if the kernel fills none.
     pub(crate) stalls: Option<StallWatch>,
-    /// Present if its sockets were made for the device as it was when opened.
+    /// Compares the device with its state when opened, for which its sockets were made.
     pub(crate) fit: Option<Fit>,
-    /// Present if its descriptors outlive the process.
+    /// Keeps the descriptors that outlive the process, if there are any.
     #[allow(dead_code, reason = "they are kept as long as this is there")]
     pub(crate) keeping: Option<Keeping>,
 }

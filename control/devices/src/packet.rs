@@ -7,7 +7,8 @@ use crate::store::{Store, What};
 use config::PortConfig;
 use ports::packet::{self, PacketError, PacketOptions};
 
-/// Opens `name`, which an xdp port may have instead: that is not kept.
+/// Opens the network device `name` by AF_PACKET. An xdp port falls back to this; its descriptors
+/// are not kept.
 pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = PacketOptions::new(name);
     options.netns = port.netns_path();
@@ -31,6 +32,7 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     Ok(Opened { device, degraded, watch, earlier_mac })
 }
 
+/// Returns whether the device was not opened for lack of a privilege.
 pub(crate) fn packet_denied(error: &PacketError) -> bool {
     match error {
         PacketError::Socket { source, .. }

@@ -42,7 +42,8 @@ mod tests {
     use super::*;
     use config::Config;
 
-    /// Whether what was kept is still there for the next attempt.
+    /// Returns whether opening fails with this error, and whether the descriptors are still kept
+    /// for the next attempt.
     fn is_left_after(error: &'static str) -> (bool, bool) {
         let config = Config::from_toml("t", "[[port]]\nname='a'\ntap='t'").unwrap();
         let port = &config.ports[0];
@@ -56,7 +57,8 @@ mod tests {
         (opened.is_err(), store.take("a", &what).is_some())
     }
 
-    /// A lack of descriptors closed a device's descriptors, and with them the device.
+    /// An attempt that failed for lack of descriptors closed the kept ones, and with them the
+    /// device.
     #[test]
     fn what_was_kept_waits_unless_it_is_refused() {
         assert_eq!(is_left_after("no helper"), (true, true));

@@ -8,6 +8,7 @@ use config::PortConfig;
 use ports::packet::Spread;
 use ports::tap::{self, TapError, TapOptions};
 
+/// Opens the TAP device `name`.
 pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = TapOptions::new(name);
     options.queues = port.queue_pairs();

@@ -1,4 +1,4 @@
-//! Opening a team, whose members are packet ports.
+//! Opening a team. Its members are packet ports.
 
 use crate::contract::{Condition, DeviceState, OpenError, Opened, Watch};
 use crate::packet::packet_denied;
@@ -7,6 +7,7 @@ use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOpt
 use problem::Problem;
 use std::time::Duration;
 
+/// Opens all members of the port's team that can be opened.
 pub(crate) fn open(port: &PortConfig) -> Result<Opened, OpenError> {
     let options = TeamOptions {
         members: port.members(),
@@ -43,7 +44,7 @@ pub fn team_fail_back(port: &PortConfig) -> Duration {
     Duration::from_secs(port.team_fail_back.map_or(1, |seconds| seconds.0.into()))
 }
 
-/// Several links of this host.
+/// An open team.
 struct HostTeam(Team);
 
 impl Watch for HostTeam {
@@ -65,7 +66,7 @@ impl Watch for HostTeam {
         self.0.end();
     }
 
-    /// The links are the host's own.
+    /// Does nothing: the host sets the MTU of its own devices.
     fn set_mtu(&self, _: u16) -> Result<(), Problem> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Opening an xdp port, by AF_PACKET if AF_XDP is not available because of a privilege, a driver or
-//! an MTU.
+//! Opening an xdp port. It uses AF_PACKET if AF_XDP is not available because of a privilege, a
+//! driver or an MTU.
 
 use crate::contract::{DeviceState, OpenError, Opened, Watch};
 use crate::link::{HostLink, denied, link_denied};
@@ -10,9 +10,10 @@ use ports::packet::Spread;
 use ports::xdp::{self, Mode, XdpError, XdpOptions};
 use problem::Problem;
 
-/// Receive mode of a port that fell back to AF_PACKET.
+/// The receive mode of a port that fell back to AF_PACKET.
 const BY_PACKET: &str = "by packet";
 
+/// Opens the network device `name`.
 pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = XdpOptions::new(name);
     options.netns = port.netns_path();
@@ -42,7 +43,7 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     }
 }
 
-/// Opens the port as a packet port, with the reason.
+/// Opens the port as a packet port, and adds the reason to what it lacks.
 fn instead(
     port: &PortConfig,
     name: &str,

@@ -46,7 +46,7 @@ pub struct VmmqMoveBody {
 }
 
 impl VmmqMoveBody {
-    /// Each queue or entry that moved, such as `queue 0` or `entry 17 of vm1`.
+    /// Returns each queue or entry that moved, such as `queue 0` or `entry 17 of vm1`.
     pub fn items(&self) -> Vec<String> {
         if self.entries.is_empty() {
             return vec![self.item.clone()];
