@@ -1,5 +1,5 @@
-# What can be done with this tree. Recipes call scripts, which can be called by hand as well.
-# CARGO_TARGET_DIR is respected everywhere.
+# Tasks of this tree. Recipes call scripts, which can also be called by hand. CARGO_TARGET_DIR is
+# respected everywhere.
 
 SECONDS ?= 600
 

@@ -32,7 +32,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("For tools", &["cni", "openapi", "completions", "man"]),
 ];
 
-/// The clap command, with its subcommands in groups.
+/// Returns the clap command, with its subcommands in groups.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let line = |name: &&str| {
@@ -49,8 +49,10 @@ pub(crate) fn command() -> clap::Command {
     command.clone().help_template(template)
 }
 
-/// Parses the command line. The error is an exit code: help was printed, or the usage error was, as
-/// JSON with `--json`.
+/// Parses the command line.
+///
+/// # Errors
+/// The error is an exit code: help was printed, or the usage error was, as JSON with `--json`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     let typed =
         command().try_get_matches_from(words()).and_then(|matches| Cli::from_arg_matches(&matches));
@@ -65,8 +67,8 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// The words of the command line. Runtimes call the CNI plugin by its link, without arguments:
-/// `cni` is inserted.
+/// Returns the words of the command line. Runtimes call the CNI plugin by its link, without
+/// arguments: then `cni` is inserted.
 fn words() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());
@@ -76,7 +78,7 @@ fn words() -> Vec<OsString> {
     words
 }
 
-/// Clap's error as a problem: its first paragraph is the error, `tip:` the remedy.
+/// Returns clap's error as a problem: its first paragraph is the error, `tip:` the remedy.
 fn usage(error: &clap::Error) -> Problem {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! One command a file: its arguments and help, and a function `run`.
+//! Each command is one file: its arguments and help, and a function `run`.
 
 pub(crate) mod acl;
 mod between;

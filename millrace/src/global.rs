@@ -24,12 +24,15 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The socket on which the daemon listens.
+    /// Returns the socket on which the daemon listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(daemon::server::default_path)
     }
 
     /// Connects to the daemon.
+    ///
+    /// # Errors
+    /// No daemon answers at the socket.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         Client::connect(&self.socket()).map_err(unreachable)
     }

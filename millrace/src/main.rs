@@ -61,8 +61,8 @@ fn main() -> ExitCode {
     output::exit(outcome, &global)
 }
 
-/// A release build aborts where any thread panics. A build that unwinds, as those for tests do, ends
-/// in the same way.
+/// Makes a panic of any thread abort the process, as in a release build. Builds for tests unwind by
+/// default.
 fn abort_at_a_panic() {
     if cfg!(panic = "unwind") {
         let print = std::panic::take_hook();

@@ -1,4 +1,4 @@
-//! What commands print, and their exit codes.
+//! Prints what commands say, and sets their exit codes.
 
 use crate::global::Global;
 use api::client::ClientError;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command failed.
+/// The reason why a command failed.
 pub(crate) enum Failure {
     /// Exit code 1.
     Failed(Problem),
@@ -20,8 +20,8 @@ pub(crate) enum Failure {
     Closed,
 }
 
-/// The exit code of a command that ran (1, without a message, if it found something), or its
-/// failure.
+/// The exit code of a command that ran, or its failure. The exit code is 1, without a message, if
+/// the command found something.
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
 impl From<Problem> for Failure {
@@ -48,12 +48,12 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// For `map_err`.
+/// Turns a client's error into a failure, for `map_err`.
 pub(crate) fn unreachable(error: ClientError) -> Failure {
     error.into()
 }
 
-/// Ends the program.
+/// Reports the outcome of a command. Returns the exit code of the program.
 pub(crate) fn exit(outcome: Outcome, global: &Global) -> ExitCode {
     let (problem, code) = match outcome {
         Ok(code) => return code,
@@ -65,7 +65,7 @@ pub(crate) fn exit(outcome: Outcome, global: &Global) -> ExitCode {
     exit_with(problem, code, global.json)
 }
 
-/// Ends the program with a problem.
+/// Prints a problem to standard error. Returns the exit code of the program.
 pub(crate) fn exit_with(problem: Problem, code: u8, json: bool) -> ExitCode {
     let text = match serde_json::to_string(&problem) {
         Ok(text) if json => text,
@@ -82,6 +82,9 @@ pub(crate) fn tell(line: &str) {
 }
 
 /// Prints text, ending in a line feed.
+///
+/// # Errors
+/// Standard output is closed or cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -107,7 +110,7 @@ pub(crate) fn show<T: Serialize>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A table without rules, for grep and awk.
+/// Returns a table without rules, for grep and awk.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());
@@ -120,7 +123,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
-/// An enum's name in the API.
+/// Returns an enum's name in the API.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -128,17 +131,17 @@ pub(crate) fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// `1.23 Gb/s`.
+/// Returns a text such as `1.23 Gb/s`.
 pub(crate) fn bits(rate: u64) -> String {
     scaled(rate, "b/s")
 }
 
-/// `1 worker`, `2 workers`.
+/// Returns a text such as `1 worker` or `2 workers`.
 pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// `12.3 M`.
+/// Returns a text such as `12.3 M`.
 pub(crate) fn count(number: u64) -> String {
     scaled(number, "").trim_end().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The command line as people and scripts meet it: help, messages, exit codes.
+//! Tests the command line as people and scripts use it: help, messages, exit codes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[path = "../../control/daemon/tests/test_daemon/mod.rs"]
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 
 const NOBODY: &str = "/nonexistent/api.sock";
 
-/// All commands that have a help of their own.
+/// All commands with a help of their own.
 const COMMANDS: &[&[&str]] = &[
     &[],
     &["run"],
@@ -109,8 +109,8 @@ fn help_has_an_example_for_each_command() {
     }
 }
 
-/// What is typed, what must be said on standard error, and the exit code. `%` is a directory of the
-/// test's own.
+/// Wrong command lines, each with what standard error must say and the exit code. `%` is a
+/// directory of the test.
 const BAD: &[(&[&str], &[&str], i32)] = &[
     (&[], &["Usage: millrace"], 2),
     (&["stauts"], &["unrecognized subcommand", "status"], 2),
@@ -287,7 +287,7 @@ fn commands_print_what_the_daemon_says() {
     run(&["port", "set", "vm2", "vlan=", "trunk=10,20-30", "isolated=true"]);
     assert!(run(&["port", "list"]).contains("trunk 10,20-30"));
     run(&["port", "remove", "vm2"]);
-    // A name or a mode that looks like a number or a boolean stays what was typed.
+    // A name or a mode that looks like a number or a boolean stays text.
     for name in ["007", "true", "1e3"] {
         run(&["port", "add", name, "--tap", name]);
         run(&["port", "set", "vm1", &format!("mirror-to={name}")]);
@@ -347,7 +347,7 @@ fn verbs_suit_scripts() {
     assert!(!ids.is_empty() && ids.is_sorted(), "{lines}");
 }
 
-/// Its own tar, without the key that the API shows to whoever may read.
+/// The report is a tar file without the key that the API shows to readers.
 #[test]
 fn a_bug_report_has_all_but_secrets() {
     let daemon = Daemon::start(TWO);
@@ -491,7 +491,7 @@ fn findings_and_refusals_exit_with_1() {
 fn a_device_that_goes_is_seen_at_a_glance() {
     let daemon = Daemon::start(TWO);
     daemon.devices.set("tap1", test_devices::Fate::Gone);
-    // `status` asks three times, so one picture may still be of two moments.
+    // `status` makes three requests, so one output may still mix two moments.
     test_daemon::eventually("vm1 is broken in all parts of the picture", || {
         let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
         let parts = ["1 of 2 ports up", "vm1      broken", "ago: port vm1 is broken"];
@@ -518,7 +518,7 @@ fn an_interrupt_ends_the_capture_and_not_its_file() {
     assert!(file.exists());
 }
 
-/// `vmmq record` for an hour, to this file.
+/// Starts `vmmq record` for an hour, to this file.
 fn recorder(socket: &Path, file: &str) -> std::process::Child {
     Command::new(env!("CARGO_BIN_EXE_millrace"))
         .args(["vmmq", "record", "--seconds", "3600", "--output", file, "--json"])
@@ -529,7 +529,7 @@ fn recorder(socket: &Path, file: &str) -> std::process::Child {
         .unwrap()
 }
 
-/// Files beside one that are not complete.
+/// Returns the number of incomplete files beside a path.
 fn partial(beside: &Path) -> usize {
     let names = beside.parent().unwrap().read_dir().unwrap();
     names
@@ -537,7 +537,7 @@ fn partial(beside: &Path) -> usize {
         .count()
 }
 
-/// What a recording of nothing but idle queues is: whole, readable, and nothing to predict.
+/// A recording of idle queues is whole and readable, and predicts nothing.
 #[test]
 fn an_interrupt_does_not_cut_a_recording_and_an_idle_one_predicts_nothing() {
     let daemon = Daemon::start(TWO);
@@ -562,7 +562,7 @@ fn an_interrupt_does_not_cut_a_recording_and_an_idle_one_predicts_nothing() {
 
 #[test]
 fn a_recording_whose_daemon_ends_is_kept() {
-    // It may end before the first interval does: nothing is recorded then.
+    // The daemon may end before the first interval does: then nothing is recorded.
     let kept = [50, 500, 5000].into_iter().any(|wait_ms| {
         let mut daemon = Daemon::start(TWO);
         let path = daemon.path("load.json");

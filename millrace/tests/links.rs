@@ -1,4 +1,4 @@
-//! Every link in the documents leads somewhere: to a file of this tree, and to a heading where it
+//! Checks that every link in the documents leads to a file of this tree, and to a heading where it
 //! names one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unwrap in a test is an assertion")]
 
@@ -30,14 +30,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Markdown at the top and below `docs`.
+/// Returns the Markdown files at the top and below `docs`.
 fn documents() -> Vec<PathBuf> {
     let found = ["", "docs", "docs/tutorials"].map(|at| fs::read_dir(root().join(at)).unwrap());
     let paths = found.into_iter().flatten().map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// Lines outside of fenced code.
+/// Returns the lines outside of fenced code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -47,7 +47,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Targets of `[text](target)`, code spans apart.
+/// Returns the targets of `[text](target)`, without those in code spans.
 fn targets(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
@@ -58,7 +58,7 @@ fn targets(text: &str) -> Vec<String> {
     found
 }
 
-/// Headings as renderers name them: lower case, blanks to hyphens, punctuation dropped.
+/// Returns the headings as renderers name them: lower case, blanks to hyphens, punctuation dropped.
 fn anchors(text: &str) -> Vec<String> {
     let headings = prose(text).filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| {

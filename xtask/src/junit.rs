@@ -1,15 +1,15 @@
-//! The tests of a run, as nextest's JUnit report has them.
+//! Reads the tests of a run from nextest's JUnit report.
 
 use anyhow::{Context, Result};
 use roxmltree::{Document, Node};
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// With what it printed.
+    /// The test failed and printed this.
     Failed(String),
-    /// It said `skipped: ` and this reason.
+    /// The test printed `skipped: ` and this reason.
     Skipped(String),
 }
 
@@ -58,7 +58,8 @@ fn outcome(case: Node<'_, '_>) -> Outcome {
     }
 }
 
-/// The reason in a line `skipped: REASON`, before which the harness may have put the test's name.
+/// Returns the reason in a line `skipped: REASON`. The harness may have put the test's name before
+/// it.
 fn reason(line: &str) -> Option<&str> {
     let own = line.split_once(" ... ").filter(|(test, _)| test.starts_with("test "));
     own.map_or(line, |(_, own)| own).strip_prefix("skipped: ")

@@ -1,6 +1,6 @@
-//! What is read from the text that cargo and nextest print.
+//! Reads counts from the text that cargo and nextest print.
 
-/// Passed, failed and ignored tests.
+/// Numbers of passed, failed and ignored tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -18,13 +18,14 @@ pub(crate) fn doctests(log: &str) -> Counts {
     })
 }
 
-/// Tests that a run of nextest left out, by its last line. It names them nowhere else.
+/// Returns the number of tests that a run of nextest left out, by its last line. Nextest names them
+/// nowhere else.
 pub(crate) fn left_out(log: &str) -> usize {
     let line = log.lines().rev().find(|line| line.trim_start().starts_with("Summary ["));
     line.map_or(0, |line| before(line, "skipped"))
 }
 
-/// The number before a word.
+/// Returns the number before a word.
 fn before(line: &str, word: &str) -> usize {
     let mut words = line.split([' ', ',', ';', '.']).filter(|it| !it.is_empty()).rev();
     words.by_ref().find(|it| *it == word);

@@ -1,4 +1,4 @@
-//! What is done with this tree beyond cargo's own commands: `cargo xtask test`.
+//! Tasks of this tree beyond cargo's own commands: `cargo xtask test`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people and CI read it")]
 
 mod junit;

@@ -1,4 +1,4 @@
-//! One step: its line, its command, and what is shown where it fails.
+//! Runs one step: prints its line, runs its command, and shows the output if it fails.
 
 use crate::junit::{Outcome, Test, read};
 use crate::log::{doctests, left_out};
@@ -10,35 +10,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What runs steps one after the other.
+/// Runs steps one after the other.
 pub(crate) struct Steps {
     /// Cargo's target directory.
     pub(crate) target: PathBuf,
-    /// A directory that ends with the run.
+    /// A directory that is removed at the end of the run.
     pub(crate) scratch: PathBuf,
-    /// What was counted.
+    /// The counts of all steps.
     pub(crate) tally: Tally,
 }
 
-/// What a command came to.
+/// The result of a command.
 struct Ended {
     log: String,
     has_succeeded: bool,
     seconds: u64,
 }
 
-/// Where the tests that a command runs are told.
+/// Where the results of a command's tests are found.
 pub(crate) enum Told {
     /// In nextest's report.
     Report,
-    /// There as well; tests that the step's filter leaves out are not told.
+    /// In nextest's report; tests that the step's filter leaves out are not counted.
     Filtered,
     /// In the text of `cargo test --doc`.
     Text,
 }
 
 impl Steps {
-    /// A step that passes or fails as one. Returns what it printed.
+    /// Runs a step that passes or fails as one. Returns what the command printed.
     ///
     /// # Errors
     /// The command cannot be started.
@@ -53,10 +53,11 @@ impl Steps {
         Ok(ended.log)
     }
 
-    /// A step by a program that is not part of the toolchain, where it is installed.
+    /// Runs a step with a program that is not part of the toolchain. Skips the step if the program
+    /// is not installed.
     ///
     /// # Errors
-    /// The command is there and cannot be started.
+    /// The program exists and cannot be started.
     pub(crate) fn tool(&mut self, step: &str, command: &mut Command) -> Result<()> {
         let program = command.get_program().to_owned();
         if self.has_program(Path::new(&program)) {
@@ -68,13 +69,13 @@ impl Steps {
         Ok(())
     }
 
-    /// A step that cannot run here.
+    /// Skips a step that cannot run here.
     pub(crate) fn skip(&mut self, step: &str, reason: &str) {
         println!("{step:<36}skipped");
         self.tally.skip(step, reason);
     }
 
-    /// A step of test programs, each test of which counts.
+    /// Runs a step of test programs, each test of which counts.
     ///
     /// # Errors
     /// The command cannot be started, or its report cannot be read.
@@ -125,11 +126,11 @@ impl Steps {
     }
 }
 
-/// Nextest's report, below the root of the workspace: its place is the configuration's, whatever
-/// target directory cargo has.
+/// Path of nextest's report, below the root of the workspace. The configuration determines it,
+/// whatever target directory cargo has.
 const REPORT: &str = "target/nextest/default/junit.xml";
 
-/// Where nothing was built there is no report, and no test.
+/// Reads the report. Returns no tests if there is none, because nothing was built.
 fn reported() -> Result<Vec<Test>> {
     match fs::read_to_string(REPORT) {
         Ok(text) => read(&text),
@@ -150,7 +151,7 @@ fn ended_or_absent(result: std::io::Result<()>) -> Result<()> {
     }
 }
 
-/// Shows what failed tests printed. Returns whether there was one.
+/// Shows what failed tests printed. Returns whether any test failed.
 fn show_failed(tests: &[Test]) -> bool {
     let mut has_told = false;
     for test in tests {
@@ -162,7 +163,7 @@ fn show_failed(tests: &[Test]) -> bool {
     has_told
 }
 
-/// Shows text, indented: it is part of a step.
+/// Shows text, indented as part of a step.
 pub(crate) fn show(text: &str) {
     text.lines().for_each(|line| println!("    {line}"));
 }

@@ -1,12 +1,12 @@
-//! What all steps came to.
+//! Counts the results of all steps.
 
 use crate::junit::{Outcome, Test};
 use std::collections::BTreeMap;
 
-/// How many of the slowest tests are named.
+/// Number of slowest tests that are named.
 const SLOWEST: usize = 10;
 
-/// The counts of all steps, and what is told at the end.
+/// The counts of all steps, and what the summary names.
 #[derive(Default)]
 pub(crate) struct Tally {
     passed: usize,
@@ -37,8 +37,8 @@ impl Tally {
         self.reasons.push(format!("{step}: {reason}"));
     }
 
-    /// Counts the tests of a step, and `others` that have no report. The step has failed where its
-    /// command failed without a failed test, and where no test ran at all: a filter that matches
+    /// Counts the tests of a step, and `others` that have no report. The step has failed if its
+    /// command failed without a failed test, or if no test ran at all: a filter that matches
     /// nothing must not look like success.
     pub(crate) fn tests(
         &mut self,
@@ -83,7 +83,7 @@ impl Tally {
         self.skipped += counts.skipped;
     }
 
-    /// Whether anything failed.
+    /// Returns whether anything failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed > 0
     }

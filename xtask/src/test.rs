@@ -1,5 +1,5 @@
-//! All checks and tests, cheapest first. Takes no input, asks nothing, and needs no network beyond
-//! the crates.
+//! Runs all checks and tests, cheapest first. Takes no input, asks nothing, and needs no network
+//! beyond the crates.
 
 use crate::step::{Steps, Told, show};
 use crate::tally::Tally;
@@ -13,17 +13,18 @@ use std::process::{Command, ExitCode};
 /// The steps, in their order.
 pub(crate) const STEPS: [&str; 5] = ["lint", "workspace", "user", "loom", "asan"];
 
-/// Takes programs of `millrace::stories` alone: `cargo nextest` neither lists nor runs others.
+/// Filter for the tests of `millrace::stories` alone: `cargo nextest` neither lists nor runs
+/// others.
 const STORIES: &str = "binary_id(millrace::stories)";
 
-/// Runs a test program of nextest's as the user nobody, from a copy that it may read.
+/// Runs a test program of nextest's as user `nobody`, from a copy that this user may read.
 const RUNNER: &str = r#"#!/bin/sh
 shift
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "$(dirname "$0")/stories" "$@"
 "#;
 
-/// Gives nobody a TAP device file that it may open, in a mount namespace: most distributions give
-/// everybody that file, and here it takes the place of the host's for the stories alone.
+/// Gives user `nobody` a TAP device file that it may open, in a mount namespace. Most distributions
+/// give all users that file. Here it takes the place of the host's for the stories alone.
 const AS_NOBODY: &str = "
     mount -t tmpfs tmpfs /mnt
     mknod -m 666 /mnt/tun c 10 200
@@ -31,7 +32,7 @@ const AS_NOBODY: &str = "
     exec \"$@\"
 ";
 
-/// Runs steps and tells what they came to.
+/// Runs steps and prints their summary. Returns the exit code.
 ///
 /// # Errors
 /// A command cannot be started.
@@ -60,7 +61,7 @@ fn target() -> Result<PathBuf> {
 }
 
 impl Steps {
-    /// A program that finds others where [`Steps::path`] says.
+    /// Returns a command for a program that finds other programs by [`Steps::path`].
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command.env("PATH", self.path());
@@ -75,14 +76,15 @@ impl Steps {
         command
     }
 
-    /// Two tests a processor, unless the caller says how many: half of a story's time is waiting.
+    /// Returns a run of nextest with two tests a processor, unless the caller says how many: half
+    /// of a story's time is waiting.
     fn nextest(&self, words: &str) -> Command {
         let mut command =
             self.cargo("nextest run --no-fail-fast --cargo-quiet --status-level none");
         let twice = || thread_count(2).to_string();
         let threads = env::var("RUST_TEST_THREADS").unwrap_or_else(|_| twice());
         command.args(words.split(' ')).env("NEXTEST_TEST_THREADS", threads);
-        // What a story starts is a test program again.
+        // A story starts test programs again, so they must not inherit this.
         command.env_remove("RUST_TEST_THREADS").env("NEXTEST_NO_INPUT_HANDLER", "1");
         command
     }
@@ -113,7 +115,7 @@ impl Steps {
         self.tests("examples in documents", &Told::Text, &mut documents)
     }
 
-    /// The API's document, where the validator can be had.
+    /// Validates the API's document, if the validator can be installed.
     fn openapi(&mut self) -> Result<()> {
         let tools = self.program("scripts/openapi").arg("--tools").output()?;
         if !tools.status.success() {
@@ -127,8 +129,9 @@ impl Steps {
         Ok(())
     }
 
-    /// With binaries that the user nobody may read. The whole workspace is named, for of one
-    /// package alone dependencies have other features, and most of the tree would be built again.
+    /// Runs the stories as user `nobody`, with binaries that this user may read. The whole
+    /// workspace is named: for one package alone dependencies have other features, and most of the
+    /// tree would be built again.
     fn user(&mut self) -> Result<()> {
         if !is_root()? {
             self.skip("stories as root", "needs root");
@@ -158,7 +161,7 @@ impl Steps {
         self.tests("stories as an ordinary user", &Told::Filtered, &mut command)
     }
 
-    /// Builds all tests and returns the program of the stories; nothing where they do not compile.
+    /// Builds all tests and returns the program of the stories; `None` if they do not compile.
     fn stories(&self) -> Result<Option<PathBuf>> {
         let output = self.cargo(BUILD).output()?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -167,7 +170,8 @@ impl Steps {
         Ok(path.filter(|_| output.status.success()).map(PathBuf::from))
     }
 
-    /// Optimised, for there are many interleavings; not linked as one, for there is little to win.
+    /// Runs the loom models. They are optimised, because there are many interleavings, but without
+    /// LTO, which gains little.
     fn loom(&mut self) -> Result<()> {
         let target = self.target.join("loom");
         let words = [
@@ -183,7 +187,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Tests that count allocations replace the allocator that the sanitizer replaces.
+    /// Runs tests with the address sanitizer. Tests that count allocations are left out: they
+    /// replace the allocator that the sanitizer also replaces.
     fn asan(&mut self) -> Result<()> {
         let host = host()?;
         if !["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"].contains(&host.as_str()) {
@@ -212,7 +217,7 @@ fn thread_count(times: usize) -> usize {
     times * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What a command prints, without the line's end.
+/// Returns what a command prints, without the line's end.
 fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| format!("{program} cannot be started"))?;
@@ -227,7 +232,7 @@ fn is_root() -> Result<bool> {
     Ok(output_of("id", &["-u"])? == "0")
 }
 
-/// The target triple of this host.
+/// Returns the target triple of this host.
 fn host() -> Result<String> {
     let told = output_of("rustc", &["-vV"])?;
     let line = told.lines().find_map(|line| line.strip_prefix("host: "));

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR` for
-/// others.
+/// Returns the API's default socket: `/run/millrace/api.sock` for root, under `$XDG_RUNTIME_DIR`
+/// for others.
 pub fn default_path() -> PathBuf {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !rustix::process::geteuid().is_root());

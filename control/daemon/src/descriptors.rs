@@ -7,20 +7,21 @@ use config::{Config, Device, PortConfig};
 use problem::Problem;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The daemon's own: the API, signals, workers.
+/// Descriptors of the daemon itself: the API, signals, workers.
 const OWN: u64 = 64;
 /// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of
 /// the next memory table, an inflight region and a dirty log, and 32 files of the message being
 /// read.
 const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
-/// Descriptors of one of its rings: two of ours, kick, call and error.
+/// Descriptors of one ring of a guest: two of ours, kick, call and error.
 const RING: u64 = 5;
 /// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
-/// Descriptors of a ring that are kept for the next process: its socket once more, and its
+/// Descriptors of a packet ring that are kept for the next process: a copy of its socket, and its
 /// position.
 const RING_KEPT: u64 = 2;
-/// Descriptors of an uplink with several queues or by AF_XDP: its program, with maps and link.
+/// Descriptors of an uplink that has several queues or uses AF_XDP: its program, with maps and
+/// link.
 const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
@@ -35,7 +36,7 @@ fn of(port: &PortConfig) -> u64 {
     }
 }
 
-/// The problem if the configuration may need more than `limit` descriptors.
+/// Returns the problem if the configuration may need more than `limit` descriptors.
 pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     let wanted = OWN + config.ports.iter().map(of).sum::<u64>();
     (wanted > limit).then(|| {
@@ -57,7 +58,7 @@ pub(crate) fn raise() {
     }
 }
 
-/// The process's limit.
+/// Returns the process's limit.
 pub(crate) fn limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
@@ -87,7 +88,7 @@ mod tests {
         assert!(problem.remedy.contains("LimitNOFILE=1258"), "{problem}");
     }
 
-    /// It had none, and systemd's is 1024; then one that ended at 22 pairs.
+    /// The unit had no limit, so systemd's 1024 applied. A later limit allowed only 22 queue pairs.
     #[test]
     fn the_unit_s_limit_is_enough_for_what_it_says() {
         let unit = include_str!("../../../packaging/millrace.service");

@@ -1,9 +1,9 @@
-//! Events, for `status` and for the log. A repeated event is one line with a count.
+//! Keeps events for `status` and writes them to the log. A repeated event is one line with a count.
 //!
 //! A port's peer decides how often the port's events occur and what some of them say. So they are
-//! logged [`Sparing`]ly, and the port with most entries makes room for the next, so that one port
-//! displaces no other's events. Steps of migrations have their own list: evacuating a host makes
-//! several per guest.
+//! logged [`Sparing`]ly. When the list is full, the port with most entries loses its oldest, so
+//! that one port displaces no other's events. Steps of migrations have their own list: evacuating a
+//! host makes several per guest.
 
 use api::body::EventBody;
 use ports::vhost::Sparing;
@@ -13,15 +13,15 @@ use tracing::Level;
 
 /// Most events kept, and most steps of migrations.
 const MAX_EVENTS: usize = 64;
-/// A repeated event is logged again after this time.
+/// After this time a repeated event is logged again.
 const QUIET: Duration = Duration::from_secs(60);
 
 struct Entry {
-    /// The port that caused it, if any.
+    /// The port that caused the event, if any.
     port: Option<String>,
     kind: Kind,
     text: String,
-    /// The number of its last occurrence.
+    /// The number of the last occurrence.
     id: u64,
     count: u64,
     last: Instant,
@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a repetition is logged.
+    /// Returns whether a repetition is logged.
     fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.logged) >= QUIET
     }
@@ -47,13 +47,13 @@ enum Kind {
 pub(crate) struct EventLog {
     started: Instant,
     entries: VecDeque<Entry>,
-    /// Events so far, repetitions included.
+    /// Number of events so far, repetitions included.
     noted: u64,
-    /// What was logged of each port, by name.
+    /// What was logged about each port, by name.
     told: BTreeMap<String, Told>,
 }
 
-/// What was logged of a port.
+/// Limits on what is logged about one port.
 #[derive(Default)]
 struct Told {
     new: Sparing,
@@ -73,8 +73,8 @@ impl EventLog {
         self.note_as((Kind::Event, level), port, now, text)
     }
 
-    /// Does the same for a step of a migration. Steps and other events of a port leave room for
-    /// each other.
+    /// Keeps a step of a migration, with limits like those of [`note_of`](Self::note_of). Steps do
+    /// not count against the port's limit for other events.
     pub(crate) fn note_step(&mut self, port: &str, now: Instant, text: String) -> bool {
         self.note_as((Kind::Step, Level::INFO), port, now, text)
     }
@@ -119,7 +119,7 @@ impl EventLog {
         log
     }
 
-    /// `log` is the level at which to log it, if at all.
+    /// Keeps an event, and logs it at level `log`, if any.
     fn keep(
         &mut self,
         (kind, port): (Kind, Option<&str>),
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!((events.len(), events[0].count, events[0].at_s), (1, 61, 60));
     }
 
-    /// A front end says in each connection something else that it may not, and pushed all other
-    /// events out.
+    /// A front end violated the protocol differently in each connection, and its events displaced
+    /// all others.
     #[test]
     fn a_port_whose_events_are_always_new_leaves_room_for_others() {
         let start = Instant::now();
@@ -228,13 +228,13 @@ mod tests {
         assert_eq!(events[0].text, "vm1 is removed");
         let told = |text: &str| events.iter().any(|event| event.text.contains(text));
         assert!(told("(and 59 more on this port)") && told("vm3 is up"));
-        // What is known is counted, as that of others.
+        // A repeated event is counted, as those of other ports are.
         assert!(!journal.note_of(Level::INFO, "vm3", at(601), "vm3 is up".into()));
         assert_eq!(journal.events().last().unwrap().count, 2);
     }
 
-    /// What it repeated stayed the youngest and was logged each minute, and in an hour all events
-    /// were its own.
+    /// A port's repeated events stayed the youngest and were logged each minute. In an hour all
+    /// events were that port's.
     #[test]
     fn a_port_that_repeats_its_events_leaves_room_for_others() {
         let start = Instant::now();
@@ -260,7 +260,7 @@ mod tests {
         assert!(lines <= 2 * (10 + 200), "{lines} lines");
     }
 
-    /// A host that was emptied kept of all other events none.
+    /// The migration steps of an evacuated host displaced all other events.
     #[test]
     fn guests_that_move_leave_room_for_other_events_and_a_port_for_its_own() {
         let start = Instant::now();
@@ -272,7 +272,7 @@ mod tests {
                 assert!(journal.note_step(&name, start, format!("{name}: {step}")));
             }
         }
-        // One guest that never stops moving.
+        // One guest moves without end.
         for step in 0..100 {
             journal.note_step("vm1", start, format!("vm1: step {step}"));
         }

@@ -3,7 +3,7 @@
 use api::body::GuestBody;
 use ports::vhost::{Features, Negotiated, State, Status};
 
-/// The guest as the API shows it.
+/// Returns the guest as the API shows it.
 pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     GuestBody {
         connected: matches!(status.state, State::Connected | State::Running),
@@ -18,7 +18,8 @@ pub(crate) fn body(status: &Status, memory_limit: Option<u64>) -> GuestBody {
     }
 }
 
-/// The consequences of the negotiated features, in sentences; empty while no driver is ready.
+/// Returns the consequences of the negotiated features, in sentences; empty while no driver is
+/// ready.
 fn follows(negotiated: Negotiated) -> Vec<String> {
     if negotiated.pairs == 0 {
         return Vec::new();

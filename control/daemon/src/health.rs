@@ -38,11 +38,11 @@ pub(crate) struct Picture {
     /// The MAC-spoofing guard is on and knows no address: none is configured, and a vhost-user
     /// device has none.
     pub(crate) mac_unknown: bool,
-    /// The address that the guard holds the port to instead.
+    /// The address that the guard learned and holds the port to instead.
     pub(crate) held_mac: Option<Mac>,
     /// The other port behind which that address was last seen.
     pub(crate) held_mac_behind: Option<String>,
-    /// Why it carries no frames, and the kind of that finding.
+    /// Why the port carries no frames, and the kind of that finding.
     pub(crate) trouble: Option<(Kind, String)>,
     /// Frames larger than its MTU; 0 once the last is older than [`DROPS_AGE`].
     pub(crate) too_big: u64,
@@ -50,22 +50,22 @@ pub(crate) struct Picture {
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
     pub(crate) is_xdp: bool,
-    /// Why the kernel's hash spreads its flows instead of the indirection tables.
+    /// Why the kernel's hash spreads the port's flows instead of the indirection tables.
     pub(crate) not_steered: Option<String>,
     /// The members of a team.
     pub(crate) members: Vec<MemberStatus>,
     /// The member that the port is pinned to.
     pub(crate) member: Option<String>,
-    /// Identifies its guest: the process of the front end, or the namespace of the device.
+    /// Identifies the port's guest: the process of the front end, or the namespace of the device.
     pub(crate) guest: Option<String>,
-    /// The member that its frames must leave through, and why that member carries none.
+    /// The member that the port's frames must leave through, and why that member carries none.
     pub(crate) path_down: Option<(String, String)>,
     /// RSC status for IPv4 and IPv6, if the port is open.
     pub(crate) rsc: Option<(RscStatus, RscStatus)>,
 }
 
 impl Picture {
-    /// What the configuration alone says about a port.
+    /// Returns what the configuration alone says about a port.
     pub(crate) fn of(port: &PortConfig) -> Picture {
         let settings = settings::of_keys(port);
         Picture {
@@ -95,24 +95,24 @@ impl Picture {
         }
     }
 
-    /// Whether the port carries frames of a VLAN (0 for untagged).
+    /// Returns whether the port carries frames of a VLAN (0 for untagged).
     pub(crate) fn carries(&self, vlan: u16) -> bool {
         self.vlan.overlaps(&Vlan::Access(vlan))
     }
 
-    /// Whether frames may pass from one port to the other.
+    /// Returns whether frames may pass from one port to the other.
     pub(crate) fn meets(&self, other: &Picture) -> bool {
         let may_talk = !(self.isolated && other.isolated);
         may_talk && self.vlan.overlaps(&other.vlan)
     }
 }
 
-/// Findings about a configuration that is not running.
+/// Returns the findings about a configuration that is not running.
 pub fn offline(config: &Config) -> HealthBody {
     HealthBody::of(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()))
 }
 
-/// All findings, port by port.
+/// Returns all findings, port by port.
 pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
     let mut found = Vec::new();
     for (place, port) in ports.iter().enumerate() {
@@ -138,7 +138,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
     found
 }
 
-/// Findings about current MTUs, without past drops.
+/// Returns findings about current MTUs, without past drops.
 pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
     ports.iter().flat_map(|port| mtu(port, ports)).map(|found| found.problem).collect()
 }
@@ -168,7 +168,8 @@ fn trouble(port: &Picture) -> Option<FindingBody> {
     )
 }
 
-/// The switch would send frames that the device does not carry.
+/// Finds a port with a larger MTU than its device: the switch would send frames that the device
+/// does not carry.
 fn device_mtu(port: &Picture) -> Option<Problem> {
     let (own, device) = (port.mtu?, port.device_mtu?);
     (device < own).then(|| {
@@ -179,10 +180,10 @@ fn device_mtu(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// A device below the port's own, for example a member of a bond, with a smaller MTU.
+/// Finds devices below the port's own that have a smaller MTU, for example a member of a bond.
 fn link_mtus(port: &Picture) -> Vec<Problem> {
     let own = port.mtu.unwrap_or_default();
-    // The first is the device itself; in a team all are members. Both have their own findings.
+    // The first is the device itself; in a team all are members. Other findings cover both.
     let below = port.links.iter().skip(if port.members.is_empty() { 1 } else { usize::MAX });
     let smaller = below.filter(|(_, mtu)| *mtu < own);
     let finding = |(link, mtu): &(String, u16)| {
@@ -194,7 +195,7 @@ fn link_mtus(port: &Picture) -> Vec<Problem> {
     smaller.map(finding).collect()
 }
 
-/// A guest's driver reads the MTU only when it starts.
+/// Finds a guest that was started with another MTU: its driver reads the MTU only when it starts.
 fn guest_mtu(port: &Picture) -> Option<Problem> {
     let (own, guest) = (port.mtu?, port.guest_mtu?);
     (own != guest).then(|| {
@@ -206,7 +207,7 @@ fn guest_mtu(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// One finding per port with a smaller MTU, against the largest MTU that it can reach.
+/// Finds a port that reaches another one with a larger MTU. The finding names the largest such MTU.
 fn mtu_mismatch(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     let own = port.mtu?;
     let larger = ports.iter().filter(|other| other.mtu.is_some_and(|mtu| mtu > own));
@@ -230,7 +231,7 @@ fn too_big(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// If a guard drops frames, either the guest attacks or its owner does not know about the guard.
+/// Finds drops by guards: either the guest attacks, or its owner does not know about the guard.
 fn guarded(port: &Picture) -> Option<Problem> {
     let drops = port.guarded.iter().filter(|(_, frames)| *frames > 0);
     let seen: Vec<_> = drops.map(|(guard, frames)| format!("{guard}: {frames} frames")).collect();
@@ -246,7 +247,8 @@ fn guarded(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// Isolated ports too: an uplink's answers reach only one of the two.
+/// Finds another port with the same address in one VLAN. Isolated ports count too: an uplink's
+/// answers reach only one of the two.
 pub(crate) fn duplicate_mac(port: &Picture, others: &[Picture]) -> Option<Problem> {
     let mac = port.mac?;
     let is_twin = |other: &&Picture| other.mac == Some(mac) && port.vlan.overlaps(&other.vlan);
@@ -275,7 +277,8 @@ fn mac_unknown(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// The address also belongs to a station that was silent until the guest took it.
+/// Finds another port behind which the held address was seen: the guest took it while the other
+/// station was silent.
 fn held_mac_elsewhere(port: &Picture) -> Option<Problem> {
     let (mac, other) = (port.held_mac?, port.held_mac_behind.as_ref()?);
     Some(
@@ -302,8 +305,8 @@ fn lonely(port: &Picture, ports: &[Picture]) -> Option<Problem> {
     })
 }
 
-/// One finding for both address families if both fail. A port that is down has its own finding
-/// instead.
+/// Finds RSC that is not operational. If it fails for both address families, there is one finding.
+/// A port that is down has its own finding instead.
 fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     let (ipv4, ipv6) = port.rsc.filter(|_| port.trouble.is_none())?;
     let fails = |status: RscStatus| status.enabled && !status.operational;

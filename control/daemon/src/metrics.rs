@@ -25,15 +25,21 @@ use std::time::{Instant, SystemTime};
 /// Media type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The whole page.
+/// Returns the daemon's metrics as text.
+///
+/// # Errors
+/// A metric cannot be written.
 pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
     let scrape = Scrape::of(shared);
     let started = scrape.started;
     write("millrace", Box::new(scrape), started)
 }
 
-/// Writes what a collector collects, with names that begin with this prefix, and the metrics of the
-/// process, which started then.
+/// Returns the metrics of `collector`, with names that begin with `prefix`, and those of the
+/// process, which started at `started`.
+///
+/// # Errors
+/// A metric cannot be written.
 pub fn write(
     prefix: &str,
     collector: Box<dyn Collector>,
@@ -50,7 +56,7 @@ pub fn write(
     Ok(page)
 }
 
-/// Everything at one moment.
+/// All values that a scrape reports, read at one moment.
 #[derive(Debug)]
 struct Scrape {
     started: SystemTime,

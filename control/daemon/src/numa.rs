@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The node that has three quarters or more of the pages in the given address ranges, each of which
-/// is mapped as a whole; `None` if no node has as many, or no page was touched.
+/// Returns the node that has three quarters or more of the pages in the given address ranges, each
+/// of which is mapped as a whole. Returns `None` if no node has as many, or no page was touched.
 pub(crate) fn home(numa_maps: &str, ranges: &[Range<u64>]) -> Option<usize> {
     let mappings: Vec<(u64, &str)> = numa_maps.lines().filter_map(mapping).collect();
     let ends = mappings.iter().skip(1).map(|(start, _)| *start).chain([u64::MAX]);
@@ -24,13 +24,13 @@ pub(crate) fn home(numa_maps: &str, ranges: &[Range<u64>]) -> Option<usize> {
     most.filter(|(_, kib)| kib * 4 >= all * 3).map(|(node, _)| node)
 }
 
-/// A mapping's first address, and its fields.
+/// Returns a mapping's first address, and its fields.
 fn mapping(line: &str) -> Option<(u64, &str)> {
     let (start, fields) = line.split_once(' ')?;
     Some((u64::from_str_radix(start, 16).ok()?, fields))
 }
 
-/// KiB of a mapping by node.
+/// Returns the KiB of a mapping by node.
 fn pages(fields: &str) -> impl Iterator<Item = (usize, u64)> {
     let number = |name| fields.split(' ').find_map(|field| field.strip_prefix(name)?.parse().ok());
     let size: u64 = number("kernelpagesize_kB=").unwrap_or(4);
@@ -45,8 +45,8 @@ fn pages(fields: &str) -> impl Iterator<Item = (usize, u64)> {
 mod tests {
     use super::*;
 
-    /// In the form of a machine of two nodes: a program, a guest of 4 KiB pages on both nodes, one
-    /// of huge pages, interleaved ones.
+    /// A machine of two nodes with a program, a guest of 4 KiB pages on both nodes, one of huge
+    /// pages, and interleaved pages.
     const TWO_NODES: &str = "\
 5581a0000000 default file=/usr/bin/millrace mapped=90 mapmax=2 N0=90 kernelpagesize_kB=4
 7f1000000000 default file=/memfd:guest1\\040(deleted) dirty=1000 mapmax=2 N0=40 N1=960 kernelpagesize_kB=4

@@ -1,7 +1,8 @@
 //! Accepts only requests for this host.
 //!
-//! A web page whose domain name resolves to this address (DNS rebinding) sends that name as `Host`.
-//! So requests are answered only if `Host` is an address, `localhost` or this host's own name.
+//! With DNS rebinding a web page gives its domain name this host's address, and the browser sends
+//! that name as `Host`. So requests are answered only if `Host` is an address, `localhost` or this
+//! host's own name.
 
 use axum::extract::Request;
 use axum::http::header::HOST;
@@ -9,7 +10,11 @@ use axum::http::uri::Authority;
 use problem::Problem;
 use std::net::IpAddr;
 
-/// The request's `Host`, if it names this host. `option` is what names the address, for the remedy.
+/// Returns the request's `Host`, if it names this host. `option` is the option or key that sets the
+/// address, for the remedy.
+///
+/// # Errors
+/// `Host` is missing, or names another host.
 pub(crate) fn own_host(option: &str, request: &Request) -> Result<String, Problem> {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -22,7 +27,8 @@ pub(crate) fn own_host(option: &str, request: &Request) -> Result<String, Proble
         .remedy(format!("use the address that {option} names, or what `hostname` prints")))
 }
 
-/// Whether `host` is an address or this host's own name. Any other name could belong to anyone.
+/// Returns whether `host` is an address or this host's own name. Any other name could belong to
+/// anyone.
 fn is_this_host(host: &str, own: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();

@@ -1,5 +1,6 @@
-//! The client of a connection, and what it may do. The socket's mode decides which processes may
-//! connect; the kernel reports which one did, and this module decides what it may do.
+//! The client of a connection, and its access. The socket's mode decides which processes may
+//! connect. The kernel reports which process connected. This module decides what that process may
+//! do.
 
 use crate::peer_groups;
 use config::SwitchConfig;
@@ -32,7 +33,10 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The groups of `[switch]`.
+    /// Looks up the groups of `[switch]`.
+    ///
+    /// # Errors
+    /// A group does not exist, or `/etc/group` cannot be read.
     pub(crate) fn of(config: &SwitchConfig) -> Result<Groups, Problem> {
         let number = |account: &Option<config::Account>| {
             account.as_ref().map(|name| accounts::group(name.as_str())).transpose()
@@ -48,9 +52,9 @@ impl Groups {
 /// The client of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Its user.
+    /// The client's user.
     pub(crate) uid: u32,
-    /// Its process; 0 for one in another PID namespace.
+    /// The client's process; 0 if it is in another PID namespace.
     pub(crate) pid: i32,
     pub(crate) access: Access,
     /// The group that would make it an admin.
@@ -58,7 +62,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The process that connected. A process that the kernel does not report has no access.
+    /// Returns the process that connected. A process that the kernel does not report has no access.
     pub(crate) fn of(socket: impl AsFd, allowed: &Groups) -> Peer {
         let admin_group = allowed.name.clone();
         let Ok(peer) = socket_peercred(&socket) else {

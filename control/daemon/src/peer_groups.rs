@@ -1,7 +1,7 @@
 // UNSAFETY: one getsockopt that rustix lacks: the groups of the process at the other end of a Unix
 // socket.
-//! The groups that a peer had when it connected. The kernel keeps them with the socket, so it does
-//! not matter if the process ends or its ID is reused.
+//! Reads the groups that a peer had when it connected. The kernel keeps them with the socket, so it
+//! does not matter if the process ends or its ID is reused.
 #![allow(unsafe_code, reason = "getsockopt(SO_PEERGROUPS)")]
 
 use std::io;
@@ -10,7 +10,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Most groups of a process (`NGROUPS_MAX`).
 const MOST: usize = 65536;
 
-/// The supplementary groups of the process that connected this socket.
+/// Returns the supplementary groups of the process that connected this socket.
+///
+/// # Errors
+/// The kernel does not report them, or there are more than [`MOST`].
 pub(crate) fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
@@ -33,7 +36,7 @@ pub(crate) fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
                 groups.truncate(count);
                 return Ok(groups);
             }
-            // The kernel says how many there are.
+            // The kernel has set `bytes` to the size that it needs.
             _ if error.raw_os_error() == Some(libc::ERANGE)
                 && count > groups.len()
                 && count <= MOST =>

@@ -1,5 +1,5 @@
-//! Caches responses that any client may request, so that each is made at most twice a second, or as
-//! rarely as the owner says: making one takes the lock for which all other clients wait, or asks
+//! Caches responses that any client may request. Each response is made at most twice a second, or
+//! at the owner's interval: making one takes the lock for which all other clients wait, or asks
 //! another program.
 
 use std::sync::{Mutex, PoisonError};
@@ -21,12 +21,12 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T> Recent<T> {
-    /// Responses are reused for this long.
+    /// Returns a cache that reuses responses for this long.
     pub fn lasting(fresh: Duration) -> Recent<T> {
         Recent { fresh, last: Mutex::default() }
     }
 
-    /// Reads the last response, or a new one if it is too old.
+    /// Reads the last response, or a new one if that is too old.
     pub fn read<R>(&self, now: Instant, make: impl FnOnce() -> T, read: impl FnOnce(&T) -> R) -> R {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = last.take().filter(|(at, _)| now.saturating_duration_since(*at) < self.fresh);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Requests for a port were answered anew each, under the lock that all other clients wait for.
+    /// Each request for a port was answered anew, under the lock for which all other clients wait.
     #[test]
     fn the_switch_is_asked_twice_a_second_at_most() {
         let (recent, start, looks) = (Recent::default(), Instant::now(), Cell::new(0));

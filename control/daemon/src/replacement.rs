@@ -6,7 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, TempPath};
 
-/// A replacement being written. Dropped before [`Replacement::finish`], it leaves the old file.
+/// A replacement of a file while it is being written. Dropping it before [`Replacement::finish`]
+/// leaves the old file.
 pub struct Replacement {
     path: PathBuf,
     /// The new file's path; `None` if `path` is a pipe or a device, which is written directly.
@@ -87,8 +88,8 @@ impl Replacement {
     }
 }
 
-/// A new file in the same directory. Its name is random, because anyone who can write to the
-/// directory could plant links.
+/// Creates a new file in the same directory. Its name is random, because anyone who can write to
+/// the directory could plant links.
 fn beside(path: &Path, mode: u32) -> io::Result<(File, TempPath)> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

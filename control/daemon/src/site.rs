@@ -1,8 +1,8 @@
-//! Read-only sites over TCP: what the daemon, and programs beside it, serve to monitoring and to
+//! Read-only sites over TCP: those of the daemon, and of programs beside it, for monitoring and
 //! browsers.
 //!
-//! Connections are limited as those of the daemon. Requests are answered only if `Host` is this
-//! host, so that no page of another origin reads a site by DNS rebinding, and only if they read.
+//! Connections have the daemon's limits. Requests are answered only if they read and their `Host`
+//! is this host, so that no page of another origin reads a site by DNS rebinding.
 
 use crate::connections::accept;
 use crate::handlers;
@@ -17,12 +17,12 @@ use problem::Problem;
 use std::net::{SocketAddr, TcpListener};
 use tokio::sync::watch;
 
-/// Type of a page's scripts.
+/// Media type of a page's scripts.
 pub const SCRIPT: &str = assets::SCRIPT;
-/// Type of a page's style sheets.
+/// Media type of a page's style sheets.
 pub const STYLE: &str = assets::STYLE;
 
-/// What refusals name.
+/// Texts that refusals contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// The option or key that names the address.
@@ -31,20 +31,21 @@ pub struct Words {
     pub instead: &'static str,
 }
 
-/// Answers only requests for this host that read.
+/// Returns routes that answer only reading requests for this host.
 pub fn read_only(routes: Router, words: Words) -> Router {
     routes.layer(middleware::from_fn_with_state(words, admit))
 }
 
-/// Does the same for a page that browsers show: requests of other origins are refused, and browsers
-/// are told to load nothing else.
+/// Returns routes like [`read_only`], for a page in browsers: they also refuse requests of other
+/// origins and tell browsers to load nothing else.
 pub fn page(routes: Router, words: Words) -> Router {
     read_only(routes, words)
         .layer(middleware::from_fn_with_state(words, admit_own))
         .layer(middleware::map_response(trust::confine))
 }
 
-/// Files that all pages share: the style sheet, and scripts that know nothing of what is shown.
+/// Returns routes for the files that all pages share: the style sheet, and scripts that know
+/// nothing of what is shown.
 pub fn shared_files() -> Router {
     assets::shared()
 }
@@ -54,7 +55,7 @@ pub fn file(routes: Router, path: &str, kind: &'static str, text: &'static str) 
     assets::file(routes, path, kind, text)
 }
 
-/// A problem as an answer.
+/// Returns a problem as an answer.
 pub fn problem(status: StatusCode, problem: Problem) -> Response {
     handlers::problem(status, problem)
 }
@@ -77,10 +78,10 @@ async fn admit_own(State(words): State<Words>, request: Request, next: Next) -> 
     }
 }
 
-/// Takes an address.
+/// Listens on an address.
 ///
 /// # Errors
-/// It is not this host's, or in use.
+/// The address is not this host's, or is in use.
 pub fn bind(address: SocketAddr, words: Words) -> Result<TcpListener, Problem> {
     TcpListener::bind(address).map_err(|error| {
         Problem::new(format!("{address} cannot be served"))
@@ -90,7 +91,7 @@ pub fn bind(address: SocketAddr, words: Words) -> Result<TcpListener, Problem> {
     })
 }
 
-/// Answers on this thread while the process lives.
+/// Answers requests on this thread while the process lives.
 ///
 /// # Errors
 /// The server cannot be started.

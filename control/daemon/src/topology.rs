@@ -1,9 +1,9 @@
-//! Which core and NUMA node a processor belongs to, as sysfs says.
+//! Reads from sysfs which core and NUMA node a processor belongs to.
 
 use std::fs;
 
-/// The first of the SMT siblings that share the processor's core; the processor itself where sysfs
-/// does not say.
+/// Returns the first of the SMT siblings that share the processor's core; the processor itself if
+/// sysfs does not say.
 pub(crate) fn core(cpu: usize) -> usize {
     let siblings = fs::read_to_string(format!(
         "/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
@@ -11,12 +11,12 @@ pub(crate) fn core(cpu: usize) -> usize {
     siblings.ok().and_then(|list| first(&list)).unwrap_or(cpu)
 }
 
-/// The first number of a list such as `3,7-9`.
+/// Returns the first number of a list such as `3,7-9`.
 fn first(list: &str) -> Option<usize> {
     list.trim().split([',', '-']).next()?.parse().ok()
 }
 
-/// Its NUMA node; 0 where sysfs does not say.
+/// Returns the processor's NUMA node; 0 if sysfs does not say.
 pub(crate) fn node(cpu: usize) -> usize {
     let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());

@@ -24,7 +24,7 @@ name = \"uplink0\"
 packet = \"eth1\"
 ";
 
-/// What the daemon refused, and why.
+/// Returns the problem with which the daemon refused.
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
     match answer {
         Err(ClientError::Refused(problem)) => *problem,
@@ -32,7 +32,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
     }
 }
 
-/// A broadcast frame from a station.
+/// Returns a broadcast frame from a station.
 fn frame(source: [u8; 6]) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(source);
@@ -131,7 +131,7 @@ fn a_queue_is_shown_with_its_load_and_moved() {
     };
     send(10);
     let worker = show().worker;
-    // Counted at the end of the turn.
+    // The time is counted at the end of a turn.
     let busy = eventually("time is counted", || Some(show().busy_ns).filter(|busy| *busy > 0));
     let moved = client.move_queue("vm1", 0, 1 - worker).unwrap();
     assert_eq!((moved.worker, moved.frames), (1 - worker, 10));
@@ -312,7 +312,7 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
     );
 }
 
-/// PUT and PATCH said "applied" and 200 where a device did not open.
+/// PUT and PATCH said "applied" and 200 although a device did not open.
 #[test]
 fn a_step_that_fails_is_told_with_the_reason() {
     let daemon = Daemon::start(TWO);
@@ -330,7 +330,7 @@ fn a_step_that_fails_is_told_with_the_reason() {
     assert_eq!(problem.wanted, "the port has its previous settings");
     let vm1 = client.port("vm1").unwrap();
     assert_eq!((vm1.state, vm1.device.as_str()), (StateBody::Up, "tap tap1"));
-    // What was broken before may be changed further.
+    // A port that was broken before may still be changed.
     client.change_port("uplink0", &json!({"promiscuous": true})).unwrap();
     assert_eq!(client.port("uplink0").unwrap().state, StateBody::Broken);
 }
@@ -409,7 +409,7 @@ fn over_tcp(address: std::net::SocketAddr, request: &str) -> (String, String) {
     (answer.split(' ').nth(1).unwrap_or_default().to_owned(), answer)
 }
 
-/// A page in a browser reached the API by a name of its own.
+/// A web page reached the API under its own domain name.
 #[test]
 fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -437,7 +437,7 @@ fn over_tcp_there_are_metrics_and_health_and_nothing_else() {
     assert_eq!(ask("GET", "/healthz", &own).0, "200", "a restart would help nobody");
 }
 
-/// Every request waited for the worker, for ever.
+/// Every request waited for the worker forever.
 #[test]
 fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -482,7 +482,7 @@ fn a_worker_that_hangs_is_told_and_holds_no_request_up() {
     assert_eq!((findings().find(|found| found == told), health().0.as_str()), (None, "200"));
 }
 
-/// The switch did not start, however often it was tried.
+/// The switch did not start while the address was taken.
 #[test]
 fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -507,7 +507,8 @@ fn an_address_for_metrics_that_is_taken_does_not_keep_the_switch_from_its_start(
 /// Sends a request to the API and returns all of the answer.
 fn raw(daemon: &Daemon, request: &[u8]) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
-    // What is too long is answered, and the connection closed, before all of it is sent.
+    // The daemon answers a request that is too long and closes the connection before all of it is
+    // sent.
     let _ = std::io::Write::write_all(&mut stream, request);
     let mut answer = Vec::new();
     let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
@@ -543,7 +544,7 @@ fn a_refusal_has_the_form_of_rfc_9457_whatever_it_is_for() {
 fn a_connection_that_says_nothing_ends_and_others_go_on() {
     let daemon = Daemon::start(TWO);
     let connect = || std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
-    // More than an admin may have.
+    // More connections than an admin may have.
     let idle: Vec<_> = (0..300).map(|_| connect()).collect();
     let mut last = connect();
     let ended = std::io::Read::read(&mut last, &mut [0; 1]);
@@ -579,7 +580,7 @@ fn a_capture_is_sent_to_its_client() {
     let start = CaptureStart { port: "vm1".into(), snaplen: None, count: Some(1), seconds: None };
     let peer = daemon.devices.peer("tap1").unwrap();
     let sender = std::thread::spawn(move || {
-        // Until the capture has its frame; the queue being full ends it, too.
+        // Sends until the capture has its frame; a full queue also ends the loop.
         while peer.send(wire::vnet::VnetHeader::default(), &frame([2, 0, 0, 0, 0, 9])) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -598,8 +599,8 @@ fn a_capture_is_sent_to_its_client() {
     sender.join().unwrap();
 }
 
-/// A client that does not read loses frames, which are counted; the port and the API go on, and
-/// stopping it waits for nobody.
+/// A client that does not read loses frames, which are counted. The port and the API go on, and
+/// stopping the capture does not wait for the client.
 #[test]
 fn a_slow_client_loses_frames_and_nobody_else_does() {
     let daemon = Daemon::start(TWO);

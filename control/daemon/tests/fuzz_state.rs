@@ -1,5 +1,5 @@
-//! Fuzz target: whatever bytes a state file has, each port is read or something is refused with a
-//! message; what was read is written and read again the same.
+//! Fuzz target: any bytes of a state file are read port by port, or refused with a message. What
+//! was read is the same after it is written and read again.
 //!
 //! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
 //! it is told.

@@ -1,4 +1,4 @@
-//! A port that comes from another host: all of it or nothing.
+//! Imports a port from another host: completely or not at all.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod test_daemon;
@@ -25,7 +25,7 @@ fn export(daemon: &Daemon, spoil: impl FnOnce(&mut PortExport)) -> PortExport {
     export
 }
 
-/// The settings were changed, or the port made, and then the table was refused: "nothing was
+/// Settings were changed, or the port made, before the table was refused with "nothing was
 /// changed".
 #[test]
 fn a_table_that_no_port_can_have_is_refused_before_anything_is_done() {
@@ -47,7 +47,7 @@ fn a_table_that_no_port_can_have_is_refused_before_anything_is_done() {
     }
 }
 
-/// A table that fits the file's port and not the one that is there, because that is closed.
+/// The table fits the file's port but not the existing port, which is closed.
 #[test]
 fn what_was_done_before_an_error_is_taken_back() {
     let daemon = Daemon::start(TWO);
@@ -64,7 +64,7 @@ fn what_was_done_before_an_error_is_taken_back() {
     let failed = import(&daemon.client, &wanted, &Terms::default());
     assert!(matches!(failed, Err(ClientError::Refused(_))), "{failed:?}");
     assert_eq!(daemon.client.port("vm1").unwrap().config, before);
-    // The same where the port was made.
+    // The same holds if the import made the port.
     daemon.devices.set("tap2", test_devices::Fate::Gone);
     let wanted = export(&daemon, |it| {
         it.table = vec![1; 128];

@@ -1,5 +1,5 @@
-//! Metrics: what the daemon exports is what `docs/metrics.md` says, and the dashboard and alert
-//! rules ask for nothing else.
+//! Checks that the daemon exports the metrics that `docs/metrics.md` describes, and that the
+//! dashboard and alert rules ask for no others.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod exported;

@@ -10,7 +10,7 @@ fn document() -> Value {
     serde_json::to_value(daemon::handlers::document()).unwrap()
 }
 
-/// Path, method and operation.
+/// Returns path, method and operation of each endpoint.
 fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
     let paths = document["paths"].as_object().unwrap();
     let of_path = |(path, item)| {

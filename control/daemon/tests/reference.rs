@@ -1,12 +1,12 @@
-//! The reference of the configuration: that the files which are made from the code are those of
-//! this code, and that what they say can be written.
+//! Checks the reference of the configuration: generated files match this code, and a configuration
+//! can say what the reference describes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use config::{Config, PortConfig};
 use daemon::reference::{manual, markdown, sample, schema};
 use std::path::Path;
 
-/// Compares a file with what it is made from; `MILLRACE_UPDATE=1` writes it.
+/// Compares a file with its generated text. With `MILLRACE_UPDATE=1` writes it instead.
 fn hold(name: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("MILLRACE_UPDATE").is_some() {

@@ -1,4 +1,4 @@
-//! Ports that the API has added outlast the daemon, however it ends.
+//! Ports added through the API outlast the daemon, however it ends.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod test_daemon;
@@ -20,7 +20,7 @@ fn add(client: &Client, name: &str) -> Result<(), ClientError> {
     client.add_port(&serde_json::from_value(port).unwrap()).map(drop)
 }
 
-/// Names, origins and MTUs.
+/// Returns names, origins and MTUs.
 fn ports(client: &Client) -> Vec<(String, Origin, Option<u16>)> {
     let ports = client.ports().unwrap().into_iter();
     ports.map(|port| (port.name, port.origin, port.config.mtu.map(|mtu| mtu.0))).collect()
@@ -102,7 +102,8 @@ fn a_revision_of_the_fleet_is_an_event_and_so_are_steps_that_fail() {
     daemon.client.put_fleet(7, &[port("f1")]).unwrap();
     let seven = (1, "fleet revision 7 applied: 1 step".to_owned());
     assert_eq!(told(), std::slice::from_ref(&seven));
-    // The same revision again is no news, and the next is even if it changes nothing here.
+    // Applying the same revision again is no event. The next revision is one, even if it changes
+    // nothing here.
     daemon.client.put_fleet(7, &[port("f1")]).unwrap();
     assert_eq!(told(), std::slice::from_ref(&seven));
     daemon.client.put_fleet(8, &[port("f1")]).unwrap();
@@ -143,12 +144,12 @@ fn a_change_that_cannot_be_kept_is_answered_as_such_and_kept_later() {
     assert_eq!(ports(&daemon.again().client).len(), 2);
 }
 
-/// Tells the daemon's process from that of the test.
+/// Set in the environment of a daemon that the test starts.
 const CHILD: &str = "MILLRACE_TEST_DAEMON";
 /// How often the daemon is killed.
 const KILLS: usize = 100;
 
-/// Not a test: the daemon that the next one kills.
+/// Runs the daemon that the test below kills; does nothing as a test.
 #[test]
 fn a_daemon_to_be_killed() {
     let Some(directory) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
@@ -172,7 +173,7 @@ fn start(directory: &Path) -> (Child, Client) {
     (child, client)
 }
 
-/// The API's ports, oldest first, after so many changes.
+/// Returns the API's ports, oldest first, after this number of changes.
 fn model(changes: usize) -> Vec<(String, Option<u16>)> {
     let mut ports: Vec<(String, Option<u16>)> = Vec::new();
     for number in 0..changes {
@@ -199,8 +200,8 @@ fn change(client: &Client, number: usize) -> Result<(), ClientError> {
     }
 }
 
-/// The daemon is killed at any moment of a change; what is there afterwards is what was there
-/// before that change, or after it.
+/// The daemon is killed at a random moment of a change. The next daemon has the ports from before
+/// that change or from after it.
 #[test]
 fn a_killed_daemon_leaves_the_old_state_or_the_new_one() {
     let directory = tempfile::tempdir().unwrap();

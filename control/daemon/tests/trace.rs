@@ -1,4 +1,4 @@
-//! `POST /v1/trace` against a daemon: what it says, and that it leaves nothing behind.
+//! Tests `POST /v1/trace` against a daemon: what it says, and that it leaves nothing behind.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -40,7 +40,7 @@ fn turn(daemon: &Daemon, port: &str, frame: &str) -> TraceTurnBody {
     ask(daemon, port, &[frame]).unwrap().turns.remove(0)
 }
 
-/// The text of a stage at a port.
+/// Returns the text of a stage at a port.
 fn step(turn: &TraceTurnBody, port: &str, stage: &str) -> String {
     let steps = turn.steps.iter().filter(|step| step.port == port && step.stage == stage);
     let texts: Vec<_> = steps.map(|step| step.text.as_str()).collect();

@@ -1,10 +1,10 @@
-//! The table of drop reasons in docs/troubleshooting.md, held to those of the data path.
+//! Compares the table of drop reasons in docs/troubleshooting.md with those of the data path.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use datapath::DropReason;
 use std::path::Path;
 
-/// Cells of each row of the table below this heading, its header apart.
+/// Returns the cells of each row of the table below this heading, without its header.
 fn rows<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let below = text.split_once(heading).unwrap().1;
     let section = below.split_once("\n## ").map_or(below, |(section, _)| section);

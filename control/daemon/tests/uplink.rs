@@ -1,6 +1,6 @@
-//! Dynamic VMMQ at an uplink of two queues on two workers, a veth pair: load on two entries of one
-//! queue is spread over both, and every frame comes once and in order. Frames go to three TAP
-//! devices, so that the switch is the bottleneck.
+//! Tests dynamic VMMQ at an uplink of two queues on two workers, a veth pair. Load on two entries
+//! of one queue is spread over both queues, and every frame comes once and in order. Frames go to
+//! three TAP devices, so that the switch is the bottleneck.
 
 #![allow(
     clippy::expect_used,
@@ -23,15 +23,15 @@ use wire::vnet::VnetHeader;
 
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const VM_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-/// The uplink's number of the only vNIC.
+/// The only vNIC, as the uplink numbers it.
 const VNIC: Vnic = Vnic { number: 1, generation: 0 };
-/// Where a frame's number in its flow stands.
+/// Offset of a frame's number in the frame.
 const NUMBER: usize = 42;
-/// Frames on their way at most: what every ring and queue has room for.
+/// Most frames under way: what every ring and queue has room for.
 const WINDOW: u64 = 400;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Devices of this host; keeps what steers the uplink.
+/// Opens devices of this host, and keeps the steering of the uplink.
 #[derive(Clone, Default)]
 struct Devices {
     steering: Arc<Mutex<Option<Arc<dyn Steering>>>>,
@@ -83,7 +83,7 @@ fn with_bench(vmmq: &str, test: impl FnOnce(Bench) + Send) {
     }
 }
 
-/// A UDP frame of a flow.
+/// Returns a UDP frame of a flow.
 fn frame(flow: u8, number: u32) -> Vec<u8> {
     let ip = [0x45, 0, 0, 46, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 9, flow, 2, 10, 9, 0, 1];
     let udp = [0x10, 0, 0x20, 0, 0, 26, 0, 0];
@@ -100,7 +100,7 @@ fn send(sender: &mut EgressQueue, frames: &[Vec<u8>]) {
     assert_eq!(drops, []);
 }
 
-/// The frames that came: the flow of each, and its number there.
+/// Returns the flow and number of each frame that came.
 fn receive(vm: &mut IngressQueue) -> Vec<(u8, u32)> {
     let mut burst = Burst::new();
     vm.take(Nanos(1), &mut burst).expect("take");
@@ -117,7 +117,7 @@ fn receive(vm: &mut IngressQueue) -> Vec<(u8, u32)> {
 }
 
 impl Bench {
-    /// The entry that a flow hits, as the program counts it.
+    /// Returns the entry that a flow hits, as the program counts it.
     fn entry(&mut self, flow: u8) -> usize {
         let start = Instant::now();
         loop {
@@ -127,13 +127,13 @@ impl Bench {
             if let Some(entry) = (0..128).find(|&entry| after[entry] != before[entry]) {
                 return entry;
             }
-            // The link does not carry yet.
+            // The link may not carry frames yet.
             assert!(start.elapsed() < PATIENCE, "no frame comes");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Two flows of different entries that name the same queue.
+    /// Returns two flows of different entries that name the same queue.
     fn two_of_one_queue(&mut self) -> [(u8, usize); 2] {
         let table = self.steering.table(VNIC).unwrap();
         let first = (0, self.entry(0));
@@ -141,7 +141,7 @@ impl Bench {
             let entry = self.entry(flow);
             (entry != first.1 && table[entry] == table[first.1]).then_some((flow, entry))
         });
-        // What was sent to find out.
+        // Wait for the frames sent to find out, and discard them.
         std::thread::sleep(Duration::from_millis(100));
         while !receive(&mut self.vm).is_empty() {}
         [first, other.expect("some flow")]
@@ -152,8 +152,8 @@ impl Bench {
         table[entries[0]] != table[entries[1]]
     }
 
-    /// Loads two flows of one queue for as long as `goes_on`; each frame has to come once and in
-    /// order.
+    /// Loads two flows of one queue for as long as `goes_on` returns true. Each frame has to come
+    /// once and in order.
     fn load(&mut self, flows: [(u8, usize); 2], mut goes_on: impl FnMut(&Bench) -> bool) {
         let (sent, came, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let (sent, came, done) = (&sent, &came, &done);
@@ -205,7 +205,7 @@ impl Bench {
     }
 }
 
-/// Ends the sender also when a check fails.
+/// Stops the sender on drop, so also when a check fails.
 struct EndsAtDrop<'f>(&'f AtomicBool);
 
 impl Drop for EndsAtDrop<'_> {
@@ -230,7 +230,7 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
             if bench.are_apart(entries) {
                 apart.get_or_insert_with(Instant::now);
             }
-            // Both queues carry their flow for a while.
+            // Both queues carry their flows for a while.
             apart.is_none_or(|apart| apart.elapsed() < Duration::from_millis(500))
         });
         eprintln!("spread after {:?}", apart.unwrap() - start);
@@ -244,7 +244,8 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
     });
 }
 
-/// What a recording is made of has the moves, and the table's frames by entry.
+/// Checks that the bodies from which recordings are made contain the moves, and the table's frames
+/// by entry.
 fn recorded(bench: &mut Bench, entries: [usize; 2], dynamic: bool) {
     let load = bench.running.vmmq_load(Instant::now());
     assert_eq!((load.moves > 0, load.workers.len()), (dynamic, 2));

@@ -1,4 +1,5 @@
-//! `[web]`: the page over TCP, what it shows to whom, and that its files are what they say.
+//! Tests `[web]`: the page over TCP, what it shows to whom, and that its files are served
+//! unchanged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 #[allow(dead_code, reason = "other tests that share this file need more of it")]
@@ -23,7 +24,7 @@ const KEY: &str =
 struct Site {
     daemon: Daemon,
     at: SocketAddr,
-    /// Where the token is, if there is one.
+    /// The file with the token.
     token: tempfile::NamedTempFile,
 }
 
@@ -41,7 +42,7 @@ impl Site {
         Site { daemon, at, token }
     }
 
-    /// Status, head and body of the answer.
+    /// Returns status, head and body of the answer.
     fn ask(&self, request: &str, headers: &[(&str, &str)], body: &str) -> (String, String, String) {
         let mut stream = eventually("it listens", || TcpStream::connect(self.at).ok());
         let named = |name| headers.iter().any(|(other, _)| *other == name);
@@ -83,7 +84,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// All files of a folder of the page.
+/// Returns the names of all files in a folder of the page.
 fn files(name: &str) -> Vec<String> {
     let entries = std::fs::read_dir(folder().join(name)).unwrap();
     let files = entries.map(Result::unwrap).filter(|entry| entry.path().is_file());
@@ -146,7 +147,7 @@ fn the_state_has_ports_and_workers_and_no_secret() {
     }
 }
 
-/// A page of another origin in the browser of somebody who may see this one.
+/// A page of another origin asks from the browser of a person who may see this one.
 #[test]
 fn a_request_for_another_host_or_from_another_origin_is_refused() {
     let site = Site::start(true);
@@ -181,7 +182,7 @@ fn nothing_changes_without_the_token() {
         assert!(["404", "405"].contains(&status.as_str()), "{request}: {status}");
     }
     assert_eq!(site.rsc(), RscMode::Ndis);
-    // A file that others may read is no secret.
+    // A file that others may read is refused.
     let mode = |mode| {
         std::fs::set_permissions(site.token.path(), PermissionsExt::from_mode(mode)).unwrap();
     };
@@ -199,8 +200,8 @@ fn nothing_changes_without_the_token() {
     assert_eq!(read_only.rsc(), RscMode::Ndis);
 }
 
-/// A read-only page may ask: it is no change. The API's own answers, refusals among them, are what
-/// it gets.
+/// A trace changes nothing, so a read-only page may ask for it. The page gets the API's own
+/// answers, including refusals.
 #[test]
 fn a_trace_is_answered_as_by_the_api_and_takes_no_token() {
     let site = Site::start(false);
@@ -233,7 +234,7 @@ fn a_trace_is_answered_as_by_the_api_and_takes_no_token() {
     }
 }
 
-/// The strict policy stops them in a browser; here they do not get in.
+/// The strict policy blocks such code in a browser; here it is kept out of the files.
 #[test]
 fn no_file_of_the_page_makes_markup_of_text_or_asks_the_network() {
     for name in files("") {

@@ -3,23 +3,23 @@
 use problem::Problem;
 use std::fs;
 
-/// Returns the number of a user.
+/// Returns the number of a user, given by name or number.
 ///
 /// # Errors
-/// The host has no such user, or the file of users cannot be read.
+/// `/etc/passwd` has no such user, or cannot be read.
 pub fn user(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/passwd", "user")
 }
 
-/// Returns the number of a group.
+/// Returns the number of a group, given by name or number.
 ///
 /// # Errors
-/// The host has no such group, or the file of groups cannot be read.
+/// `/etc/group` has no such group, or cannot be read.
 pub fn group(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/group", "group")
 }
 
-/// Both files have lines of `name:password:number:…`.
+/// Looks a name up in `file`: lines of `name:password:number:…`.
 fn number(name: &str, file: &str, kind: &str) -> Result<u32, Problem> {
     if let Ok(number) = name.parse() {
         return Ok(number);

@@ -1,4 +1,4 @@
-//! The guest behind a vhost-user port, in words for people.
+//! Describes the guest behind a vhost-user port in words for people.
 //!
 //! A guest connects, disconnects and breaks its rings while its port stays open, so its state is
 //! read on demand.
@@ -8,7 +8,7 @@ use ports::vhost::{Milestone, SocketRole, State, Status, Step};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// Whether frames can reach the guest, and why not.
+/// Returns whether frames can reach the guest, and if not, why.
 pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Condition {
     let socket = socket.display();
     match (&status.state, role) {
@@ -34,7 +34,8 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
     }
 }
 
-/// A step of a migration, with wall-clock time for comparison with the other host's log.
+/// Returns a line for a step of a migration, with wall-clock time for comparison with the other
+/// host's log.
 pub(crate) fn milestone(milestone: &Milestone) -> String {
     let what = match milestone.step {
         Step::Logged => "a migration begins: writes to guest memory are logged".to_owned(),

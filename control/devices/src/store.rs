@@ -1,6 +1,6 @@
-//! Descriptors that outlive the process: those of TAP devices, which keep a device, its carrier and
-//! its queued frames for the next process; those of packet ports' rings, in which frames wait too;
-//! the sockets to which guests' front ends connect; and, after an orderly end, sessions with
+//! Descriptors that outlive the process. They are those of TAP devices, which keep a device, its
+//! carrier and its queued frames for the next process; those of packet rings, in which frames wait
+//! too; the sockets to which guests' front ends connect; and, after an orderly end, sessions with
 //! connected front ends.
 //!
 //! A [`Store`] holds descriptors by name. The `manifest`, a memfd kept like the others, describes
@@ -50,7 +50,7 @@ struct Content {
     /// Addresses that ports must keep in the next process.
     addresses: BTreeMap<String, MacAddress>,
     manifest: Option<Manifest>,
-    /// Receives each change.
+    /// systemd's descriptor store, which is told each change.
     systemd: Option<systemd::Systemd>,
     /// Names in systemd's store.
     pushed: BTreeSet<String>,
@@ -136,7 +136,8 @@ impl Store {
         content.remove_from_systemd(&names);
     }
 
-    /// What an earlier process left for a port.
+    /// Takes the descriptors that an earlier process left for a port. `None` if there are none, or
+    /// if they differ from `wanted`; those are closed.
     pub(crate) fn take(&self, name: &str, wanted: &What) -> Option<Inherited> {
         let left = self.content().inherited.remove(name)?;
         if left.what == *wanted {
@@ -146,7 +147,7 @@ impl Store {
         None
     }
 
-    /// Keeps what an earlier process left for the next attempt to open the port, or for the next
+    /// Puts inherited descriptors back, for the next attempt to open the port or for the next
     /// process.
     pub(crate) fn put_back(&self, name: &str, left: Inherited) {
         self.content().inherited.insert(name.to_owned(), left);
@@ -159,7 +160,7 @@ impl Store {
         self.forget_left(name, count);
     }
 
-    /// Closes what an earlier process left for a port that is removed.
+    /// Closes the descriptors that an earlier process left for a removed port.
     pub fn discard_left(&self, name: &str) {
         let left = self.content().inherited.remove(name);
         left.into_iter().for_each(|left| self.discard(name, left));
@@ -189,8 +190,8 @@ impl Store {
         Keeping { store: self.clone(), name: name.to_owned(), number }
     }
 
-    /// Notes that a port with a kept ring is configured otherwise while it is open. Other kinds
-    /// keep what they were opened with.
+    /// Notes a changed configuration of an open port with a kept ring. Other kinds of ports keep
+    /// the configuration with which they were opened.
     pub fn note_change(&self, port: &PortConfig) {
         let mut content = self.content();
         let entry = content.kept.get_mut(port.name.as_str());
@@ -202,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Whether kept descriptors outlive the process without a successor.
+    /// Returns whether kept descriptors outlive the process without a successor.
     pub fn is_with_systemd(&self) -> bool {
         self.content().systemd.is_some()
     }
@@ -219,9 +220,9 @@ impl Store {
         content.write();
     }
 
-    /// Hands over no rings: a worker that hangs may still give back slots, which a successor has
-    /// taken by then. Other descriptors can be used by two processes: a TAP device gives each frame
-    /// to one of them.
+    /// Excludes rings from the hand-over: a worker that hangs may still give back slots that a
+    /// successor has taken by then. Two processes can use the other descriptors at once: a TAP
+    /// device gives each frame to one of them.
     pub fn withhold_rings(&self) {
         let mut content = self.content();
         let is_ring = |_: &String, entry: &mut Entry| matches!(entry.what, What::Packet { .. });
@@ -240,7 +241,7 @@ impl Store {
         work(&self.content().all())
     }
 
-    /// From now on ports close because the process ends; their descriptors are kept.
+    /// Marks the end of the process: ports that close from now on keep their descriptors.
     pub fn seal(&self) {
         self.content().is_sealed = true;
     }
@@ -255,7 +256,7 @@ impl Store {
         }
     }
 
-    /// What it hands over, as another process gets it.
+    /// Returns what is handed over, as another process receives it.
     #[cfg(test)]
     pub(crate) fn given(&self) -> Vec<(String, OwnedFd)> {
         let content = self.content();
@@ -327,7 +328,7 @@ impl Content {
         self.pushed.retain(|name| !names.contains(name));
     }
 
-    /// All kept descriptors, also those that no port has taken, and the manifest last.
+    /// Returns all kept descriptors, also those that no port has taken, and the manifest last.
     fn all(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let kept = self.kept.iter().map(|(name, entry)| (name, &entry.files));
         let inherited = self.inherited.iter().map(|(name, left)| (name, &left.files));
@@ -343,12 +344,13 @@ impl Content {
     }
 }
 
-/// The names of a port's descriptors: letters, digits, `.`, `_` and `-`, which systemd accepts.
+/// Returns the names of a port's descriptors: letters, digits, `.`, `_` and `-`, which systemd
+/// accepts.
 fn full_names(port: &str, queues: usize) -> Vec<String> {
     (0..queues).map(|queue| format!("{port}.{queue}")).collect()
 }
 
-/// The name of a port's session. Names of its other descriptors end with a number.
+/// Returns the name of a port's session. Names of the port's other descriptors end with a number.
 fn session_name(port: &str) -> String {
     format!("{port}{SESSION}")
 }
@@ -447,7 +449,7 @@ mod tests {
         }
     }
 
-    /// More queues, or another reason to open it anew.
+    /// With more queues, or another change that reopens the port, the ring is not handed over.
     #[test]
     fn a_ring_goes_to_the_same_interface_of_one_queue() {
         for (text, is_same) in [
@@ -544,8 +546,8 @@ mod tests {
         }
     }
 
-    /// The device was still busy, or the path taken, when the port was opened anew: they were
-    /// closed on another thread.
+    /// The descriptors were closed on another thread, so the device was still busy, or the path
+    /// taken, when the port was reopened.
     #[test]
     fn what_is_not_wanted_is_free_at_once_and_a_session_is_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();
@@ -567,7 +569,7 @@ mod tests {
         assert_eq!(closed, Err(std::io::ErrorKind::BrokenPipe));
     }
 
-    /// The front end believed that it was served.
+    /// The front end believed that it was still served.
     #[test]
     fn a_session_that_no_port_takes_ends_and_its_socket_waits() {
         let (left, mut front_end) = UnixStream::pair().unwrap();
@@ -585,7 +587,7 @@ mod tests {
         assert!(next.take("a", &what).unwrap().session.is_none());
     }
 
-    /// A port that is opened anew is kept before what it was is dropped.
+    /// A reopened port is kept before its old entry is dropped.
     #[test]
     fn an_older_opening_does_not_take_the_newer_one_away() {
         let (store, what, older) = two_queues();

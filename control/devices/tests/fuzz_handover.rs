@@ -1,5 +1,5 @@
-//! Fuzz target: whatever bytes the list of kept descriptors has, it is read or refused with a
-//! message, and only the version that this daemon writes is read.
+//! Fuzz target: any bytes as the list of kept descriptors are read, or refused with a message. Only
+//! the version that this daemon writes is read.
 //!
 //! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
 //! it is told.

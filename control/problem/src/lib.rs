@@ -29,24 +29,24 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with only the sentence that says what failed.
+    /// Returns a problem that has only the sentence that says what failed.
     pub fn new(error: impl Into<String>) -> Problem {
         Problem { error: error.into(), ..Problem::default() }
     }
 
-    /// With the value seen.
+    /// Sets the value seen.
     pub fn seen(mut self, seen: impl fmt::Display) -> Problem {
         self.seen = seen.to_string();
         self
     }
 
-    /// With the value wanted.
+    /// Sets the value wanted.
     pub fn wanted(mut self, wanted: impl fmt::Display) -> Problem {
         self.wanted = wanted.to_string();
         self
     }
 
-    /// With the remedy.
+    /// Sets the remedy.
     pub fn remedy(mut self, remedy: impl fmt::Display) -> Problem {
         self.remedy = remedy.to_string();
         self
@@ -58,13 +58,13 @@ impl Problem {
         self
     }
 
-    /// The four parts as one text, for libraries that carry errors as text.
+    /// Returns the four parts as one text, for libraries that carry errors as text.
     pub fn pack(&self) -> String {
         let parts = [&self.error, &self.seen, &self.wanted, &self.remedy];
         parts.map(|part| part.replace(SEPARATOR, " ")).join(&SEPARATOR.to_string())
     }
 
-    /// Reads [`pack`](Problem::pack)ed text back; `None` if the text is not packed.
+    /// Reads [`pack`](Problem::pack)ed text back. Returns `None` if the text is not packed.
     pub fn unpack(text: &str) -> Option<Problem> {
         let mut parts = text.split(SEPARATOR).map(str::to_owned);
         let problem = Problem {

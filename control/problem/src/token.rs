@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 /// Random bytes in a token.
 const CHANCE: usize = 16;
-/// Lengths of a chosen token.
+/// Permitted lengths of a token that the user chooses.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 
 /// A secret of letters and digits.
@@ -19,7 +19,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 pub struct Token(String);
 
 impl Token {
-    /// A random token.
+    /// Returns a random token.
     ///
     /// # Errors
     /// The kernel has no randomness.
@@ -29,7 +29,7 @@ impl Token {
         Ok(Token(chance.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Compares in constant time.
+    /// Returns whether `given` is this token. Compares in constant time.
     pub fn matches(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());
         let different = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -57,7 +57,7 @@ impl Display for Token {
     }
 }
 
-/// Keeps the token out of logs.
+/// Prints a placeholder, which keeps the token out of logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
@@ -74,7 +74,7 @@ pub struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// As typed, with a placeholder instead of the token.
+    /// Returns the text as typed, with a placeholder instead of the token.
     pub fn without_token(&self, role: &str) -> String {
         format!("TOKEN-OF-THE-{role}@{}", self.at)
     }

@@ -11,7 +11,7 @@ use problem::Problem;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// See the module.
+/// Options that name existing hosts.
 #[derive(Args)]
 #[command(
     next_help_heading = "Between two existing hosts, through the running switch (rsc, limits)"
@@ -40,12 +40,12 @@ pub(crate) struct Hosts {
     port: Option<String>,
 }
 
-/// A receiver as it is named.
+/// A receiver as typed.
 #[derive(Clone, Debug)]
 enum Receiving {
-    /// It exists.
+    /// An agent on an existing host.
     Agent(Whereabouts),
-    /// It is to be created.
+    /// A receiver to create.
     Created(Receivers),
 }
 
@@ -68,7 +68,10 @@ impl FromStr for Receiving {
 }
 
 impl Hosts {
-    /// What was typed; `None` if the hosts are to be created.
+    /// Returns the existing hosts as typed; `None` if the hosts are to be created.
+    ///
+    /// # Errors
+    /// Sender and receiver are not both existing hosts or both to be created.
     pub(crate) fn between(&self, global: &Global) -> Result<Option<Between>, Failure> {
         let receiver = match (&self.receiver, &self.receiver_netns) {
             (Some(Receiving::Agent(agent)), _) => Receiver::Agent(agent.clone()),
@@ -80,8 +83,8 @@ impl Hosts {
         Ok(Some(Between { sender, receiver, to, link, port, socket: global.socket() }))
     }
 
-    /// The sender where the hosts exist; `None` if they are to be created. The receiver has to be
-    /// of the same kind.
+    /// Returns the sender if the hosts exist; `None` if they are to be created. The receiver has to
+    /// be of the same kind.
     fn existing(&self) -> Result<Option<Whereabouts>, Failure> {
         let problem = match (&self.sender, &self.receiver) {
             (None, Some(Receiving::Agent(_))) => Problem::new("--receiver TOKEN@ADDRESS:PORT")
@@ -99,7 +102,7 @@ impl Hosts {
         Err(Failure::Usage(problem))
     }
 
-    /// The receivers to create; `None` if none was named.
+    /// Returns the receivers to create; `None` if none was named.
     pub(crate) fn receivers(&self) -> Option<Receivers> {
         match self.receiver {
             Some(Receiving::Created(receivers)) => Some(receivers),
@@ -107,7 +110,10 @@ impl Hosts {
         }
     }
 
-    /// For the features that are measured toward one receiver.
+    /// Refuses a named receiver, for features that are measured toward only one kind.
+    ///
+    /// # Errors
+    /// A receiver to create was named.
     pub(crate) fn one_receiver(&self, feature: &str) -> Result<(), Failure> {
         let Some(receivers) = self.receivers() else { return Ok(()) };
         Err(Failure::Usage(
@@ -118,7 +124,10 @@ impl Hosts {
         ))
     }
 
-    /// For the features that need hosts of their own making.
+    /// Refuses existing hosts, for features that need hosts of their own making.
+    ///
+    /// # Errors
+    /// A receiver or an existing host was named.
     pub(crate) fn refuse(&self, feature: &str) -> Result<(), Failure> {
         self.one_receiver(feature)?;
         match self.existing()? {

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 /// The API path of the ports.
 const PORTS: &str = "/v1/ports";
 
-/// API paths to fetch, and the archive member that holds each answer.
+/// API paths to fetch, each with the archive member for its answer.
 const ASKED: [(&str, &str); 14] = [
     ("/v1/switch", "switch.json"),
     ("/v1/config", "config.json"),
@@ -105,7 +105,7 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
         .into()
 }
 
-/// All archive members, by name.
+/// Returns all archive members, by name.
 fn files(global: &Global) -> Vec<(String, String)> {
     let mut files = vec![("version.txt".to_owned(), format!("{}\n", env!("CARGO_PKG_VERSION")))];
     match Client::connect(&global.socket()) {
@@ -121,7 +121,7 @@ fn files(global: &Global) -> Vec<(String, String)> {
     files
 }
 
-/// The daemon's answers. Where a request fails, the member holds the error.
+/// Returns the daemon's answers. If a request fails, its member holds the error.
 fn daemon(client: &Client) -> Vec<(String, String)> {
     let (mut files, mut ports) = (Vec::new(), Vec::new());
     for (path, name) in ASKED {
@@ -146,7 +146,7 @@ fn daemon(client: &Client) -> Vec<(String, String)> {
     files
 }
 
-/// Names of the ports in an answer.
+/// Returns the names of the ports in an answer.
 fn names(ports: &Value) -> Vec<String> {
     let all = ports.as_array().into_iter().flatten();
     all.filter_map(|port| Some(port["name"].as_str()?.to_owned())).collect()

@@ -58,7 +58,7 @@ fn text(health: &HealthBody) -> String {
     lines.join("\n")
 }
 
-/// `1 error, 2 warnings, 1 info`.
+/// Returns a text such as `1 error, 2 warnings, 1 info`.
 pub(crate) fn summary(health: &HealthBody) -> String {
     let of = |severity: Severity| match (severity, health.count(severity)) {
         (_, 0) => None,

@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             Ok(exit(plan.applied || *dry_run))
         }
         Verb::Save(save) => save.run(&global.client()?, global),
-        // The types say it: no daemon is asked.
+        // The schema comes from the types: no daemon is asked.
         Verb::Schema(Schema {}) => {
             output::print(&format!("{:#}", daemon::reference::schema()))?;
             Ok(ExitCode::SUCCESS)
@@ -200,7 +200,7 @@ fn origins(client: &Client) -> BTreeMap<String, Origin> {
     ports.into_iter().map(|port| (port.name, port.origin)).collect()
 }
 
-/// The configuration as TOML, with a comment above each port that is not from the file.
+/// Returns the configuration as TOML, with a comment above each port that is not from the file.
 fn text(config: &Config, origins: &BTreeMap<String, Origin>) -> Result<String, Problem> {
     let switch = Config { ports: Vec::new(), ..config.clone() };
     let mut text = switch.to_toml()?;
@@ -223,7 +223,7 @@ fn steps(plan: &PlanBody) -> String {
     plan.steps.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// `add port vm1`, with the reason if the step failed.
+/// Returns a text such as `add port vm1`, with the reason if the step failed.
 fn line(step: &StepBody) -> String {
     let what = words(&step.plan);
     match step.outcome {
@@ -232,7 +232,7 @@ fn line(step: &StepBody) -> String {
     }
 }
 
-/// A step of a plan, in words.
+/// Returns a step of a plan, in words.
 pub(crate) fn words(step: &Step) -> String {
     match step {
         Step::Remove { port, reopens: false, .. } => format!("remove port {port}"),

@@ -52,9 +52,9 @@ pub(crate) struct Agent {
     lab_address: Option<SocketAddr>,
 }
 
-/// The responder's port, unless another is given.
+/// The responder's default port.
 const RESPONDER: u16 = 5910;
-/// The port of the sender in an experiment, unless another is given.
+/// The default port of the sender in an experiment.
 const LAB: u16 = 5900;
 
 fn responder(text: &str) -> Result<SocketAddr, Problem> {
@@ -96,7 +96,7 @@ impl Agent {
     }
 }
 
-/// What this host takes part in experiments with: processes of this program.
+/// Returns how this host takes part in experiments: by processes of this program.
 fn lab_at(address: SocketAddr, global: &Global) -> Result<Lab, Problem> {
     let program = std::env::current_exe()
         .map_err(|error| Problem::new("this program's own file is not known").seen(error))?;

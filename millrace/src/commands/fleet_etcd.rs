@@ -1,4 +1,4 @@
-//! How the fleet's commands reach etcd, and as whom.
+//! Options with which the fleet's commands reach etcd, and the user as which they do.
 
 use crate::output::{Failure, Outcome};
 use clap::Args;
@@ -55,8 +55,11 @@ fn endpoint(text: &str) -> Result<Endpoint, Problem> {
 }
 
 impl At {
-    /// The identity; what the options leave out comes from `--credentials`, otherwise from
-    /// `directory`.
+    /// Returns the identity. Values that the options leave out come from `--credentials`, otherwise
+    /// from `directory`.
+    ///
+    /// # Errors
+    /// The directory does not exist.
     pub(super) fn identity(&self, directory: Option<PathBuf>) -> Result<Identity, Problem> {
         let given = Identity {
             cacert: self.cacert.clone(),
@@ -71,13 +74,17 @@ impl At {
         }
     }
 
+    /// Returns the access to etcd that the options describe.
+    ///
+    /// # Errors
+    /// The endpoints do not suit the identity, or a file cannot be read.
     pub(super) fn access(&self) -> Result<Arc<Access>, Failure> {
         let access = Access::new(&self.etcd, &self.identity(None)?, self.insecure_http);
         Ok(Arc::new(access.map_err(Failure::Usage)?))
     }
 
-    /// Does `work` on the fleet's documents. If that fails because etcd does not answer, the exit
-    /// code says so.
+    /// Calls `work` with the fleet's documents. If that fails because etcd does not answer, the
+    /// exit code says so.
     pub(super) fn work(&self, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
         let store = Store::new(Etcd::new(self.access()?)?);
         match work(&store) {

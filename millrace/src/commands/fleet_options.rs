@@ -36,6 +36,9 @@ impl Labels {
 }
 
 /// Parses the name of a host.
+///
+/// # Errors
+/// The text is not a valid name.
 pub(super) fn name(text: &str) -> Result<Name, Problem> {
     text.parse()
 }

@@ -103,7 +103,7 @@ impl Bootstrap {
     }
 }
 
-/// Prints each line as it is told, or `nothing` if there was none.
+/// Prints each line that `work` reports, or `nothing` if it reports none.
 fn told(
     nothing: &str,
     work: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), problem::Problem>,

@@ -1,4 +1,4 @@
-//! What `millrace fleet` prints for people.
+//! Texts that `millrace fleet` prints for people.
 
 use super::config::words;
 use crate::output::{counted, table};
@@ -33,7 +33,7 @@ pub(super) fn preview(preview: &Preview) -> String {
     lines.join("\n")
 }
 
-/// A host, with its steps below.
+/// Returns a host, with its steps below.
 fn host(plan: &HostPlan) -> String {
     if plan.steps.is_empty() {
         return format!("host {}: nothing to do", plan.host);
@@ -143,7 +143,7 @@ fn row(HostStatus { record, wanted, lag_s }: &HostStatus) -> Vec<String> {
     vec![name, said.revision.to_string(), state, lag, findings, said.version.clone()]
 }
 
-/// Whether no host is away, and all have the revision that they should have and no error.
+/// Returns whether no host is away, and all have the revision that they should have and no error.
 pub(super) fn is_well(status: &FleetStatus) -> bool {
     status.hosts.iter().all(|HostStatus { record, wanted, .. }| {
         record.status.as_ref().is_some_and(|said| {
@@ -188,8 +188,8 @@ mod tests {
         FleetStatus { at: 1042, desired: Some(desired), driver: None, hosts, moves }
     }
 
-    /// A host as wanted with a finding, one that lags, one that is away, and one port in each stage
-    /// of a move.
+    /// Returns a fleet with a host that has a finding, one that lags, one that is away, and one
+    /// port in each stage of a move.
     fn troubled() -> FleetStatus {
         let problem = Problem::new("port up has MTU 1500, vm has 9000")
             .seen("1500")

@@ -1,5 +1,5 @@
-//! `millrace lab`: `agent`, the remote measurement agent, started by hand on another machine; and
-//! `vmmq`, the simulator.
+//! `millrace lab`: `agent` is the remote measurement agent, started by hand on another machine.
+//! `vmmq` is the simulator.
 
 use super::vmmq_sim;
 use crate::global::Global;
@@ -73,7 +73,8 @@ fn serve(agent: Agent) -> Outcome {
     Ok(ExitCode::from(130))
 }
 
-/// The address to type on another host. Listening on all addresses leaves the choice to the user.
+/// Returns the address to type on another host. If the agent listens on all addresses, the user
+/// must choose one.
 fn reached_at(at: SocketAddr) -> String {
     if at.ip().is_unspecified() { format!("THIS-HOST:{}", at.port()) } else { at.to_string() }
 }

@@ -48,7 +48,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Measuring {
-    /// The options of an experiment: typed ones override those of `--quick`, which override `base`.
+    /// Returns the options of an experiment: typed ones override those of `--quick`, which override
+    /// `base`.
+    ///
+    /// # Errors
+    /// The program's own path is unknown.
     pub(crate) fn options(
         &self,
         base: impl FnOnce(PathBuf) -> Options,
@@ -70,7 +74,7 @@ impl Measuring {
     }
 }
 
-/// Runs it and shows the report.
+/// Runs an experiment and shows the report.
 pub(crate) fn carry_out(
     make: &dyn Fn(&Options) -> Campaign,
     options: &Options,

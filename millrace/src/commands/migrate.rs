@@ -100,7 +100,7 @@ impl Check {
         Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What probes find in the network that carries the migration.
+    /// Returns the findings of probes in the network that carries the migration.
     fn path(&self) -> Result<Vec<Finding>, Failure> {
         if self.responders.is_empty() {
             return Ok(Vec::new());
@@ -128,7 +128,7 @@ impl Report {
     }
 }
 
-/// Ports with a running guest.
+/// Returns the ports with a running guest.
 fn guests(host: &HostExport) -> Result<Vec<String>, Failure> {
     let runs = host.ports.iter().filter(|port| port.guest.as_ref().is_some_and(|it| it.queues > 0));
     let names: Vec<String> = runs.map(|port| port.name.clone()).collect();
@@ -143,7 +143,7 @@ fn guests(host: &HostExport) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// A host's export: from a file, or from the daemon at a socket.
+/// Returns a host's export: from a file, or from the daemon at a socket.
 fn host(path: &Path) -> Result<HostExport, Failure> {
     if std::fs::metadata(path).is_ok_and(|it| it.file_type().is_socket()) {
         return Ok(HostExport::of(&Client::connect(path)?)?);
@@ -152,7 +152,10 @@ fn host(path: &Path) -> Result<HostExport, Failure> {
     HostExport::read(&read(Some(path))?).map_err(at)
 }
 
-/// A file's text; that of standard input for `None`.
+/// Reads a file's text; that of standard input for `None`.
+///
+/// # Errors
+/// The file cannot be read.
 pub(crate) fn read(path: Option<&Path>) -> Result<String, Failure> {
     let name = path.map_or("standard input".to_owned(), |path| path.display().to_string());
     let read = match path {

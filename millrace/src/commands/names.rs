@@ -20,13 +20,13 @@ pub(crate) struct PortOrAll {
 }
 
 impl PortOrAll {
-    /// The port; `None` for all.
+    /// Returns the port; `None` for all.
     pub(crate) fn port(&self) -> Option<&str> {
         self.port.as_deref()
     }
 }
 
-/// Completes the name of a port; offers nothing if no daemon answers.
+/// Completes the name of a port. Offers nothing if no daemon answers.
 pub(crate) fn ports() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let socket = std::env::var_os("MILLRACE_SOCKET").map(PathBuf::from);

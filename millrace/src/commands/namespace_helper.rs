@@ -8,7 +8,7 @@ use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What `run` types.
+/// The command that `run` starts.
 pub(crate) const COMMAND: &str = "namespace-helper";
 
 #[derive(Args)]

@@ -119,7 +119,10 @@ fn exists(client: &Client, name: &str) -> Result<bool, Failure> {
     Ok(client.ports()?.iter().any(|port| port.name == name))
 }
 
-/// `KEY=VALUE` as a merge patch.
+/// Returns pairs `KEY=VALUE` as a merge patch.
+///
+/// # Errors
+/// A pair lacks `=`.
 pub(super) fn changes(texts: &[String]) -> Result<Map<String, Value>, Failure> {
     let mut map = Map::new();
     for text in texts {

@@ -148,7 +148,7 @@ impl Add {
     }
 }
 
-/// The port with the typed `KEY=VALUE` pairs.
+/// Returns the port with the typed `KEY=VALUE` pairs.
 fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> {
     let mut keys = changes(keys)?;
     keys.retain(|_, value| !value.is_null());
@@ -165,7 +165,7 @@ fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> 
     Ok(port)
 }
 
-/// The existing port, if each wanted key has the wanted value.
+/// Returns the existing port, if each wanted key has the wanted value.
 fn same(port: PortBody, wanted: &PortConfig) -> Result<PortBody, Problem> {
     let json = |config: &PortConfig| serde_json::to_value(config).unwrap_or_default();
     let (is, wanted) = (json(&port.config), json(wanted));

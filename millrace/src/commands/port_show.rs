@@ -105,7 +105,7 @@ fn address_limit(port: &PortConfig) -> String {
     port.mac_limit().map_or_else(|| "half of mac-entries".to_owned(), |limit| limit.to_string())
 }
 
-/// What was negotiated with a guest, one fact per line.
+/// Returns what was negotiated with a guest, one fact per line.
 fn guest(guest: &GuestBody) -> String {
     let not_taken: Vec<_> = guest
         .offered

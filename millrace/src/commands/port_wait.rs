@@ -38,7 +38,10 @@ impl State {
 }
 
 impl Wait {
-    /// Waits until the port is in the wanted state.
+    /// Waits until the port is in the wanted state, and returns it.
+    ///
+    /// # Errors
+    /// The time is over, or the daemon does not answer.
     pub(super) fn until(&self, client: &Client, mut port: PortBody) -> Result<PortBody, Failure> {
         let Some(wanted) = self.wait else { return Ok(port) };
         let end = Instant::now() + Duration::from_secs(self.timeout);

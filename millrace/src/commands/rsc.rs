@@ -98,7 +98,7 @@ fn statistics(bodies: &[RscBody]) -> String {
     table(&header, rows)
 }
 
-/// Train depths and exceptions, where there are any.
+/// Returns train depths and exceptions, if there are any.
 fn details(bodies: &[RscBody]) -> String {
     let mut text = String::new();
     for body in bodies {

@@ -76,7 +76,7 @@ struct What {
     types: Option<RssTypes>,
 }
 
-/// `5=2`.
+/// Parses `5=2`.
 fn entry(word: &str) -> Result<RssEntry, String> {
     let parts = word.split_once('=');
     let parts = parts.and_then(|(entry, queue)| Some((entry.parse().ok()?, queue.parse().ok()?)));
@@ -118,7 +118,7 @@ fn text(bodies: &[RssBody]) -> String {
     text
 }
 
-/// The table of a port, 16 entries a line.
+/// Returns the table of a port, 16 entries a line.
 fn entries(body: &RssBody) -> String {
     let mut text = format!("\n\n{}: the queue that each entry leads to\n", body.port);
     let rows = body.in_force.chunks(16).enumerate().map(|(row, queues)| {

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     take_over: bool,
 }
 
-/// [`Poll`], as it is typed.
+/// The values of `--poll`, see [`Poll`].
 #[derive(Clone, Copy, ValueEnum)]
 enum PollWhen {
     Always,

@@ -6,17 +6,17 @@ use api::body::PortBody;
 use config::Device;
 use problem::Problem;
 
-/// A vhost-user port as its guest names it.
+/// A vhost-user port as the options for its guest need it.
 pub(crate) struct Vnic {
     name: String,
     socket: String,
-    /// The front end listens.
+    /// Whether the front end listens.
     guest_listens: bool,
-    /// The port says who may connect to its socket.
+    /// Whether the port sets the owner or group of its socket.
     shared: bool,
     queues: u16,
     mac: Option<String>,
-    /// Absent at 1500.
+    /// MTU; `None` at 1500.
     mtu: Option<u16>,
 }
 
@@ -24,7 +24,10 @@ impl Vnic {
     /// Ring size in descriptors: QEMU's maximum, because a burst that does not fit is dropped.
     const RING: u16 = 1024;
 
-    /// A vhost-user port's.
+    /// Returns the options' values for a vhost-user port.
+    ///
+    /// # Errors
+    /// The port is not a vhost-user port.
     pub(crate) fn of(port: &PortBody) -> Result<Vnic, Problem> {
         let config = &port.config;
         let Device::VhostUser(socket) = config.device() else {
@@ -44,10 +47,11 @@ impl Vnic {
         })
     }
 
-    /// Options of `qemu-system-x86_64`. The guest's memory must be shared, once for all its vNICs.
+    /// Returns options of `qemu-system-x86_64`. The guest's memory must be shared, once for all its
+    /// vNICs.
     pub(crate) fn qemu(&self) -> String {
         let Vnic { name, queues, .. } = self;
-        // A comma within a value is written twice.
+        // QEMU wants a comma within a value written twice.
         let socket = self.socket.replace(',', ",,");
         let side = if self.guest_listens { "server=on" } else { "reconnect=1" };
         let mut device = format!(
@@ -73,7 +77,7 @@ impl Vnic {
         )
     }
 
-    /// Elements of a libvirt domain.
+    /// Returns elements of a libvirt domain.
     pub(crate) fn libvirt(&self) -> String {
         let socket = escaped(&self.socket);
         let source = if self.guest_listens {
@@ -83,7 +87,7 @@ impl Vnic {
                 "<source type='unix' path='{socket}' mode='client'>\n    <reconnect enabled='yes' timeout='1'/>\n  </source>"
             )
         };
-        // With <reconnect> a refused connection is not an error: the guest's start hangs silently.
+        // With <reconnect> libvirt does not report a refused connection: the guest's start hangs.
         let access = if self.guest_listens || self.shared {
             ""
         } else {
@@ -113,7 +117,7 @@ impl Vnic {
     }
 }
 
-/// For an attribute in single quotes.
+/// Escapes a text for an attribute in single quotes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
 }

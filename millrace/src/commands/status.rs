@@ -13,7 +13,7 @@ use serde::Serialize;
 )]
 pub(crate) struct Arguments {}
 
-/// The three of them as one body.
+/// Switch, ports and health as one body.
 #[derive(Serialize)]
 struct Status {
     switch: SwitchBody,
@@ -69,12 +69,12 @@ fn text(status: &Status) -> String {
     text
 }
 
-/// `yes (seccomp)`, `no (why)`.
+/// Returns a text such as `yes (seccomp)` or `no (why)`.
 fn restriction(restriction: &RestrictionBody) -> String {
     format!("{} ({})", if restriction.in_force { "yes" } else { "no" }, restriction.detail)
 }
 
-/// The table of ports, also that of `millrace port list`.
+/// Returns the table of ports, also that of `millrace port list`.
 pub(crate) fn ports(ports: &[PortBody]) -> String {
     let header =
         ["PORT", "STATE", "DEVICE", "MTU", "VLAN", "RSC", "IN", "OUT", "DROPS/S", "REASON"];
@@ -95,7 +95,7 @@ pub(crate) fn ports(ports: &[PortBody]) -> String {
     table(&header, ports.iter().map(row))
 }
 
-/// `3 h 12 min`, `12 min 5 s`, `5 s`.
+/// Returns a text such as `3 h 12 min`, `12 min 5 s` or `5 s`.
 fn duration(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),

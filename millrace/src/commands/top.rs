@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     count: u32,
 }
 
-/// To the top left, and clear from there.
+/// Moves the cursor to the top left, and clears from there.
 pub(super) const HOME: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -67,7 +67,7 @@ fn picture(
     ))
 }
 
-/// How busy each worker was between the two pictures, so many seconds apart.
+/// Returns how busy each worker was between the two readings, `seconds` apart.
 fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
     let rows = now.iter().map(|worker| {
         let old = before.iter().find(|old| old.worker == worker.worker).unwrap_or(worker);

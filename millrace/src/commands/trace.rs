@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     output::show(global, &body, text)
 }
 
-/// The frames of a file, as expressions.
+/// Returns the frames of a file, as expressions.
 fn read(file: &Path, skip: usize, count: usize) -> Result<Vec<String>, Problem> {
     let unreadable = |seen: String| {
         Problem::new(format!("{} cannot be read", file.display()))
@@ -90,7 +90,7 @@ fn read(file: &Path, skip: usize, count: usize) -> Result<Vec<String>, Problem> 
     Ok(frames)
 }
 
-/// The first frames of a file in either format.
+/// Returns the first frames of a file in either format.
 fn frames(file: &[u8], most: usize) -> Result<Vec<Vec<u8>>, PcapError> {
     const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
     let mut frames = Vec::new();

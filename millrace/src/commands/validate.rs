@@ -421,7 +421,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
 }
 
-/// The directory of the receiving guest; `None` if the receiver is not a virtual machine.
+/// Returns the directory of the receiving guest; `None` if the receiver is not a virtual machine.
 fn receiving_guest(
     named: Option<Receivers>,
     guest: Option<&PathBuf>,
@@ -471,7 +471,7 @@ mod tests {
     use clap::Parser;
     use std::process;
 
-    /// The options of `validate rsc` that a shell parses from a line.
+    /// Returns the options of `validate rsc` from a line that a shell would parse.
     fn typed(line: &str) -> Options {
         let mut shell = process::Command::new("sh");
         let words = shell.args(["-c", &format!("printf '%s\n' {line}")]);

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     interval: u64,
 }
 
-/// What was written where.
+/// What was written, and to which file.
 #[derive(Serialize)]
 struct Written {
     file: PathBuf,
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         ended?;
         return Err(nothing().into());
     }
-    // What was recorded before an error is written all the same.
+    // After an error, what was recorded before is still written.
     match out {
         Some((path, out)) => {
             write(&out.file, &recording).and_then(|()| out.finish()).map_err(unwritten(path))?;
@@ -87,7 +87,7 @@ impl Arguments {
         Duration::from_millis(self.interval)
     }
 
-    /// How many intervals a complete recording has.
+    /// Returns the number of intervals of a complete recording.
     fn intervals(&self) -> usize {
         usize::try_from(1000 * self.seconds / self.interval).unwrap_or(usize::MAX)
     }

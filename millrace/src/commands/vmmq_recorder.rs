@@ -27,16 +27,16 @@ pub(crate) struct Recorder {
     /// Index of each item in the recording.
     items: HashMap<Name, usize>,
     tables: Tables,
-    /// Busy time, in intervals, beyond the end of the interval that it was counted in: a turn is
+    /// Busy time, in intervals, beyond the end of the interval in which it was counted: a turn is
     /// counted when it ends.
     over: HashMap<Name, f64>,
     workers_over: Vec<f64>,
 }
 
-/// What became of a reading of the counters.
+/// The result of adding a reading of the counters.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Added {
-    /// The reading was recorded; so many moves happened since the one before.
+    /// The reading was recorded. The number is that of the moves since the reading before.
     Moves(u64),
     /// The reading was not recorded: the recording would be too large.
     Full,
@@ -44,15 +44,15 @@ pub(crate) enum Added {
 
 /// Intervals that passed between two readings: one, or more if the caller was late.
 struct Passed {
-    /// How many to record.
+    /// Number of intervals to record.
     count: usize,
-    /// How many passed.
+    /// Number of intervals that passed.
     of: usize,
     elapsed_ns: f64,
 }
 
 impl Recorder {
-    /// Starts from a first reading.
+    /// Starts a recording from a first reading.
     pub(crate) fn new(interval: Duration, first: VmmqLoadBody) -> Recorder {
         let workers = first.workers.iter().map(|worker| RecordedWorker {
             core: worker.core,
@@ -84,6 +84,9 @@ impl Recorder {
 
     /// Records what was counted since the last call, spread over the intervals that have passed:
     /// one, or more if the caller was late. The recording has at most `most` intervals.
+    ///
+    /// # Errors
+    /// The daemon was restarted since the last reading.
     pub(crate) fn add(&mut self, now: VmmqLoadBody, most: usize) -> Result<Added, Problem> {
         self.is_same_run(&now)?;
         let passed = now.at_ns - self.begin_ns + self.interval_ns / 2;
@@ -133,14 +136,14 @@ impl Recorder {
             .remedy("record again"))
     }
 
-    /// Whether the recording has room for so many intervals, with the new items.
+    /// Returns whether the recording has room for this number of intervals, with the new items.
     fn has_room(&self, found: &[Done], intervals: usize) -> bool {
         let new = found.iter().filter(|done| !self.items.contains_key(&done.name)).count();
         let columns = self.recording.workers.len() + self.items.len() + new;
         columns.saturating_mul(intervals) <= self.most_values
     }
 
-    /// Why there is no room.
+    /// Returns the reason why there is no room.
     pub(crate) fn fullness(&self) -> String {
         format!(
             "the recording ends early: items and workers times intervals are {} at most; record fewer seconds, or \
@@ -214,25 +217,25 @@ impl Recorder {
         self.recording.moves_missed += count.saturating_sub(taken);
     }
 
-    /// So far.
+    /// Returns the recording so far.
     pub(crate) fn recording(&self) -> &Recording {
         &self.recording
     }
 
-    /// All of it.
+    /// Ends the recording and returns it.
     pub(crate) fn finish(self) -> Recording {
         self.recording
     }
 }
 
-/// The share of a sum in interval `number` of `of`. All shares add up to the sum.
+/// Returns the share of a sum in interval `number` of `of`. All shares add up to the sum.
 fn part(sum: u64, number: usize, of: usize) -> u64 {
     let before = |number: usize| u128::from(sum) * number as u128 / of.max(1) as u128;
     u64::try_from(before(number + 1) - before(number)).unwrap_or(u64::MAX)
 }
 
-/// The busy share that fits into an interval, rounded to millionths; the rest goes to `over`, for
-/// the next interval.
+/// Returns the busy share that fits into an interval, rounded to millionths. The rest goes to
+/// `over`, for the next interval.
 fn within(busy: f64, over: &mut f64) -> f64 {
     let sum = busy + *over;
     let fits = (sum.clamp(0.0, 1.0) * 1e6).round() / 1e6;

@@ -1,5 +1,5 @@
-//! `millrace lab vmmq --sim --recorded LOAD --real RECORDING`: predicted and real busy time, side
-//! by side.
+//! `millrace lab vmmq --sim --recorded LOAD --real RECORDING`: shows predicted and real busy time
+//! side by side.
 
 use super::vmmq_sim::refused;
 use crate::global::Global;
@@ -68,7 +68,7 @@ fn item(item: &ReplayedItem) -> Vec<String> {
     vec![item.name.clone(), busy, real, frames, real_frames, ns, real_ns]
 }
 
-/// A share of a worker in percent.
+/// Returns a share of a worker in percent.
 fn percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }

@@ -76,7 +76,7 @@ fn read(path: &Path) -> Result<Recording, Problem> {
     Recording::read(&json).map_err(|error| refused(path, &error))
 }
 
-/// The problem with a recording that cannot be replayed.
+/// Returns the problem with a recording that cannot be replayed.
 pub(super) fn refused(path: &Path, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(format!("replaying {}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! What local users can do to a daemon that lets one group see and another one change: nothing,
-//! see, and everything.
+//! Local users against a daemon that lets one group see and another one change: strangers can do
+//! nothing, readers can see, and admins can do everything.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, run, story};
@@ -9,14 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 use waiting::until;
 
-/// Where the binary is for everybody.
+/// Path at which all users may run the binary.
 const PROGRAM: &str = "/run/millrace.binary";
-/// The group that may see, and the one that may change.
+/// The group that may see; the next constant is the group that may change.
 const READERS: u32 = 4001;
 const ADMINS: u32 = 4002;
 
-/// What is tried: a command line of millrace, and whether a stranger, a reader and an admin get
-/// what they want.
+/// Command lines of millrace, each with whether it works for a stranger, a reader and an admin.
 const TRIED: &[(&str, [bool; 3])] = &[
     ("port list", [false, true, true]),
     ("port show vm1", [false, true, true]),
@@ -39,7 +38,7 @@ const TRIED: &[(&str, [bool; 3])] = &[
     ("port remove vm1", [false, false, true]),
 ];
 
-/// What is tried beside the API; the words are a shell's. Nobody but root gets any of it.
+/// Shell lines that bypass the API. Only root gets what they try.
 const BESIDE: &[(&str, &str)] = &[
     ("read the kept ports", "cat /run/millrace.state/ports.json"),
     ("write the kept ports", "echo > /run/millrace.state/ports.json"),
@@ -50,7 +49,7 @@ const BESIDE: &[(&str, &str)] = &[
     ("stop the daemon", "kill $(cat /run/daemon.pid)"),
 ];
 
-/// A user in these groups alone.
+/// Returns a command that runs as a user in these groups alone.
 fn as_user(user: u32, groups: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &user.to_string(), "--regid", &user.to_string()]);
@@ -124,7 +123,7 @@ fn a_stranger_gets_nothing_a_reader_sees_and_an_admin_changes() {
     });
 }
 
-/// A stranger that holds all connections that it may have keeps out itself.
+/// Checks that a stranger that holds all its permitted connections keeps out only itself.
 fn hold_connections() {
     let script = "use Socket; $| = 1; for (1..200) { socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
                   connect($s, sockaddr_un('/run/millrace/api.sock')) or die; push @held, $s } print 'held'; sleep 60";
@@ -142,8 +141,8 @@ fn hold_connections() {
     stranger.wait().unwrap();
 }
 
-/// What a tenant tries whose front end has the socket of vm1; the words are a shell's, DAEMON is
-/// the daemon and HELPER its namespace helper. It gets none of it.
+/// Shell lines of a tenant with a front end at the socket of vm1. DAEMON is the daemon and HELPER
+/// its namespace helper. The tenant gets none of what they try.
 const TENANT: &[(&str, &str)] = &[
     ("list ports", "/run/millrace.binary port list"),
     ("change its own port", "/run/millrace.binary port set vm1 vlan=5"),
@@ -169,12 +168,12 @@ const TENANT: &[(&str, &str)] = &[
     ("see the host's frames", "perl -e 'socket(my $s, 17, 3, 768) or die'"),
 ];
 
-/// Its own socket: it may say anything there.
+/// Sends noise to the tenant's own socket, where the tenant may say anything.
 const NOISE: &str = "use Socket; for my $n (1..30) { socket(my $s, AF_UNIX, SOCK_STREAM, 0); \
     connect($s, sockaddr_un('/run/vms/vm1.sock')) or next; $SIG{PIPE} = 'IGNORE'; \
     syswrite($s, pack('L3', $n, 1, 4096) . chr($n) x 4096); } print 'said'";
 
-/// The process of the daemon's namespace helper, the only one in this story.
+/// Returns the process of the daemon's namespace helper, the only one in this story.
 fn helper() -> u32 {
     let is_one = |process: &u32| {
         let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Port ACLs: rules added and removed live, counted, and named where they drop.
+//! Port ACLs: rules are added and removed live, counted, and named where they drop.
 
 use crate::guards::Capture;
 use crate::heard::Heard;
@@ -14,7 +14,7 @@ use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 
-/// A datagram from one host to a port of another, repeated, without a reader.
+/// Repeats a datagram from one host to a port of another, which may have no reader.
 struct Talk {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -45,7 +45,7 @@ impl Talk {
         });
     }
 
-    /// Sends a datagram that must not arrive, and one on another way behind it that must.
+    /// Sends a datagram that must not arrive, and a later one on another way that must.
     fn must_not_be_heard_before(&self, other: &Talk) {
         while self.heard() {}
         self.send();
@@ -71,7 +71,7 @@ fn acl_rules_deny_count_and_go_live() {
         switch.tell("acl add guest deny in udp to fd09::/64 port 5001");
         denied.must_not_be_heard_before(&allowed);
         assert!(hits(&topology)[0] >= 1);
-        // The first that matches decides.
+        // The first matching rule decides.
         switch.tell("acl add guest allow in udp from fd09::2 to port 5000-5001 --number 1");
         denied.must_be_heard();
         assert!(hits(&topology)[0] >= 1);
@@ -93,7 +93,7 @@ fn acl_rules_toward_a_port_leave_others_alone() {
         let allowed = Talk::new(topology.far, topology.guest, guest, 5002);
         denied.must_be_heard();
         let mut number = 0;
-        // Rules come and go while bulk traffic passes, which none of them matches.
+        // Rules come and go while bulk traffic passes that none of them matches.
         transfer_while((topology.guest, topology.far, Family::V4.far()), 64 << 20, || {
             switch.tell(&format!(
                 "acl add guest deny out udp to 10.9.0.2 port {}",
@@ -138,7 +138,7 @@ fn acl_rules_mark_what_a_guest_sends() {
             reader.try_wait().unwrap()
         });
         let read = reader.heard();
-        // 46, and no congestion.
+        // DSCP 46, and no congestion mark.
         assert_eq!(String::from_utf8(read.stdout).unwrap().trim(), (46 << 2).to_string());
         assert!(hits(&topology)[0] >= 1);
     });

@@ -1,7 +1,7 @@
-//! The unit under a systemd that boots, in a container of its own: what the unit lets the daemon
-//! do, and what systemd does with it.
+//! The unit under a systemd that boots, in a container: what the unit lets the daemon do, and what
+//! systemd does with it.
 //!
-//! `container` boots it.
+//! `container` boots the systemd.
 
 use crate::container::{Container, ROOT, lay_out_root};
 use crate::outage::{self, told};
@@ -18,7 +18,7 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging");
 const FILE: &str = "/run/root/etc/millrace/millrace.toml";
 const DROP_INS: &str = "/run/root/etc/systemd/system/millrace.service.d";
 
-/// Ports of two guests in the story's own process, metrics and page, beside those of
+/// Ports of two guests in the story's own process, metrics and page, besides those of
 /// [`unprivileged::PORTS`].
 const MORE: &str = "\
     [metrics]\nlisten = '127.0.0.1:9477'\n[web]\nlisten = '127.0.0.1:9478'\n\
@@ -37,7 +37,7 @@ fn configuration(more: &str) -> String {
 }
 
 impl Container {
-    /// Waits until another daemon runs than this, with all ports open. Returns its process.
+    /// Waits until another daemon than `than` runs, with all ports open. Returns its process.
     fn another(&self, than: &str) -> String {
         let now = until("the next daemon runs", || {
             let now = self.unit("MainPID");
@@ -48,8 +48,8 @@ impl Container {
         now
     }
 
-    /// Packets go from a host behind an uplink to a TAP in another namespace and back, and none is
-    /// lost.
+    /// Sends packets from a host behind an uplink to a TAP in another namespace and back. None may
+    /// be lost.
     fn carries(&self) {
         until("the way is learned", || {
             let tried = self.try_to("ip netns exec far ping -q -c 1 -W 1 10.9.0.2");
@@ -60,7 +60,7 @@ impl Container {
     }
 }
 
-/// The unit and all that goes with it, as a package has them.
+/// Installs the unit and everything that a package has with it.
 fn lay_out_unit() {
     let program = PathBuf::from(millrace().get_program());
     run(&format!("install -D {} {ROOT}/usr/bin/millrace", program.display()));
@@ -72,7 +72,7 @@ fn lay_out_unit() {
         run(&format!("install -D -m 644 {PACKAGING}/{file} {ROOT}/{place}"));
     }
     run(&format!("mkdir -p {ROOT}/etc/millrace {DROP_INS}"));
-    // As the unit says of xdp ports.
+    // The unit's comment says that xdp ports need this.
     let families = "[Service]\nRestrictAddressFamilies=AF_XDP\n";
     fs::write(format!("{DROP_INS}/xdp.conf"), families).unwrap();
     fs::write(FILE, configuration("")).unwrap();
@@ -124,13 +124,13 @@ fn the_unit_runs_reloads_restarts_and_is_watched_under_a_systemd() {
     });
 }
 
-/// Not root, with the unit's filter and its own.
+/// Checks that the daemon does not run as root, and has the unit's filter and its own.
 fn is_confined(container: &Container, process: &str) {
     assert_eq!(container.tell(&format!("stat -c %U /proc/{process}")), "millrace");
     let status = container.ask("status");
     for what in ["files", "system_calls", "namespaces"] {
         let seen = &status["switch"]["sandbox"][what];
-        // A kernel without Landlock says so.
+        // A kernel without Landlock has no file restrictions, and `status` says so.
         println!("measured: {what} under the unit: {seen}");
         assert!(seen["in_force"] == true || what == "files", "{seen}");
     }
@@ -147,7 +147,7 @@ fn is_confined(container: &Container, process: &str) {
     assert!(container.unit("StatusText").contains("ports up"));
 }
 
-/// What takes no port.
+/// Checks the features that take no port.
 fn features_work(container: &Container) {
     for line in [
         "port add kept --tap tap9",
@@ -185,8 +185,8 @@ fn reloads(container: &Container, process: &str) {
     container.carries();
 }
 
-/// Guests under load notice nothing of a restart; devices stay, with their addresses, however the
-/// daemon ends.
+/// Checks that guests under load notice nothing of a restart. Devices stay, with their addresses,
+/// however the daemon ends.
 fn restarts(container: &Container, process: &str) -> String {
     let first = container.first().unwrap();
     for guest in ["a", "b"] {
@@ -216,7 +216,7 @@ fn restarts(container: &Container, process: &str) -> String {
     last
 }
 
-/// A daemon that says nothing any more is replaced.
+/// Checks that systemd replaces a daemon that no longer responds.
 fn is_watched(container: &Container, process: &str) {
     fs::write(format!("{DROP_INS}/sooner.conf"), "[Service]\nWatchdogSec=3\n").unwrap();
     container.tell("systemctl daemon-reload && systemctl restart millrace");

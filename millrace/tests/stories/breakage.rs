@@ -1,4 +1,4 @@
-//! Devices break and go away: their own port says so, everybody else goes on.
+//! Devices break and go away: their own port reports it, and all others go on.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -24,7 +24,7 @@ fn a_tap_deleted_under_traffic_breaks_its_port_alone() {
                 switch.noted("port other is broken: ").then_some(())
             });
         });
-        // The switch makes what it owns again.
+        // The switch makes its own devices again.
         switch.wait_for("other", "up");
         other.run("ip link show tap1");
         assert_eq!(switch.state("guest").0, "up");

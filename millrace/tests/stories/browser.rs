@@ -1,5 +1,5 @@
-//! A browser without a window: Debian's Chromium, by its DevTools protocol over a pair of pipes, so
-//! that no driver is needed.
+//! A headless browser: Debian's Chromium, controlled by its DevTools protocol over a pair of pipes,
+//! so that no driver is needed.
 
 use crate::sandbox::run;
 use serde_json::{Value, json};
@@ -8,17 +8,17 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use waiting::eventually;
 
-/// Where `scripts/setup test` leaves axe-core.
+/// Path at which `scripts/setup test` leaves axe-core.
 pub(crate) const AXE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/axe.min.js");
 
-/// One page of a browser of its own.
+/// One page of a separate browser.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     session: Option<String>,
     calls: u64,
-    /// Errors and refusals that the page's own scripts met.
+    /// Errors and refusals that the page's own scripts caused.
     complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
@@ -74,12 +74,12 @@ impl Browser {
         assert!(answer["errorText"].is_null(), "{address}: {answer}");
     }
 
-    /// Has a script run in each page before its own.
+    /// Runs a script in each page before the page's own.
     pub(crate) fn prepare(&mut self, script: &str) {
         self.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}));
     }
 
-    /// The value of an expression in the page, awaited if it is a promise.
+    /// Returns the value of an expression in the page, awaited if it is a promise.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let parameters =
             json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
@@ -99,7 +99,7 @@ impl Browser {
 
     /// Presses a key, as Input.dispatchKeyEvent names it.
     pub(crate) fn press(&mut self, key: &str) {
-        // A form is sent by the character that Enter writes.
+        // The character that Enter writes is what submits a form.
         let down = match key {
             "Enter" => json!({"type": "keyDown", "key": key, "code": key, "text": "\r"}),
             _ => json!({"type": "rawKeyDown", "key": key, "code": key}),
@@ -113,7 +113,7 @@ impl Browser {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// The window's size, and whether the system is dark.
+    /// Sets the window's size, and whether the system is dark.
     pub(crate) fn look(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", size);
@@ -122,8 +122,8 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
     }
 
-    /// Keeps a picture of the whole page in the directory `MILLRACE_PICTURES`, for people, where
-    /// that is set.
+    /// Saves a picture of the whole page in the directory `MILLRACE_PICTURES`, for people, if that
+    /// is set.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(directory) = std::env::var_os("MILLRACE_PICTURES") else { return };
         let answer = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
@@ -136,7 +136,7 @@ impl Browser {
         assert!(decoding.wait().unwrap().success());
     }
 
-    /// What axe-core finds that is serious or critical, one line each.
+    /// Returns the serious and critical findings of axe-core, one line each.
     pub(crate) fn barriers(&mut self) -> Vec<String> {
         let script = std::fs::read_to_string(AXE).unwrap();
         self.value(&format!("{script};true"));
@@ -149,7 +149,7 @@ impl Browser {
         found.as_array().unwrap().iter().filter(is_bad).map(Value::to_string).collect()
     }
 
-    /// Errors and refusals so far.
+    /// Returns the errors and refusals so far.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
@@ -190,7 +190,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The browser may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

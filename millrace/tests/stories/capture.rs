@@ -1,4 +1,4 @@
-//! Captures: readable by everybody's tools, and harmless when the disk is full.
+//! Captures: common tools read them, and a full disk does no harm.
 
 use crate::heard::Heard;
 use crate::host::Host;
@@ -36,7 +36,7 @@ fn a_full_disk_ends_the_capture_and_not_the_traffic() {
 fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
     story(&[NEEDS[0], NEEDS[1], Need::Program("tcpdump"), Need::Program("ping")], || {
         let liar = Host::new("liar");
-        // The address the port may use is not the one its device has.
+        // The port may not use the address of its device.
         let topology = Topology::new(
             "[[port]]\nname = 'liar'\ntap = 'tap1'\nnetns = 'liar'\nmac = '52:54:00:00:00:09'\n",
         );
@@ -44,8 +44,8 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         let mut capture = millrace();
         capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--seconds", "3"]);
         let capture = capture.stdout(Stdio::piped()).spawn().unwrap();
-        // Nobody may answer; that is the point. It goes on for longer than the capture, which sees
-        // more than this.
+        // An answer need not come: only the dropped requests matter. They go on for longer than the
+        // capture, which sees more than these.
         let _ =
             liar.command("ping").args(["-c", "12", "-i", "0.3", "-W", "1", "10.9.0.2"]).output();
         let output = capture.heard();
@@ -54,14 +54,13 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         let bytes = std::fs::read("/run/liar.pcapng").unwrap();
         let comment = b"dropped: mac_spoofed";
         assert!(bytes.windows(comment.len()).any(|window| window == comment), "no reason in it");
-        // Nobody in particular: tcpdump wants to become another user than root, and there is none
-        // in a user namespace.
+        // tcpdump wants to become another user than root, and a user namespace has none.
         let text = run("unshare --user tcpdump -n -r /run/liar.pcapng");
         assert!(text.contains("10.9.0.2"), "{text}");
     });
 }
 
-/// Only SIGKILL ended it.
+/// Only SIGKILL ended such a capture.
 #[test]
 fn a_second_signal_ends_a_capture_whose_output_is_not_read() {
     story(&NEEDS, || {

@@ -11,7 +11,7 @@ from client.models import PortBody, PortChange, PortConfig, Problem, RscChange, 
 socket = httpx.HTTPTransport(uds="/run/millrace/api.sock")
 client = Client(base_url="http://localhost", httpx_args={"transport": socket})
 
-# Settings of every type: number, text or number, boolean, one of several words.
+# Settings of each type: number, text or number, boolean, one of several words.
 added = add_port.sync(client=client, body=PortConfig(name="007", tap="tap1", mtu=9000, rate="1Gbit", isolated=True))
 assert isinstance(added, PortBody) and added.config.rate == "1Gbit", added
 assert [port.name for port in list_ports.sync(client=client)] == ["007"]
@@ -21,13 +21,13 @@ assert show_port.sync("007", client=client).config.mtu == 9000
 assert set_rsc.sync("007", client=client, body=RscChange(policy=RscSetting.OFF)).policy == RscMode.OFF
 assert show_counters.sync("007", client=client).egress_frames >= 0
 
-# The configuration goes both ways, and a number or a list of cores is taken for the workers.
+# The configuration is read and written. The workers can be a number or a list of cores.
 config = show_config.sync(client=client)
 config.switch.workers = [0]
 plan = replace_config.sync(client=client, body=config, dry_run=True)
 assert not plan.applied and len(plan.steps) == 1, plan
 
-# A refusal is a problem with a remedy, whatever the status.
+# A refusal is a problem with a remedy, whatever its status.
 problem = show_port.sync("008", client=client)
 assert isinstance(problem, Problem) and "007" in problem.remedy, problem
 answer = change_port.sync_detailed("007", client=client, body=PortChange(mtu=20))

@@ -1,5 +1,5 @@
-//! Pods of a container runtime: what it does with the plugin, in its words, and what is left after
-//! crashes.
+//! Pods of a container runtime: what it does with the plugin, by the specification, and what
+//! remains after crashes.
 
 use crate::heard::Heard;
 use crate::host::Host;
@@ -13,10 +13,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// Where `scripts/setup test` puts programs of the CNI project.
+/// Path at which `scripts/setup test` puts programs of the CNI project.
 const CNITOOL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/cni/cnitool");
 
-/// Far more than a pod's traffic takes to go wrong.
+/// Far more bytes than a pod's traffic needs to show a fault.
 const BYTES: usize = 16 << 20;
 
 fn names(switch: &Switch) -> Vec<String> {
@@ -53,7 +53,7 @@ fn two_pods_are_attached_talk_and_go() {
         }
         let routes = pods[0].run("ip route show");
         assert!(routes.contains("10.77.0.0/16 via 10.9.0.254 dev eth0"), "{routes}");
-        // A repetition begins anew and ends as the first time.
+        // A repeated ADD starts over and has the same result as the first.
         assert_eq!(runtime.done("ADD", "one", &json!({})), results[0]);
         assert_eq!(names(&switch).len(), 2);
         for pod in ["one", "two", "two"] {
@@ -64,7 +64,7 @@ fn two_pods_are_attached_talk_and_go() {
     });
 }
 
-/// The plugin is killed once the address is reserved, when the port is there.
+/// The plugin is killed after the address is reserved and the port made.
 #[test]
 fn what_a_crash_leaves_is_removed_by_each_of_del_gc_and_another_add() {
     story(&[Need::Tap], || {
@@ -102,7 +102,7 @@ fn garbage_is_what_is_not_listed_and_other_networks_are_left_alone() {
         assert!(!devices(pods[0]).contains("eth0") && devices(pods[1]).contains("eth0"));
         assert!(devices(pods[1]).contains("net1"), "another network's");
         assert_eq!((names(&switch).len(), runtime.addresses()), (3, vec!["2".to_owned()]));
-        // A pod that is gone with its namespace.
+        // A pod that is gone together with its namespace.
         run("ip netns delete two");
         runtime.done("DEL", "two", &json!({}));
         runtime.done_at("DEL", "two", "net1", &other);
@@ -135,11 +135,11 @@ fn what_goes_wrong_is_told_in_the_words_of_the_specification_and_leaves_nothing(
         runtime.ipam(Ipam::Refuses);
         assert_eq!(code("ADD", json!({})), 104);
         runtime.ipam(Ipam::Works);
-        // An interface that is not ours is left alone.
+        // An interface that is not the plugin's is left alone.
         pod.run("ip link add eth0 type veth peer name other");
         assert_eq!(runtime.refused("ADD", "one", &json!({}))["code"], 101);
         pod.run("ip link delete eth0");
-        // What was changed behind the plugin's back is found.
+        // The plugin finds what was changed without it.
         let result = runtime.done("ADD", "one", &json!({}));
         let before = json!({"prevResult": result});
         pod.run("ip address delete 10.9.0.1/24 dev eth0");
@@ -182,13 +182,13 @@ fn an_address_that_a_station_sends_from_is_given_to_no_pod() {
     });
 }
 
-/// The CNI project's own runtime and its host-local plugin.
+/// Uses the CNI project's own runtime and its host-local plugin.
 #[test]
 fn cnitool_attaches_checks_and_detaches() {
     story(&[Need::Tap, Need::Brought(CNITOOL, "cnitool")], || {
         let pods = [Host::new("one"), Host::new("two")];
         let (switch, _runtime) = (Switch::start(""), Runtime::new());
-        // It keeps results there.
+        // cnitool keeps results there.
         run("mount -t tmpfs tmpfs /var/lib");
         let path =
             format!("{}:{}", plugin_folder(), Path::new(CNITOOL).parent().unwrap().display());
@@ -217,7 +217,7 @@ fn cnitool_attaches_checks_and_detaches() {
             transfer((pods[0], pods[1], to), BYTES);
             if version == "1.1.0" {
                 tool("status", netns[0]);
-                // It gives GC no list of what is valid, which is not an empty one.
+                // cnitool gives GC no list of valid attachments. That is not an empty list.
                 let output = command("gc", netns[0]).heard();
                 let said = String::from_utf8_lossy(&output.stderr);
                 assert!(said.contains("valid-attachments is missing"), "{said}");

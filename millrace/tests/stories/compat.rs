@@ -1,4 +1,4 @@
-//! What a port offers as another back end, held against what that one offers when it is asked.
+//! Compares the features that a port offers with those of the back end that it imitates.
 
 use crate::sandbox::{Need, story};
 use crate::switch::Switch;
@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use waiting::until;
 
-/// `VHOST_USER_GET_FEATURES`, by hand: no front end is in between that might leave something out.
+/// Sends `VHOST_USER_GET_FEATURES` directly: a front end in between might omit features. Returns
+/// the answer.
 fn offered(socket: &str) -> Option<u64> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let question = [1u32, 1, 0].map(u32::to_ne_bytes);

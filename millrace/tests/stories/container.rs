@@ -1,7 +1,7 @@
 //! A container that boots a systemd, for stories of the unit and of packages.
 //!
-//! `scripts/systemd` makes the root that is booted. It takes no systemd outside, and control groups
-//! of version 2 are mounted here, in the story's own view, so a bare root will do.
+//! `scripts/systemd` makes the root that is booted. The host needs no systemd. Control groups of
+//! version 2 are mounted here, in the story's own view, so a bare root is enough.
 
 use crate::guest;
 use crate::heard::Heard;
@@ -14,21 +14,22 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use waiting::{eventually, until};
 
-/// The container's root, where it can be written to: what is written goes with the story.
+/// The container's root, as a writable layer: what is written ends with the story.
 pub(crate) const ROOT: &str = "/run/root";
 
-/// Where control groups are, all of them and those of this story.
+/// The control groups' mount point.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// A container whose first process is systemd.
+/// A container that boots a systemd as its first process.
 pub(crate) struct Container(Child);
 
 impl Container {
-    /// Boots what is at [`ROOT`].
+    /// Boots the root at [`ROOT`].
     pub(crate) fn boot() -> Container {
         let mut nspawn = Command::new("systemd-nspawn");
         nspawn.args(["--quiet", "--boot", "--private-network", "--register=no", "--keep-unit"]);
-        // As udev makes it, whatever this host's own is: everybody may open it.
+        // The device file has the mode that udev gives it, whatever this host's own has: all users
+        // may open it.
         run("mknod -m 666 /run/tun c 10 200");
         nspawn.args([
             "--console=pipe",
@@ -37,7 +38,7 @@ impl Container {
             "-D",
             ROOT,
         ]);
-        // What the unit lets the daemon do, nspawn must not refuse.
+        // nspawn must not refuse calls that the unit lets the daemon make.
         let calls = "bpf seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self";
         nspawn.args(["--machine=millrace", &format!("--system-call-filter={calls}")]);
         let container =
@@ -50,7 +51,7 @@ impl Container {
         container
     }
 
-    /// Its first process. Another one that goes before it makes the container.
+    /// Returns the container's systemd. nspawn may start it through another process.
     pub(crate) fn first(&self) -> Option<u32> {
         let below = |process: u32| {
             let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
@@ -65,7 +66,7 @@ impl Container {
         })
     }
 
-    /// What a command line comes to inside.
+    /// Runs a command line inside. Returns its output, also if it fails.
     pub(crate) fn try_to(&self, line: &str) -> Output {
         let first = self.first().unwrap_or(u32::MAX).to_string();
         let mut command = Command::new("nsenter");
@@ -73,7 +74,7 @@ impl Container {
         command.heard()
     }
 
-    /// What it prints; it must succeed.
+    /// Runs a command line inside, which must succeed. Returns what it printed.
     pub(crate) fn tell(&self, line: &str) -> String {
         let output = self.try_to(line);
         let told = String::from_utf8_lossy(&output.stderr);
@@ -81,20 +82,20 @@ impl Container {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// A program of this host, in the container's network.
+    /// Runs a program of this host in the container's network.
     pub(crate) fn with_its_links(&self, line: &str) {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.first().unwrap().to_string(), "-n"]).args(line.split(' '));
         output_of(&mut command);
     }
 
-    /// Its root, for programs of this host.
+    /// Returns the container's root, for programs of this host.
     pub(crate) fn root(&self) -> String {
         format!("/proc/{}/root", self.first().unwrap())
     }
 
-    /// What a program of this host comes to that runs among the container's own, with this host's
-    /// files.
+    /// Runs a program of this host among the container's processes, with this host's files. Returns
+    /// its output.
     pub(crate) fn try_beside(&self, line: &str) -> Output {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.first().unwrap().to_string(), "-u", "-i", "-n", "-p"]);
@@ -106,7 +107,7 @@ impl Container {
         String::from_utf8_lossy(&journal).into_owned()
     }
 
-    /// A property of the unit.
+    /// Returns a property of the unit.
     pub(crate) fn unit(&self, property: &str) -> String {
         self.tell(&format!("systemctl show --value -p {property} millrace"))
     }
@@ -118,11 +119,11 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // nspawn ends with it, and all that it has started.
+        // Killing the first process ends nspawn and everything that it has started.
         let first = self.first().and_then(|process| Pid::from_raw(process.try_into().ok()?));
         let _ = first.map(|process| kill_process(process, Signal::KILL));
         let _ = self.0.wait();
-        // Unlike all else a story makes, control groups are the host's.
+        // Control groups are the host's, unlike everything else that a story makes.
         let _ = fs::write(format!("{GROUPS}/cgroup.procs"), "0");
         let own = own_groups();
         let removed = || {
@@ -140,12 +141,12 @@ fn own_groups() -> String {
     format!("{GROUPS}/millrace-story-{namespace}")
 }
 
-/// Lays a directory in memory over the root that `scripts/systemd` has made, at [`ROOT`].
+/// Mounts a directory in memory over the root that `scripts/systemd` has made, at [`ROOT`].
 pub(crate) fn lay_out_root() {
-    // In a bare root there are none.
+    // A bare root has no control groups.
     let _ = Command::new("umount").args(["-R", GROUPS]).stderr(Stdio::null()).status();
     run(&format!("mount -t cgroup2 cgroup2 {GROUPS}"));
-    // Of a story that has just ended, whose namespace had this number, they may still be there.
+    // The groups may be left from a story that has just ended, if its namespace had this number.
     fs::create_dir_all(own_groups()).unwrap();
     fs::write(format!("{}/cgroup.procs", own_groups()), "0").unwrap();
     let below = guest::systemd().join("root").canonicalize().unwrap();

@@ -7,30 +7,30 @@ use waiting::until;
 
 pub(crate) const PROGRAM: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../etcd/usr/bin/etcd");
 pub(crate) const NEED: Need = Need::Brought(PROGRAM, "the program etcd");
-/// Its client URL.
+/// Client URL of the member.
 pub(crate) const CLIENTS: &str = "http://127.0.0.1:2379";
-/// The same by TLS.
+/// Client URL of the member with TLS.
 pub(crate) const SECURE_CLIENTS: &str = "https://127.0.0.1:2379";
-/// It answers there as well, where its certificate is not that of the address.
+/// URLs at which a secured member listens. Its certificate does not name the second address.
 const SECURE_LISTENERS: &str = "https://127.0.0.1:2379,https://127.0.0.2:2379";
 const DATA: &str = "/run/etcd";
 
 pub(crate) struct Etcd(Child);
 
 impl Etcd {
-    /// Starts etcd with the data that is there.
+    /// Starts etcd with the existing data.
     pub(crate) fn start() -> Etcd {
         Etcd::run([CLIENTS, CLIENTS], "http://127.0.0.1:2380", &[])
     }
 
-    /// The same, and hosts reach it at this address as well.
+    /// Starts etcd with the existing data. Hosts reach it at this address as well.
     pub(crate) fn reached_at(address: &str) -> Etcd {
         let listeners = format!("{CLIENTS},http://{address}:2379");
         Etcd::run([CLIENTS, &listeners], "http://127.0.0.1:2380", &[])
     }
 
-    /// Starts it with certificates in this directory, which it also asks of its clients. Passwords
-    /// are random, so hashing them often only costs time.
+    /// Starts etcd with certificates in this directory, and requires certificates of clients.
+    /// Passwords are random, so hashing them often only costs time.
     pub(crate) fn secured(keys: &str) -> Etcd {
         let file = |name: &str| format!("{keys}/etcd/{name}");
         let [cert, key, ca] = ["server.crt", "server.key", "ca.crt"].map(file);
@@ -71,7 +71,7 @@ impl Etcd {
         run(&format!("cp -r {from} {to}"));
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub(crate) const fn data() -> &'static str {
         DATA
     }

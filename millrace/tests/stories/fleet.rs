@@ -52,13 +52,13 @@ fn a_roll_out_stops_by_itself_on_a_bad_mtu_and_is_rolled_back() {
         all_have(3);
         assert_eq!(places[0].ask("port show vm-a")["mtu"], 1500);
 
-        // With the option it rolls back by itself.
+        // With the option the roll-out rolls back by itself.
         let (text, code) = fleet(&format!("apply -f {FOLDER} --rollback-on-failure"));
         assert_eq!(code, 1, "{text}");
         assert!(text.contains("The fleet is back at revision 3"), "{text}");
         all_have(3);
 
-        // What guests lose by it stops it as well.
+        // Frames that guests lose also stop the roll-out.
         write_model(1500, "acl = ['deny in icmp']\n[rollout.drops]\nacl_denied = 5");
         let mut ping = guests[0].command("ping");
         let mut ping = ping.args(["-q", "-i", "0.02", "10.9.0.2"]).spawn().unwrap();
@@ -150,7 +150,7 @@ fn of_two_agents_with_one_name_the_second_follows_nothing() {
         let _etcd = Etcd::start();
         let _places = places();
         until("all agents are registered", || (revisions() == [Some(0); 3]).then_some(()));
-        // It would give host a's ports to another switch.
+        // A second agent of this name would give host a's ports to another switch.
         let mut twin = millrace();
         twin.args(["fleet", "agent", "--host", "a", "--label", "role=compute"]);
         twin.args(["--state-dir", "/run/twin", "--socket", "/run/b.api"]).stderr(Stdio::piped());
@@ -160,7 +160,7 @@ fn of_two_agents_with_one_name_the_second_follows_nothing() {
         twin.kill().unwrap();
         twin.wait().unwrap();
         assert_eq!(revisions(), [Some(0); 3]);
-        // The one without that name does not share the other's directory either.
+        // An agent with another name does not share the directory either.
         let (text, code) = fleet("agent --host x --state-dir /run/a.fleet");
         assert!(code == 1 && text.contains("another process keeps its state"), "{text}");
     });

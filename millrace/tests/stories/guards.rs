@@ -10,7 +10,7 @@ use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 
-/// A capture at the guest's port, running.
+/// A running capture at the guest's port.
 pub(crate) struct Capture {
     process: Child,
     file: String,
@@ -26,7 +26,7 @@ impl Capture {
         Capture { process, file }
     }
 
-    /// Does `again` until a dropped frame with this reason stands in the file.
+    /// Repeats `again` until the file contains a dropped frame with this reason.
     pub(crate) fn names(mut self, reason: &str, mut again: impl FnMut()) {
         let comment = format!("dropped: {reason}");
         let holds =
@@ -41,7 +41,7 @@ impl Capture {
     }
 }
 
-/// Frames from the guest's device as they are, whatever its kernel thinks of them.
+/// Sends frames from the guest's device unchanged, whatever its kernel thinks of them.
 struct Raw(EgressQueue);
 
 impl Raw {
@@ -61,8 +61,8 @@ impl Raw {
     }
 }
 
-/// Turns a guard on by `key`, sees `bad` dropped for `reason` and `good` pass, turns it off and
-/// sees `bad` pass.
+/// Turns a guard on by `key` and checks that `bad` is dropped for `reason` and `good` passes. Then
+/// turns it off and checks that `bad` passes.
 fn guards(
     key: &str,
     reason: &str,
@@ -89,7 +89,7 @@ fn guards(
     passes(&topology, || raw.send(&bad(mac)));
 }
 
-/// Does `send` until what it sends reaches the uplink, which gets hundreds of frames more than by
+/// Repeats `send` until its frames reach the uplink, which gets hundreds of frames more than by
 /// chance.
 fn passes(topology: &Topology, mut send: impl FnMut()) {
     const MANY: u64 = 300;
@@ -103,7 +103,7 @@ fn ethernet(mac: [u8; 6], kind: [u8; 2], payload: &[u8]) -> Vec<u8> {
     [&[0xff; 6], &mac[..], &kind, payload].concat()
 }
 
-/// UDP over IPv4 from an address of the guest's network.
+/// Returns a UDP datagram over IPv4 from an address of the guest's network.
 fn udp(mac: [u8; 6], last: u8, ports: (u16, u16)) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, last, 10, 9, 0, 1];
     packet.extend([ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat());
@@ -111,7 +111,7 @@ fn udp(mac: [u8; 6], last: u8, ports: (u16, u16)) -> Vec<u8> {
     ethernet(mac, [8, 0], &packet)
 }
 
-/// ICMPv6 behind extension headers and a VLAN-0 tag.
+/// Returns an ICMPv6 packet behind extension headers and a VLAN-0 tag.
 fn icmp6(mac: [u8; 6], kind: u8) -> Vec<u8> {
     let mut packet = vec![0, 0, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 0, 255];
     packet.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);

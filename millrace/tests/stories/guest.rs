@@ -1,9 +1,8 @@
-//! A guest: a Linux kernel of its own, as a process of this story, told what to do over its
-//! console.
+//! A guest: a Linux kernel as a process of this story, which gets its commands over its console.
 //!
-//! Its process 1 is `guest/init`: it reads commands, one line each, and ends what a command printed
-//! with the byte 0x1e and the exit code. `uml` and `qemu` say how one is started; `scripts/guests`
-//! brings what they take.
+//! Its process 1 is `guest/init`, which reads commands, one line each. After a command's output it
+//! prints the byte 0x1e and the exit code. `uml` and `qemu` start guests; `scripts/guests` brings
+//! the files for them.
 
 use crate::sandbox::GUESTS;
 use crate::shell::Shell;
@@ -16,12 +15,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What ends the output of a command.
+/// Ends the output of a command.
 const END: char = '\x1e';
-/// Longest a guest may take to boot, or for one command.
+/// Longest time for a guest to boot, or for one command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where `scripts/guests` put a kind of guest.
+/// Returns the directory in which `scripts/guests` put a kind of guest.
 pub(crate) fn directory(kind: &str) -> PathBuf {
     env::var_os(GUESTS)
         .map_or_else(
@@ -31,38 +30,37 @@ pub(crate) fn directory(kind: &str) -> PathBuf {
         .join(kind)
 }
 
-/// Where `scripts/systemd` put a root that boots.
+/// Returns the directory in which `scripts/systemd` put a root that boots.
 pub(crate) fn systemd() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../systemd"))
 }
 
-/// Where the libraries of its programs lie: Debian's packages use both folders, and only a merged
-/// system makes them one.
+/// Returns the directories of the libraries of the guest's programs. Debian's packages use both
+/// directories, and only a merged system makes them one.
 pub(crate) fn libraries(kind: &str) -> [PathBuf; 2] {
     ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"]
         .map(|folder| directory(kind).canonicalize().unwrap().join(folder))
 }
 
-/// A guest whose process 1 listens to its console.
+/// A guest with a process 1 that listens to its console.
 pub(crate) struct Guest {
     name: String,
     child: Child,
     input: ChildStdin,
     output: Receiver<Vec<u8>>,
-    /// What came and was not read yet.
+    /// Output that came and was not read yet.
     pending: String,
 }
 
 impl Guest {
-    /// Starts what is a guest with its console at standard input and output, and waits until it is
-    /// ready.
+    /// Starts a guest with its console at standard input and output, and waits until it is ready.
     pub(crate) fn boot(name: &str, command: &mut Command) -> Guest {
         let mut guest = Guest::spawn(name, command);
         guest.wait_until_ready();
         guest
     }
 
-    /// The same without waiting: it boots nothing, or later.
+    /// Starts a guest without waiting: it boots later, or not at all.
     pub(crate) fn spawn(name: &str, command: &mut Command) -> Guest {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, output) = channel();
@@ -73,13 +71,13 @@ impl Guest {
         Guest { name, child, input, output, pending: String::new() }
     }
 
-    /// Starts it again from within and waits until it is ready.
+    /// Reboots the guest from within and waits until it is ready.
     pub(crate) fn reboot(&mut self) {
         self.write("reboot -f");
         self.wait_until_ready();
     }
 
-    /// Ends it as a power cut does.
+    /// Ends the guest as a power cut does.
     pub(crate) fn kill(mut self) {
         self.cut();
     }
@@ -91,7 +89,7 @@ impl Guest {
         self.run(&format!("ip link set {device} up"));
     }
 
-    /// What a command printed, and its exit code.
+    /// Runs a command. Returns its exit code and what it printed.
     pub(crate) fn attempt(&mut self, line: &str) -> (i32, String) {
         self.write(line);
         let (printed, code) = self.read_to_end(line);
@@ -107,7 +105,7 @@ impl Guest {
         sent.unwrap_or_else(|error| panic!("guest {}: {line}: {error}", self.name));
     }
 
-    /// What was printed until a command ended, and the word with which it did.
+    /// Returns what was printed until a command ended, and the line of its exit code.
     fn read_to_end(&mut self, doing: &str) -> (String, String) {
         let start = Instant::now();
         loop {
@@ -131,7 +129,7 @@ impl Guest {
         }
     }
 
-    /// The sockets that its process has.
+    /// Returns the sockets that the guest's process has.
     pub(crate) fn sockets(&self) -> BTreeSet<PathBuf> {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
         let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
@@ -139,7 +137,7 @@ impl Guest {
     }
 
     fn cut(&mut self) {
-        // It may have ended by itself.
+        // The guest may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -159,7 +157,7 @@ impl Drop for Guest {
     }
 }
 
-/// What the console says, until it is closed or nobody listens.
+/// Passes on the console's output, until the console is closed or the listener is gone.
 fn pass_on(mut console: ChildStdout, listener: &Sender<Vec<u8>>) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = console.read(&mut bytes) {

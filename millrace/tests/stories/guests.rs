@@ -1,4 +1,4 @@
-//! Whole Linux kernels on the switch: with each other, and with a network namespace.
+//! Linux kernels as guests on the switch: with each other, and with a network namespace.
 
 use crate::guest::Guest;
 use crate::host::Host;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Guest("uml"), Need::Tap, Need::Program("bash")];
-/// Of each transfer.
+/// Size of each transfer.
 const MIB: usize = 16;
 
 const TWO: &str = "\
@@ -22,7 +22,7 @@ name = 'b'
 vhost-user = '/run/b.sock'
 ";
 
-/// A guest with addresses of this number.
+/// Boots a guest with addresses of this number.
 fn boot(name: &str, number: u8) -> Guest {
     let mut guest = uml::boot(name, &[&format!("/run/{name}.sock")]);
     guest.address("eth0", number);
@@ -68,7 +68,7 @@ fn jumbo_frames_pass_between_guests() {
         let ports = TWO.replace(".sock'\n", ".sock'\nmtu = 9000\n");
         let switch = Switch::start(&ports);
         let (mut a, mut b) = (boot("a", 1), boot("b", 2));
-        // The device tells its MTU, and the driver takes it.
+        // The device reports its MTU, and the driver accepts it.
         assert_eq!(a.run("cat /sys/class/net/eth0/mtu").trim(), "9000");
         assert_eq!(b.run("cat /sys/class/net/eth0/mtu").trim(), "9000");
         // 8 bytes of ICMP and 20 of IP fill 9000.
@@ -103,7 +103,7 @@ fn a_killed_switch_is_followed_by_another_and_guests_that_start_anew() {
         ping(&mut a, addresses(2)[0]);
         switch.end(Signal::KILL);
         let _switch = Switch::start(TWO);
-        // This kernel does not connect again by itself, but it lives on.
+        // This kernel does not reconnect by itself, but it keeps running.
         for (guest, number) in [(&mut a, 1), (&mut b, 2)] {
             guest.reboot();
             guest.address("eth0", number);
@@ -119,8 +119,7 @@ fn a_guest_that_takes_no_trains_gets_none() {
         let (mut a, mut b) = (boot("a", 1), boot("b", 2));
         let operational = || switch.ask("rsc show b")[0]["IPv4OperationalState"] == true;
         assert!(operational());
-        // Receive offloads are turned off by a command of the control queue, under a driver that
-        // runs.
+        // The driver turns receive offloads off by a command of the control queue, while it runs.
         b.run("ethtool -K eth0 rx-gro-hw off");
         until("RSC toward b is not operational", || (!operational()).then_some(()));
         send(&mut a, &mut b, (addresses(2)[0], 5001), MIB);

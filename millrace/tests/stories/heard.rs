@@ -1,11 +1,12 @@
-//! What processes print where a story keeps it from standard error to read it itself.
+//! Captures what processes print, where a story reads it instead of letting it go to standard
+//! error.
 
 use std::process::{Child, Command, Output};
 
-/// What Rust prints where a thread panics. A story in which any process printed it has failed.
+/// Rust prints this where a thread panics. A story in which any process printed it has failed.
 pub(crate) const PANIC: &str = "panicked at";
 
-/// A process that runs to its end.
+/// Runs a process to its end.
 pub(crate) trait Heard {
     /// Returns what the process printed, and repeats a panic on the story's standard error.
     fn heard(self) -> Output;

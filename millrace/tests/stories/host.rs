@@ -9,7 +9,8 @@ use std::process::Command;
 pub(crate) struct Host(&'static str);
 
 impl Host {
-    /// A host with nothing but its loopback, and no IPv6 chatter of interfaces yet to come up.
+    /// Makes a host with only its loopback, on which new interfaces send no IPv6 packets of their
+    /// own.
     pub(crate) fn new(name: &'static str) -> Host {
         run(&format!("ip netns add {name}"));
         let host = Host(name);
@@ -18,7 +19,7 @@ impl Host {
         host
     }
 
-    /// A program on this host; its arguments are to be added.
+    /// Returns a command for a program on this host; its arguments are to be added.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.0)).arg(program);
@@ -38,7 +39,7 @@ impl Host {
         self.run(&format!("ip link set {device} up"));
     }
 
-    /// Runs `work`, on another thread, where sockets it opens belong to this host.
+    /// Runs `work` on another thread, in which new sockets belong to this host.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let path = PathBuf::from("/run/netns").join(self.0);
         ports::namespace::within(Some(&path), work).unwrap()

@@ -1,4 +1,4 @@
-//! What the switch takes when it has nothing to do. Bounds on resources, not on speed.
+//! Resources that an idle switch takes. The bounds are on resources, not on speed.
 
 use crate::sandbox::{Need, run, story};
 use crate::switch::Switch;
@@ -8,13 +8,13 @@ use waiting::until;
 
 /// Most resident memory with 16 ports, in KiB.
 const MOST_MEMORY: u64 = 64 << 10;
-/// The processor time is summed up over so many seconds.
+/// Seconds over which processor time is summed up.
 const SECONDS: u64 = 5;
 
 #[test]
 fn sixteen_idle_ports_take_little_memory_and_no_processor() {
     story(&[Need::Tap], || {
-        // No router solicitations: idle is idle.
+        // Router solicitations are turned off, so that hosts are idle.
         run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
         let ports: String =
             (0..16).map(|n| format!("[[port]]\nname = 'vm{n}'\ntap = 'tap{n}'\n")).collect();
@@ -31,14 +31,14 @@ fn sixteen_idle_ports_take_little_memory_and_no_processor() {
     });
 }
 
-/// User and system time in ticks: fields 14 and 15 of `/proc/PID/stat`.
+/// Returns user and system time in ticks: fields 14 and 15 of `/proc/PID/stat`.
 pub(crate) fn processor_time(switch: &Switch) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", switch.process())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// `VmRSS`, in KiB.
+/// Returns `VmRSS`, in KiB.
 fn resident(switch: &Switch) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.process())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

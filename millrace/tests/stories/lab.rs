@@ -1,5 +1,4 @@
-//! The lab's long commands: what a script may rely on. What they measure here is the report's
-//! business.
+//! The lab's long commands: what a script may rely on. The measured figures are not tested here.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, story};
@@ -10,7 +9,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
-/// Short: what is tested is that it works.
+/// Options for a short run: only the function is tested.
 const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.1"];
 
 fn lab(arguments: &[&str]) -> Output {
@@ -99,7 +98,7 @@ fn an_interrupted_sweep_reports_what_it_has_and_goes_on_where_it_was() {
 #[test]
 fn many_connections_are_carried_and_accounted_for() {
     story(&NEEDS, || {
-        // A thousand on two busy cores spend most of their time on retransmissions.
+        // A thousand connections on two busy cores spend most of their time on retransmissions.
         let many = if std::env::var_os("MILLRACE_LONG").is_some() { 1000 } else { 100 };
         let connections = format!("1,{many}");
         let output =
@@ -109,7 +108,7 @@ fn many_connections_are_carried_and_accounted_for() {
         let case = &report["cases"][1];
         assert_eq!(case["connections"], many);
         let bytes = |whose: &str| case["account"][whose].as_f64().unwrap();
-        // A few connections that kept losing frames may still be trying.
+        // A few connections that keep losing frames may still be trying.
         let accounted = bytes("received_bytes") + bytes("undelivered_bytes");
         assert!((accounted / bytes("sent_bytes") - 1.0).abs() < 0.01, "{case:#}");
     });
@@ -130,7 +129,7 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
             command.args(["report", "compare"]).args(arguments).current_dir("/run");
             command.heard()
         };
-        // Two intervals tell nothing, and that is not the same as no difference.
+        // Two intervals are too few to compare, which is a different result from no difference.
         let same = compare(&["a/report.json", "b/report.json", "--json"]);
         assert_eq!(same.status.code(), Some(4));
         let found = json(&same);
@@ -149,7 +148,7 @@ fn two_reports_are_compared_and_what_cannot_be_is_refused() {
     });
 }
 
-/// Writes a report again with this throughput, and enough intervals to see it.
+/// Copies a report with this throughput, and enough intervals to see it.
 fn steady(from: &str, to: &str, rate: f64) {
     let run = Path::new("/run");
     let text = std::fs::read_to_string(run.join(from)).unwrap();

@@ -6,7 +6,7 @@
 //!                                  └─────── host0 [10.9.0.3] here, from where the agents are asked
 //! ```
 //!
-//! The machine is emulated: what is looked at is that the report is whole and no byte is missing,
+//! The machine is emulated. The story checks that the report is complete and no byte is missing,
 //! not that RSC pays.
 
 use crate::guest::{Guest, directory};
@@ -69,7 +69,7 @@ fn rsc_toward_a_machine_is_validated_and_every_byte_accounted_for() {
     });
 }
 
-/// Every arm, every byte, and who was who.
+/// Checks every arm, every byte, and the roles of the hosts.
 fn whole(report: &Value) {
     for arm in ["on", "off"] {
         for figure in
@@ -93,7 +93,7 @@ fn whole(report: &Value) {
     );
 }
 
-/// The world of the machines with this binary in it.
+/// Returns the machines' initramfs with this binary in it.
 fn world_with_millrace() -> PathBuf {
     let mut overlay = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/overlay"));
     let guests = directory("qemu").canonicalize().unwrap();

@@ -1,5 +1,4 @@
-//! Measuring between hosts that there are already: agents on two of them, and the switch that runs
-//! between.
+//! Measures between existing hosts: agents on two of them, and the running switch between them.
 //!
 //! ```text
 //! far [10.9.0.1] veth uplink ── millrace ── tap0 [10.9.0.2] guest
@@ -20,7 +19,7 @@ use waiting::until;
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
 const SHORT: [&str; 4] = ["--repetitions", "2", "--seconds", "0.2"];
 
-/// The network, with a way from here to both hosts.
+/// Makes the network, with a way from here to both hosts.
 fn network() -> Topology {
     let topology = Topology::new("[[port]]\nname = 'host'\ntap = 'host0'\n");
     run("ip address add 10.9.0.3/24 dev host0");
@@ -29,10 +28,10 @@ fn network() -> Topology {
     topology
 }
 
-/// An agent, as somebody starts it on a host.
+/// An agent, started by hand on a host.
 pub(crate) struct Agent {
     child: Child,
-    /// What it printed to be typed elsewhere.
+    /// The agent's name, which it printed to be typed elsewhere.
     pub(crate) name: String,
 }
 
@@ -45,7 +44,7 @@ impl Agent {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let usage = lines.find(|line| line.as_ref().unwrap().contains("--sender ")).unwrap();
         let name = usage.unwrap().split_once("--sender ").unwrap().1.to_owned();
-        // It goes on telling what happens.
+        // The agent goes on printing events.
         std::thread::spawn(move || lines.for_each(drop));
         Agent { child, name }
     }
@@ -99,7 +98,7 @@ fn two_hosts_validate_the_switch_between_them() {
         );
         assert_eq!(report["bench"]["hosts"].as_array().map(Vec::len), Some(2));
         assert_eq!(policy(&topology.switch), "off", "what was before is again");
-        // Without a receiver it is this host.
+        // Without a receiver, this host receives.
         let here = ["limits", "--port", "host", "--sender", &far.name, "--json"];
         let limits = validate(&here);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Millrace's NTttcp against the real ntttcp-for-linux, both roles: the figures of the two sides
-//! within 1 %.
+//! Millrace's NTttcp against the real ntttcp-for-linux, in both roles: the figures of both sides
+//! agree within 1 %.
 //!
-//! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it, or `ntttcp` of the
-//! PATH is taken where it is of that kind.
+//! The real one is not part of this repository. `MILLRACE_NTTTCP=PATH` names it; otherwise `ntttcp`
+//! of the PATH is used, if it is of that kind.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, story};
@@ -13,15 +13,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use waiting::until;
 
-/// Seconds of each run: the two ends' clocks start a moment apart, and that must not show.
+/// Seconds of each run. The two ends' clocks start a moment apart, which must not matter.
 const SECONDS: &str = "4";
-/// Runs until one agrees: each end measures a window of its own, and where others use the machine
-/// the rate moves between them. What is counted wrong is wrong each time.
+/// Most runs until one agrees. Each end measures a window of its own, and if other programs use the
+/// machine, the rate differs between the windows. A wrong count is wrong in each run.
 const TRIES: usize = 4;
-/// Most that the two ends' figures may differ, as a part.
+/// Largest difference between the two ends' figures, as a part of one.
 const TOLERANCE: f64 = 0.01;
-/// Seconds after which a receiver of theirs has hung: now and then it does not see that its own
-/// time is over, with their own sender too.
+/// Seconds after which the real receiver has hung: sometimes it does not notice that its time is
+/// over, even with its own sender.
 const HUNG: &str = "15";
 
 #[test]
@@ -33,7 +33,7 @@ fn a_real_ntttcp_sends_to_us_and_receives_from_us() {
             );
             return;
         };
-        // Ports, threads a port, connections a thread.
+        // Number of ports, of threads per port, and of connections per thread.
         for shape in [["1", "1", "1"], ["4", "2", "3"]] {
             agree("they send", || we_receive(&real, shape));
             agree("we send", || we_send(&real, shape));
@@ -41,7 +41,8 @@ fn a_real_ntttcp_sends_to_us_and_receives_from_us() {
     });
 }
 
-/// ntttcp-for-linux, where there is one; others of that name do not know its `-V` banner.
+/// Returns ntttcp-for-linux, if it is installed. Other programs of that name do not know its `-V`
+/// banner.
 fn real() -> Option<PathBuf> {
     let named = env::var_os("MILLRACE_NTTTCP").map(PathBuf::from);
     let in_path = || {
@@ -87,11 +88,11 @@ fn we_send(real: &PathBuf, [ports, threads, connections]: [&str; 3]) -> f64 {
         .args(["-l", connections, "-t", SECONDS, "-W", "1"])
         .heard();
     let theirs = theirs.heard();
-    // What `timeout` says of a program that it has ended. There is no figure to compare with.
+    // `timeout` returns 124 if it has ended the program. Then there is no figure to compare with.
     if theirs.status.code() == Some(124) { f64::INFINITY } else { apart(&ours, &theirs) }
 }
 
-/// Whether the port of the synchronisation is open. A connection would be taken for a sender.
+/// Returns whether the port for synchronisation is open. Connecting to it would count as a sender.
 fn listens() -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     // 127.0.0.1 or any address, port 5000, state LISTEN.
@@ -112,7 +113,7 @@ fn agree(who: &str, run: impl Fn() -> f64) {
     panic!("{who}: apart by {seen:?} in {TRIES} runs");
 }
 
-/// What our figure differs from theirs by, as a part of it.
+/// Returns the difference of our figure from theirs, as a part of theirs.
 fn apart(ours: &Output, theirs: &Output) -> f64 {
     let said = String::from_utf8_lossy(&ours.stderr);
     assert!(ours.status.success(), "{said}\n{}", String::from_utf8_lossy(&theirs.stdout));
@@ -123,7 +124,7 @@ fn apart(ours: &Output, theirs: &Output) -> f64 {
     ours["own"]["throughput"]["megabits_per_s"].as_f64().unwrap() * 1e6 / theirs - 1.0
 }
 
-/// The total of their JSON, whose numbers are strings.
+/// Returns the total of their JSON, in which numbers are strings.
 fn bits_per_s(report: &Value) -> f64 {
     let report = report.as_object().unwrap().values().next().unwrap();
     let throughputs = report["throughputs"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! libvirt: what `millrace port show --libvirt` prints is valid by libvirt's own schema, in a
-//! domain around it.
+//! libvirt: the output of `millrace port show --libvirt`, in a domain around it, is valid by
+//! libvirt's own schema.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, output_of, story};
@@ -35,7 +35,7 @@ fn the_elements_for_libvirt_are_valid_by_its_schema() {
         }
         let all = domain(&printed);
         accepted(&all);
-        // The schema is no rubber stamp.
+        // The schema refuses wrong values.
         for (right, wrong) in [("queues='4'", "queues='x'"), ("type='vhostuser'", "type='vhost'")] {
             let broken = all.replace(right, wrong);
             assert_ne!(all, broken);
@@ -46,14 +46,14 @@ fn the_elements_for_libvirt_are_valid_by_its_schema() {
     });
 }
 
-/// What a port's command prints: the elements of the guest, and those of its vNIC.
+/// Returns the elements that a port's command prints: those of the guest, and those of its vNIC.
 fn elements(port: &str) -> (String, String) {
     let printed = output_of(millrace().args(["port", "show", port, "--libvirt"]));
     let (memory, vnic) = printed.split_once("</memoryBacking>\n").unwrap();
     (format!("{memory}</memoryBacking>\n"), vnic.to_owned())
 }
 
-/// A guest with these vNICs.
+/// Returns a guest with these vNICs.
 fn domain(vnics: &[(String, String)]) -> String {
     let memory = &vnics[0].0;
     let interfaces: String = vnics.iter().map(|(_, vnic)| vnic.as_str()).collect();

@@ -1,5 +1,5 @@
-//! A virtual machine with two paths, each pinned to a member of a team: its guest sees the link of
-//! the path that is lost go down.
+//! A virtual machine with two paths, each pinned to a member of a team. Its guest sees the link of
+//! a lost path go down.
 
 use crate::host::Host;
 use crate::qemu::Machine;
@@ -44,7 +44,7 @@ fn a_guest_sees_the_link_of_its_lost_path_down() {
         println!("measured: its guest's link is down {:?} after the pull", begin.elapsed());
         assert!(guest.run("cat /sys/class/net/eth1/carrier").contains('1'));
         guest.run("ping -c 1 -W 5 10.9.2.1");
-        // QEMU connects each second, and is not served.
+        // QEMU tries to connect each second, and is not served.
         std::thread::sleep(std::time::Duration::from_secs(3));
         assert!(guest.run(carrier).contains('0'));
         let shown = String::from_utf8(cli("port show vm1").stdout).unwrap();

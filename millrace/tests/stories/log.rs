@@ -1,4 +1,4 @@
-//! The daemon's log: levels that are changed while it runs, lines as JSON, and the journal's
+//! The daemon's log: levels are changed while it runs, lines can be JSON, and the journal gets
 //! priorities.
 
 use crate::sandbox::{Need, story};
@@ -12,7 +12,7 @@ const LOG: &str = "/run/log";
 const PORTS: &str =
     "[[port]]\nname = 'a'\ntap = 'a'\n[[port]]\nname = 'lost'\npacket = 'nowhere'\n";
 
-/// A daemon whose standard error is a file, and, as far as its environment says, the journal.
+/// Starts a daemon that logs to a file. Its environment says that the file is the journal.
 fn start() -> Switch {
     let log = File::create(LOG).unwrap();
     let stat = log.metadata().unwrap();
@@ -28,7 +28,7 @@ fn ask(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// The lines that came since the log had this length, and the length now.
+/// Returns the lines since the log had this length, and updates the length.
 fn since(before: &mut usize) -> Vec<String> {
     let log = fs::read_to_string(LOG).unwrap();
     let new = log[*before..].lines().map(str::to_owned).collect();

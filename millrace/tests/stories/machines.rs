@@ -1,4 +1,4 @@
-//! Emulated machines on the switch, plugged in by QEMU as its users do it.
+//! Emulated machines on the switch, connected by QEMU's usual options.
 
 use crate::guest::Guest;
 use crate::qemu::{self, Machine};
@@ -12,7 +12,7 @@ use waiting::eventually;
 
 const NEEDS: [Need; 3] = [Need::Guest("qemu"), Need::Guest("uml"), Need::Program("bash")];
 
-/// A machine's vNIC and a small guest's beside it.
+/// Returns a machine's vNIC and a port for a small guest.
 fn ports(more: &str) -> String {
     format!(
         "[[port]]\nname = 'vm'\nvhost-user = '/run/vm.sock'\nmac = '52:54:00:00:00:01'\n{more}\
@@ -75,7 +75,8 @@ fn a_vnic_is_plugged_and_unplugged_while_another_carries_traffic() {
     });
 }
 
-/// So many MiB; how often a third vNIC comes and goes, and the switch is killed and started again.
+/// Returns the MiB to transfer, how often a third vNIC comes and goes, and how often the switch is
+/// killed and started again.
 fn endurance() -> (usize, u32, u32) {
     if env::var_os("MILLRACE_LONG").is_some() { (1024, 100, 5) } else { (128, 20, 5) }
 }
@@ -84,7 +85,7 @@ fn endurance() -> (usize, u32, u32) {
 fn no_byte_is_lost_while_vnics_come_and_go_and_the_switch_starts_again() {
     story(&NEEDS, || {
         let (mib, additions, restarts) = endurance();
-        // Both guests listen or connect again by themselves.
+        // Both guests listen or reconnect by themselves.
         let configuration = "[[port]]\nname = 'one'\nvhost-user = '/run/one.sock'\nmac = '52:54:00:00:00:01'\n\
             [[port]]\nname = 'two'\nvhost-user = '/run/two.sock'\nvhost-client = true\nmac = '52:54:00:00:00:02'\n";
         let mut switch = Switch::start(configuration);
@@ -112,8 +113,8 @@ fn no_byte_is_lost_while_vnics_come_and_go_and_the_switch_starts_again() {
     });
 }
 
-/// Waits until some more has arrived at the receiving guest. In vain, it says what each part saw
-/// last.
+/// Waits until more bytes have arrived at the receiving guest. If none do, it reports what each
+/// part saw last.
 fn moves(switch: &Switch, [sender, receiver]: [&mut Guest; 2]) {
     let mut received = || -> u64 {
         receiver.run("cat /sys/class/net/eth0/statistics/rx_bytes").trim().parse().unwrap()

@@ -1,8 +1,8 @@
 //! End-to-end stories: the binary as its users run it, between hosts made of network namespaces.
 //!
 //! Each story lives in namespaces of its own (`sandbox`), so it needs no clean-up and leaves
-//! nothing behind; where it cannot run it prints `skipped: needs …`. `MILLRACE_LONG=1` makes the
-//! traffic stories long, `MILLRACE=PATH` tells a story about another binary.
+//! nothing behind. A story that cannot run prints `skipped: needs …`. `MILLRACE_LONG=1` makes the
+//! traffic stories long, and `MILLRACE=PATH` tests another binary.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

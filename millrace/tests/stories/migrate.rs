@@ -1,6 +1,5 @@
-//! Before a guest moves: `millrace migrate check` between two hosts that are alike finds nothing,
-//! and of each mismatch, seeded in turn, it finds that one; and a port goes to the other host by
-//! `export` and `import`.
+//! Before a guest moves: `millrace migrate check` finds nothing between two hosts that are alike,
+//! and finds each mismatch that is seeded. A port goes to the other host by `export` and `import`.
 
 use crate::heard::Heard;
 use crate::host::Host;
@@ -16,7 +15,7 @@ use waiting::{eventually, until};
 
 const NEEDS: [Need; 1] = [Need::Tap];
 const MAC: &str = "52:54:00:00:00:01";
-/// Of the guest's port.
+/// Keys of the guest's port.
 const KEYS: &str = "vlan = 10\nmtu = 9000\nqueues = 2\nrate = '1Gbit'\nip-guard = ['10.9.0.1']\n";
 
 /// A host with a guest's port, one beside it, and a team of two members as its uplink.
@@ -67,7 +66,7 @@ impl Place {
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// `port import` of this text.
+    /// Runs `port import` with this text.
     fn import(&self, text: &str, more: &[&str]) -> Output {
         let mut command = self.command("port import --json");
         let command = command.args(more).stdin(Stdio::piped());
@@ -88,14 +87,14 @@ fn socket(name: &str) -> String {
     format!("/run/{name}.api")
 }
 
-/// A guest with two queue pairs that does not announce itself.
+/// Connects a guest with two queue pairs that does not announce itself.
 fn connect(place: &str) -> Guest {
     let taken = Features::VERSION_1 | Features::MRG_RXBUF | Features::MQ | Features::GUEST_ECN;
     let wanted = taken | Features::CSUM | Features::HOST_TSO4 | Features::PROTOCOL_FEATURES;
     Guest::connect(Path::new(&format!("/run/{place}.vm")), wanted.bits(), 2).unwrap()
 }
 
-/// What a check from the first to the second finds, and its exit code.
+/// Returns what a check from the first host to the second finds, and its exit code.
 fn check(source: &str, destination: &str) -> (Vec<(String, String)>, i32) {
     let mut command = millrace();
     let output = command.args(["migrate", "check", "--json", source, destination]).heard();
@@ -134,7 +133,7 @@ impl Pair {
         assert!(eventually(healthy).is_some(), "{:?}", self.found());
     }
 
-    /// Seeds a mismatch at the destination, has it found as the only one, and mends it.
+    /// Seeds a mismatch at the destination, waits until it is the only finding, and mends it.
     fn finds(&self, (about, words): (&str, &str), seed: impl Fn(&Place), mend: impl Fn(&Place)) {
         seed(&self.to);
         let is_found = || {
@@ -149,7 +148,7 @@ impl Pair {
         self.is_healthy();
     }
 
-    /// The same by keys of the guest's port.
+    /// Seeds and mends a mismatch by keys of the guest's port, as [`finds`](Self::finds) does.
     fn finds_keys(&self, finding: (&str, &str), seed: &str, mend: &str) {
         let set = |to: &Place, keys: &str| to.tell(&format!("port set vm {keys}"));
         self.finds(finding, |to| set(to, seed), |to| set(to, mend));
@@ -203,14 +202,14 @@ fn each_mismatch_of_two_hosts_is_found_before_a_guest_moves() {
     });
 }
 
-/// What an import says that it did.
+/// Returns the changes that an import reports.
 fn changes(output: &Output) -> Value {
     let error = String::from_utf8_lossy(&output.stderr);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
 }
 
-/// Whatever the file says, it is this socket's port and this guest's, and no guest runs there.
-/// Leaves no port `vm`.
+/// Checks that an import changes only this socket's port and this guest's, whatever the file says,
+/// and only while no guest runs there. Leaves no port `vm`.
 fn is_held_to_its_terms(to: &Place, text: &str) {
     let lacks = |more: &[&str]| {
         let refused = to.import(text, more);
@@ -242,7 +241,7 @@ fn a_port_goes_to_another_host_or_is_refused_by_name() {
         from.tell("acl add vm deny in tcp to 10.0.0.0/8 port 22");
         from.tell("rss set vm --entry 5=0");
         let text = output_of(&mut from.command("port export vm"));
-        // Into a port that is there: its socket stays its own.
+        // An existing port keeps its own socket.
         let asked = changes(&to.import(&text, &["--dry-run"]));
         assert_eq!((&asked["created"], &asked["table"]), (&false.into(), &true.into()), "{asked}");
         assert!(to.show("vm").unwrap()["config"].get("acl").is_none(), "a dry run");
@@ -265,11 +264,11 @@ fn a_port_goes_to_another_host_or_is_refused_by_name() {
             (&Value::Object([].into_iter().collect()), &false.into())
         );
         is_held_to_its_terms(to, &text);
-        // Where there is none it is made, and is the API's.
+        // A missing port is made, as a port of the API.
         let text_to = text.replace("/run/from.vm", "/run/to.vm");
         assert_eq!(changes(&to.import(&text_to, &[]))["created"], true);
         assert_eq!(to.show("vm").unwrap()["origin"], "api");
-        // What this host lacks is named, and nothing is done.
+        // If this host lacks something, that is named, and nothing is changed.
         to.tell("port set up trunk=20");
         let refused = to.import(&text.replace("1Gbit", "2Gbit"), &[]);
         assert_eq!(refused.status.code(), Some(1));

@@ -1,5 +1,5 @@
-//! A guest moves from one host to another, each with a switch of its own, and the network finds it
-//! there.
+//! A guest moves from one host to another, each with a switch of its own, and the network finds the
+//! guest at the new one.
 
 use crate::heard::Heard;
 use crate::host::Host;
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `more` is of the guest's port; the station beside it gets this number.
+    /// Starts a host. `more` are keys of the guest's port; the station beside it has this number.
     pub(crate) fn new(name: &'static str, number: u8, more: &str) -> Place {
         let host = Host::new(name);
         run(&format!("ip link add {name}-out type veth peer name wire netns {name}"));
@@ -60,7 +60,7 @@ impl Place {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until this was noted in the journal; the line.
+    /// Waits until an event contains these words. Returns its text.
     fn noted(&self, words: &str) -> String {
         until(words, || {
             let text = output_of(&mut self.command("status --json"));
@@ -71,7 +71,7 @@ impl Place {
         })
     }
 
-    /// The options by which a guest that does not announce itself is plugged in here.
+    /// Returns QEMU's options for a guest here that does not announce itself.
     fn options(&self) -> Vec<String> {
         let mut options = options_as(&output_of(&mut self.command("port show vm --qemu")));
         let device = options.iter_mut().find(|option| option.starts_with("-device")).unwrap();
@@ -105,20 +105,20 @@ struct Recording {
 }
 
 impl Recording {
-    /// All that was recorded.
+    /// Ends the recording and returns all of it.
     fn end(self) -> Vec<u8> {
         interrupt(self.child);
         std::fs::read(self.file).unwrap()
     }
 }
 
-/// Ends a program as Ctrl-C does; what it printed.
+/// Ends a program as Ctrl-C does. Returns what it printed.
 fn interrupt(child: Child) -> String {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     String::from_utf8(child.heard().stdout).unwrap()
 }
 
-/// Echo requests to the guest, a hundred a second.
+/// Sends echo requests to the guest, a hundred a second.
 fn knock(mut ping: Command) -> Child {
     ping.args(["-n", "-D", "-i", "0.01", "-W", "1", "10.9.0.1"])
         .stdout(Stdio::piped())
@@ -126,7 +126,7 @@ fn knock(mut ping: Command) -> Child {
         .unwrap()
 }
 
-/// The longest time without an answer, in milliseconds, and how many answers are missing.
+/// Returns the longest time without an answer, in milliseconds, and the number of missing answers.
 fn outage(ping: Child) -> (u64, u64) {
     let text = interrupt(ping);
     let answers = text.lines().filter_map(|line| {
@@ -145,14 +145,14 @@ fn place_of(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// The network had the guest at its old host until it spoke: 1.2 to 13.6 s, at the stations beside
-/// it too.
+/// Without the switch's announcement the network believed the guest at its old host until the guest
+/// sent: for 1.2 to 13.6 s, also at the stations beside it.
 #[test]
 fn a_guest_that_moves_and_says_nothing_is_found_at_once() {
     story(&NEEDS, || moves(&format!("mac = '{MAC}'\n")));
 }
 
-/// QEMU alone knows the address then, and says it before the rings start.
+/// Only QEMU knows the address in this case, and announces it before the rings start.
 #[test]
 fn a_guest_that_moves_to_a_port_without_an_address_is_found_at_once() {
     story(&NEEDS, || moves(""));

@@ -1,5 +1,5 @@
-//! `millrace mtu check` between hosts: each kind of fault, seeded in turn, is found and named; a
-//! healthy network has none.
+//! `millrace mtu check` between hosts: each kind of fault is seeded in turn, found and named. A
+//! healthy network has no finding.
 //!
 //! ```text
 //! h1 to h4, TAPs ── millrace ── uplink ══ rack (a Linux bridge) ── h5 to h8      a ── router ── b
@@ -17,12 +17,12 @@ use waiting::until;
 
 const NEEDS: [Need; 1] = [Need::Tap];
 
-/// Names last as long as the story.
+/// Makes a host with a computed name, which lasts as long as the story.
 fn host(name: String) -> Host {
     Host::new(name.leak())
 }
 
-/// A responder on a host, and how it is named to a check.
+/// A responder on a host, and the name by which a check reaches it.
 struct Responder(Child, String);
 
 impl Responder {
@@ -43,7 +43,7 @@ impl Drop for Responder {
     }
 }
 
-/// Checks from a host; the report and the exit code.
+/// Checks from a host. Returns the report and the exit code.
 fn check(from: Host, responders: &[Responder], more: &[&str]) -> (Value, i32) {
     let program = millrace().get_program().to_owned();
     let mut command = from.command(program.to_str().unwrap());
@@ -55,7 +55,7 @@ fn check(from: Host, responders: &[Responder], more: &[&str]) -> (Value, i32) {
     (report, output.status.code().unwrap())
 }
 
-/// Each finding's hop, where it is, and the value seen, with its sentence.
+/// Returns each finding's hop, its place, the value seen, and its sentence.
 fn findings(report: &Value) -> Vec<(String, String, String, String)> {
     let word = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
     let finding =
@@ -105,7 +105,7 @@ impl Racks {
         Racks { switch, hosts, rack, responders }
     }
 
-    /// Seeds a fault, has it found as the only one, and mends it.
+    /// Seeds a fault, checks that it is the only finding, and mends it.
     fn finds(
         &self,
         seed: impl Fn(&Racks),
@@ -178,7 +178,7 @@ fn each_kind_of_mtu_fault_is_found_and_named() {
     });
 }
 
-/// Without responders: what the daemon compares, and probes between TAPs of this host.
+/// Checks without responders: the daemon compares MTUs, and probes run between TAPs of this host.
 #[test]
 fn a_host_checks_its_own_ports_members_and_taps() {
     story(&NEEDS, || {
@@ -209,7 +209,7 @@ fn a_host_checks_its_own_ports_members_and_taps() {
         assert_eq!(report["networks"][0]["directions"].as_array().unwrap().len(), 2);
         let not_probed = report["not_probed"][0].as_str().unwrap();
         assert!(not_probed.starts_with("team0: "), "{not_probed}");
-        // The device says 9000, its port does not let it have that.
+        // The device has MTU 9000, but its port does not.
         switch.tell("port set b mtu=4000");
         b.run("ip link set tap0 mtu 9000");
         let (report, code) = check();
@@ -248,14 +248,14 @@ fn a_router_that_says_too_big_is_named_and_one_that_does_not_is_located() {
             .map(|(host, address)| Responder::start(host, address));
         let (report, code) = check(a, &responders, &[]);
         assert_eq!((findings(&report), code), (vec![], 0));
-        // Only on the way to b: the router's own device is smaller.
+        // Only the way to b is narrower: the router's own device is smaller.
         router.run("ip link set west mtu 1500");
         let (report, code) = check(a, &responders, &["--mtu", "9000"]);
         let found = findings(&report);
         let of = |hop: &str| found.iter().filter(|it| it.0 == hop).count();
         assert_eq!((code, of("beyond")), (1, 1), "{found:#?}");
         assert!(found.iter().any(|it| it.3.contains("router 10.8.1.254 reports")), "{found:#?}");
-        // Nothing that it sends itself gets out.
+        // The router cannot send packets of its own.
         router.run("ip rule add pref 1 iif lo blackhole");
         let (report, code) = check(a, &responders, &["--mtu", "9000"]);
         let found = findings(&report);
@@ -271,7 +271,7 @@ fn sixty_four_hosts_are_checked_in_seconds() {
         run("ip link add br0 mtu 9000 type bridge");
         run("ip link set br0 up");
         let start = Instant::now();
-        // The kernel of all has room for 1,024 neighbours that it finds by itself.
+        // All namespaces share the kernel's table of 1,024 neighbours that it learns by itself.
         let mac = |number| format!("02:00:00:00:00:{number:02x}");
         let neighbour = |number| {
             let mac = mac(number);

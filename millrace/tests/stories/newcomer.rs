@@ -1,4 +1,4 @@
-//! The first hour: what somebody meets who gets something wrong.
+//! The first hour: the messages for common mistakes.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, run, story};
@@ -118,7 +118,7 @@ fn a_port_that_is_not_there_and_a_daemon_that_is_not_there_are_told_apart() {
 fn a_file_made_wrong_while_the_switch_runs_changes_nothing() {
     story(&[Need::Tap], || {
         let switch = Switch::start("[[port]]\nname = 'vm1'\ntap = 'tap1'\n");
-        // Whoever writes to a pipe knows that it is being read.
+        // A write to a pipe returns only once the daemon reads the pipe.
         run(&format!("rm {FILE}"));
         run(&format!("mkfifo {FILE}"));
         let reload = |text: &str| {

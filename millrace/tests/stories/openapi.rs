@@ -1,12 +1,12 @@
-//! The API's document put to use: a client in another language is generated from it and talks to
-//! the daemon.
+//! Uses the API's document: a client in another language is generated from it and talks to the
+//! daemon.
 
 use crate::sandbox::{Need, output_of, story};
 use crate::switch::{Switch, millrace};
 use std::path::Path;
 use std::process::Command;
 
-/// Where `scripts/openapi` installs its tools.
+/// Path at which `scripts/openapi` installs its tools.
 const TOOLS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/openapi/bin");
 
 #[test]

@@ -1,4 +1,4 @@
-//! How long traffic stands still: what comes, and the longest time in which nothing came.
+//! Measures outages: counts arrivals, and the longest time without one.
 
 use crate::host::Host;
 use rustix::net::sockopt;
@@ -12,17 +12,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use waiting::until;
 
-/// How often a story restarts the switch.
+/// Returns how often a story restarts the switch.
 pub(crate) fn restarts() -> u32 {
     if is_long() { 20 } else { 3 }
 }
 
-/// Whether stories of traffic are to be long.
+/// Returns whether stories of traffic are to be long.
 pub(crate) fn is_long() -> bool {
     env::var_os("MILLRACE_LONG").is_some()
 }
 
-/// What comes, and the longest time in which nothing came.
+/// Counts arrivals, and measures the longest time between two.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     longest_us: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Something has come; `last`: what came before it.
+    /// Notes an arrival. `last` is the time of the arrival before.
     pub(crate) fn note(&self, last: &mut Instant) {
         let gap = u64::try_from(last.elapsed().as_micros()).unwrap();
         *last = Instant::now();
@@ -39,12 +39,12 @@ impl Arrivals {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How much has come.
+    /// Returns the number of arrivals.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Nothing more is to be sent.
+    /// Tells the sender to stop.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -53,8 +53,8 @@ impl Arrivals {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// How long nothing came at most while `work` went on, until more came after it, in
-    /// milliseconds.
+    /// Runs `work` and waits until more has arrived after it. Returns the longest time without an
+    /// arrival, in milliseconds.
     #[allow(clippy::cast_precision_loss, reason = "microseconds of seconds")]
     pub(crate) fn outage_ms(&self, work: impl FnOnce()) -> f64 {
         self.longest_us.store(0, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Arrivals {
     }
 }
 
-/// Numbered datagrams every millisecond from one host to another.
+/// Sends a numbered datagram every millisecond from one host to another.
 pub(crate) struct Probe {
     pub(crate) arrivals: Arc<Arrivals>,
     sender: JoinHandle<u64>,
@@ -76,9 +76,9 @@ impl Probe {
     pub(crate) fn start((from, to, address): (Host, Host, IpAddr)) -> Probe {
         let socket = to.within(|| UdpSocket::bind((address, 0))).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        // What waited during an outage comes at once.
+        // Datagrams that waited during an outage arrive at once.
         const ROOM: usize = 16 << 20;
-        // Without root the host's limit holds.
+        // Without root the host's limit applies.
         sockopt::set_socket_recv_buffer_size_force(&socket, ROOM)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, ROOM))
             .unwrap();
@@ -93,7 +93,7 @@ impl Probe {
                         seen.note(&mut last);
                         numbers.push(u64::from_ne_bytes(number));
                     }
-                    // None is on its way any more.
+                    // No datagram is under way any more.
                     Err(_) if seen.is_over() => return numbers,
                     Err(_) => {}
                 }
@@ -112,7 +112,8 @@ impl Probe {
         Probe { arrivals, sender, receiver }
     }
 
-    /// How many datagrams were sent, and the numbers of those that came: they count from 0.
+    /// Returns how many datagrams were sent, and the numbers of those that came. Numbers start at
+    /// 0.
     pub(crate) fn end(self) -> (u64, Vec<u64>) {
         self.arrivals.end();
         let sent = self.sender.join().unwrap();
@@ -120,7 +121,7 @@ impl Probe {
     }
 }
 
-/// A guest that answers pings, one every 5 ms.
+/// Pings a guest every 5 ms.
 pub(crate) struct Pinged {
     pub(crate) arrivals: Arc<Arrivals>,
     ping: Child,
@@ -154,7 +155,7 @@ impl Drop for Pinged {
     }
 }
 
-/// How many outages there were, and how long.
+/// Returns a text with the number of outages, and their lengths.
 pub(crate) fn told(mut outages: Vec<f64>) -> String {
     outages.sort_by(f64::total_cmp);
     let (least, most) = (outages[0], outages[outages.len() - 1]);

@@ -1,5 +1,5 @@
-//! A guest goes from Open vSwitch with DPDK to Millrace and back, or the other way round, and
-//! QEMU's line needs no options for it: so a host moves to Millrace one guest at a time.
+//! A guest goes from Open vSwitch with DPDK to Millrace and back, or the other way round, with
+//! unchanged QEMU options. So a host moves to Millrace one guest at a time.
 
 use crate::host::Host;
 use crate::migration::Place;
@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use waiting::until;
 
-/// Debian's `ovs-vswitchd` is the one without DPDK.
+/// Path of the program: Debian's `ovs-vswitchd` is the one without DPDK.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const NEEDS: [Need; 6] = [
     Need::Guest("qemu"),
@@ -26,10 +26,10 @@ const NEEDS: [Need; 6] = [
     Need::Program(VSWITCHD),
 ];
 const COMPAT: &str = "mac = '52:54:00:00:00:01'\ncompat = 'ovs-dpdk'\n";
-/// Where QEMU listens for the other switch.
+/// Path at which QEMU listens for the other switch.
 const SOCKET: &str = "/run/ovs.vm";
 
-/// A host whose switch is Open vSwitch; it needs no huge pages for one guest.
+/// Runs a host on Open vSwitch. One guest needs no huge pages.
 struct OpenVswitch {
     processes: [Child; 2],
 }
@@ -81,7 +81,7 @@ impl Drop for OpenVswitch {
     }
 }
 
-/// A connection to the guest, which sends back what it gets: every byte is compared.
+/// Connects to the guest, which sends back what it gets, and compares every byte.
 struct Echo {
     stop: Arc<AtomicBool>,
     chunks: Arc<AtomicUsize>,
@@ -113,7 +113,7 @@ impl Echo {
         Echo { stop, chunks, thread }
     }
 
-    /// Waits until it goes on; the bytes so far.
+    /// Waits until more bytes have come back. Returns the number so far.
     fn goes_on(&self) -> usize {
         let before = self.chunks.load(Relaxed);
         until("the stream goes on", || (self.chunks.load(Relaxed) > before + 20).then_some(()));
@@ -135,7 +135,7 @@ fn there_and_back(begins_at_ovs: bool) {
     run("ip link add physical type bridge forward_delay 0 stp_state 0");
     run("ip address add 10.9.0.2/24 dev physical");
     run("ip link set physical up");
-    // That switch passes unfinished checksums on as they are.
+    // Open vSwitch passes partial checksums on unchanged.
     run("ethtool -K physical tx off");
     let place = Place::new("millrace", 3, COMPAT);
     let _ovs = OpenVswitch::start();

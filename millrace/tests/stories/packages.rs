@@ -1,9 +1,9 @@
-//! The packages, of the binary that the stories are about: installed, upgraded, removed and purged
-//! as an administrator does it.
+//! The packages of the tested binary: installed, upgraded, removed and purged as an administrator
+//! does it.
 //!
-//! The .deb goes through dpkg under a systemd that boots (`container`), the .rpm through Debian's
-//! rpm: into the same root at rest, and where it is booted. What depends on Fedora's own packages
-//! is not tried.
+//! dpkg handles the .deb under a systemd that boots (`container`). Debian's rpm handles the .rpm,
+//! both in a root at rest and in one that is booted. What depends on Fedora's own packages is not
+//! tested.
 
 use crate::container::{Container, ROOT, lay_out_root};
 use crate::sandbox::{Need, output_of, run, story};
@@ -16,7 +16,7 @@ use waiting::until;
 
 const TARGET: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/..");
 const TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// What `scripts/packages` takes that the toolchain has not.
+/// Tools that `scripts/packages` needs besides the toolchain.
 const TOOLS: [Need; 2] = [
     Need::Brought(concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/bin/cargo-deb"), "cargo-deb"),
     Need::Brought(
@@ -25,7 +25,7 @@ const TOOLS: [Need; 2] = [
     ),
 ];
 
-/// What a story needs that boots a root with a package in it, beside the tools.
+/// Needs of a story that boots a root with a package in it, besides the tools.
 const BOOTED: [Need; 5] = [
     Need::Root,
     Need::Tap,
@@ -34,7 +34,7 @@ const BOOTED: [Need; 5] = [
     Need::Systemd,
 ];
 
-/// Directory for packages, in the container too.
+/// Directory for packages, also visible in the container.
 const PACKAGES: &str = "/run/root/srv";
 const FILE: &str = "/run/root/etc/millrace/millrace.toml";
 const OPTIONS: &str = "/run/root/etc/millrace/fleet.env";
@@ -44,10 +44,10 @@ const OWN_FILE: &str = "[[port]]\nname = 'web'\ntap = 'tap-web'\n";
 /// knows nothing of the libraries that dpkg has installed, hence `--nodeps` below.
 const RPM: &str = "rpm --dbpath /run/rpm";
 
-/// Of packages in the order of their upgrades.
+/// Revisions of the packages, in the order of their upgrades.
 const REVISIONS: [&str; 2] = ["20260102.030405.g1", "20260102.030406.g0"];
 
-/// Makes packages of one kind in [`PACKAGES`], and names them by the places of their revisions:
+/// Makes packages of one kind in [`PACKAGES`], and names them by the positions of their revisions:
 /// `0.deb`, `1.deb`.
 fn packages(kind: &str, revisions: &[&str]) {
     for (number, revision) in revisions.iter().enumerate() {
@@ -60,7 +60,7 @@ fn packages(kind: &str, revisions: &[&str]) {
     }
 }
 
-/// Installs the package of a number over what is there.
+/// Installs the package with this number over an existing one.
 type Install<'c> = &'c dyn Fn(u8) -> Output;
 
 fn succeeds(output: &Output) -> String {
@@ -70,7 +70,7 @@ fn succeeds(output: &Output) -> String {
     told
 }
 
-/// Files and directories of the root that have our name.
+/// Returns files and directories of the root that have our name.
 fn traces() -> BTreeSet<String> {
     let found = run(&format!(
         "find {ROOT}/etc {ROOT}/usr {ROOT}/var/lib {ROOT}/opt -name *millrace* -not -path *dpkg*"
@@ -96,7 +96,7 @@ fn the_deb_is_installed_upgraded_removed_and_purged() {
         keeps_a_daemon_whose_file_is_refused(&container, &second, install);
         is_removed(&container, install);
         container.tell("test -d /var/lib/millrace-fleet");
-        // Of a front end that listens, and runs as another user.
+        // The socket of a front end that listens and runs as another user.
         container.tell("touch /run/millrace/guest.sock");
         container.tell("dpkg --purge millrace");
         assert_eq!(traces(), before, "what purge leaves");
@@ -110,7 +110,7 @@ fn the_rpm_is_upgraded_under_a_daemon_that_runs() {
         lay_out_root();
         packages("rpm", &REVISIONS);
         let container = Container::boot();
-        // SQLite reads the link of /proc as text, so the database lies in the story's own /run.
+        // SQLite resolves the link in /proc as text, so the database lies in the story's own /run.
         run("mkdir /run/rpm");
         let all = format!("{RPM} --root {} --nodeps --oldpackage --upgrade", container.root());
         let install: Install<'_> =
@@ -123,7 +123,7 @@ fn the_rpm_is_upgraded_under_a_daemon_that_runs() {
     });
 }
 
-/// Nothing runs, and everything is where programs look for it.
+/// Checks that nothing runs, and every file is where programs look for it.
 fn is_installed(container: &Container) {
     assert_eq!(container.tell("dpkg --verify millrace"), "", "files that differ");
     assert_eq!(container.unit("LoadState"), "loaded");
@@ -148,8 +148,8 @@ fn is_installed(container: &Container) {
     assert!(depends.contains("libc6 (>= "), "libraries: {depends}");
 }
 
-/// By the administrator: a fleet's agent with nothing in the way but an etcd that is not there.
-/// Returns its process.
+/// Starts a fleet's agent as the administrator would; only its etcd is missing. Returns the agent's
+/// process.
 fn runs_an_agent(container: &Container) -> String {
     fs::write(OPTIONS, "MILLRACE_FLEET_OPTIONS=\"--host a --label role=compute\"\n").unwrap();
     container.tell("systemctl enable --now millrace-fleet");
@@ -166,7 +166,8 @@ fn agent(container: &Container) -> String {
     container.tell("systemctl show --value -p MainPID millrace-fleet")
 }
 
-/// By the administrator, with ports of the file and of the API. Returns its process.
+/// Starts the daemon as the administrator would, with ports of the file and of the API. Returns its
+/// process.
 fn is_started(container: &Container) -> String {
     fs::write(FILE, OWN_FILE).unwrap();
     container.tell("systemctl enable --now millrace");
@@ -178,7 +179,7 @@ fn device(container: &Container) -> String {
     container.tell("cat /sys/class/net/tap-kept/ifindex")
 }
 
-/// The daemon is restarted, and devices, ports and the edited file stay.
+/// Checks an upgrade: the daemon is restarted, and devices, ports and the edited file stay.
 fn is_upgraded(container: &Container, process: &str, install: Install<'_>) -> String {
     let before = device(container);
     succeeds(&install(1));
@@ -190,7 +191,8 @@ fn is_upgraded(container: &Container, process: &str, install: Install<'_>) -> St
     next
 }
 
-/// So it is when one goes back, too.
+/// Checks that a package keeps the running daemon if the packaged one refuses its file. The package
+/// is a downgrade here.
 fn keeps_a_daemon_whose_file_is_refused(
     container: &Container,
     process: &str,
@@ -205,7 +207,7 @@ fn keeps_a_daemon_whose_file_is_refused(
     fs::write(FILE, OWN_FILE).unwrap();
 }
 
-/// Another installation finds what was there, and starts nothing either.
+/// Checks a removal. Another installation finds the old files, and starts nothing either.
 fn is_removed(container: &Container, install: Install<'_>) {
     container.tell("dpkg --remove millrace");
     assert_eq!(container.unit("ActiveState"), "inactive", "still runs");
@@ -231,13 +233,13 @@ fn the_rpm_is_installed_and_removed_with_its_scripts() {
             ask("--query --configfiles").lines().map(str::to_owned).collect();
         assert!(files.into_iter().eq(["/etc/millrace/fleet.env", "/etc/millrace/millrace.toml"]));
         for path in ask("--query --list").lines() {
-            // Sources are patterns: none may reach beyond this tree.
+            // Sources are patterns. None may match files outside of this tree.
             let document = path.strip_prefix("/usr/share/doc/millrace/");
             assert!(document.is_none_or(|path| Path::new(TREE).join(path).is_file()), "{path}");
         }
         assert!(ask("--query --requires").contains("libc.so.6("), "libraries");
         let before = traces();
-        // For systemd-tmpfiles.
+        // systemd-tmpfiles needs this.
         run(&format!("mount -t proc proc {ROOT}/proc"));
         let all = format!("{RPM} --root {ROOT} --nodeps");
         run(&format!("{all} --install {rpm}"));

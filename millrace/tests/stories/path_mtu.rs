@@ -1,5 +1,5 @@
-//! A path that carries less than its ends: TCP hangs where nothing says so, and goes on as soon as
-//! the switch does; and what gets lost behind the switch is told.
+//! A path that carries less than its ends. TCP hangs if no hop reports it, and goes on once the
+//! switch does. Losses behind the switch are reported.
 //!
 //! ```text
 //! a [9000] ── port big 9000 ── millrace ── port small 1500 ── b [9000]     a ── port big ── uplink ══ bridge 1500 ── far [9000]
@@ -19,12 +19,12 @@ const NEEDS: [Need; 1] = [Need::Tap];
 const TOTAL: usize = 4 << 20;
 
 fn byte(at: usize) -> u8 {
-    // The top byte.
+    // Take the top byte.
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
 
-/// Sends over TCP from one host to another, in the background: how many bytes have arrived, each
-/// the right one.
+/// Sends over TCP from one host to another, in the background. Returns the number of bytes that
+/// have arrived and were right.
 fn send(from: Host, to: Host, address: IpAddr) -> Arc<AtomicUsize> {
     let listener = to.within(|| TcpListener::bind((address, 7)).unwrap());
     let arrived = Arc::new(AtomicUsize::new(0));
@@ -42,7 +42,7 @@ fn send(from: Host, to: Host, address: IpAddr) -> Arc<AtomicUsize> {
     std::thread::spawn(move || {
         let bytes: Vec<u8> = (0..TOTAL).map(byte).collect();
         let _ = stream.write_all(&bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-        // The story ends when all has arrived.
+        // The story ends when all bytes have arrived.
         std::mem::forget(stream);
     });
     arrived
@@ -58,7 +58,7 @@ fn tcp_heals_where_a_port_is_smaller_than_both_ends() {
         );
         a.address("tap0", 1);
         b.address("tap0", 2);
-        // Its own port says 1500, it says 9000: nothing in the handshake tells.
+        // The port has MTU 1500 and the device 9000: the handshake does not reveal it.
         b.run("ip link set tap0 mtu 9000");
         ["big", "small"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
         for address in addresses(2) {
@@ -80,7 +80,7 @@ fn tcp_heals_where_a_port_is_smaller_than_both_ends() {
             assert!(messages > 0);
             println!("    {address}: hung, then {TOTAL} bytes arrived after {messages} messages");
         }
-        // Without the option: the MTUs differ.
+        // Without the option: then the MTUs differ.
         switch.tell("port set big path-mtu=");
         a.run("ip route flush cache");
         let arrived = send(a, b, addresses(2)[0]);

@@ -1,5 +1,4 @@
-//! QEMU: a whole emulated machine, plugged in with the words that `millrace port show --qemu`
-//! prints.
+//! QEMU: an emulated machine, connected with the options that `millrace port show --qemu` prints.
 
 use crate::guest::{Guest, directory, libraries};
 use crate::sandbox::output_of;
@@ -18,7 +17,7 @@ use waiting::until;
 pub(crate) struct Machine {
     pub(crate) guest: Guest,
     monitor: BufReader<UnixStream>,
-    /// What happened while answers were waited for.
+    /// Events that came while waiting for answers.
     events: Vec<Value>,
 }
 
@@ -28,7 +27,7 @@ impl Machine {
         Machine::boot_wide(name, ports, 1)
     }
 
-    /// The same with so many processors.
+    /// Boots a machine as [`boot`](Machine::boot) does, with this number of processors.
     pub(crate) fn boot_wide(name: &str, ports: &[&str], processors: u8) -> Machine {
         let world = directory("qemu").canonicalize().unwrap().join("initramfs");
         let mut command = qemu();
@@ -46,7 +45,7 @@ impl Machine {
     fn start(name: &str, ports: &[&str], mut command: Command) -> Machine {
         let mut once = Vec::new();
         for port in ports {
-            // What is said once a guest is said for its first vNIC.
+            // Options that a guest has once come with its first vNIC.
             for option in options_of(port) {
                 if !once.contains(&option) {
                     once.push(option);
@@ -56,7 +55,8 @@ impl Machine {
         Machine::start_with(name, &once, &mut command)
     }
 
-    /// Boots a machine with these options of its vNICs, or one that waits for another to move in.
+    /// Boots a machine with these options of its vNICs, or one that waits for an incoming
+    /// migration.
     fn start_with(name: &str, options: &[String], command: &mut Command) -> Machine {
         let monitor = format!("/run/{name}.qmp");
         command.args(["-m", "256M", "-qmp", &format!("unix:{monitor},server=on,wait=off")]);
@@ -69,8 +69,8 @@ impl Machine {
         Machine { guest, monitor: connect(&monitor), events: Vec::new() }
     }
 
-    /// Boots a machine that can move, with a vNIC as these options say; `waits`: one to which
-    /// another moves.
+    /// Boots a machine that can move, with a vNIC of these options. With `waits` it waits for an
+    /// incoming migration.
     pub(crate) fn boot_movable(name: &str, options: &[String], waits: bool) -> Machine {
         let world = directory("qemu").canonicalize().unwrap().join("initramfs");
         let mut command = qemu();
@@ -81,8 +81,8 @@ impl Machine {
         Machine::start_with(name, options, &mut command)
     }
 
-    /// Moves the guest to a machine that waits for it. Returns how long QEMU says that it did not
-    /// run, in milliseconds.
+    /// Moves the guest to a machine that waits for it. Returns the downtime that QEMU reports, in
+    /// milliseconds.
     pub(crate) fn migrate_to(&mut self, other: &mut Machine) -> u64 {
         let wish = json!({"capabilities": [{"capability": "return-path", "state": true}]});
         let way = json!({"uri": "unix:/run/migration"});
@@ -109,7 +109,7 @@ impl Machine {
         self.tell("device_add", &device);
     }
 
-    /// Unplugs it again and waits until the guest has let go of it.
+    /// Unplugs a vNIC and waits until the guest has let go of it.
     pub(crate) fn unplug(&mut self, id: &str) {
         self.tell("device_del", &json!({"id": id}));
         until("the guest lets go of the vNIC", || {
@@ -120,11 +120,11 @@ impl Machine {
             self.events.remove(place);
             Some(())
         });
-        // The socket goes with it.
+        // Removing the network back end also closes the socket.
         self.tell("netdev_del", &json!({"id": format!("{id}-net")}));
     }
 
-    /// A command of the monitor, which must succeed; its answer.
+    /// Runs a command of the monitor, which must succeed. Returns its answer.
     fn tell(&mut self, command: &str, arguments: &Value) -> Value {
         let wish = json!({"execute": command, "arguments": arguments});
         self.monitor.get_mut().write_all(format!("{wish}\n").as_bytes()).unwrap();
@@ -139,8 +139,8 @@ impl Machine {
     }
 }
 
-/// The emulator with the guest's kernel, its console at standard input and output, and no devices
-/// but that.
+/// Returns the emulator with the guest's kernel, and its console at standard input and output as
+/// the only device.
 fn qemu() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let place = |path: &str| directory.join(path).display().to_string();
@@ -155,7 +155,7 @@ fn qemu() -> Command {
     command
 }
 
-/// The emulator with its firmware, as far as it is not the system's.
+/// Returns the emulator with its firmware, except what the system has.
 fn complete() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let mut command = emulator();
@@ -167,14 +167,14 @@ fn complete() -> Command {
     }
     command.args(["-global", "virtio-net-pci.romfile="]);
     if old() {
-        // It crashes with a vhost-user vNIC that has interrupt vectors.
+        // An old QEMU crashes with a vhost-user vNIC that has interrupt vectors.
         command.args(["-global", "virtio-net-pci.vectors=0"]);
     }
     command
 }
 
-/// Puts into a directory what the reader of a tutorial has: the guest's files, and the emulator by
-/// its name in `bin`.
+/// Puts into a directory the files that the reader of a tutorial has: the guest's files, and the
+/// emulator by its name in `bin`.
 pub(crate) fn lay_out(at: &Path) {
     let directory = directory("qemu").canonicalize().unwrap();
     fs::create_dir_all(at.join("bin")).unwrap();
@@ -193,7 +193,7 @@ pub(crate) fn lay_out(at: &Path) {
     fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// The emulator, which may be none of the system's.
+/// Returns the emulator that `scripts/guests` brought, with its libraries.
 fn emulator() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/qemu-system-x86_64"));
@@ -201,26 +201,26 @@ fn emulator() -> Command {
     command
 }
 
-/// Older than 8: some of its hot plug is not to be relied on.
+/// Returns whether QEMU is older than 8: some of its hot plug does not work reliably.
 pub(crate) fn old() -> bool {
     let text = output_of(emulator().arg("--version"));
     let version = text.split_once("version ").unwrap().1;
     version.split('.').next().unwrap().parse::<u32>().unwrap() < 8
 }
 
-/// What `millrace port show --qemu` says, an option and its value a line, with the memory of these
-/// machines.
+/// Returns the options that `millrace port show --qemu` prints, one with its value a line, with the
+/// memory size of these machines.
 fn options_of(port: &str) -> Vec<String> {
     options_as(&output_of(millrace().args(["port", "show", port, "--qemu"])))
 }
 
-/// The same of what it said.
+/// Returns the options in the output of `millrace port show --qemu`.
 pub(crate) fn options_as(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with('-'));
     lines.map(|line| line.replace("size=1G", "size=256M")).collect()
 }
 
-/// A monitor that listens to commands.
+/// Connects to a monitor, and waits until it takes commands.
 fn connect(path: &str) -> BufReader<UnixStream> {
     let stream = until("the monitor listens", || UnixStream::connect(path).ok());
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -1,8 +1,8 @@
 //! Guests of several queue pairs: every queue carries traffic both ways, with `steer = "rss"` and
 //! with `steer = "follow"`.
 //!
-//! With all entries of the table at queue 0, frames reach the others by `follow` alone. So it shows
-//! which of the two decides, and that a silent queue is noticed.
+//! If all entries of the table name queue 0, only `follow` brings frames to the other queues. So
+//! the story shows which of the two decides, and that a silent queue is noticed.
 
 use crate::guest::Guest;
 use crate::host::Host;
@@ -18,15 +18,16 @@ use std::thread;
 use std::time::Duration;
 use waiting::eventually;
 
-/// Frames within [`LOOK`] of a queue that carries traffic: testpmd begins with 8 on each, and sends
-/// no others but those that came by the same queue.
+/// Least frames within [`LOOK`] of a queue that carries traffic. testpmd begins with 8 on each
+/// queue, and then sends only what came by the same queue.
 const BUSY: u64 = 200;
 const LOOK: Duration = Duration::from_millis(300);
 
 #[test]
 fn all_eight_queues_of_dpdk_carry_traffic_both_ways() {
     story(&[Need::Guest("testpmd")], || {
-        // By this key each queue gets as many of testpmd's flows, which differ in one byte.
+        // With this key each queue gets the same number of testpmd's flows, which differ in one
+        // byte.
         let port = |name: &str| {
             format!(
                 "[[port]]\nname = '{name}'\nvhost-user = '/run/{name}.sock'\nqueues = 8\nsteer = 'rss'\n"
@@ -48,12 +49,12 @@ fn all_eight_queues_of_dpdk_carry_traffic_both_ways() {
     });
 }
 
-/// Waits until each of the first so many queues of `a` and `b` carries traffic, and the others have
-/// become silent.
+/// Waits until each of the first `queues` queues of `a` and `b` carries traffic, and the others
+/// have become silent.
 fn busy(switch: &Switch, testpmd: &mut Testpmd, queues: [usize; 2]) {
     let mut seen = [vec![], vec![]];
     let are_so = || {
-        // Those that were under way while a ring was full are gone.
+        // Frames that were under way while a ring was full are lost.
         testpmd.burst();
         thread::sleep(LOOK);
         let before = ["a", "b"].map(|port| taken(switch, port));
@@ -95,7 +96,8 @@ fn all_four_queues_of_an_emulated_machine_carry_traffic_both_ways() {
     });
 }
 
-/// Its kernel does not tell what came by which queue; but frames arrive by one alone.
+/// The guest's kernel does not show by which queue frames come, so all entries of the table name one
+/// queue at a time.
 #[test]
 fn all_four_queues_of_user_mode_linux_carry_traffic_both_ways() {
     story(&[Need::Guest("uml"), Need::Tap], || {
@@ -115,7 +117,7 @@ fn all_four_queues_of_user_mode_linux_carry_traffic_both_ways() {
     });
 }
 
-/// A Linux guest of four queue pairs at the port `vm`, and a host that echoes its bytes.
+/// Starts a Linux guest of four queue pairs at the port `vm`, and a host that echoes its bytes.
 fn linux(boot: impl FnOnce() -> Guest) -> (Switch, Guest) {
     let far = Host::new("far");
     let switch = Switch::start(
@@ -131,12 +133,12 @@ fn linux(boot: impl FnOnce() -> Guest) -> (Switch, Guest) {
     (switch, guest)
 }
 
-/// Connections, as many from each processor, whose bytes come back.
+/// Opens connections, the same number from each processor, and checks that their bytes come back.
 const CONNECT: &str = "i=0; while [ $i -lt 16 ]; do \
     taskset -c $((i % $(nproc))) nc 10.9.0.9 7000 </tmp/sent | cmp - /tmp/sent || exit 1; \
     i=$((i + 1)); done";
 
-/// Sends back what comes by port 7000 of a host.
+/// Starts a server on port 7000 of a host that sends back what it gets.
 fn echo(host: &Host) {
     let listener = host.within(|| TcpListener::bind(("0.0.0.0", 7000))).unwrap();
     thread::spawn(move || {
@@ -147,16 +149,16 @@ fn echo(host: &Host) {
     });
 }
 
-/// Frames that the switch took from each queue of a port.
+/// Returns the number of frames that the switch took from each queue of a port.
 fn taken(switch: &Switch, port: &str) -> Vec<u64> {
     let queues = switch.ask(&format!("queue show {port}"));
     queues.as_array().unwrap().iter().map(|queue| queue["frames"].as_u64().unwrap()).collect()
 }
 
-/// Interrupts of each of the guest's receive queues: one at least where frames came.
+/// Returns the interrupts of each of the guest's receive queues: at least one if frames came.
 fn received(guest: &mut Guest) -> Vec<u64> {
     let all = guest.run("cat /proc/interrupts");
-    // `25:  7  0  4  0  PCI-MSI …  virtio0-input.1`, a column a processor.
+    // The format is `25:  7  0  4  0  PCI-MSI …  virtio0-input.1`, with a column per processor.
     let count = |line: &str| {
         let counts = line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
         counts.sum()

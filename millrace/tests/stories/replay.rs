@@ -1,12 +1,12 @@
-//! A run of the real switch, predicted by the simulator: a guest's queues under a load that rises
-//! and falls, first where they lie, then moved by load. `MILLRACE_LONG=1` runs for minutes and
-//! holds the prediction to what docs/vmmq.md says.
+//! The simulator predicts a run of the real switch: a guest's queues under a load that rises and
+//! falls, first without moves, then moved by load. `MILLRACE_LONG=1` runs for minutes and requires
+//! the accuracy that docs/vmmq.md states.
 //!
-//! It is a load that can be predicted. What is offered does not depend on what arrives: frames at a
-//! fixed rate, broadcast to many bystanders and to no listener, so that a frame costs the switch
-//! much and the rest of the host little. The queues are alike, and in each phase their sum is far
-//! from the balancer's thresholds: one placement stays, whichever queue moves first. Neither run
-//! saturates a worker but where a load has just risen.
+//! The load is chosen to be predictable. The offered load does not depend on what arrives: frames
+//! have a fixed rate and are broadcast to many bystanders without a listener, so that a frame costs
+//! the switch much and the rest of the host little. The queues are alike, and in each phase their
+//! sum is far from the balancer's thresholds: one placement stays, whichever queue moves first.
+//! Neither run saturates a worker, except where a load has just risen.
 
 use crate::host::Host;
 use crate::sandbox::{Need, story};
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use waiting::until;
 
 const QUEUES: usize = 4;
-/// Ports that get each frame for nothing.
+/// Ports that get each frame and ignore it.
 const BYSTANDERS: usize = 64;
-/// What each queue takes of a worker, phase by phase: one worker has room for all; two are needed;
-/// two stay in use.
+/// Share of a worker that each queue takes, phase by phase: one worker has room for all; two are
+/// needed; two stay in use.
 const PHASES: [f64; 3] = [0.05, 0.3, 0.175];
-/// How often.
+/// Number of times that the phases repeat.
 const ROUNDS: usize = 2;
-/// Most that the cost of a frame may differ between the runs: what other programs cost the switch
-/// is not predicted.
+/// Largest difference of a frame's cost between the runs: costs that other programs cause are not
+/// predicted.
 const SAME_COST: f64 = 0.1;
-/// Frames a second of a whole worker, until they are measured.
+/// Frames a second that keep a worker busy, until they are measured.
 const GUESS: f64 = 1000.0;
 
 #[test]
@@ -75,14 +75,14 @@ fn busy_time_of_queues_that_move_is_predicted_from_a_run_in_which_they_stay() {
     });
 }
 
-/// As the switch's configuration names them.
+/// Returns two cores, as the switch's configuration names them.
 fn two_cores() -> Option<String> {
     let allowed = sched_getaffinity(None).unwrap();
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
     (cores.len() > 1).then(|| format!("{}, {}", cores[0], cores[1]))
 }
 
-/// The switch, with a guest and its bystanders.
+/// Starts the switch, with a guest and its bystanders.
 fn start(cores: &str, guest: &Host, hall: &Host) -> Switch {
     for host in [guest, hall] {
         host.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
@@ -103,7 +103,7 @@ fn start(cores: &str, guest: &Host, hall: &Host) -> Switch {
     switch
 }
 
-/// The worker of each queue of the guest.
+/// Returns the worker of each queue of the guest.
 fn workers(switch: &Switch) -> Vec<u64> {
     column(switch, "worker")
 }
@@ -113,17 +113,17 @@ fn column(switch: &Switch, key: &str) -> Vec<u64> {
     queues.as_array().unwrap().iter().map(|queue| queue[key].as_u64().unwrap()).collect()
 }
 
-/// What the guest sends: the same at each queue.
+/// The guest's load: the same at each queue.
 struct Load {
-    /// One for each queue.
+    /// One socket for each queue.
     sockets: Vec<UdpSocket>,
-    /// Frames a second of a whole worker.
+    /// Frames a second that keep a worker busy.
     whole: f64,
-    /// Of each phase.
+    /// Length of each phase.
     lasts: Duration,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 struct Run {
     moves: usize,
@@ -134,13 +134,13 @@ struct Run {
 impl Load {
     fn new(switch: &Switch, guest: &Host, lasts: Duration) -> Load {
         let mut load = Load { sockets: sockets(switch, guest), whole: GUESS, lasts };
-        // A lone frame costs more than one of many: it is measured again at the rate that it leads
-        // to.
+        // A single frame costs more than one of many: the cost is measured again at the rate that
+        // the first result gives.
         (0..2).for_each(|_| load.whole = load.probe());
         load
     }
 
-    /// Frames a second of a whole worker at the highest rate.
+    /// Returns the frames a second that keep a worker busy, measured at the highest rate.
     fn probe(&self) -> f64 {
         let recorder = recorder("probe", 2);
         self.send(&[PHASES[1] * self.whole], Duration::from_secs(2));
@@ -149,10 +149,10 @@ impl Load {
         guest_sum(&recording, "frames") / (guest_sum(&recording, "busy") * interval)
     }
 
-    /// All phases, recorded.
+    /// Runs all phases and records them.
     fn record(&self, name: &str) -> Run {
         let phases = PHASES.map(|share| share * self.whole).repeat(ROUNDS);
-        // What is late has its second.
+        // One second more for frames that are late.
         let seconds = self.lasts.as_secs() * phases.len() as u64 + 1;
         let recorder = recorder(name, seconds);
         thread::sleep(Duration::from_millis(200));
@@ -164,7 +164,8 @@ impl Load {
         Run { moves, lost: sent.saturating_sub(taken) }
     }
 
-    /// Sends so many frames a second at each queue, one phase after the other; how many there were.
+    /// Sends these numbers of frames a second at each queue, one phase after the other. Returns the
+    /// number of frames.
     fn send(&self, rates: &[f64], lasts: Duration) -> u64 {
         let begin = Instant::now();
         let mut all = 0;
@@ -194,14 +195,15 @@ fn broadcast(socket: &UdpSocket) {
     socket.send_to(b"any", "10.9.0.255:7000").unwrap();
 }
 
-/// The kernel chooses a queue by addresses and ports: a socket for each, found by trying.
+/// Returns a socket for each queue. The kernel chooses a queue by addresses and ports, so they are
+/// found by trying.
 fn sockets(switch: &Switch, guest: &Host) -> Vec<UdpSocket> {
     let mut of_queue: Vec<Option<UdpSocket>> = (0..QUEUES).map(|_| None).collect();
     until("each queue has a flow", || {
         let socket = guest.within(|| UdpSocket::bind(("10.9.0.2", 0))).unwrap();
         socket.set_broadcast(true).unwrap();
         let before = column(switch, "frames");
-        // More than what the kernel may send of its own.
+        // More frames than the kernel may send by itself.
         (0..20).for_each(|_| broadcast(&socket));
         let queue = until("its frames are taken", || {
             let now = column(switch, "frames");
@@ -213,7 +215,7 @@ fn sockets(switch: &Switch, guest: &Host) -> Vec<UdpSocket> {
     of_queue.into_iter().flatten().collect()
 }
 
-/// By how much a frame cost more or less in the second run, of the queue for which that is most.
+/// Returns the largest relative change of a frame's cost in the second run, over all queues.
 fn off_by(replay: &Value) -> f64 {
     let items = replay["items"].as_array().unwrap();
     let off = |item: &Value| {
@@ -232,14 +234,14 @@ fn recorder(name: &str, seconds: u64) -> Child {
     millrace().args(line.split(' ')).spawn().unwrap()
 }
 
-/// The recording, once it is complete.
+/// Waits until the recording is complete, and returns it.
 fn read(mut recorder: Child, name: &str) -> Value {
     assert!(recorder.wait().unwrap().success(), "{name}");
     let json = std::fs::read(format!("/run/{name}.json")).unwrap();
     serde_json::from_slice(&json).unwrap()
 }
 
-/// All of a column of the guest's queues.
+/// Returns the sum of a column of the guest's queues.
 fn guest_sum(recording: &Value, column: &str) -> f64 {
     let items = recording["items"].as_array().unwrap();
     let of_guest = items.iter().filter(|item| item["vnic"] == "guest");

@@ -20,7 +20,7 @@ use waiting::until;
 const PORTS: &str = "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
     [[port]]\nname = 'b'\ntap = 'tap0'\nnetns = 'b'\nqueues = 2\n";
 
-/// Restarts a switch repeatedly while a connection carries bytes that are checked, and tells the
+/// Restarts a switch repeatedly while a connection carries bytes that are checked, and prints the
 /// outages.
 fn restart_all(
     how: &str,
@@ -32,7 +32,7 @@ fn restart_all(
     let (mut outages, mut running) = (Vec::new(), Some(switch));
     let bytes = transfer_during(route, |checked| {
         for _ in 0..restarts() {
-            // The connection is in the middle of its bytes at each restart.
+            // The connection must be in the middle of its bytes at each restart.
             let before = checked();
             until("bytes come", || (checked() > before + (1 << 20)).then_some(()));
             let arrivals = &probe.arrivals;
@@ -49,7 +49,7 @@ fn restart_all(
     running.unwrap()
 }
 
-/// Two hosts with TAP devices, and the route between them.
+/// Starts two hosts with TAP devices. Returns also the route between them.
 fn two_taps(start: impl FnOnce() -> Switch) -> (Switch, (Host, Host, IpAddr)) {
     let (a, b) = (Host::new("a"), Host::new("b"));
     std::fs::write(FILE, PORTS).unwrap();
@@ -61,7 +61,7 @@ fn two_taps(start: impl FnOnce() -> Switch) -> (Switch, (Host, Host, IpAddr)) {
     (switch, (a, b, IpAddr::from([10, 9, 0, 2])))
 }
 
-/// The index of a device, which another one of the same name has not.
+/// Returns the index of a device: another device of the same name has another index.
 fn index(host: Host) -> String {
     let shown = host.run("ip -oneline link show tap0");
     shown.split(':').next().unwrap().to_owned()
@@ -74,7 +74,7 @@ fn a_successor_takes_over_and_no_connection_is_closed() {
         let before = [index(route.0), index(route.1)];
         let switch = restart_all("hand-over", route, switch, Switch::take_over);
         assert_eq!([index(route.0), index(route.1)], before, "the devices are the same");
-        // Ports of a successor close as those of any daemon.
+        // A successor's ports close like those of any daemon.
         switch.tell("port remove a");
         assert!(!route.0.run("ip -brief link show").contains("tap0"), "the device stays");
     });
@@ -101,7 +101,7 @@ fn a_service_manager_keeps_the_devices_over_restarts_and_crashes() {
     });
 }
 
-/// The port has another number of queues: with the old descriptors open the device would be busy.
+/// The port has another number of queues. With the old descriptors open the device would be busy.
 #[test]
 fn a_port_that_is_configured_anew_meanwhile_is_opened_anew() {
     story(&[Need::Tap, Need::Program("bash")], || {
@@ -118,7 +118,7 @@ fn a_port_that_is_configured_anew_meanwhile_is_opened_anew() {
     });
 }
 
-/// An upgrade, or a downgrade, to a version that would take the descriptors for something else.
+/// A daemon of the other version, newer or older, would misinterpret the descriptors.
 #[test]
 fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
     story(&[Need::Tap, Need::Program("bash")], || {
@@ -129,7 +129,7 @@ fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
             systemd.wait_for(&all);
             a.address("tap0", 3);
             systemd.rewrite("manifest", list);
-            // A daemon that ends in order writes its list once more.
+            // A daemon that ends normally would write its list once more.
             switch = systemd.restart(switch, Signal::KILL);
             assert_eq!([switch.state("a").0, switch.state("b").0], ["up", "up"], "at once: {list}");
             assert!(!a.run("ip -brief address show dev tap0").contains("10.9.0.3"), "a new device");
@@ -138,7 +138,7 @@ fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
     });
 }
 
-/// A successor of another version would take the descriptors for something else.
+/// A successor of another version would misinterpret the descriptors.
 #[test]
 fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     story(&[Need::Tap], || {
@@ -153,8 +153,8 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
     });
 }
 
-/// Whether QEMU connects or listens: its sessions go on, and a connection between two guests is not
-/// closed.
+/// QEMU's sessions go on, whether it connects or listens, and a connection between two guests is
+/// not closed.
 #[test]
 fn machines_stay_connected_to_a_successor() {
     story(&[Need::Tap, Need::Guest("qemu"), Need::Guest("uml"), Need::Program("bash")], || {
@@ -206,7 +206,7 @@ fn machines_stay_connected_to_a_successor() {
     });
 }
 
-/// What the daemon answers to a successor that says this.
+/// Returns the daemon's answer to a successor that sends this.
 fn ask(said: &str) -> String {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);

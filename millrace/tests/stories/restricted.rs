@@ -1,5 +1,5 @@
-//! What a daemon has given up, as its users see it: `status` says so, and what it cannot reach any
-//! more is refused by name.
+//! What a daemon has given up, as its users see it: `status` reports it, and paths that it cannot
+//! reach any more are refused by name.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -10,14 +10,14 @@ use waiting::until;
 
 const PORT: &str = "[[port]]\nname = 'vm1'\ntap = 'tap1'\n";
 
-/// Whether files and system calls are restricted, by `status`.
+/// Returns whether files and system calls are restricted, by `status`.
 fn in_force(switch: &Switch) -> [bool; 2] {
     let status = switch.ask("status");
     let is = |what: &str| status["switch"]["sandbox"][what]["in_force"].as_bool().unwrap();
     [is("files"), is("system_calls")]
 }
 
-/// How many filters each thread has, in the words of proc(5).
+/// Returns how many filters each thread has, as proc(5) reports them.
 fn filters(switch: &Switch) -> Vec<String> {
     threads(switch.process()).map(|thread| word(&thread, "Seccomp_filters")).collect()
 }
@@ -27,14 +27,14 @@ fn threads(process: u32) -> impl Iterator<Item = PathBuf> {
     threads.map(|thread| thread.unwrap().path())
 }
 
-/// What proc(5) has under this name of a process or thread.
+/// Returns the value of this name in the status of a process or thread.
 fn word(task: &Path, name: &str) -> String {
     let status = std::fs::read_to_string(task.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:\t")));
     line.unwrap().to_owned()
 }
 
-/// The capabilities that a process or thread may use, by number.
+/// Returns the capabilities that a process or thread may use, by number.
 fn capabilities(task: &Path) -> Vec<u32> {
     let bits = u64::from_str_radix(&word(task, "CapPrm"), 16).unwrap();
     (0..64).filter(|number| bits >> number & 1 == 1).collect()
@@ -44,7 +44,7 @@ fn capabilities(task: &Path) -> Vec<u32> {
 const HELPERS: [u32; 4] = [2, 13, 19, 21];
 const SYS_ADMIN: u32 = 21;
 
-/// The process that enters namespaces for the daemon.
+/// Returns the process that enters namespaces for the daemon.
 fn helper(switch: &Switch) -> Pid {
     let process = switch.process();
     let path = format!("/proc/{process}/task/{process}/children");
@@ -59,13 +59,13 @@ fn of(process: Pid) -> PathBuf {
     format!("/proc/{process}").into()
 }
 
-/// A story reaps no processes of others.
+/// Waits until a process has ended. A story does not reap processes of others.
 fn wait_for_end(process: Pid) {
     let ended = || !of(process).exists() || word(&of(process), "State").starts_with('Z');
     until("the helper has ended with its daemon", || ended().then_some(()));
 }
 
-/// A directory that no daemon knows.
+/// Makes a directory that no daemon knows.
 fn make_elsewhere() {
     run("mount -t tmpfs tmpfs /mnt");
 }
@@ -147,7 +147,7 @@ fn make_far() -> Host {
     far
 }
 
-/// The capability was the daemon's for its whole life.
+/// The daemon used to have the capability for its whole life.
 #[test]
 fn a_helper_opens_what_is_in_other_namespaces_for_a_daemon_that_may_not() {
     story(&[Need::Root, Need::Tap], || {
@@ -171,7 +171,8 @@ fn a_helper_opens_what_is_in_other_namespaces_for_a_daemon_that_may_not() {
         }
         let shown = far.run("ip -d link show eth3");
         assert!(shown.contains("prog/xdp"), "{shown}");
-        // As systemd and a terminal have it: the daemon alone says when it ends.
+        // systemd and a terminal send these signals to the helper too, but only the daemon decides
+        // when it ends.
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             kill_process(helper, signal).unwrap();
         }

@@ -1,5 +1,5 @@
-//! A container runtime for stories: it runs the plugin as the specification has it, with an IPAM
-//! plugin of the story's own.
+//! A container runtime for stories: it runs the plugin as the specification says, with an IPAM
+//! plugin of the story.
 
 use crate::heard::Heard;
 use crate::switch::millrace;
@@ -10,12 +10,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 const PLUGINS: &str = "/run/plugins";
-/// A file for each address that is given, named by its number, with the container's id.
+/// Directory with a file for each assigned address, named by its number, with the container's id.
 const ADDRESSES: &str = "/run/addresses";
-/// What the IPAM plugin does when it is asked for an address.
+/// File with what the IPAM plugin does when it is asked for an address.
 const MOOD: &str = "/run/ipam.mood";
 
-/// Gives 10.9.0.N and fd09::N. Like host-local it refuses a container that has addresses.
+/// The IPAM plugin: assigns 10.9.0.N and fd09::N. Like host-local it refuses a container that has
+/// addresses.
 const IPAM: &str = r#"#!/bin/sh
 set -eu
 network=$(cat)
@@ -46,15 +47,15 @@ esac
 
 /// What the IPAM plugin does when it is asked for an address.
 pub(crate) enum Ipam {
-    /// Gives one.
+    /// Assigns an address.
     Works,
-    /// Gives none.
+    /// Refuses.
     Refuses,
-    /// Reserves one and kills the plugin that asked.
+    /// Reserves an address and kills the plugin that asked.
     KillsPlugin,
 }
 
-/// Where the plugins are.
+/// Returns the directory of the plugins.
 pub(crate) fn plugin_folder() -> &'static str {
     PLUGINS
 }
@@ -77,7 +78,7 @@ impl Runtime {
         runtime
     }
 
-    /// Has the IPAM plugin do this from now on.
+    /// Makes the IPAM plugin do this from now on.
     pub(crate) fn ipam(&self, mood: Ipam) {
         let word = match mood {
             Ipam::Works => "works",
@@ -87,7 +88,7 @@ impl Runtime {
         fs::write(MOOD, word).unwrap();
     }
 
-    /// Numbers of the addresses that are given.
+    /// Returns the numbers of the assigned addresses.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let files = fs::read_dir(ADDRESSES).unwrap();
         let mut names: Vec<_> =
@@ -96,27 +97,27 @@ impl Runtime {
         names
     }
 
-    /// A command for `eth0` of a pod that must succeed; its result. `changes` are keys of the
-    /// network.
+    /// Runs a command for `eth0` of a pod, which must succeed. Returns its result. `changes` are
+    /// keys of the network.
     pub(crate) fn done(&self, verb: &str, pod: &str, changes: &Value) -> Value {
         self.done_at(verb, pod, "eth0", changes)
     }
 
-    /// The same for another interface.
+    /// Runs a command for an interface of a pod, which must succeed. Returns its result.
     pub(crate) fn done_at(&self, verb: &str, pod: &str, name: &str, changes: &Value) -> Value {
         let (is_ok, said) = self.call_at(verb, pod, name, changes);
         assert!(is_ok, "{verb} {pod} {changes}: {said}");
         said
     }
 
-    /// A command that must fail; its error.
+    /// Runs a command that must fail. Returns its error.
     pub(crate) fn refused(&self, verb: &str, pod: &str, changes: &Value) -> Value {
         let (is_ok, said) = self.call(verb, pod, changes);
         assert!(!is_ok && said["code"].is_u64(), "{verb} {pod} {changes}: {said}");
         said
     }
 
-    /// A command: whether it succeeded, and what it printed.
+    /// Runs a command. Returns whether it succeeded, and what it printed.
     pub(crate) fn call(&self, verb: &str, pod: &str, changes: &Value) -> (bool, Value) {
         self.call_at(verb, pod, "eth0", changes)
     }

@@ -1,8 +1,8 @@
-//! A world of its own for each story.
+//! Gives each story a world of its own.
 //!
 //! The test starts itself again as process 1 of new network, mount and process namespaces, and of a
-//! user namespace where it is not root. Whatever the story makes there (processes, devices, files
-//! below `/run`) ends with that process, however it ends. The host's own network is not even
+//! user namespace if it is not root. Everything that the story makes there (processes, devices,
+//! files below `/run`) ends with that process, however it ends. The host's own network is not even
 //! visible.
 
 use crate::guest;
@@ -12,29 +12,29 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Tells the second start from the first.
+/// Set in the environment of the second start.
 const INSIDE: &str = "MILLRACE_STORY";
-/// Where daemons of the story keep the API's ports: not in the host's own directory.
+/// Directory in which daemons of the story keep the API's ports, instead of the host's own.
 const STATE: &str = "MILLRACE_STATE_DIR";
-/// Where the guests are, when they are not below the target directory.
+/// Directory of the guests, if it is not below the target directory.
 pub(crate) const GUESTS: &str = "MILLRACE_GUESTS";
-/// How many minutes the faults of a fleet are to last.
+/// Minutes for which the faults of a fleet last.
 pub(crate) const FAULT_MINUTES: &str = "MILLRACE_FAULT_MINUTES";
 
-/// After so many seconds a story has hung: a long one moves a GiB between emulated machines, or
-/// lasts as long as someone said.
+/// Returns the seconds after which a story has hung. A long story moves a GiB between emulated
+/// machines, or lasts as long as the environment says.
 fn limit() -> String {
     let minutes: u64 = env::var(FAULT_MINUTES).map_or(0, |text| text.parse().unwrap());
     let seconds = if env::var_os("MILLRACE_LONG").is_some() { 900 } else { 180 };
     (seconds + 60 * minutes).to_string()
 }
 
-/// What a story takes that a host may lack.
+/// A need of a story that a host may lack.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
     /// A program.
     Program(&'static str),
-    /// A user that can become others.
+    /// Root, which can become other users.
     Root,
     /// The right to make TAP devices.
     Tap,
@@ -42,24 +42,24 @@ pub(crate) enum Need {
     Guest(&'static str),
     /// A root that boots a systemd, which `scripts/systemd` makes.
     Systemd,
-    /// A file that `scripts/setup test` brings, and what it is.
+    /// A file that `scripts/setup test` brings, and its name for people.
     Brought(&'static str, &'static str),
-    /// What generates clients from the API's document, in this directory.
+    /// The generator of clients from the API's document, in this directory.
     OpenApi(&'static str),
-    /// Minutes, for which `MILLRACE_LONG=1` asks.
+    /// Permission to run for minutes: `MILLRACE_LONG=1`.
     Long,
 }
 
-/// How a story ended.
+/// The end of a story.
 enum Outcome {
-    /// This was its second start, in which `body` ran.
+    /// This was the second start, in which `body` ran.
     Inside,
-    /// The reason for which it cannot run here.
+    /// The reason why the story cannot run here.
     Skipped(String),
     Run(Output),
 }
 
-/// Runs `body` in a world of its own, or says why not.
+/// Runs `body` in a world of its own, or prints why not.
 pub(crate) fn story<F: FnOnce()>(needs: &[Need], body: F) {
     match enact(needs, body) {
         Outcome::Inside => {}
@@ -79,7 +79,7 @@ fn enact<F: FnOnce()>(needs: &[Need], body: F) -> Outcome {
     if let Some(missing) = missing.or_else(no_namespaces) {
         return Outcome::Skipped(missing);
     }
-    // The path of the closure is the path of the test that wrote it.
+    // The closure's path starts with that of its test.
     let path = std::any::type_name::<F>().trim_end_matches("::{{closure}}");
     let name = path.split_once("::").expect("a crate").1;
     let mut again = world(&limit());
@@ -87,7 +87,7 @@ fn enact<F: FnOnce()>(needs: &[Need], body: F) -> Outcome {
     Outcome::Run(again.env(INSIDE, "1").env(STATE, "/run/millrace.state").output().unwrap())
 }
 
-/// `unshare` with all that a world takes; the program is to be added.
+/// Returns `unshare` with the options of a world; the program is to be added.
 fn world(seconds: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", seconds, "unshare"]);
@@ -104,25 +104,25 @@ fn no_namespaces() -> Option<String> {
     (!output.status.success()).then(|| format!("the right to make namespaces: {error}"))
 }
 
-/// Passes on how the story went.
+/// Passes on the output of a story.
 fn tell(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some(skipped) = text.lines().find(|line| line.starts_with("skipped: ")) {
         println!("{skipped}");
     }
-    // A table is a result, and so is what was measured.
+    // A table is a result, and so is a measured figure.
     let is_result = |line: &&str| ["| ", "measured: "].iter().any(|word| line.starts_with(word));
     text.lines().filter(is_result).for_each(|line| println!("{line}"));
     let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    // Indented, so that it is not taken for the output of the test outside.
+    // Indented, so that no line counts as output of the outer test.
     let all = all.replace('\n', "\n    ");
     if let Some(fault) = fault(output) {
         panic!("{fault}\n    {all}");
     }
 }
 
-/// Returns what is wrong with a story's run. A name that matched no test is no success, and nor is
-/// a run in which a process panicked: the release build aborts there.
+/// Returns the fault of a story's run. A name that matches no test is a fault, and so is a panic of
+/// any process: the release build aborts there.
 fn fault(output: &Output) -> Option<String> {
     let holds = |bytes: &[u8], words: &str| String::from_utf8_lossy(bytes).contains(words);
     if !output.status.success() || !holds(&output.stdout, "test result: ok. 1 passed") {
@@ -132,20 +132,21 @@ fn fault(output: &Output) -> Option<String> {
     panicked.then(|| format!("a process of the story {PANIC} some place"))
 }
 
-/// A `/run` of our own, with room for namespaces by name, and a loopback that works.
+/// Mounts a `/run` of the story's own, with room for namespaces by name, and brings the loopback
+/// up.
 fn move_in() {
     for line in ["mount -t tmpfs tmpfs /run", "mkdir /run/netns", "ip link set lo up"] {
         run(line);
     }
 }
 
-/// Runs a command whose words are parted by blanks; it must succeed. Returns what it printed.
+/// Runs a command with words separated by spaces; it must succeed. Returns what it printed.
 pub(crate) fn run(line: &str) -> String {
     let mut words = line.split(' ');
     output_of(Command::new(words.next().unwrap()).args(words))
 }
 
-/// What a command printed, which must succeed.
+/// Runs a command, which must succeed. Returns what it printed.
 pub(crate) fn output_of(command: &mut Command) -> String {
     let output = command.heard();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -188,7 +189,7 @@ impl Need {
     }
 }
 
-/// What a story that ends with this fault comes to, in its first start.
+/// Checks the result of a story that ends with this fault, as its first start sees it.
 fn comes_to<F: FnOnce()>(wanted: Option<&str>, body: F) {
     match enact(&[], body) {
         Outcome::Inside => {}

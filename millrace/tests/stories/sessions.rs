@@ -18,12 +18,12 @@ const PORTS: &str = "\
     [[port]]\nname = 'a'\nvhost-user = '/run/a.sock'\nmac = '02:00:00:00:00:01'\n\
     [[port]]\nname = 'b'\nvhost-user = '/run/b.sock'\nmac = '02:00:00:00:00:02'\n";
 const SOCKETS: [&str; 2] = ["/run/a.sock", "/run/b.sock"];
-/// Frames on their way at most: the receiver always has room.
+/// Most frames under way: the receiver always has room.
 const WINDOW: u32 = 32;
 
-/// The number of a frame that is sent to see whether it comes.
+/// The number of a frame that only tests whether frames come.
 const PROBE: u32 = u32::MAX;
-/// For experiments on the local network (IEEE 802).
+/// EtherType for experiments on the local network (IEEE 802).
 const TYPE: [u8; 2] = [0x88, 0xb5];
 
 /// Two guests, one of which sends numbered frames to the other.
@@ -31,13 +31,13 @@ pub(crate) struct Guests {
     guests: [Guest; 2],
     sent: u32,
     came: u32,
-    /// A switch was killed: what it had delivered and not given back comes once more.
+    /// Whether a switch was killed: frames that it had delivered and not given back come once more.
     has_crashed: bool,
 }
 
 impl Guests {
-    /// Connected, and the switch knows that they are there: until it has looked, what is sent to a
-    /// guest is lost.
+    /// Connects the guests and waits until the switch knows them: before that, frames to a guest
+    /// are lost.
     pub(crate) fn connect(features: u64) -> Guests {
         let guest = |socket: &str| Guest::connect(Path::new(socket), features, 1).unwrap();
         let guests = SOCKETS.map(guest);
@@ -57,14 +57,15 @@ impl Guests {
         self.guests[0].send(0, &[0; 12], &frame)
     }
 
-    /// The numbers of frames that have come. Others announce a guest.
+    /// Returns the numbers of frames that have come. Frames without a number announce a guest.
     fn receive(&mut self) -> Vec<u32> {
         let frames = std::iter::from_fn(|| self.guests[1].receive(0));
         let numbered = frames.map(|(_, frame)| frame).filter(|frame| frame[12..14] == TYPE);
         numbered.map(|frame| u32::from_le_bytes(*frame[14..].first_chunk().unwrap())).collect()
     }
 
-    /// Sends what may be sent, and checks what has come; how many came.
+    /// Sends as many frames as may be under way, and checks those that have come. Returns how many
+    /// came.
     fn step(&mut self) -> u32 {
         while self.sent - self.came < WINDOW && self.send(self.sent) {
             self.sent += 1;
@@ -79,7 +80,7 @@ impl Guests {
         self.came - before
     }
 
-    /// The receiver first: frames to an absent guest are lost.
+    /// Reconnects the guests, the receiver first: frames to an absent guest are lost.
     fn reconnect(&mut self) {
         self.has_crashed = true;
         for (guest, socket) in self.guests.iter_mut().zip(SOCKETS).rev() {
@@ -88,7 +89,7 @@ impl Guests {
     }
 }
 
-/// The guests at work, in a thread.
+/// Runs the guests in a thread.
 pub(crate) struct Traffic {
     guests: Arc<Mutex<Guests>>,
     pub(crate) arrivals: Arc<Arrivals>,
@@ -111,7 +112,7 @@ impl Traffic {
         Traffic { guests, arrivals, thread }
     }
 
-    /// Restarts the switch repeatedly, and tells the outages.
+    /// Restarts the switch repeatedly, and prints the outages.
     fn restart_all(
         &self,
         how: &str,
@@ -131,7 +132,7 @@ impl Traffic {
         running.unwrap()
     }
 
-    /// All that was sent has come.
+    /// Stops sending, waits until all frames have come, and returns the guests.
     pub(crate) fn end(self) -> Guests {
         self.arrivals.end();
         self.thread.join().unwrap();
@@ -145,7 +146,7 @@ impl Traffic {
     }
 }
 
-/// What drivers take, in either format of rings.
+/// Returns the features that drivers accept, in either format of rings.
 fn formats() -> [(&'static str, u64); 2] {
     let split = Features::VERSION_1 | Features::MRG_RXBUF;
     [("split", split.bits()), ("packed", (split | Features::RING_PACKED).bits())]
@@ -164,8 +165,8 @@ fn guests_notice_nothing_of_a_hand_over() {
     });
 }
 
-/// After SIGTERM the sessions go on. After SIGKILL the sockets are still there: who connects
-/// meanwhile is served by the next daemon, and the rings go on where they were.
+/// After SIGTERM the sessions go on. After SIGKILL the sockets are still there: the next daemon
+/// serves front ends that connect meanwhile, and the rings go on from their position.
 #[test]
 fn guests_stay_with_a_service_manager_and_its_sockets_outlive_a_crash() {
     story(&[Need::Program("bash")], || {
@@ -186,7 +187,7 @@ fn guests_stay_with_a_service_manager_and_its_sockets_outlive_a_crash() {
             let mut guests = traffic.end();
             switch.end(Signal::KILL);
             systemd.wait_for(&sockets);
-            // No daemon is there.
+            // No daemon runs now.
             for socket in SOCKETS {
                 UnixStream::connect(socket).unwrap();
             }

@@ -1,5 +1,5 @@
-//! Whoever does what a line for the shell says: a guest, or a host of the same tools. And what two
-//! of them do together.
+//! Runs shell lines at an end of a connection, a guest or a host with the same tools, and transfers
+//! between two of them.
 
 use crate::guest;
 use crate::host::Host;
@@ -13,13 +13,13 @@ use waiting::until_all_moved;
 
 /// An end of a connection.
 pub(crate) trait Shell {
-    /// Runs a line for a shell whose commands are busybox' and bash; it must succeed. Returns what
+    /// Runs a line in a shell with the commands of busybox and bash; it must succeed. Returns what
     /// it printed.
     fn run(&mut self, line: &str) -> String;
 }
 
 impl Shell for Host {
-    /// With the tools of the guests, so that both ends do the same in the same way.
+    /// Uses the tools of the guests, so that both ends do the same in the same way.
     fn run(&mut self, line: &str) -> String {
         let busybox = busybox();
         if !Path::new(TOOLS).exists() {
@@ -32,32 +32,33 @@ impl Shell for Host {
     }
 }
 
-/// Where a host finds what the guests have.
+/// Directory in which a host finds the guests' tools.
 const TOOLS: &str = "/run/tools";
 
 fn busybox() -> PathBuf {
     guest::directory("uml").join("busybox").canonicalize().unwrap()
 }
 
-/// Bytes no two MiB of which are alike: the tools themselves, numbered. Both ends have the same.
+/// Returns a line that prints bytes, of which no two MiB are alike: the tools themselves, numbered.
+/// Both ends have the same.
 fn content(mib: usize) -> String {
     let file = "${BUSYBOX:-/bin/busybox}";
     format!("i=0; while [ $i -lt {} ]; do echo $i; cat {file}; i=$((i + 1)); done", mib.div_ceil(2))
 }
 
-/// Both families: `10.9.0.N` and `fd09::N`.
+/// Returns the addresses of both families: `10.9.0.N` and `fd09::N`.
 pub(crate) fn addresses(number: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 9, 0, number]), IpAddr::from([0xfd09, 0, 0, 0, 0, 0, 0, u16::from(number)])]
 }
 
-/// A transfer over TCP that goes on in the background.
+/// A transfer over TCP in the background.
 pub(crate) struct Transfer {
     port: u16,
     mib: usize,
 }
 
 impl Transfer {
-    /// Starts to send so many MiB from one end to the other, which has this address.
+    /// Starts to send this number of MiB from one end to the other, which has this address.
     pub(crate) fn start(
         from: &mut dyn Shell,
         to: &mut dyn Shell,
@@ -77,14 +78,14 @@ impl Transfer {
         Transfer { port, mib }
     }
 
-    /// Whether the receiver has seen the end.
+    /// Returns whether the receiver has seen the end.
     pub(crate) fn done(&self, to: &mut dyn Shell) -> bool {
         !to.run(&format!("cat /run/sum.{} 2>/dev/null || true", self.port)).is_empty()
     }
 
-    /// Waits for the end and compares what arrived with what was sent.
+    /// Waits for the end and compares the received bytes with the sent ones.
     pub(crate) fn check(self, from: &mut dyn Shell, to: &mut dyn Shell) {
-        // Both ask the same end.
+        // Both closures use the same end.
         let to = RefCell::new(to);
         until_all_moved(
             "the last byte has arrived",
@@ -99,7 +100,7 @@ impl Transfer {
     }
 }
 
-/// Bytes that an end's devices have received.
+/// Returns the number of bytes that an end's devices have received.
 fn received(end: &mut dyn Shell) -> u64 {
     let devices = end.run("cat /proc/net/dev");
     let numbers = devices
@@ -108,18 +109,18 @@ fn received(end: &mut dyn Shell) -> u64 {
     numbers.map(|number| number.parse::<u64>().unwrap()).sum()
 }
 
-/// The checksum of the content, computed here.
+/// Returns the checksum of the content, computed here.
 fn sum(mib: usize) -> String {
     let line = format!("{{ {}; }} | md5sum", content(mib));
     output_of(Command::new("sh").args(["-c", &line]).env("BUSYBOX", busybox()))
 }
 
-/// Sends so many MiB and checks them, nothing else going on.
+/// Sends this number of MiB and checks them, with nothing else going on.
 pub(crate) fn send(from: &mut dyn Shell, to: &mut dyn Shell, end: (IpAddr, u16), mib: usize) {
     Transfer::start(from, to, end, mib).check(from, to);
 }
 
-/// One answer to a ping, or a failed story.
+/// Waits for one answer to a ping; fails the story if none comes.
 pub(crate) fn ping(from: &mut dyn Shell, address: IpAddr) {
     let family = if address.is_ipv4() { "-4" } else { "-6" };
     from.run(&format!("ping {family} -c 3 -W 5 {address}"));

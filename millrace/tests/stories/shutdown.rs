@@ -1,4 +1,4 @@
-//! The end: a daemon that is told to stop leaves nothing behind.
+//! A daemon that is told to stop leaves nothing behind.
 
 use crate::sandbox::{Need, run, story};
 use crate::switch::{SOCKET, Switch};
@@ -36,12 +36,12 @@ fn leaves_nothing_behind(signal: Signal) {
     assert_eq!((links(), processes()), before);
 }
 
-/// Names of all network devices.
+/// Returns the names of all network devices.
 fn links() -> String {
     run("ip -brief link show")
 }
 
-/// Numbers of all processes; in here they are this story's alone.
+/// Returns the numbers of all processes. In here they are this story's alone.
 fn processes() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap();
     entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! The switch: the daemon in this story's own namespace, and the command line that speaks to it.
+//! The daemon in this story's own namespace, and the command line that talks to it.
 
 use crate::heard::Heard;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,12 +7,12 @@ use std::env;
 use std::process::{Child, Command, ExitStatus, Output};
 use waiting::{eventually, until};
 
-/// Where the daemon listens when nobody says.
+/// The daemon's default socket.
 pub(crate) const SOCKET: &str = "/run/millrace/api.sock";
 /// The configuration file.
 pub(crate) const FILE: &str = "/run/millrace.toml";
 
-/// The binary this story is about.
+/// Returns a command for the tested binary.
 pub(crate) fn millrace() -> Command {
     let built = || env!("CARGO_BIN_EXE_millrace").into();
     let mut command = Command::new(env::var_os("MILLRACE").unwrap_or_else(built));
@@ -20,12 +20,12 @@ pub(crate) fn millrace() -> Command {
     command
 }
 
-/// What a command line with words parted by blanks comes to.
+/// Runs a command line with words separated by spaces. Returns its output.
 pub(crate) fn cli(line: &str) -> Output {
     millrace().args(line.split(' ')).heard()
 }
 
-/// Its exit code and its message.
+/// Runs a command line. Returns its exit code and its message.
 pub(crate) fn complaint(line: &str) -> (i32, String) {
     let output = cli(line);
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -43,21 +43,21 @@ impl Switch {
         Switch::by(command, ())
     }
 
-    /// Starts a daemon by this command, which gets what is passed: here it is closed.
+    /// Starts a daemon by this command, which inherits `passed`; this process closes it.
     pub(crate) fn by(mut command: Command, passed: impl Sized) -> Switch {
         let daemon = command.spawn().unwrap();
         drop(passed);
         Switch::of(daemon)
     }
 
-    /// A daemon that was started at the usual socket, once it answers.
+    /// Waits until a daemon at the usual socket answers.
     pub(crate) fn of(daemon: Child) -> Switch {
         let switch = Switch(daemon);
         until("the API answers", || cli("port list").status.success().then_some(()));
         switch
     }
 
-    /// Has another daemon take over.
+    /// Starts another daemon that takes over, and waits until the old one has ended.
     pub(crate) fn take_over(mut self) -> Switch {
         let next = millrace().args(["run", "-c", FILE, "--take-over"]).spawn().unwrap();
         let status = until("the old daemon has ended", || self.0.try_wait().unwrap());
@@ -66,19 +66,19 @@ impl Switch {
         Switch(next)
     }
 
-    /// The process.
+    /// Returns the daemon's process.
     pub(crate) fn process(&self) -> u32 {
         self.0.id()
     }
 
-    /// A command that must succeed.
+    /// Runs a command that must succeed.
     pub(crate) fn tell(&self, line: &str) {
         let output = cli(line);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "millrace {line}: {error}");
     }
 
-    /// The JSON of a command that must succeed.
+    /// Runs a command that must succeed. Returns its JSON.
     pub(crate) fn ask(&self, line: &str) -> Value {
         let output = cli(&format!("{line} --json"));
         let error = String::from_utf8_lossy(&output.stderr);
@@ -86,13 +86,13 @@ impl Switch {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// One of a port's counters, by its path in the JSON: `/ingress_frames`.
+    /// Returns one of a port's counters, by its path in the JSON: `/ingress_frames`.
     pub(crate) fn counter(&self, port: &str, path: &str) -> u64 {
         let shown = self.ask(&format!("port show {port}"));
         shown.pointer(&format!("/counters{path}")).and_then(Value::as_u64).unwrap()
     }
 
-    /// A port's state and its reason.
+    /// Returns a port's state and its reason.
     pub(crate) fn state(&self, port: &str) -> (String, String) {
         let shown = self.ask(&format!("port show {port}"));
         let word = |key: &str| shown[key].as_str().unwrap().to_owned();
@@ -110,14 +110,14 @@ impl Switch {
         seen.1
     }
 
-    /// Whether this was noted in the journal.
+    /// Returns whether an event contains these words.
     pub(crate) fn noted(&self, words: &str) -> bool {
         let status = self.ask("status");
         let events = status["switch"]["events"].as_array().unwrap();
         events.iter().any(|event| event["text"].as_str().unwrap().contains(words))
     }
 
-    /// Has it read its file again.
+    /// Makes the daemon read its file again.
     pub(crate) fn hang_up(&self) {
         self.signal(Signal::HUP);
     }

@@ -1,5 +1,5 @@
 //! A service manager for stories: it keeps the descriptors that the daemon stores there, and passes
-//! them to the next one. What systemd itself does is in sd_notify(3) and sd_listen_fds(3).
+//! them to the next daemon. For what systemd itself does see sd_notify(3) and sd_listen_fds(3).
 
 use crate::switch::{FILE, Switch, millrace};
 use rustix::fs::ftruncate;
@@ -20,13 +20,13 @@ const SOCKET: &str = "/run/notify";
 
 type Store = Arc<Mutex<Vec<(String, OwnedFd)>>>;
 
-/// The manager, with what it keeps.
+/// The manager, with the descriptors that it keeps.
 pub(crate) struct Systemd {
     store: Store,
 }
 
 impl Systemd {
-    /// Listens.
+    /// Listens for daemons.
     pub(crate) fn new() -> Systemd {
         let socket = UnixDatagram::bind(SOCKET).unwrap();
         let store = Store::default();
@@ -39,7 +39,7 @@ impl Systemd {
         systemd
     }
 
-    /// Names of what is kept, in alphabetical order.
+    /// Returns the names of the kept descriptors, in alphabetical order.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<_> =
             self.store.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
@@ -47,7 +47,7 @@ impl Systemd {
         names
     }
 
-    /// Puts this text into a memory file that is kept.
+    /// Writes this text into a memory file that is kept.
     pub(crate) fn rewrite(&self, name: &str, text: &str) {
         let store = self.store.lock().unwrap();
         let (_, file) = store.iter().find(|(kept, _)| kept == name).unwrap();
@@ -55,10 +55,10 @@ impl Systemd {
         pwrite(file, text.as_bytes(), 0).unwrap();
     }
 
-    /// Starts a daemon, which gets what is kept.
+    /// Starts a daemon, which gets the kept descriptors.
     pub(crate) fn start(&self) -> Switch {
-        // A child gets what has no flag, until it moves it to the numbers that it is to be found
-        // at.
+        // A child inherits descriptors without the flag. It then moves them to the numbers at which
+        // the daemon expects them.
         let store = self.store.lock().unwrap();
         let passed: Vec<OwnedFd> = store
             .iter()
@@ -93,7 +93,7 @@ impl Systemd {
         self.start()
     }
 
-    /// Waits until exactly this is kept.
+    /// Waits until exactly these descriptors are kept.
     pub(crate) fn wait_for(&self, names: &[&str]) {
         until("the descriptors are kept", || (self.names() == names).then_some(()));
     }

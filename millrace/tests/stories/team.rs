@@ -1,5 +1,6 @@
-//! A team of two members behind a bridge, the switch outside, which knows nothing of it: members
-//! are pulled and returned while a transfer runs, and a capture shows what leaves by which.
+//! A team of two members behind a bridge, which acts as a switch outside and knows nothing of the
+//! team. Members are pulled and returned while a transfer runs, and a capture shows which member
+//! each frame leaves by.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -53,12 +54,12 @@ impl Network {
         self.switch.ask("team show team")[0].clone()
     }
 
-    /// Whether a member carries frames.
+    /// Returns whether a member carries frames.
     fn is_active(&self, name: &str) -> bool {
         member(&self.team(), name)["active"].as_bool().unwrap()
     }
 
-    /// The member that stands for the guest.
+    /// Returns the member that carries the guest's frames.
     fn current(&self) -> String {
         let team = self.team();
         let mappings = team["mappings"].as_array().unwrap();
@@ -75,7 +76,7 @@ impl Network {
     }
 }
 
-/// The bridge's side of a member.
+/// Returns the bridge's side of a member.
 fn port(member: &str) -> String {
     member.replace("eth", "p")
 }
@@ -89,8 +90,8 @@ fn count(team: &Value, name: &str, counter: &str) -> u64 {
     member(team, name)["counters"][counter].as_u64().unwrap()
 }
 
-/// Pulls either member in turn, ten times each for each family and direction, while bytes are
-/// carried and checked.
+/// Pulls the members in turn, ten times each for each family and direction, while a transfer is
+/// checked.
 fn survives(algorithm: &str) {
     let network =
         Network::new(&format!("team-algorithm = '{algorithm}'\nteam-fail-back = 0\n"), "");
@@ -100,7 +101,7 @@ fn survives(algorithm: &str) {
             (network.guest, network.far, family.far()),
         ] {
             let mut pulled = 0;
-            // A fast machine is done with the bytes before.
+            // On a fast machine the transfer ends before that.
             while pulled < 20 {
                 transfer_while((from, to, address), 96 << 20, || {
                     if pulled < 20 {
@@ -149,7 +150,7 @@ impl Tap {
         Tap { process, file }
     }
 
-    /// The frames with their Ethernet headers, a line each.
+    /// Ends the capture. Returns the frames with their Ethernet headers, a line each.
     fn end(mut self) -> Vec<String> {
         let process = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(process, Signal::INT).unwrap();
@@ -163,10 +164,11 @@ fn has(lines: &[String], words: &[&str]) -> bool {
     lines.iter().any(|line| words.iter().all(|word| line.contains(word)))
 }
 
-/// Home member, source of the other member, and announcements, as the bridge sees them.
+/// The home member, the source address on the other member, and announcements, as the bridge sees
+/// them.
 #[test]
 fn what_leaves_by_which_member_is_seen_outside() {
-    // tcpdump becomes another user, of which there is none in a user namespace.
+    // tcpdump becomes another user, which a user namespace lacks.
     let [tap, ethtool, tcpdump] = NEEDS;
     story(&[tap, ethtool, tcpdump, Need::Root], || {
         let network = Network::new("team-algorithm = 'dynamic'\n", "");
@@ -175,7 +177,7 @@ fn what_leaves_by_which_member_is_seen_outside() {
         let home = network.current();
         let other = if home == "eth1" { "eth2" } else { "eth1" };
         let taps = [Tap::start(network.net, &port(&home)), Tap::start(network.net, &port(other))];
-        // Flows of several ports: by hash some leave by either member.
+        // Flows of several ports: by hash some of them leave by either member.
         for _ in 0..24 {
             transfer((network.guest, network.far, Family::V4.far()), 64 << 10);
         }
@@ -188,7 +190,7 @@ fn what_leaves_by_which_member_is_seen_outside() {
         let team = network.team();
         let own = member(&team, other)["mac"].as_str().unwrap().to_owned();
         println!("measured: home {home}; {own} is the address of {other}");
-        // ARP left by the home member alone before that was pulled, under the guest's own address.
+        // Before the home member was pulled, ARP left by it alone, with the guest's own address.
         assert!(
             has(&at_home, &[&format!("{MAC} >"), "who-has 10.9.0.1 tell 10.9.0.2"]),
             "{at_home:#?}"
@@ -201,15 +203,15 @@ fn what_leaves_by_which_member_is_seen_outside() {
                 at_other.iter().filter(|line| line.contains(&format!("{MAC} >"))).collect();
             frames.iter().any(|line| words.iter().all(|word| line.contains(word)))
         };
-        // Programs of different age call it differently.
+        // Versions of tcpdump name it differently.
         let arp = ["Announcement 10.9.0.2", "who-has 10.9.0.2"];
         assert!(arp.iter().any(|words| announced(&["ARP", words])), "{at_other:#?}");
         assert!(announced(&["ICMP6, neighbor advertisement", "fd09::2"]), "{at_other:#?}");
     });
 }
 
-/// How long the guest is not heard when its member loses its carrier. Printed, not judged: it is
-/// the machine's.
+/// Measures how long nothing comes from the guest when its member loses its carrier. The figure is
+/// printed, not judged: it depends on the machine.
 #[test]
 fn the_outage_of_a_failover_is_measured() {
     story(&NEEDS, || {
@@ -233,9 +235,9 @@ fn the_outage_of_a_failover_is_measured() {
     });
 }
 
-/// Pulls a member while the guest sends: the longest time that nothing was heard, until half a
-/// second after the pull or when the guest is heard again, whichever is later. It fails where the
-/// guest is not heard any more.
+/// Pulls a member while the guest sends. Returns the longest time without a datagram, until half a
+/// second after the pull or until datagrams come again, whichever is later. Fails if none come
+/// again.
 fn outage(network: &Network, home: &str) -> Duration {
     let socket = network.far.within(|| std::net::UdpSocket::bind("10.9.0.1:7000")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -276,7 +278,7 @@ fn outage(network: &Network, home: &str) -> Duration {
     })
 }
 
-/// Members come and go, vNICs are pinned, and the switch outside sends nothing twice.
+/// Members come and go, vNICs are pinned, and the switch outside sends no frame twice.
 #[test]
 fn members_change_and_vnics_are_pinned_while_the_port_stays() {
     story(&NEEDS, || {

@@ -1,5 +1,5 @@
-//! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which takes every form of the
-//! rings there is.
+//! DPDK's testpmd with virtio-user vNICs: a guest without a kernel, which supports every form of
+//! the rings.
 
 use crate::guest::{directory, libraries};
 use crate::sandbox::run;
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use waiting::until;
 
-/// A testpmd that sends what it receives back where it came from, addresses and ports exchanged,
-/// and thereby keeps its first frames going. Those of a port are of a flow each, as many from each
+/// A testpmd that sends each frame back where it came from, with addresses and ports exchanged. So
+/// its first frames keep going. Those of a port are of different flows, the same number from each
 /// queue.
 pub(crate) struct Testpmd {
     child: Child,
@@ -19,19 +19,19 @@ pub(crate) struct Testpmd {
     log: String,
 }
 
-/// How its vNICs are.
+/// The form of testpmd's vNICs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Form {
-    /// Options of the driver beside socket and queues, such as `,packed_vq=1`.
+    /// Options of the driver besides socket and queues, such as `,packed_vq=1`.
     pub(crate) options: &'static str,
-    /// Queue pairs of each.
+    /// Queue pairs of each vNIC.
     pub(crate) queues: u16,
-    /// It listens at the sockets.
+    /// Whether testpmd listens at the sockets.
     pub(crate) listens: bool,
 }
 
 impl Testpmd {
-    /// Starts it with a vNIC at each of these sockets.
+    /// Starts testpmd with a vNIC at each of these sockets.
     pub(crate) fn start(name: &str, sockets: &[&str], form: Form) -> Testpmd {
         let log = format!("/run/{name}.log");
         let output = File::create(&log).unwrap();
@@ -43,15 +43,15 @@ impl Testpmd {
         }
         let queues = form.queues.max(1);
         command.args(["--", "-i", "--nb-cores=1", "--forward-mode=5tswap", "--no-flush-rx"]);
-        // What comes in by a queue of a vNIC goes out by the same.
+        // A frame that comes in by a queue of a vNIC goes out by the same queue.
         command.args(["--port-topology=loop", "--txonly-multi-flow"]);
-        // The first frames of each go to the next.
+        // The first frames of each vNIC go to the next one.
         for number in 0..sockets.len() {
             let next = address((number + 1) % sockets.len());
             command.arg(format!("--eth-peer={number},{next}"));
         }
         command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
-        // All that a port sends at first has room in one queue.
+        // All frames that a port sends at first fit into one queue.
         command.arg(format!("--burst={}", 64 / queues.max(2)));
         command.args(["--total-num-mbufs=16384"]);
         command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output);
@@ -62,12 +62,12 @@ impl Testpmd {
         testpmd
     }
 
-    /// Lets some frames go, which it then passes on as they come back.
+    /// Sends some frames, which testpmd then passes on as they come back.
     pub(crate) fn burst(&mut self) {
         self.tell("stop\nstart tx_first");
     }
 
-    /// Sends nothing any more.
+    /// Stops sending.
     pub(crate) fn rest(&mut self) {
         self.tell("stop");
     }
@@ -77,12 +77,12 @@ impl Testpmd {
         told.unwrap_or_else(|error| panic!("testpmd: {error}: {}", self.said()));
     }
 
-    /// All it said.
+    /// Returns all that testpmd printed.
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Ends it as a crash does.
+    /// Ends testpmd as a crash does.
     pub(crate) fn kill(mut self) {
         self.cut();
     }
@@ -108,14 +108,14 @@ impl Drop for Testpmd {
     }
 }
 
-/// The program as `scripts/guests` unpacked it, with the libraries and drivers beside it.
+/// Returns the program as `scripts/guests` unpacked it, with the libraries and drivers beside it.
 pub(crate) fn command() -> Command {
     let directory = directory("testpmd").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));
     let folders = libraries("testpmd");
     command.env("LD_LIBRARY_PATH", std::env::join_paths(&folders).unwrap());
-    // It loads those of a DPDK that the host has, too, and ends because they come twice. This
-    // namespace is the story's own.
+    // testpmd also loads the drivers of an installed DPDK, and ends because they come twice. Mounts
+    // in this namespace are the story's own.
     for folder in &folders {
         let of_host = Path::new("/").join(folder.strip_prefix(&directory).unwrap()).join("dpdk");
         if of_host.is_dir() {

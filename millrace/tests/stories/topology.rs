@@ -17,23 +17,23 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// All of it, up. The far host sends segments one by one, as a wire would bring them. `more` is
-    /// added to the configuration.
+    /// Starts everything and waits until it is up. The far host sends segments one by one, as over
+    /// a wire. `more` is added to the configuration.
     pub(crate) fn new(more: &str) -> Topology {
         Topology::with("", more)
     }
 
-    /// The same, with further keys of the uplink, a line each.
+    /// Starts the network with further keys of the uplink, a line each.
     pub(crate) fn with(uplink: &str, more: &str) -> Topology {
         Topology::by("packet", uplink, more)
     }
 
-    /// The same with an uplink of this kind.
+    /// Starts the network with an uplink of this kind.
     pub(crate) fn by(kind: &str, uplink: &str, more: &str) -> Topology {
         Topology::started(kind, uplink, more, Switch::start)
     }
 
-    /// The same with a switch that is started otherwise.
+    /// Starts the network with a switch that `start` starts.
     pub(crate) fn started(
         kind: &str,
         uplink: &str,

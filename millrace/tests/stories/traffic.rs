@@ -72,7 +72,7 @@ fn rsc_coalesces_when_it_is_on_and_not_when_it_is_off() {
     });
 }
 
-/// Seconds of iperf3.
+/// Returns the seconds for which iperf3 runs.
 fn seconds() -> u64 {
     if std::env::var_os("MILLRACE_LONG").is_some() { 30 } else { 6 }
 }
@@ -100,7 +100,8 @@ fn iperf(family: Family, streams: usize) {
     assert!(frames > 100 && coalesced > 0, "{frames} frames, {coalesced} segments coalesced");
 }
 
-/// Turns RSC off and on, half a second each, for so long; it is on at the end.
+/// Turns RSC off and on, half a second each, for this time. It is on at the end. Returns how often
+/// it was off.
 fn toggle_for(switch: &Switch, time: Duration) -> u32 {
     let (start, mut times) = (Instant::now(), 0);
     while start.elapsed() < time {
@@ -113,7 +114,7 @@ fn toggle_for(switch: &Switch, time: Duration) -> u32 {
     times
 }
 
-/// Every stream came to its end and moved bytes.
+/// Checks that every stream came to its end and moved bytes.
 fn alive(report: &Value, wanted: usize) {
     let streams = report["end"]["streams"].as_array().unwrap();
     assert_eq!(streams.len(), wanted);
@@ -123,8 +124,8 @@ fn alive(report: &Value, wanted: usize) {
     }
 }
 
-/// 64 MiB whose every byte is checked, while RSC goes off and on as fast as the command line does
-/// it.
+/// Transfers 64 MiB and checks every byte, while RSC goes off and on as fast as the command line
+/// can toggle it.
 fn verified(topology: &Topology, route: (Host, Host, IpAddr)) {
     transfer_while(route, 64 << 20, || {
         topology.switch.tell("rsc off --all");

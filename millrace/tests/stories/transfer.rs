@@ -1,4 +1,4 @@
-//! A transfer that proves itself: one TCP connection whose every byte the receiver knows
+//! A transfer that is checked: one TCP connection on which the receiver knows every byte
 //! beforehand.
 
 use crate::host::Host;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A connection on which nothing moves for so long has died.
+/// A connection without progress for this time has died.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes written and checked at once; a multiple of 8.
 const CHUNK: usize = 64 << 10;
 
 /// Sends `bytes` (a multiple of 64 KiB) from one host to another that listens on `address`, and
-/// does `meanwhile` again and again until the last one has arrived as it was sent. Returns how
-/// often it was done: once at least.
+/// repeats `meanwhile` until the last byte has arrived and all were right. Returns how often
+/// `meanwhile` ran: at least once.
 pub(crate) fn transfer_while(
     (from, to, address): (Host, Host, IpAddr),
     bytes: usize,
@@ -42,8 +42,9 @@ pub(crate) fn transfer_while(
     times
 }
 
-/// Sends from one host to another for as long as `work` takes, and checks every byte of the one
-/// connection. Returns how many there were. `work` gets how many were checked so far.
+/// Sends from one host to another for as long as `work` takes, and checks every byte of the
+/// connection. Returns the number of bytes. `work` gets a function that returns how many were
+/// checked so far.
 pub(crate) fn transfer_during(
     route: (Host, Host, IpAddr),
     work: impl FnOnce(&dyn Fn() -> usize),
@@ -82,17 +83,17 @@ impl Stream {
         Stream { is_done, checked, sender, receiver }
     }
 
-    /// How many bytes were checked so far.
+    /// Returns how many bytes were checked so far.
     pub(crate) fn checked(&self) -> usize {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Whether both ends still work.
+    /// Returns whether both ends still work.
     pub(crate) fn goes_on(&self) -> bool {
         !self.sender.is_finished() && !self.receiver.is_finished()
     }
 
-    /// Ends it. All that was sent has to have come; returns how many bytes that were.
+    /// Ends the transfer. All sent bytes must have come. Returns their number.
     pub(crate) fn end(self) -> usize {
         self.is_done.store(true, Ordering::Relaxed);
         let sent = self.sender.join().unwrap();
@@ -101,7 +102,7 @@ impl Stream {
     }
 }
 
-/// The same with nothing going on.
+/// Transfers bytes with nothing else going on.
 pub(crate) fn transfer(route: (Host, Host, IpAddr), bytes: usize) {
     transfer_while(route, bytes, || thread::sleep(Duration::from_millis(5)));
 }
@@ -120,20 +121,20 @@ fn send(mut stream: TcpStream, mut goes_on: impl FnMut() -> bool, seed: u64) -> 
     sent
 }
 
-/// Reads to the end; how many bytes there were.
+/// Reads to the end and checks the bytes. Returns their number.
 fn check(mut stream: TcpStream, seed: u64, checked: &AtomicUsize) -> usize {
     stream.set_read_timeout(Some(SOCKET_TIMEOUT)).unwrap();
     let mut pattern = Pattern(seed);
     let (mut wanted, mut seen) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut came = 0;
     loop {
-        // Less than a chunk comes at the end alone, where nothing does.
+        // Only the last read is shorter than a chunk.
         let mut len = 0;
         while len < CHUNK {
             match stream.read(&mut seen[len..]) {
                 Ok(0) => break,
                 Ok(more) => len += more,
-                // Someone has stopped this process for a while.
+                // The process was stopped for a while.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("the connection brings no bytes: {error}"),
             }
@@ -151,7 +152,7 @@ fn check(mut stream: TcpStream, seed: u64, checked: &AtomicUsize) -> usize {
     }
 }
 
-/// Numbers by Marsaglia's xorshift (2003), which no two places of a stream share.
+/// Numbers by Marsaglia's xorshift (2003): no two positions of a stream share one.
 struct Pattern(u64);
 
 impl Pattern {

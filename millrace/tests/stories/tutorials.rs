@@ -1,9 +1,8 @@
-//! Each tutorial below `docs/tutorials` does what it says, line by line.
+//! Runs each tutorial below `docs/tutorials`, line by line, and compares what it prints.
 //!
-//! In a block `console` a line that begins with `$ ` is run by bash and must succeed, and what
-//! follows it is found in what it prints: each line, in this order, where `...` is anything and
-//! blanks are alike. A block `toml` or `sh` whose first line is `# NAME.toml` or `# NAME.sh`
-//! becomes that file.
+//! In a block `console`, bash runs each line that begins with `$ `, which must succeed. The lines
+//! that follow must be in its output, in this order; `...` stands for anything and spaces are
+//! alike. A block `toml` or `sh` with a first line `# NAME.toml` or `# NAME.sh` becomes that file.
 
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
@@ -14,10 +13,10 @@ use std::process::{Command, Stdio};
 
 const TUTORIALS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorials");
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ping")];
-/// Where the reader would be.
+/// The directory of the reader.
 const HERE: &str = "/run/tutorial";
 
-/// What a reader does next.
+/// A step that the reader takes next.
 #[derive(Debug, PartialEq)]
 enum Step {
     Write { name: String, text: String },
@@ -61,7 +60,7 @@ fn read_file(line: &str, steps: &mut Vec<Step>) {
     }
 }
 
-/// Whether a printed line is what a tutorial shows.
+/// Returns whether a printed line matches a line of a tutorial.
 fn is_like(printed: &str, shown: &str) -> bool {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let (printed, shown) = (words(printed), words(shown));
@@ -93,10 +92,10 @@ fn follow(name: &str) {
     }
 }
 
-/// After so many seconds a line has hung. Less than a story may take, so that the line is named.
+/// Seconds after which a line has hung: less than a story may take, so that the line is named.
 const LIMIT: &str = "60";
 
-/// Runs a line. What it leaves in the background goes on to print into a file of its own.
+/// Runs a line. Programs that it leaves in the background go on printing into a separate file.
 fn try_out(number: usize, line: &str, expected: &[String]) {
     let output = format!("{HERE}/output-{number}");
     let file = File::create(&output).unwrap();

@@ -1,5 +1,5 @@
-//! User-mode Linux: a kernel as a process, whose virtio driver speaks vhost-user itself. Boots in
-//! two seconds.
+//! User-mode Linux: a kernel as a process, with a virtio driver that speaks vhost-user itself.
+//! Boots in two seconds.
 
 use crate::guest::{Guest, directory};
 use crate::sandbox::run;
@@ -21,8 +21,8 @@ pub(crate) fn boot(name: &str, sockets: &[&str]) -> Guest {
     Guest::boot(name, &mut command)
 }
 
-/// Its own world has the C library it was linked with; this story's devices, processes and sockets
-/// are mounted there.
+/// Enters the guest's own world, which has the C library that the kernel was linked with. This
+/// story's devices, processes and sockets are mounted there.
 fn enter(world: &Path) {
     if world.join("proc/self").exists() {
         return;

@@ -1,4 +1,4 @@
-//! The systemd units: how exposed they are by systemd's own measure.
+//! The systemd units: their exposure by systemd's own measure.
 
 use crate::heard::Heard;
 use crate::sandbox::{Need, story};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/millrace.service");
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/millrace-fleet.service");
-/// The most exposure that the daemon's unit may have, in tenths, and the agent's.
+/// The most exposure that the daemon's unit may have, in tenths; below, the agent's.
 const MOST: &str = "28";
 const MOST_OF_THE_AGENT: &str = "11";
 
-/// In a world of its own, for systemd makes a directory below `/run`.
+/// A world of its own, because systemd makes a directory below `/run`.
 const NEEDS: [Need; 1] = [Need::Program("systemd-analyze")];
 
 fn analyze(unit: &str, most: &str) -> std::process::Output {
@@ -36,7 +36,7 @@ fn is_hardened(unit: &str, most: &str) {
     assert!(output.status.success(), "{text}{told}");
     assert!(text.contains("Overall exposure level"), "{text}{told}");
     assert!(!told.contains("ignoring"), "a line that systemd does not know: {told}");
-    // The threshold is no rubber stamp.
+    // The threshold can fail.
     let folder = tempfile::tempdir().unwrap();
     let weaker = std::fs::read_to_string(unit).unwrap().replace("ProtectClock=yes", "");
     let path = folder.path().join("millrace.service");
@@ -44,7 +44,7 @@ fn is_hardened(unit: &str, most: &str) {
     assert!(!analyze(path.to_str().unwrap(), most).status.success());
 }
 
-/// Each capability that is left is explained above the line.
+/// Each remaining capability is explained above its line.
 #[test]
 fn each_capability_is_named_with_what_needs_it() {
     let unit = std::fs::read_to_string(UNIT).unwrap();

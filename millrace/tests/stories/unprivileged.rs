@@ -1,6 +1,6 @@
 //! The daemon as the packaged unit runs it: an ordinary user with the unit's ambient capabilities,
-//! in its bounding set. Which documented features work so, and which of them each capability is
-//! for.
+//! in its bounding set. The stories check which documented features work, and which of them each
+//! capability serves.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -13,13 +13,13 @@ use std::process::Command;
 const NEEDS: [Need; 4] =
     [Need::Tap, Need::Program("setpriv"), Need::Program("ethtool"), Need::Root];
 const UNIT: &str = include_str!("../../../packaging/millrace.service");
-/// Where the binary is for everybody.
+/// Path at which all users may run the binary.
 const PROGRAM: &str = "/run/millrace.binary";
 const STATE: &str = "/run/kept";
 /// The daemon's user, and the owner of a guest's socket.
 const DAEMON: u32 = 6001;
 const OWNER: u32 = 6002;
-/// One port for each feature that takes a privilege: its name, and what it is.
+/// One port for each feature that takes a privilege: its name, and its keys.
 pub(crate) const PORTS: [(&str, &str); 7] = [
     ("tap", "tap = 'tap0'\nmtu = 1400\n"),
     ("netns", "tap = 'tap1'\nnetns = 'guest'\n"),
@@ -33,7 +33,7 @@ pub(crate) const PORTS: [(&str, &str); 7] = [
     ),
 ];
 
-/// What lacks capabilities says so, and nothing else does.
+/// Each capability, with the ports that report its absence. No other ports may.
 const WITHOUT: [(&str, &[&str]); 6] = [
     ("net_admin", &["netns", "packet", "steered", "tap", "xdp"]),
     ("net_raw", &["packet", "steered", "xdp"]),
@@ -62,7 +62,8 @@ fn start(capabilities: &[String]) -> Switch {
 }
 
 fn lay_out(keys: &str) -> (Host, Host) {
-    // As udev makes it, whatever this host's own is: everybody may open it.
+    // The device file has the mode that udev gives it, whatever this host's own has: all users may
+    // open it.
     run("mknod -m 666 /run/tun c 10 200");
     run("mount --bind /run/tun /dev/net/tun");
     std::fs::write(PROGRAM, "").unwrap();
@@ -77,7 +78,7 @@ fn lay_out(keys: &str) -> (Host, Host) {
         run(&format!("ip link add eth{uplink} type veth peer name far{uplink} netns far"));
         run(&format!("ip link set eth{uplink} up"));
         far.run(&format!("ip link set far{uplink} up"));
-        // Else an xdp port says that it does not see these tags.
+        // Otherwise an xdp port reports that it does not see these tags.
         far.run(&format!("ethtool -K far{uplink} txvlan off"));
         run(&format!("ethtool -K eth{uplink} rxvlan off"));
     }
@@ -87,7 +88,8 @@ fn lay_out(keys: &str) -> (Host, Host) {
     (far, guest)
 }
 
-/// Ports that are not open, and open ones with less than was asked for, each with the reason.
+/// Returns ports that are not open, and open ones with less than was asked for, each with the
+/// reason.
 pub(crate) fn lacking(ports: &Value) -> Vec<(String, String)> {
     let told = ports.as_array().unwrap().iter().filter_map(|port| {
         let word = |key: &str| port[key].as_str().unwrap_or_default().to_owned();
@@ -124,8 +126,8 @@ fn the_documented_features_work_without_root() {
         for signal in [Signal::TERM, Signal::KILL] {
             let _ = switch.end(signal);
             if signal == Signal::KILL {
-                // Killed between the socket's bind and its mode, and guests' sockets are their
-                // owners'.
+                // As if the daemon was killed between the socket's bind and its mode. Sockets of
+                // guests belong to their owners.
                 run(&format!("chmod 0 {SOCKET}"));
             }
             switch = start(&capabilities());
@@ -135,7 +137,7 @@ fn the_documented_features_work_without_root() {
     });
 }
 
-/// What works no more without one of them.
+/// Runs the daemon without each capability in turn, and checks which features fail.
 #[test]
 fn each_capability_is_for_the_features_that_it_is_named_for() {
     story(&NEEDS, || {

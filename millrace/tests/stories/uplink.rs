@@ -26,7 +26,7 @@ fn two_queues_of_an_uplink_carry_sixteen_connections_in_order() {
         assert!(first > 100 && second > 100, "{first} and {second} frames");
         in_order(out_of_order(&topology), first + second);
 
-        // When the link comes up the kernel puts the sockets into their group anew.
+        // When the link comes up, the kernel puts the sockets into their group again.
         run("ip link set uplink down");
         topology.switch.wait_for("uplink", "down");
         run("ip link set uplink up");
@@ -53,8 +53,7 @@ fn an_uplink_of_one_queue_is_as_it_was() {
     });
 }
 
-/// Without the right to load programs the kernel spreads the flows, and it is said where people
-/// look.
+/// Without the right to load programs the kernel spreads the flows, and `check` reports it.
 #[test]
 fn an_uplink_that_cannot_be_steered_works_and_is_found() {
     story(&NEEDS, || {
@@ -72,11 +71,11 @@ fn an_uplink_that_cannot_be_steered_works_and_is_found() {
     });
 }
 
-/// Of the far host, UDP.
+/// UDP port of the far host.
 const PORT: u16 = 7000;
 
-/// Two guests send all they can through a slow link: they get it by their weights, which are
-/// changed while they do.
+/// Two guests send all they can through a slow link. They share it by their weights, which change
+/// meanwhile.
 #[test]
 fn guests_share_a_slow_uplink_by_their_weights() {
     story(&[Need::Tap, Need::Program("tc")], || {
@@ -111,8 +110,8 @@ fn guests_share_a_slow_uplink_by_their_weights() {
     });
 }
 
-/// A guest's share of 6,000 datagrams, after as many that were under way; less where they do not
-/// come.
+/// Returns a guest's share of 6,000 datagrams, after 6,000 that were under way. The share is less
+/// if they do not come.
 fn share(far: &UdpSocket, guest: IpAddr) -> f64 {
     let from = |_| Some(far.recv_from(&mut [0; 1500]).ok()?.1.ip());
     let _ = (0..6000).filter_map(from).count();
@@ -123,10 +122,10 @@ fn is_hashed(switch: &Switch) -> bool {
     switch.ask("port show uplink")["spread"]["by"] == "kernel-hash"
 }
 
-/// Sixteen connections for a few seconds, in writes so small that no queue of the kernel's
-/// overflows, since what is resent comes out of order; the frames that each queue of the uplink got
-/// meanwhile. The guest's port is the second, so the first worker has the first queue of the uplink
-/// alone.
+/// Runs sixteen connections for a few seconds. Writes are so small that no queue of the kernel
+/// overflows, because resent segments come out of order. Returns the number of frames that each
+/// queue of the uplink got. The guest's port is the second, so the first worker has the first queue
+/// of the uplink alone.
 fn carried(topology: &Topology) -> [u64; 2] {
     let frames = || {
         let uplink = topology.switch.counter("uplink", "/ingress_frames");
@@ -147,13 +146,13 @@ fn carried(topology: &Topology) -> [u64; 2] {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-/// Two readers of one flow would put every other frame out of order. The kernel does so with a few
-/// by itself, where a sender changes its processor.
+/// Checks the order of frames. Two readers of one flow would put every other frame out of order.
+/// The kernel itself does so with a few, when a sender changes its processor.
 fn in_order(out_of_order: u64, frames: u64) {
     assert!(out_of_order < frames / 1000, "{out_of_order} of {frames} frames are out of order");
 }
 
-/// Segments that the guest's TCP got before an earlier one.
+/// Returns the number of segments that the guest's TCP got before an earlier one.
 fn out_of_order(topology: &Topology) -> u64 {
     let counters = topology.guest.run("nstat -asz TcpExtTCPOFOQueue");
     let counter = counters.lines().find_map(|line| line.strip_prefix("TcpExtTCPOFOQueue"));

@@ -1,5 +1,5 @@
-//! A packet uplink over restarts: numbered datagrams come from a host behind it every millisecond,
-//! each once and in order, also those that come while no daemon runs.
+//! A packet uplink over restarts. A host behind it sends numbered datagrams every millisecond; each
+//! comes once and in order, also those sent while no daemon runs.
 
 use crate::outage::{Probe, restarts, told};
 use crate::sandbox::{Need, story};
@@ -12,13 +12,13 @@ use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("bash")];
 
-/// What became of the datagrams.
+/// Counts of what happened to the datagrams.
 #[derive(Debug, PartialEq, Eq)]
 struct Fate {
     lost: u64,
-    /// Came once more.
+    /// Datagrams that came more than once.
     repeated: u64,
-    /// Came for the first time after a later one.
+    /// Datagrams that came for the first time after a later one.
     overtaken: u64,
 }
 
@@ -32,7 +32,7 @@ fn fate(sent: u64, came: &[u64]) -> Fate {
     Fate { lost: sent - different, repeated: came.len() as u64 - different, overtaken }
 }
 
-/// Restarts a switch repeatedly while datagrams come, and tells the outages.
+/// Restarts a switch repeatedly while datagrams come, and prints the outages.
 fn restart_all(
     how: &str,
     topology: Topology,
@@ -86,7 +86,7 @@ fn the_next_daemon_of_a_service_manager_takes_every_datagram_once_and_in_order()
     });
 }
 
-/// What it had delivered and not given back comes once more.
+/// Datagrams that the daemon had delivered and not given back come once more.
 #[test]
 fn after_a_crash_no_datagram_is_lost_or_overtaken() {
     story(&NEEDS, || {
@@ -99,7 +99,7 @@ fn after_a_crash_no_datagram_is_lost_or_overtaken() {
     });
 }
 
-/// The port is another one meanwhile, or its ring has slots of another size.
+/// The port's configuration changes meanwhile, or its ring gets slots of another size.
 #[test]
 fn an_uplink_that_differs_is_opened_anew() {
     story(&NEEDS, || {

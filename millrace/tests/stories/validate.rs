@@ -1,5 +1,5 @@
-//! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is the
-//! report's business.
+//! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is not tested
+//! here.
 
 use crate::guest::directory;
 use crate::heard::Heard;
@@ -184,8 +184,7 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
         let cases = report["cases"].as_array().unwrap();
         let truths: Vec<&Value> = cases.iter().map(|case| &case["truth"]).collect();
         assert_eq!(truths, [1.0, 0.95]);
-        // What is slowed is the traffic: without its rate the sender would send several times as
-        // much.
+        // The traffic is slowed: without its rate the sender would send several times as much.
         for case in cases {
             for name in case["order"].as_array().unwrap() {
                 let arm = &case["arms"][name.as_str().unwrap()];
@@ -205,7 +204,7 @@ fn the_lab_tries_itself_on_traffic_that_is_slowed() {
     });
 }
 
-/// The report of `millrace validate`, all of whose checks passed.
+/// Returns the report of `millrace validate`. All its checks must have passed.
 fn measured(arguments: &[&str]) -> Value {
     let mut command = millrace();
     command.arg("validate").args(arguments).arg("--json").current_dir("/run");
@@ -343,7 +342,7 @@ fn a_guest_moves_there_and_back_over_each_transport_and_its_stream_stays_whole()
             for key in ["total_s", "downtime_ms", "cpu_s_per_gib", "ping_outage_ms", "gap_ms"] {
                 assert!(of(key).is_some(), "{arm}: {key}: {:#}", case["arms"][arm]);
             }
-            // More than the guest's kernel alone takes.
+            // More bytes than the guest's kernel alone sends.
             assert!(of("sent_bytes") > Some(3e7) && of("received_bytes") > Some(1e5), "{arm}");
         }
     });
@@ -380,8 +379,8 @@ fn a_guest_with_two_paths_to_its_storage_goes_on_when_a_member_is_pulled() {
             for key in ["read_bps", "random_reads_per_s", "write_bps"] {
                 assert!(of(key) > Some(0.0), "{arm}: {key}: {:#}", case["arms"][arm]);
             }
-            // A busy host may end none in half a second, behind the writes in order; the copy shows
-            // that they are written.
+            // A busy host may end no random write in half a second, behind the ordered writes. The
+            // copy shows that they are written.
             assert!(of("random_writes_per_s").is_some(), "{arm}: {:#}", case["arms"][arm]);
             assert!(of("copied_bytes") >= Some(8e6) && of("path_change_ms") > Some(0.0), "{arm}");
         }

@@ -1,4 +1,4 @@
-//! DPDK guests through the switch: every form of the rings, and either side gone in the middle of
+//! DPDK guests through the switch: every form of the rings, and either side lost in the middle of
 //! the traffic.
 
 use crate::idle::processor_time;
@@ -126,7 +126,7 @@ fn between_silent_guests_the_switch_sleeps_unless_it_is_to_poll() {
             thread::sleep(Duration::from_secs(SECONDS));
             let used = processor_time(&switch) - before;
             if poll == "always" {
-                // A tenth, where others want the processors too.
+                // At least a tenth, because other programs use the processors too.
                 assert!(used > 10 * SECONDS, "{used} ticks, polling");
             } else {
                 assert!(used <= SECONDS, "{used} ticks, poll = {poll}");
@@ -145,13 +145,14 @@ fn forms(all: &[&'static str]) {
     }
 }
 
-/// The two ports, with more keys for each.
+/// Returns the two ports, with more keys for each.
 fn ports(more: &str) -> String {
     let port = |name| format!("[[port]]\nname = '{name}'\nvhost-user = '/run/{name}.sock'\n{more}");
     format!("{}{}", port('a'), port('b'))
 }
 
-/// Frames go round: each port has sent and received many more than the guest had of its own.
+/// Waits until frames go round: each port has sent and received many more frames than the guest
+/// started with.
 fn flows(switch: &Switch, testpmd: &mut Testpmd) {
     let count = || {
         ["a", "b"].map(|port| {
@@ -161,7 +162,7 @@ fn flows(switch: &Switch, testpmd: &mut Testpmd) {
     };
     let before = count();
     until("frames go round", || {
-        // Those that were under way while one side was not there are gone.
+        // Frames that were under way while one side was absent are lost.
         testpmd.burst();
         thread::sleep(Duration::from_millis(200));
         count().iter().zip(before).all(|(now, before)| *now > before + 10_000).then_some(())

@@ -1,9 +1,10 @@
-//! Dynamic VMMQ with a guest of four queues: they spread over the workers while it sends much, and
-//! come together when it is idle. Each flow's frames arrive once and in order meanwhile.
+//! Dynamic VMMQ with a guest of four queues. They spread over the workers while it sends much, and
+//! share one when it is idle. Each flow's frames arrive once and in order meanwhile.
 //!
 //! The guest broadcasts to a listener and to many bystanders, so that a frame costs its worker many
-//! times what it costs the guest: the switch is the bottleneck on any machine; storm control, which
-//! would end that, is off. Nothing is sent that a queue of the kernel's has no room for.
+//! times what it costs the guest: the switch is the bottleneck on any machine. Storm control, which
+//! would drop the broadcasts, is off. Never are more frames sent than the kernel's queues have room
+//! for.
 
 use crate::host::Host;
 use crate::sandbox::{Need, story};
@@ -16,14 +17,14 @@ use std::thread;
 use std::time::Duration;
 use waiting::until;
 
-/// Enough that they use several queues.
+/// Enough flows to use several queues.
 const FLOWS: usize = 8;
-/// Frames of a flow on their way, at most: all of them have room in one queue of the TAP, and a
-/// flow's in its socket.
+/// Most frames of a flow under way: all flows together fit into one queue of the TAP, and a flow's
+/// frames into its socket.
 const WINDOW: u32 = 48;
-/// Ports that get each frame for nothing.
+/// Ports that get each frame and ignore it.
 const BYSTANDERS: usize = 16;
-/// The first flow's port.
+/// Port of the first flow.
 const PORT: u16 = 7000;
 
 #[test]
@@ -66,7 +67,7 @@ fn queues_spread_while_a_guest_sends_much_and_come_together_when_it_is_idle() {
                 assert!(!receivers.iter().any(thread::ScopedJoinHandle::is_finished));
                 (in_use(&switch).len() == 2).then_some(())
             });
-            // Both carry some of it.
+            // Both workers carry part of the traffic.
             let before = traffic.sent();
             until("it goes on", || (traffic.sent() > before + 1000).then_some(()));
             drop(ended);
@@ -79,18 +80,18 @@ fn queues_spread_while_a_guest_sends_much_and_come_together_when_it_is_idle() {
     });
 }
 
-/// The workers that serve the guest's queues.
+/// Returns the workers that serve the guest's queues.
 fn in_use(switch: &Switch) -> HashSet<u64> {
     owners(switch).into_iter().collect()
 }
 
-/// The worker of each queue of the guest.
+/// Returns the worker of each queue of the guest.
 fn owners(switch: &Switch) -> Vec<u64> {
     let queues = switch.ask("queue show guest");
     queues.as_array().unwrap().iter().map(|queue| queue["worker"].as_u64().unwrap()).collect()
 }
 
-/// The moves lead from where each queue was to where it is, and say why.
+/// Checks that the moves lead from where each queue was to where it is, and give reasons.
 fn explained(switch: &Switch) {
     let (moves, owners) = (switch.ask("vmmq explain guest"), owners(switch));
     let moves = moves.as_array().unwrap();
@@ -106,7 +107,7 @@ fn explained(switch: &Switch) {
     let (together, apart): (Vec<&Value>, Vec<&Value>) =
         moves.iter().partition(|moved| moved["reason"] == "coalesce");
     assert!(!together.is_empty() && !apart.is_empty(), "{text}");
-    // A worker gives away several queues, one after the other; the first was one too many.
+    // A worker gives away several queues, one after the other. The first was one too many.
     let first = apart[0];
     assert!(number(first, "/from_load/0") > number(first, "/threshold"), "{first}");
     for moved in apart {
@@ -125,18 +126,18 @@ fn port(flow: usize) -> u16 {
     PORT + u16::try_from(flow).unwrap()
 }
 
-/// Numbered frames, flow by flow.
+/// Sends and receives numbered frames, flow by flow.
 #[derive(Default)]
 struct Traffic {
     sent: [AtomicU32; FLOWS],
     arrived: [AtomicU32; FLOWS],
-    /// Nothing more is to be sent.
+    /// Tells the sender to stop.
     is_over: AtomicBool,
-    /// Nothing more will be sent.
+    /// Whether the sender has stopped.
     is_sent: AtomicBool,
 }
 
-/// No more is sent once it is dropped, also by an assertion.
+/// Stops the sender on drop, so also when an assertion fails.
 struct End<'t>(&'t AtomicBool);
 
 impl Drop for End<'_> {
@@ -146,8 +147,8 @@ impl Drop for End<'_> {
 }
 
 impl Traffic {
-    /// Sends as much as there is room for. It begins slowly: the switch has to learn how dear such
-    /// frames are.
+    /// Sends as much as there is room for. Begins slowly: the switch has to learn what such frames
+    /// cost.
     fn send(&self, guest: &Host) {
         let socket = |_| {
             let socket = guest.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
@@ -170,7 +171,7 @@ impl Traffic {
         self.is_sent.store(true, SeqCst);
     }
 
-    /// Until all that was sent has arrived, or nothing arrives any more.
+    /// Receives until all sent frames have arrived, or none arrive any more.
     fn receive(&self, flow: usize, socket: &UdpSocket) {
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let (mut bytes, mut quiet) = ([0; 4], 0);

@@ -1,5 +1,5 @@
-//! The page: what a person who keeps it open in a browser sees, and over plain HTTP what it is made
-//! of.
+//! The page: what a person sees who keeps it open in a browser, and the files that it consists of,
+//! over plain HTTP.
 
 use crate::browser::{AXE, Browser};
 use crate::sandbox::{Need, run, story};
@@ -13,7 +13,7 @@ use waiting::until;
 const AT: &str = "127.0.0.1:9478";
 const WEB: &str = "[web]\nlisten = '127.0.0.1:9478'\n";
 
-/// The body of an answer that must be 200.
+/// Returns the body of an answer that must be 200.
 fn get(path: &str) -> String {
     let mut stream = until("the page is served", || TcpStream::connect(AT).ok());
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {AT}\r\nConnection: close\r\n\r\n").unwrap();
@@ -24,7 +24,7 @@ fn get(path: &str) -> String {
     body.to_owned()
 }
 
-/// A port of the state that the page is shown from.
+/// Returns a port of the state that the page is shown from.
 fn port(name: &str) -> Value {
     let state: Value = serde_json::from_str(&get("/state")).unwrap();
     state["ports"].as_array().unwrap().iter().find(|port| port["name"] == name).unwrap().clone()
@@ -47,12 +47,12 @@ fn the_page_tells_rates_and_a_port_that_goes_down() {
     });
 }
 
-/// Where the page is, for a browser.
+/// Address of the page, for a browser.
 const PAGE: &str = "http://127.0.0.1:9478/";
 const TOKEN: &str = "a-token-of-a-story-0";
 const TOKEN_FILE: &str = "/run/web-token";
 
-/// Whether the row of a port says so.
+/// Returns the script that tells whether the row of a port contains these words.
 fn row_says(port: &str, words: &str) -> String {
     format!(
         "[...document.querySelectorAll('#rows [role=row]')].some((row) => \
@@ -88,7 +88,7 @@ fn in_a_browser_a_person_finds_what_is_wrong_and_toggles_rsc() {
     });
 }
 
-/// The wrong token and the wrong frame of the story itself.
+/// Returns whether a complaint is about the wrong token or the wrong frame of the story itself.
 fn is_expected(complaint: &str) -> bool {
     complaint.contains("401") || complaint.contains("422")
 }
@@ -102,7 +102,7 @@ fn find_a_port_that_goes_down(browser: &mut Browser) {
     browser.wait("it is up again", &text_has("#summary", "2 of 2 ports up"));
 }
 
-/// By the keyboard: the first row is the guest's.
+/// Finds the reason of a drop by the keyboard: the first row is the guest's.
 fn find_a_drop_by_its_reason(browser: &mut Browser, topology: &Topology) {
     browser.value("document.getElementById('grid').focus()");
     browser.press("Home");
@@ -110,7 +110,7 @@ fn find_a_drop_by_its_reason(browser: &mut Browser, topology: &Topology) {
     browser.wait("the port is chosen", &text_has("#port-title", "guest"));
     browser.wait("it has no drops", &text_has("#port-body", "No frame of this port was dropped"));
     topology.guest.run("ip link set tap0 address 02:00:00:00:00:99");
-    // It gets no answer: what it sends has a forged address.
+    // The ping gets no answer, because it is sent from a forged address.
     let mut ping = topology
         .guest
         .command("ping")
@@ -133,7 +133,7 @@ fn trace(browser: &mut Browser, frame: &str) {
     browser.press("Enter");
 }
 
-/// The port that was chosen before is the one that they enter by.
+/// Traces frames. They enter by the port that was chosen before.
 fn trace_frames(browser: &mut Browser) {
     let verdicts = [
         ("tcp 10.9.0.2:1 > 10.9.0.1:80 vlan 5000", "`5000` is not a number from 0 to 4095"),
@@ -172,8 +172,7 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
     browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
 }
 
-/// On a phone, on a desk, on a wall; light and dark. The check is no rubber stamp: it finds what is
-/// planted.
+/// On a phone, on a desk, on a wall; light and dark. The check works: it finds a planted barrier.
 #[test]
 fn no_size_and_no_light_has_barriers() {
     let needs = [
@@ -214,7 +213,7 @@ fn no_size_and_no_light_has_barriers() {
     });
 }
 
-/// Answers as a daemon with a thousand ports would, the load of which changes each second.
+/// Answers as a daemon with a thousand ports would. Their load changes each second.
 const THOUSAND: &str = r#"
     const began = Date.now();
     const port = (n, round) => ({
@@ -237,7 +236,7 @@ const THOUSAND: &str = r#"
     };
 "#;
 
-/// Names are text: what looks like markup is shown as it is.
+/// Names are text: markup in them is shown unchanged.
 #[test]
 fn a_thousand_ports_are_a_few_rows() {
     story(&[Need::Tap, Need::Program("chromium"), Need::Program("ethtool")], || {

@@ -1,5 +1,5 @@
-//! An uplink by AF_XDP: transfers both ways, tags, MTUs, a port that comes and goes, what is left
-//! behind, what comes instead.
+//! An uplink by AF_XDP: transfers both ways, tags, MTUs, a port that comes and goes, what it leaves
+//! behind, and what replaces it.
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
@@ -20,8 +20,8 @@ fn tcp_arrives_as_sent_through_an_xdp_uplink_both_ways() {
         let Some(topology) = topology("", "") else { return };
         both_ways(&topology, 32);
         assert_eq!(topology.switch.counter("uplink", "/device_lost"), 0);
-        // Segments of a peer on this host come with unfinished checksums: without the claim none
-        // would be merged.
+        // Segments of a peer on this host have partial checksums. Without the claim none would be
+        // merged.
         let partial = topology.switch.counter("uplink", "/unfinished_checksums");
         assert!(partial > 10_000, "{partial}");
         let merged = topology.switch.counter("guest", "/rsc/CoalescedPackets");
@@ -60,7 +60,8 @@ fn large_frames_pass_an_xdp_uplink_and_larger_ones_come_by_packet() {
         reopen(&topology.switch, "xdp uplink (native, copied)");
         both_ways(&topology, 8);
 
-        // More than the driver takes with a program: at first told, then done otherwise.
+        // The driver refuses a program at this MTU: the port is opened by AF_PACKET, and `check`
+        // reports it.
         run("ip link set uplink down");
         topology.switch.tell("port remove uplink");
         run("ip link set uplink mtu 9000");
@@ -134,7 +135,7 @@ fn name(signal: Signal) -> &'static str {
     if signal == Signal::TERM { "far" } else { "far2" }
 }
 
-/// The usual network with an xdp uplink; none where programs may not be loaded.
+/// Starts the usual network with an xdp uplink. Returns `None` if programs may not be loaded.
 fn topology(uplink: &str, more: &str) -> Option<Topology> {
     let topology = Topology::by("xdp", uplink, more);
     is_xdp(&topology.switch).then_some(topology)
@@ -159,7 +160,7 @@ fn is_attached() -> bool {
     run("ip -d link show uplink").contains("prog/xdp")
 }
 
-/// Opens the uplink anew.
+/// Reopens the uplink.
 fn reopen(switch: &Switch, as_what: &str) {
     switch.tell("port remove uplink");
     switch.tell("port add uplink --xdp uplink");
@@ -175,7 +176,7 @@ fn both_ways(topology: &Topology, megabytes: usize) {
     }
 }
 
-/// Whether this process may load the program that an xdp port needs.
+/// Returns whether this process may load the program that an xdp port needs.
 pub(crate) fn is_xdp_possible() -> bool {
     run("ip link add probe0 type veth peer name probe1");
     let refused = xdp::open(&XdpOptions::new("probe0")).err();

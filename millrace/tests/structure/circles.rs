@@ -1,4 +1,4 @@
-//! Circles of files inside a crate: files of which each uses each other, directly or by way of
+//! Finds circles of files inside a crate: files of which each uses each other, directly or through
 //! others.
 //!
 //! A file uses another one if it names a path into its module that starts with `crate`, `super` or
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Texts of a crate's files by module: `acl::mark`, and the empty name for the root.
+/// The text of each module of a crate, by name: `acl::mark`, and the empty name for the root.
 pub(crate) type Sources = BTreeMap<String, String>;
 
-/// The modules that each module uses, itself apart.
+/// For each module, the other modules that it uses.
 pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads the files below `src`, those named `tests.rs` apart.
+/// Reads the files below `src`, except those named `tests.rs`.
 pub(crate) fn sources(src: &Path) -> Sources {
     let (mut found, mut open) = (Sources::new(), vec![src.to_owned()]);
     while let Some(directory) = open.pop() {
@@ -30,7 +30,7 @@ pub(crate) fn sources(src: &Path) -> Sources {
     found
 }
 
-/// The module of a file: `acl/mark.rs` and `acl/mark/mod.rs` are both `acl::mark`.
+/// Returns the module of a file: `acl/mark.rs` and `acl/mark/mod.rs` are both `acl::mark`.
 fn module(file: &Path) -> String {
     let file = file.with_extension("");
     let mut parts: Vec<&str> = file.iter().map(|part| part.to_str().unwrap()).collect();
@@ -48,14 +48,14 @@ pub(crate) fn uses(sources: &Sources) -> Uses {
     sources.iter().map(of).collect()
 }
 
-/// The text without comments and without the unit tests at its end.
+/// Returns the text without comments and without the unit tests at its end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
     text.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect()
 }
 
-/// Paths that start with `crate`, `super` or `self`: those of `use` items, spelled out, and those
-/// in between.
+/// Returns paths that start with `crate`, `super` or `self`: those of `use` items, spelled out, and
+/// those in the code between them.
 fn paths(code: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), code);
     while let Some((before, item)) = next_use(rest) {
@@ -70,7 +70,8 @@ fn paths(code: &str) -> Vec<String> {
     found
 }
 
-/// Splits at the next `use` that begins an item: what is before it, and what follows the word.
+/// Splits at the next `use` that begins an item. Returns the text before it, and the text after the
+/// word.
 fn next_use(code: &str) -> Option<(&str, &str)> {
     let begins_item = |&(at, _): &(usize, &str)| {
         let line = code[..at].rsplit('\n').next().unwrap().trim();
@@ -95,7 +96,7 @@ fn spell_out(prefix: &str, tree: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Splits at the commas that are in no braces.
+/// Splits at the commas outside of braces.
 fn branches(tree: &str) -> Vec<&str> {
     let mut depth = 0;
     let split = |c: char| {
@@ -105,14 +106,14 @@ fn branches(tree: &str) -> Vec<&str> {
     tree.split(split).collect()
 }
 
-/// Paths in code that is no `use` item.
+/// Returns the paths in code that is no `use` item.
 fn inline(code: &str) -> Vec<String> {
     let part_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = code.split(move |c| !part_of_path(c));
     words.filter(|word| word.contains("::")).map(|word| word.trim_matches(':').to_owned()).collect()
 }
 
-/// The module that a path of `module` leads into: the longest one that is a file.
+/// Returns the module to which a path in `module` leads: the longest prefix that is a file.
 fn target(module: &str, path: &str, sources: &Sources) -> Option<String> {
     let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
     let mut rest = path.split("::").peekable();
@@ -128,7 +129,7 @@ fn target(module: &str, path: &str, sources: &Sources) -> Option<String> {
     prefixes.into_iter().find(|prefix| sources.contains_key(prefix))
 }
 
-/// Circles of two modules and more, the largest first.
+/// Returns circles of two modules and more, the largest first.
 pub(crate) fn circles(uses: &Uses) -> Vec<Vec<String>> {
     let reached: Uses = uses.keys().map(|from| (from.clone(), reached(from, uses))).collect();
     let of = |from: &String| -> Vec<String> {
@@ -141,7 +142,8 @@ pub(crate) fn circles(uses: &Uses) -> Vec<Vec<String>> {
     circles
 }
 
-/// The modules that `from` uses, directly or by way of others; itself only if a way leads back.
+/// Returns the modules that `from` uses, directly or through others. It contains `from` only if a
+/// way leads back.
 fn reached(from: &str, uses: &Uses) -> BTreeSet<String> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(module) = open.pop() {

@@ -1,7 +1,7 @@
-//! The arrows of ARCHITECTURE.md hold: crates use only those that their wing permits, files of a
+//! Checks the rules of ARCHITECTURE.md: crates use only those that their wing permits, files of a
 //! crate form no large circle, and the document's table of crates is the workspace's.
 //!
-//! All of it is read from the files of this tree; cargo is not run.
+//! The checks read the files of this tree; they do not run cargo.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unwrap in a test is an assertion")]
 
 mod circles;
@@ -9,17 +9,17 @@ mod manifests;
 
 use manifests::{Crate, Workspace};
 
-/// What crates of a wing, or one crate, may use.
+/// The dependencies that crates of a wing, or one crate, may have.
 struct Rule {
-    /// Prefix of the crates' directories. The first rule that matches a crate is the crate's.
+    /// Prefix of the crates' directories. The first matching rule applies.
     crates: &'static str,
-    /// Prefixes of the directories of our own crates that they may use.
+    /// Prefixes of the directories of our own crates that these crates may use.
     ours: &'static [&'static str],
-    /// Crates of others that they must not use.
+    /// Crates of others that these crates must not use.
     never: &'static [&'static str],
 }
 
-/// What keeps the data path free of a runtime, of serialisation and of HTTP.
+/// Crates that the data path must not use: runtimes, serialisation and HTTP.
 const CONTROL_ONLY: &[&str] = &[
     "tokio",
     "tokio-rustls",
@@ -34,13 +34,13 @@ const CONTROL_ONLY: &[&str] = &[
     "http-body-util",
 ];
 
-/// Only `[dependencies]` count: what tests and benches use is free.
+/// The rules. Only `[dependencies]` count: tests and benches may use anything.
 const RULES: &[Rule] = &[
     Rule { crates: "switch/", ours: &["switch/"], never: CONTROL_ONLY },
     Rule { crates: "control/", ours: &["switch/", "control/"], never: &[] },
     Rule { crates: "hosts/", ours: &["switch/", "control/", "hosts/"], never: &[] },
     Rule { crates: "testing/", ours: &["switch/", "control/", "testing/"], never: &[] },
-    // Programs that only measure, so their guests are those of the tests.
+    // This program only measures, so it may use the guests of the tests.
     Rule {
         crates: "measure/noise",
         ours: &["switch/", "control/", "hosts/", "measure/", "testing/"],
@@ -56,8 +56,7 @@ const RULES: &[Rule] = &[
     Rule { crates: "xtask", ours: &[], never: &[] },
 ];
 
-/// The most files that a circle inside a crate may have. The first prefix that matches is the
-/// crate's.
+/// The most files that a circle inside a crate may have. The first matching prefix applies.
 const LARGEST_CIRCLE: &[(&str, usize)] =
     &[("switch/datapath", 0), ("switch/", 3), ("control/", 3), ("measure/lab", 30), ("", 6)];
 
@@ -141,7 +140,7 @@ fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Dependencies of `user` that its rule does not permit, each as a line for people.
+/// Returns the dependencies of `user` that its rule does not permit, each as a line for people.
 fn violations(user: &Crate, workspace: &Workspace) -> Vec<String> {
     let directory = &user.directory;
     let Some(rule) = RULES.iter().find(|rule| directory.starts_with(rule.crates)) else {
@@ -167,8 +166,8 @@ fn violations(user: &Crate, workspace: &Workspace) -> Vec<String> {
     found
 }
 
-/// Directories of the crates in ARCHITECTURE.md's table, in its order: a row's first cell links to
-/// the crate's `lib.rs` or `main.rs`.
+/// Returns the directories of the crates in ARCHITECTURE.md's table, in its order. A row's first
+/// cell links to the crate's `lib.rs` or `main.rs`.
 fn rows(architecture: &str) -> Vec<String> {
     let lines = architecture.lines().skip_while(|line| *line != "## The crates").skip(1);
     let section = lines.take_while(|line| !line.starts_with("## "));

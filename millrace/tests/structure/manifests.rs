@@ -1,4 +1,4 @@
-//! Crates of the workspace and what they use, read from the lines of the manifests.
+//! Reads the crates of the workspace and what they use from the lines of the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// A member of the workspace.
 pub(crate) struct Crate {
-    /// Its directory, from the root: `switch/wire`.
+    /// The crate's directory, from the root: `switch/wire`.
     pub(crate) directory: String,
     /// The names under `[dependencies]`, those of single targets included.
     pub(crate) dependencies: Vec<String>,
 }
 
-/// What the root manifest names.
+/// The crates that the root manifest names.
 pub(crate) struct Workspace {
     pub(crate) crates: Vec<Crate>,
     /// Directories of our own crates by the names under which others use them.
@@ -41,7 +41,8 @@ impl Workspace {
     }
 }
 
-/// Directories with a manifest that a member of the workspace stands for: `switch/*` or `millrace`.
+/// Returns the directories with a manifest that a member of the workspace stands for: `switch/*` or
+/// `millrace`.
 fn directories(root: &Path, member: &str) -> Vec<String> {
     let Some(wing) = member.strip_suffix("/*") else { return vec![member.to_owned()] };
     let entries = fs::read_dir(root.join(wing)).unwrap().map(|entry| entry.unwrap());
@@ -49,7 +50,7 @@ fn directories(root: &Path, member: &str) -> Vec<String> {
     crates.map(|entry| format!("{wing}/{}", entry.file_name().into_string().unwrap())).collect()
 }
 
-/// Lines `key = value` below the headings for which `wanted` is true.
+/// Returns the lines `key = value` below the headings for which `wanted` is true.
 fn entries(manifest: &str, wanted: fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     let mut inside = false;
     manifest.lines().filter_map(move |line| {
@@ -63,7 +64,7 @@ fn entries(manifest: &str, wanted: fn(&str) -> bool) -> impl Iterator<Item = (&s
     })
 }
 
-/// Names under `[dependencies]` and under `[target.'…'.dependencies]`.
+/// Returns the names under `[dependencies]` and under `[target.'…'.dependencies]`.
 fn dependencies(manifest: &str) -> Vec<String> {
     let of_builds = |heading: &str| {
         heading == "[dependencies]"
@@ -72,7 +73,8 @@ fn dependencies(manifest: &str) -> Vec<String> {
     entries(manifest, of_builds).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// `[workspace.dependencies]`: our own crates with their directories, and the names of the others.
+/// Reads `[workspace.dependencies]`. Returns our own crates with their directories, and the names
+/// of the others.
 fn shared(manifest: &str) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut ours, mut others) = (BTreeMap::new(), BTreeSet::new());
     for (name, value) in entries(manifest, |heading| heading == "[workspace.dependencies]") {

@@ -1,4 +1,4 @@
-//! Accepting clients over TCP. All clients count as one user.
+//! Accepts clients over TCP. All clients count as one user.
 
 use super::{Connections, Kind, Limits, serve};
 use axum::{Extension, Router};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Answers all clients of a listener until it is to stop.
+/// Answers all clients of a listener until the daemon stops.
 pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,
@@ -33,7 +33,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Pauses after a failure to accept, for example for lack of descriptors.
+/// Pauses after a failed accept, for example for lack of descriptors.
 pub(crate) async fn hesitate() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

@@ -1,4 +1,4 @@
-//! Connections: their number, their timeouts, and their end.
+//! Limits connections: their number, their timeouts and their life.
 
 mod accepting;
 mod write_timeout;
@@ -22,7 +22,7 @@ const HEAD: Duration = Duration::from_secs(10);
 const WRITE: Duration = Duration::from_secs(30);
 /// Longest life of a monitoring connection.
 const LIFE: Duration = Duration::from_mins(1);
-/// Most connections of one reader, and of all strangers together.
+/// Most connections of one reader, and of all clients without access together.
 const OF_A_USER: usize = 32;
 /// Most connections of all readers, and of all admins.
 const OF_ALL: usize = 256;
@@ -37,10 +37,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Captures may last.
+    /// The API: without a limit on the life, because a capture streams its response.
     pub(crate) const API: Limits = Limits { write: WRITE, life: None };
-    /// A response that is read byte by byte makes progress, but holds a place that all clients
-    /// share.
+    /// Monitoring: with a limit on the life, because a client that reads byte by byte makes
+    /// progress, but holds a place that all clients share.
     pub(crate) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Place {
 }
 
 impl Connections {
-    /// A place for a connection; `None` if there are too many of its kind.
+    /// Returns a place for a connection; `None` if there are too many of its kind.
     pub(crate) fn place(&self, kind: Kind) -> Option<Place> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.get(&kind).copied().unwrap_or_default();
@@ -107,7 +107,8 @@ impl Drop for Place {
     }
 }
 
-/// Answers the requests of one connection, until it or the daemon ends, or a limit.
+/// Answers the requests of one connection, until the connection ends, the daemon stops or a limit
+/// is reached.
 pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
@@ -176,7 +177,8 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Serves a client that asks for more than a socket holds; it reads byte by byte, or nothing.
+    /// Serves a client that asks for more than a socket holds. The client reads byte by byte, or
+    /// nothing.
     fn serve_client(limits: Limits, reads: bool) {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
@@ -197,7 +199,7 @@ mod tests {
         reader.join().unwrap();
     }
 
-    /// 32 clients that read nothing held all places of monitoring for ever.
+    /// 32 clients that read nothing held all places of monitoring forever.
     #[test]
     fn a_client_that_does_not_read_is_cut_off() {
         serve_client(Limits { write: SHORT, life: None }, false);

@@ -1,4 +1,4 @@
-//! A connection that ends when its client reads nothing for too long. A zero window that the peer
+//! Ends a connection if its client reads nothing for too long. A zero window that the peer
 //! acknowledges never times out by itself, so an unread response would hold its place forever.
 
 use std::io;

@@ -1,5 +1,5 @@
-//! The socket at which a successor asks for this process's descriptors, beside the API's, for
-//! processes of the same user only.
+//! The socket at which a successor asks for this process's descriptors. It lies beside the API's
+//! socket and serves only processes of the same user.
 
 use devices::store::{VERSION, message};
 use rustix::fs::{Mode, fchmod};
@@ -19,25 +19,28 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The socket; its file is removed on drop.
 pub(crate) struct Listener {
     path: PathBuf,
-    /// A packet socket, not a stream: the runtime only accepts.
+    /// A SEQPACKET socket, although the type is one for streams: the runtime only accepts.
     socket: UnixListener,
 }
 
-/// The path, beside the API's socket.
+/// Returns the path, beside the API's socket.
 pub(super) fn path(api: &Path) -> PathBuf {
     let mut path = api.as_os_str().to_owned();
     path.push(".handover");
     path.into()
 }
 
-/// A successor's first message.
+/// Returns a successor's first message.
 pub(super) fn greeting() -> String {
     format!("millrace hand-over {VERSION}")
 }
 
 impl Listener {
     /// Listens beside the API's socket, which this process holds. A file at that path is left over
-    /// from a crash.
+    /// from a crash and is replaced.
+    ///
+    /// # Errors
+    /// The old file cannot be removed, or the socket cannot be bound.
     pub(crate) fn bind(api: &Path) -> io::Result<Listener> {
         let path = path(api);
         match std::fs::remove_file(&path) {
@@ -53,7 +56,7 @@ impl Listener {
         Ok(Listener { path, socket: UnixListener::from_std(socket.into())? })
     }
 
-    /// Waits for the next successor that is admitted.
+    /// Waits for the next admitted successor and returns its connection.
     pub(crate) async fn next(&self) -> OwnedFd {
         loop {
             let accepted = self.socket.accept().await;
@@ -87,7 +90,7 @@ fn blocking(connection: UnixStream) -> io::Result<OwnedFd> {
     Ok(connection.into())
 }
 
-/// Admits a process of the same user and version; the error is the reason for refusal.
+/// Admits a process of the same user and version. The error is the reason for refusal.
 fn admit(connection: &OwnedFd) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     let (peer, own) = (socket_peercred(connection), rustix::process::geteuid());

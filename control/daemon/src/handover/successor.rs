@@ -20,7 +20,7 @@ const NOTHING: &str = "nothing is kept";
 /// Longest time for the old daemon to stop; its disk alone may take 10 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The old daemon's part: sends all kept descriptors to its successor.
+/// Sends all kept descriptors to the successor. The old daemon calls this.
 pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
     store.with_all(|all| hand_over_all(all, successor));
 }
@@ -28,7 +28,7 @@ pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
 fn hand_over_all(all: &[(String, BorrowedFd<'_>)], successor: &OwnedFd) {
     let sent = all.iter().try_for_each(|(name, file)| {
         match message::send(successor, name, Some(*file)) {
-            // Other sessions and devices, and the manifest, can still be sent.
+            // Goes on: other sessions and devices, and the manifest, can still be sent.
             Err(error) if !has_gone(&error) => {
                 tracing::warn!(target: "control::handover::successor", "descriptor {name} was not handed over: {error}");
                 Ok(())
@@ -55,8 +55,11 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
-/// The successor's part: asks the daemon at this API socket to stop, and takes its descriptors.
-/// Does nothing without a daemon.
+/// Asks the daemon at this API socket to stop, and takes its descriptors. The new daemon calls
+/// this. Does nothing if no daemon runs there.
+///
+/// # Errors
+/// The old daemon runs as another user, refuses, or does not answer in time.
 pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
     let path = listener::path(api);
     let failed = |error: &dyn std::fmt::Display| {
@@ -108,8 +111,8 @@ fn receive_all(connection: &OwnedFd) -> io::Result<Vec<(String, OwnedFd)>> {
                 return Err(io::Error::other(text));
             }
             Some((text, None)) if text == NOTHING => return Ok(given),
-            // The message lacks a descriptor that the kernel could not pass. The old daemon has
-            // stopped, so this one resumes with the others.
+            // The kernel could not pass this message's descriptor. The old daemon has stopped, so
+            // this one goes on with the others.
             Some((name, None)) => {
                 let limit = descriptors::limit();
                 tracing::warn!(
@@ -134,8 +137,8 @@ mod tests {
     use rustix::net::socketpair;
     use std::os::fd::AsFd;
 
-    /// The successor's limit of descriptors was the shell's: it took the first that did not arrive
-    /// for the end, and had nothing.
+    /// The successor had the shell's limit of descriptors. It mistook the first descriptor that did
+    /// not arrive for the end, and had nothing.
     #[test]
     fn a_descriptor_that_does_not_arrive_is_not_the_end_of_the_list() {
         let flags = SocketFlags::CLOEXEC;

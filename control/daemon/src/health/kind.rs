@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The table: name and severity of each.
+    /// Returns the row of the table: name and severity.
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// A finding of this kind.
+    /// Returns a finding of this kind.
     pub(crate) fn found(self, problem: Problem) -> FindingBody {
         let (kind, severity) = self.row();
         FindingBody { severity, kind: kind.to_owned(), problem }
@@ -95,7 +95,7 @@ mod tests {
             let mut cells = line.split('|').skip(1).map(cell);
             (cells.next().unwrap(), cells.next().unwrap())
         });
-        // The rows as they are written: a kind that is added is in them, or nothing compiles.
+        // Rows as written in this file: a new kind has one, or the crate does not compile.
         let rows =
             source.lines().filter_map(|line| line.split_once("=> (\"")?.1.split_once("\", "));
         let rows = rows.filter_map(|(kind, rest)| Some((kind, rest.strip_suffix("),")?)));

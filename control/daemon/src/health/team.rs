@@ -8,7 +8,7 @@ use problem::Problem;
 /// Most VLANs that a finding names.
 const MOST_NAMED: usize = 20;
 
-/// A pinned vNIC has no other path.
+/// Finds a pinned vNIC with a member that carries no frames: the vNIC has no other path.
 pub(super) fn path_down(port: &Picture) -> Option<Problem> {
     let (member, reason) = port.path_down.as_ref()?;
     Some(
@@ -25,7 +25,8 @@ pub(super) fn path_down(port: &Picture) -> Option<Problem> {
     )
 }
 
-/// A guest has two vNICs in order to have two paths.
+/// Finds two vNICs of one guest that are pinned to the same member: two vNICs are meant to have two
+/// paths.
 pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
     let (guest, member) = (port.guest.as_ref()?, port.member.as_ref()?);
     let is_same = |other: &&Picture| {
@@ -64,7 +65,7 @@ fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
     )
 }
 
-/// A finding about MTUs, see [`super::mtu_findings`].
+/// Finds members with different MTUs, for [`super::mtu_findings`].
 pub(super) fn mtus(port: &Picture) -> Option<Problem> {
     let mtu = |member: &MemberStatus| (member.mtu > 0).then(|| u32::from(member.mtu));
     differing(&port.members, mtu).map(|seen| {
@@ -84,8 +85,8 @@ fn speeds(port: &Picture) -> Option<Problem> {
     })
 }
 
-/// With algorithm `dynamic` frames leave with a member's address, which a physical switch must see
-/// on only one port.
+/// Finds two members with the same address. With algorithm `dynamic` frames leave with a member's
+/// address, which a physical switch must see on only one port.
 fn addresses(port: &Picture) -> Option<Problem> {
     let mut rest = port.members.iter();
     let twins = std::iter::from_fn(|| {
@@ -102,7 +103,7 @@ fn addresses(port: &Picture) -> Option<Problem> {
     )
 }
 
-/// Each member with its value, if two values differ.
+/// Returns each member with its value, if two values differ.
 fn differing(
     members: &[MemberStatus],
     value: impl Fn(&MemberStatus) -> Option<u32>,
@@ -115,8 +116,8 @@ fn differing(
     differ.then(|| known.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-/// A VLAN that arrives at one member and not at another: the physical switch allows it on one of
-/// its ports only. Checked once every member has received a group frame.
+/// Finds a VLAN that arrives at one member and not at another: the physical switch allows it on one
+/// of its ports only. Checks this once every member has received a group frame.
 fn vlans(port: &Picture) -> Option<Problem> {
     let active: Vec<&MemberStatus> = port.members.iter().filter(|member| member.active).collect();
     if active.iter().any(|member| member.vlans.is_empty()) {
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(found(vec![member("e1"), twin.clone()]), wanted);
     }
 
-    /// A station that reaches one member alone and sends in all VLANs made a line of 20 kB.
+    /// A station that reached only one member and sent in all VLANs made a line of 20 kB.
     #[test]
     fn of_many_vlans_the_first_are_named() {
         let other = MemberStatus { vlans: (0..4095).collect(), ..member("e2") };

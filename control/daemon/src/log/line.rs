@@ -1,5 +1,5 @@
-//! A line of the log: text or a JSON object, as `log` of `[switch]` says. If standard error is the
-//! journal, each line starts with its priority (sd-daemon(3)).
+//! Formats a line of the log: text or a JSON object, as `log` of `[switch]` says. If standard error
+//! is the journal, each line starts with its priority (sd-daemon(3)).
 
 use config::LogFormat;
 use serde_json::{Map, Value};
@@ -34,8 +34,8 @@ impl Lines {
     }
 }
 
-/// Whether `DEVICE:INODE` names standard error. A program started by a service's daemon inherits
-/// the variable too.
+/// Returns whether `DEVICE:INODE` names standard error. The variable alone is no proof: a program
+/// that the daemon of a service starts inherits it.
 fn is_stderr(file: &str) -> bool {
     rustix::fs::fstat(stderr()).is_ok_and(|stat| file == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// The priority as numbered by syslog(3).
+/// Returns the priority as numbered by syslog(3).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -71,7 +71,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Time, level, target, message and the event's other fields.
+/// Returns an object with time, level, target, message and the event's other fields.
 fn json(event: &Event<'_>) -> Result<Value, fmt::Error> {
     let mut time = String::new();
     SystemTime.format_time(&mut Writer::new(&mut time))?;

@@ -31,6 +31,9 @@ static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Sets the log up with these levels (`LEVEL` and `TARGET=LEVEL`, separated by commas); the default
 /// is info.
+///
+/// # Errors
+/// The levels cannot be parsed, or the process has a log already.
 pub fn start(levels: Option<&str>) -> Result<(), Problem> {
     let targets = parse(levels.unwrap_or_default())?;
     let (filter, handle) = reload::Layer::new(targets);
@@ -60,13 +63,19 @@ fn parse(levels: &str) -> Result<Targets, Problem> {
     Ok(if is_given { targets } else { targets.with_default(LevelFilter::INFO) })
 }
 
-/// The current levels.
+/// Returns the current levels.
+///
+/// # Errors
+/// This process has not set up the log.
 pub(crate) fn levels() -> Result<LogBody, Problem> {
     let handle = LEVELS.get().ok_or_else(not_ours)?;
     handle.with_current(body).map_err(|_| not_ours())
 }
 
-/// Changes the levels until the daemon stops.
+/// Changes the levels until the daemon stops, and returns the new ones.
+///
+/// # Errors
+/// Nothing logs with this target, or this process has not set up the log.
 pub(crate) fn change(change: &LogChange) -> Result<LogBody, Problem> {
     let handle = LEVELS.get().ok_or_else(not_ours)?;
     check(change)?;
@@ -102,7 +111,7 @@ fn body(targets: &Targets) -> LogBody {
     }
 }
 
-/// The filter of a level.
+/// Returns the filter of a level.
 fn filter(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Off => LevelFilter::OFF,
@@ -114,7 +123,7 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// The level of a filter.
+/// Returns the level of a filter.
 fn level_of(filter: LevelFilter) -> LogLevel {
     match filter {
         LevelFilter::OFF => LogLevel::Off,

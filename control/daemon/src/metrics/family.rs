@@ -1,4 +1,4 @@
-//! Families of metrics: one name, and a sample for each set of labels.
+//! Families of metrics: each has one name, and a sample for each set of labels.
 
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder,
@@ -8,22 +8,28 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Name, without the prefix and what the format adds (`_total`), and help.
+/// Name and help. The name lacks the prefix and the suffix that the format adds (`_total`).
 pub type Named = (&'static str, &'static str);
 
 /// Names and values of a sample's labels.
 pub type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Where families are written.
+/// Encoder to which families are written.
 pub struct Families<'a>(pub DescriptorEncoder<'a>);
 
 impl Families<'_> {
     /// Writes a gauge without labels.
+    ///
+    /// # Errors
+    /// The text cannot be written.
     pub fn gauge(&mut self, named: Named, value: impl EncodeGaugeValue) -> fmt::Result {
         self.gauges(named, [(Labels::new(), value)])
     }
 
     /// Writes gauges.
+    ///
+    /// # Errors
+    /// The text cannot be written.
     pub fn gauges<'l>(
         &mut self,
         (name, help): Named,
@@ -37,6 +43,9 @@ impl Families<'_> {
     }
 
     /// Writes counters.
+    ///
+    /// # Errors
+    /// The text cannot be written.
     pub fn counters<'l>(
         &mut self,
         (name, help): Named,
@@ -50,12 +59,18 @@ impl Families<'_> {
         Ok(())
     }
 
-    /// Of values that do not change while the process runs.
+    /// Writes labels that do not change while the process runs, as an info metric.
+    ///
+    /// # Errors
+    /// The text cannot be written.
     pub fn info(&mut self, (name, help): Named, labels: &Labels<'_>) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
     }
 
     /// Writes histograms.
+    ///
+    /// # Errors
+    /// The text cannot be written.
     pub fn histograms<'l>(
         &mut self,
         (name, help): Named,
@@ -81,22 +96,23 @@ fn sample(
     if labels.is_empty() { encode(family) } else { encode(&mut family.encode_family(labels)?) }
 }
 
-/// A histogram's sample.
+/// The sample of a histogram.
 pub struct Histogram {
-    /// The sum of what was counted.
+    /// Sum of the observed values.
     pub sum: f64,
-    /// How often.
+    /// Number of observed values.
     pub count: u64,
-    /// Upper bound, and what is above the bound before and not above this one.
+    /// Upper bound of each bucket, and the number of values above the bound before and up to this
+    /// one.
     pub buckets: Vec<(f64, u64)>,
 }
 
-/// A count as the format has it.
+/// Returns a count as the type that the format has for gauges.
 pub fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Nanoseconds as seconds, in which Prometheus counts all times.
+/// Returns nanoseconds as seconds, in which Prometheus counts all times.
 #[allow(clippy::cast_precision_loss, reason = "after 104 days the last digit is a nanosecond off")]
 pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9

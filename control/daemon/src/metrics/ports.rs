@@ -1,4 +1,4 @@
-//! Ports with their queues and guests, and members of teams.
+//! Metrics of ports with their queues and guests, and of members of teams.
 
 use super::Scrape;
 use super::family::{Families, Histogram, Labels, Named, number, seconds};
@@ -37,7 +37,7 @@ const PORT_COUNTERS: &[PortCounter] = &[
     (("rsc_coalescing_exceptions", "NDIS aborts"), |c| c.rsc.coalescing_exceptions),
 ];
 
-/// Upper bounds of the depths that are counted.
+/// Upper bounds of the counted train depths.
 const DEPTHS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, f64::INFINITY];
 
 impl Scrape {
@@ -147,7 +147,7 @@ impl Scrape {
         )
     }
 
-    /// Each counter of a team's members.
+    /// Writes each counter of a team's members.
     pub(super) fn encode_teams(&self, out: &mut Families<'_>) -> fmt::Result {
         let samples = self.teams.iter().flat_map(|team| {
             team.members.iter().flat_map(move |member| {
@@ -165,8 +165,8 @@ impl Scrape {
     }
 }
 
-/// Segments per delivered frame. A train counts as one frame, and each segment that joined it
-/// counts.
+/// Returns the histogram of segments per delivered frame. A train counts as one frame, and each
+/// segment that joined it counts.
 fn depth(rsc: &RscCountersBody) -> Histogram {
     let trains = rsc.train_depth.iter().map(|depth| depth.trains);
     let count: u64 = trains.clone().sum();

@@ -34,14 +34,14 @@ impl Process {
             resident: kilobytes("VmRSS:"),
             virtual_size: kilobytes("VmSize:"),
             threads: field(&status, "Threads:"),
-            // One of them is the directory that is read.
+            // One of them is the directory being read.
             open_files: fs::read_dir("/proc/self/fd").ok().map(|files| number(files.count()) - 1),
             most_files: getrlimit(Resource::Nofile).current,
         }
     }
 }
 
-/// A number of /proc/self/status.
+/// Returns a number from /proc/self/status.
 fn field(status: &str, name: &str) -> Option<i64> {
     let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The switch as a whole, and its workers.
+//! Metrics of the switch as a whole, and of its workers.
 
 use super::Scrape;
 use super::family::{Families, Named, number, seconds};

@@ -1,7 +1,7 @@
 //! Checks before a migration what would break a guest at its destination.
 //!
-//! First what the host lacks for the port ([`lacks`]), which also refuses an import; then how the
-//! two ports differ.
+//! First come the things that the host lacks for the port ([`lacks`]), which also refuse an import.
+//! Then come the differences between the two ports.
 
 mod pair;
 mod uplinks;
@@ -77,7 +77,8 @@ pub fn findings(from: &HostExport, to: &HostExport, name: &str) -> Result<Vec<Fi
     Ok(found)
 }
 
-/// Packets that left the old host must leave the new one: those up to the port's MTU.
+/// Returns the largest packet that must leave the new host, by VLAN: what left the old host, up to
+/// the port's MTU.
 fn needs(carried: &BTreeMap<u16, Option<u16>>, mtu: Option<u16>) -> BTreeMap<u16, Option<u16>> {
     let least = |carried: Option<u16>| Some(mtu?.min(carried.unwrap_or(u16::MAX)));
     carried.iter().map(|(vlan, carried)| (*vlan, least(*carried))).collect()
@@ -95,7 +96,7 @@ fn no_port(host: &HostExport, name: &str) -> Problem {
 pub(super) struct Wanted<'p> {
     pub(super) name: &'p str,
     pub(super) config: &'p PortConfig,
-    /// Its guest's address, if known.
+    /// The address of the port's guest, if known.
     pub(super) mac: Option<String>,
     /// The VLANs that uplinks must carry (0 for untagged), each with the largest packet, if known.
     pub(super) needs: BTreeMap<u16, Option<u16>>,
@@ -107,7 +108,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What the host lacks for the port.
+/// Returns what the host lacks for the port.
 pub(super) fn lacks(wanted: &Wanted<'_>, host: &HostExport) -> Vec<Finding> {
     let uplinks = Uplinks::of(host);
     let found = [
@@ -122,7 +123,7 @@ pub(super) fn lacks(wanted: &Wanted<'_>, host: &HostExport) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// VLANs as `port set` accepts them.
+/// Returns VLANs as `port set` accepts them.
 fn list(vlans: &[u16]) -> String {
     vlans.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
@@ -161,7 +162,8 @@ fn uplink_down(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     Some(wanted.finding("uplink", problem))
 }
 
-/// Checks each VLAN, because VLANs may use different uplinks.
+/// Finds the first VLAN in which no uplink carries the guest's packets. Each VLAN is checked,
+/// because VLANs may use different uplinks.
 fn mtu(wanted: &Wanted<'_>, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let narrow = |(vlan, needed): (&u16, &Option<u16>)| {
         let there = uplinks.with(*vlan).filter_map(|uplink| uplink.mtu).max()?;
@@ -182,7 +184,7 @@ fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let members = || host.teams.iter().flat_map(|team| &team.members);
     let problem = match members().find(|member| member.name == pinned) {
         Some(member) if member.active => return None,
-        // A pinned port's frames leave through this member or not at all.
+        // The frames of a pinned port leave through this member or not at all.
         Some(member) => {
             Problem::new(format!("member {pinned} at the destination carries no frames"))
                 .seen(member.reason.as_deref().unwrap_or("not active"))
@@ -197,8 +199,8 @@ fn member(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     Some(wanted.finding("team-member", problem))
 }
 
-/// A member that does not receive a VLAN that others of its team receive: its port on the physical
-/// switch does not allow it.
+/// Finds a member that does not receive a VLAN that other members of its team receive: its port on
+/// the physical switch does not allow the VLAN.
 fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) -> Option<Finding> {
     let needed = || wanted.needs.keys().filter(|vlan| **vlan != 0);
     host.teams.iter().find_map(|team| {
@@ -218,7 +220,7 @@ fn deaf_member(wanted: &Wanted<'_>, host: &HostExport, uplinks: &Uplinks<'_>) ->
     })
 }
 
-/// The members that receive a VLAN, and those that do not.
+/// Returns the active members that receive a VLAN, and those that do not.
 fn hearing(team: &TeamBody, vlan: u16) -> (Vec<&TeamMemberBody>, Vec<&TeamMemberBody>) {
     let active = team.members.iter().filter(|it| it.active);
     active.partition(|it| it.vlans_heard.contains(&vlan))
@@ -237,8 +239,8 @@ fn mirror(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     host.port(target.as_str()).is_none().then(|| wanted.finding("mirror-to", problem))
 }
 
-/// Two ports with the same address in a VLAN: frames of the second to send are counted as
-/// `address_taken`, or it receives the first one's frames.
+/// Finds another port with the guest's address in a VLAN: frames that the second one sends would be
+/// counted as `address_taken`, or it would receive the first one's frames.
 fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     let mac = wanted.mac.as_deref()?;
     let is_its = |port: &&PortBody| {
@@ -260,7 +262,7 @@ fn taken_mac(wanted: &Wanted<'_>, host: &HostExport) -> Option<Finding> {
     Some(wanted.finding("mac-taken", problem))
 }
 
-/// The keys that are set.
+/// Returns the keys that are set.
 pub(super) fn keys(config: &PortConfig) -> Map<String, Value> {
     match serde_json::to_value(config) {
         Ok(Value::Object(map)) => map,

@@ -10,15 +10,15 @@ use problem::Problem;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Restrictions on an import, because the file's author may be less trusted than the operator who
+/// Restrictions on an import. The author of the file may be less trusted than the operator who
 /// imports it.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// The port's name; `None` for the file's.
     pub name: Option<PortName>,
-    /// Import only as a vhost-user port at this socket.
+    /// Import the port only as a vhost-user port at this socket.
     pub vhost_user: Option<SocketPath>,
-    /// Import only a guest with this address.
+    /// Import the port only if its guest has this address.
     pub mac: Option<MacAddress>,
     /// Change the port even if a guest runs there.
     pub force: bool,
@@ -98,7 +98,8 @@ fn change(client: &Client, seen: &PortBody, change: Map<String, Value>) -> Resul
     client.change_tagged_port(&seen.name, &Value::Object(change), &tag).map(drop)
 }
 
-/// Undoes what was done before the error, and returns the error; says so if undoing fails.
+/// Undoes what was done before the error. Returns the error, or a problem that names both if
+/// undoing fails.
 fn undone(
     client: &Client,
     name: &str,
@@ -123,7 +124,7 @@ fn undone(
     ClientError::Refused(Box::new(problem))
 }
 
-/// Refuses an indirection table that the port cannot have.
+/// Finds an indirection table that the port cannot have.
 fn table(export: &PortExport, wanted: &Wanted<'_>) -> Option<Finding> {
     let queues = usize::from(wanted.config.queues.map_or(1, |queues| queues.0));
     let (entries, last) = (export.table.len(), export.table.iter().max().map_or(0, |last| *last));
@@ -135,7 +136,7 @@ fn table(export: &PortExport, wanted: &Wanted<'_>) -> Option<Finding> {
     (!fits).then(|| wanted.finding("table", problem))
 }
 
-/// The changes that make the existing port like the imported one.
+/// Returns the changes that make the existing port like the imported one.
 fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> {
     let mut wanted = keys(config);
     let Some(there) = there else { return wanted };
@@ -151,7 +152,7 @@ fn changes(config: &PortConfig, there: Option<&PortBody>) -> Map<String, Value> 
     set.chain(removed).filter(|(key, _)| !DEVICE_KEYS.contains(&key.as_str())).collect()
 }
 
-/// Sets the entries that differ, and returns whether any do. `is_absent`: the port does not exist,
+/// Sets the table if it differs. Returns whether it does. With `is_absent` the port does not exist,
 /// because this is a dry run.
 fn set_table(
     client: &Client,
@@ -178,7 +179,7 @@ fn set_table(
 }
 
 impl Terms {
-    /// The file, with the restrictions applied.
+    /// Returns the file with the restrictions applied.
     fn applied(&self, export: &PortExport) -> PortExport {
         let mut export = export.clone();
         if let Some(name) = &self.name {
@@ -204,7 +205,7 @@ impl Terms {
         export
     }
 
-    /// Restrictions that the existing port or the file violates.
+    /// Returns the restrictions that the existing port or the file violates.
     fn lacks(
         &self,
         wanted: &Wanted<'_>,
@@ -225,7 +226,7 @@ impl Terms {
         (!is_it).then(|| wanted.finding("kind", problem))
     }
 
-    /// Keys that reopen the port would disconnect its guest.
+    /// Finds a running guest: keys that reopen the port would disconnect it.
     fn guest(&self, wanted: &Wanted<'_>, there: Option<&PortBody>) -> Option<Finding> {
         if self.force { None } else { occupied(wanted, there?) }
     }
@@ -241,7 +242,7 @@ impl Terms {
 }
 
 impl Import {
-    /// The import as text.
+    /// Returns the import as text.
     pub fn text(&self) -> String {
         if self.refused {
             let found: Vec<String> = self.lacks.iter().map(|it| it.problem.to_string()).collect();
@@ -256,7 +257,7 @@ impl Import {
         for (key, value) in self.changes.iter().filter(|(key, _)| !self.created || *key != "name") {
             let value = match key.as_str() {
                 _ if value.is_null() => "removed".to_owned(),
-                // Output may end up in logs.
+                // The key is not shown: output may end up in logs.
                 "rss-key" => "set".to_owned(),
                 _ => value.to_string(),
             };

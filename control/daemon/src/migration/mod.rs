@@ -60,16 +60,16 @@ pub struct HostExport {
     pub schema: String,
     /// Its ports.
     pub ports: Vec<PortBody>,
-    /// Their MTUs, and those of the devices below them.
+    /// The MTUs of ports, and of the devices below them.
     pub mtu: MtuBody,
-    /// Its teams.
+    /// The host's teams.
     pub teams: Vec<TeamBody>,
     /// Learned addresses.
     pub macs: Vec<MacBody>,
 }
 
 impl PortExport {
-    /// Fetches it from a daemon.
+    /// Fetches a port from a daemon.
     ///
     /// # Errors
     /// The daemon does not answer, or has no such port.
@@ -93,12 +93,13 @@ impl PortExport {
         })
     }
 
-    /// The guest's address, if known.
+    /// Returns the guest's address, if known.
     fn mac(&self) -> Option<String> {
         self.port.mac.map(|mac| mac.0.to_string()).or(self.held_mac.clone())
     }
 
-    /// What uplinks must carry for it, by VLAN. An uplink itself needs no other uplink.
+    /// Returns the largest packet that uplinks must carry for the port, by VLAN. An uplink itself
+    /// needs no other uplink.
     fn needs(&self) -> BTreeMap<u16, Option<u16>> {
         let vlans = check::vlans(&self.port).filter(|vlan| !self.internal_vlans.contains(vlan));
         let own = self.port.mtu.map(|mtu| mtu.0);
@@ -107,17 +108,17 @@ impl PortExport {
         vlans.filter(|_| self.port.role() == PortRole::Vnic).map(least).collect()
     }
 
-    /// Reads a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// It is not such a file, or has a key that this version does not know.
+    /// The text is not such a file, or has a key that this version does not know.
     pub fn read(text: &str) -> Result<PortExport, Problem> {
         read(text, PORT, "millrace port export NAME")
     }
 }
 
 impl HostExport {
-    /// Fetches it from a daemon.
+    /// Fetches a host's export from its daemon.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -131,10 +132,10 @@ impl HostExport {
         })
     }
 
-    /// Reads a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// It is not such a file, or has a key that this version does not know.
+    /// The text is not such a file, or has a key that this version does not know.
     pub fn read(text: &str) -> Result<HostExport, Problem> {
         let host: HostExport = read(text, HOST, "millrace migrate export")?;
         host.check()?;
@@ -170,14 +171,14 @@ impl HostExport {
         Ok(())
     }
 
-    /// A port by its name.
+    /// Returns the port with this name.
     pub fn port(&self, name: &str) -> Option<&PortBody> {
         self.ports.iter().find(|port| port.name == name)
     }
 }
 
-/// The VLANs of a file: the MTU of most, those with a larger one, and those that do not leave the
-/// host.
+/// Summarises the VLANs of a port. Returns the MTU of most VLANs, the VLANs with a larger one, and
+/// the VLANs that do not leave the host.
 fn by_vlan(
     carried: &BTreeMap<u16, Option<u16>>,
     config: &PortConfig,
@@ -188,8 +189,8 @@ fn by_vlan(
     (least, wider, check::vlans(config).filter(|vlan| !carried.contains_key(vlan)).collect())
 }
 
-/// The configuration, with every value spelled out that could differ at another host: defaults of
-/// `[switch]`, the MTU, a random key.
+/// Returns the configuration with every value spelled out that could differ at another host:
+/// defaults of `[switch]`, the MTU, a random key.
 fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     let mut config = port.config.clone();
     config.rsc = Some(port.rsc);
@@ -199,7 +200,7 @@ fn in_force(port: &PortBody, rss: Option<&RssBody>) -> PortConfig {
     config
 }
 
-/// Reads the schema first, so that a later version is refused as such.
+/// Parses a file. Reads the schema first, so that a later version is refused as such.
 fn read<T: serde::de::DeserializeOwned>(
     text: &str,
     schema: &str,
@@ -217,7 +218,7 @@ fn read<T: serde::de::DeserializeOwned>(
     from_value(value)
 }
 
-/// Replaces characters that could control a terminal or reorder text, because the contents are
+/// Replaces characters in all texts of a value that could control a terminal or reorder what is
 /// printed.
 pub fn clean(value: &mut serde_json::Value) {
     use serde_json::Value;
@@ -235,7 +236,7 @@ pub fn clean(value: &mut serde_json::Value) {
     }
 }
 
-/// The same of one text.
+/// Replaces characters that could control a terminal or reorder text.
 pub fn plain(text: &str) -> String {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = |c: char| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c };

@@ -7,24 +7,24 @@ use serde_json::{Map, Value, json};
 
 /// A table of the file.
 pub(super) struct Section {
-    /// As written: `[switch]`, `[[port]]`.
+    /// The header as written: `[switch]`, `[[port]]`.
     pub(super) header: &'static str,
     pub(super) text: &'static str,
-    /// Required keys first, then by name.
+    /// The keys: required ones first, then by name.
     pub(super) keys: Vec<Key>,
 }
 
 /// One key.
 pub(super) struct Key {
     pub(super) name: String,
-    /// Its values in words.
+    /// The allowed values, in words.
     pub(super) values: String,
     /// The default, as written.
     pub(super) default: Option<String>,
-    /// One value, as written.
+    /// One value, as written in TOML.
     pub(super) example: String,
     pub(super) text: String,
-    /// The key must be present.
+    /// Whether the key must be present.
     pub(super) required: bool,
     /// When a change takes effect.
     pub(super) effect: &'static str,
@@ -42,7 +42,7 @@ const SECTIONS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Types that are written as text in their own form: a description and an example.
+/// Types that are written as text of a certain form: name, description and example.
 const FORMS: [(&str, &str, &str); 5] = [
     ("Rate", "bits per second, such as `1Gbit`, `64kbit` or a number", "1Gbit"),
     ("Size", "bytes, such as `256KiB`, `4GiB` or a number", "256KiB"),
@@ -51,7 +51,7 @@ const FORMS: [(&str, &str, &str); 5] = [
     ("VlanList", "VLANs and ranges, such as `10,20-30`", "10,20-30"),
 ];
 
-/// All tables, in the order of the file.
+/// Returns all tables, in the order of the file.
 pub(super) fn sections() -> Vec<Section> {
     let schemas = schemas();
     let section = |(header, name, text): &(&'static str, &str, &'static str)| {
@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// A value as TOML.
+/// Returns a value as TOML.
 fn written(value: &Value) -> String {
     toml::Value::try_from(value).map(|value| value.to_string()).unwrap_or_default()
 }
@@ -126,7 +126,7 @@ fn is(schema: &Value, wanted: &str) -> bool {
     }
 }
 
-/// The allowed values, in words.
+/// Returns the allowed values, in words.
 fn values(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
         return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -152,7 +152,7 @@ fn values(schema: &Value) -> String {
     if is(schema, "boolean") { "`true` or `false`" } else { "text" }.to_owned()
 }
 
-/// When a change of a key takes effect, as the plan decides.
+/// Returns when a change of a key takes effect, as the plan decides.
 fn effect(header: &str, name: &str) -> &'static str {
     if header != "[[port]]" {
         return if plan::LIVE.contains(&name) { "at once" } else { "at the next start" };

@@ -3,7 +3,7 @@
 use super::INTRODUCTION;
 use super::keys::{Key, sections};
 
-/// millrace.toml(5).
+/// Returns the manual page millrace.toml(5).
 pub fn manual() -> String {
     let mut page = format!(
         ".TH MILLRACE.TOML 5 \"\" \"millrace {}\"\n.SH NAME\nmillrace.toml \\- configuration of the Millrace virtual switch\n\

@@ -3,7 +3,7 @@
 use super::INTRODUCTION;
 use super::keys::{Key, Section, sections};
 
-/// `docs/configuration.md`.
+/// Returns the text of `docs/configuration.md`.
 pub fn markdown() -> String {
     let mut text = "# Configuration\n\nThis file is generated: change the types in [config](../control/config/src/lib.rs) instead. \
                     [packaging/millrace.toml](../packaging/millrace.toml) is a sample with every key; `millrace man --toml` prints this \

@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # millrace.toml(5) explains each key; `millrace check FILE` reports errors with their lines.
 ";
 
-/// `packaging/millrace.toml`; unchanged it is the empty configuration.
+/// Returns the text of `packaging/millrace.toml`, which unchanged is the empty configuration.
 pub fn sample() -> String {
     let mut text = HEAD.to_owned();
     for section in sections() {

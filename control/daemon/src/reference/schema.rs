@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The schema of the whole file, draft 2020-12, with everything it refers to.
+/// Returns the schema of the whole file, draft 2020-12, with everything it refers to.
 pub fn schema() -> Value {
     let all = schemas();
     let mut needed = vec!["Config".to_owned()];
@@ -24,7 +24,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// All schemas of the API's document, by name.
+/// Returns all schemas of the API's document, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let document = serde_json::to_value(crate::handlers::document()).unwrap_or_default();
     match document.pointer("/components/schemas") {
@@ -33,7 +33,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     }
 }
 
-/// The name that a reference points to.
+/// Returns the name that a reference points to.
 pub(super) fn referred(schema: &Value) -> Option<&str> {
     schema.get("$ref")?.as_str()?.rsplit('/').next()
 }

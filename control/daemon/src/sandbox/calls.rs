@@ -23,7 +23,7 @@ use std::io;
 
 /// Calls refused with any arguments.
 pub(super) const NEVER: &[i64] = &[
-    // The daemon starts no program, and inspects no other process.
+    // Calls that start a program, or inspect another process.
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_kill,
@@ -37,7 +37,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
     libc::SYS_perf_event_open,
-    // It does not administer the host.
+    // Calls that administer the host.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -55,7 +55,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_nfsservctl,
-    // It does not mount.
+    // Calls that mount.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -69,7 +69,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_mount_setattr,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
-    // It makes no namespace, and does not change its user.
+    // Calls that make a namespace, or change the user.
     libc::SYS_unshare,
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -84,7 +84,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Parts of the kernel that it does not use and that exploits have used.
+    // Parts of the kernel that exploits have used and that the daemon does not need.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -97,7 +97,7 @@ pub(super) const NEVER: &[i64] = &[
     libc::SYS_vmsplice,
 ];
 
-/// Further such calls, on processors that have them.
+/// Further refused calls, on processors that have them.
 #[cfg(target_arch = "x86_64")]
 pub(super) const NEVER_HERE: &[i64] = &[
     libc::SYS_fork,
@@ -121,16 +121,17 @@ const FAMILIES: &[i32] = &[
     libc::AF_XDP,
 ];
 
-/// Which process refuses calls.
+/// The process that refuses calls.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
-    /// It enters no namespace.
+    /// The daemon, which enters no namespace.
     Daemon,
-    /// It enters network namespaces, makes sockets, and uses none but its own.
+    /// The helper, which enters network namespaces and makes sockets there, but uses only its
+    /// socket to the daemon.
     Helper,
 }
 
-/// What the helper does not do either.
+/// Calls that only the helper refuses, besides those of [`NEVER`].
 const NEVER_OF_HELPER: &[i64] = &[
     libc::SYS_bind,
     libc::SYS_connect,
@@ -141,10 +142,13 @@ const NEVER_OF_HELPER: &[i64] = &[
     libc::SYS_ioctl,
 ];
 
-/// Has the kernel refuse these calls from now on, in all threads.
+/// Has the kernel refuse the role's calls from now on, in all threads.
+///
+/// # Errors
+/// The kernel does not load the filter.
 pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
-    // A filter cannot read its flags, which are in memory. With ENOSYS the C library uses `clone`
-    // instead.
+    // The filter cannot read the flags of `clone3`, which are in memory. With ENOSYS the C library
+    // uses `clone` instead.
     load(&compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
     let mut rules = rules()?;
     match role {
@@ -158,7 +162,7 @@ pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What both never do.
+/// Returns the calls that both roles refuse.
 fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.iter().chain(NEVER_HERE).map(|call| (*call, Vec::new())).collect();
@@ -171,7 +175,7 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     rules.insert(libc::SYS_tgkill, vec![only(vec![differs(0, own)?])?]);
     let others = FAMILIES.iter().map(|family| differs(0, *family)).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_socket, vec![only(others)?]);
-    // It starts threads and no process.
+    // The daemon starts threads and no process.
     let namespaces = [
         CLONE_NEWCGROUP,
         CLONE_NEWIPC,
@@ -186,7 +190,7 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
         clone.push(only(vec![has(0, namespace)?])?);
     }
     rules.insert(libc::SYS_clone, clone);
-    // Injecting input into the terminal from which it was started.
+    // These inject input into the terminal from which the daemon was started.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX];
     let typing = typing.map(|request| only(vec![is(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, typing.into_iter().collect::<Result<_, _>>()?);
@@ -203,7 +207,7 @@ fn is(argument: u8, operator: SeccompCmpOp, value: u64) -> Condition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }
 
-/// A 32-bit argument as the kernel sees it.
+/// Returns a 32-bit argument as the kernel sees it.
 fn bits(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
@@ -260,7 +264,7 @@ fn load(program: &BpfProgram) -> io::Result<()> {
     let program = Program { length, first: program.as_ptr() };
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG;
     rustix::thread::set_no_new_privs(true)?;
-    // SAFETY: `program` is a sock_fprog, whose instructions outlive the call; the kernel checks and
+    // SAFETY: `program` is a sock_fprog. Its instructions outlive the call; the kernel checks and
     // copies them.
     let done = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)

@@ -16,7 +16,10 @@ use std::path::{Path, PathBuf};
 /// The newest ABI that is used; newer kernels can restrict more.
 const KNOWN: ABI = ABI::V6;
 
-/// Restricts this thread.
+/// Restricts this thread, and those that it starts.
+///
+/// # Errors
+/// The kernel refuses the rules.
 pub(super) fn allow(
     places: &Places<'_>,
     allowed: &Allowed,
@@ -39,6 +42,9 @@ pub(super) fn allow(
 }
 
 /// Restricts the helper, which opens namespaces in these directories.
+///
+/// # Errors
+/// The kernel refuses the rules.
 pub(super) fn allow_namespaces(directories: &[PathBuf]) -> Result<RestrictionStatus, RulesetError> {
     let mut rules = nothing_but_tap()?;
     for directory in directories {
@@ -47,7 +53,7 @@ pub(super) fn allow_namespaces(directories: &[PathBuf]) -> Result<RestrictionSta
     rules.restrict_self()
 }
 
-/// The device of TAP ports, which each of them opens.
+/// Returns rules that allow only the device of TAP ports, which each of them opens.
 fn nothing_but_tap() -> Result<RulesetCreated, RulesetError> {
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let rules = Ruleset::default()
@@ -58,7 +64,7 @@ fn nothing_but_tap() -> Result<RulesetCreated, RulesetError> {
     rule(rules, Path::new("/dev/net/tun"), device)
 }
 
-/// A path that does not exist needs no rule.
+/// Adds a rule for a path. A path that does not exist needs none.
 fn rule(
     rules: RulesetCreated,
     path: &Path,

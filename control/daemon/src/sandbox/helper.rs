@@ -1,7 +1,7 @@
 // UNSAFETY: sets signals aside and closes descriptors by number, at the start of a process that has
 // nothing else yet.
-//! The helper that enters the network namespaces of ports: a process of the daemon's own, so that
-//! the daemon gives up CAP_SYS_ADMIN.
+//! The helper that enters the network namespaces of ports. It is a separate process, so that the
+//! daemon can give up CAP_SYS_ADMIN.
 //!
 //! The daemon starts its own program again, before it restricts itself, with a hidden command and
 //! the helper's end of a socket as standard input. The helper gives up what it does not need, and
@@ -15,24 +15,29 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What entering namespaces takes.
+/// The capability for entering namespaces.
 pub(super) const ENTERING: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
-/// What the helper keeps of what the daemon has: to enter namespaces, to make packet and AF_XDP
-/// sockets there, and, which the unit does not have, to open the namespaces of other users and of
-/// processes with more capabilities.
+/// Capabilities that the helper keeps. It needs them to enter namespaces and to make packet and
+/// AF_XDP sockets there. The last two, which the unit does not have, open the namespaces of other
+/// users and of processes with more capabilities.
 const KEPT: CapabilitySet = ENTERING
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYS_PTRACE);
 
-/// Starts it by these arguments of this program, behind which it gets the directories with
-/// namespaces. From then on it enters namespaces for this process, which asks nothing else of it.
+/// Starts this program again as the helper, with `arguments` and behind them the directories with
+/// namespaces. From then on the helper enters namespaces for this process. Returns the helper's
+/// process ID.
+///
+/// # Errors
+/// The socket pair cannot be made, or the program cannot be started.
 pub(super) fn start(arguments: &[&str], directories: &[PathBuf]) -> io::Result<u32> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut helper = Command::new("/proc/self/exe");
-    // The environment has what is systemd's and the daemon's: the socket to notify, descriptors.
+    // The environment is cleared: it names systemd's notify socket and the descriptors passed to
+    // the daemon.
     helper.args(arguments).args(directories).env_clear();
     let process = helper.stdin(its).stdout(Stdio::null()).spawn()?;
     let number = process.id();
@@ -40,14 +45,17 @@ pub(super) fn start(arguments: &[&str], directories: &[PathBuf]) -> io::Result<u
     Ok(number)
 }
 
-/// Runs it, until the daemon ends. Without directories it opens any file that its user may: the
-/// daemon then has a port in a process's namespace, which Landlock would close to it.
+/// Runs as the helper until the daemon ends. Without directories it opens any file that its user
+/// may: then the daemon has a port in a process's namespace, which Landlock would close to it.
+///
+/// # Errors
+/// The process cannot restrict itself, or its socket fails.
 pub fn run(directories: &[PathBuf]) -> io::Result<()> {
     leave_the_daemon_s()?;
     rustix::thread::set_name(c"millrace-netns")?;
     privilege::keep(KEPT)?;
     if !directories.is_empty() {
-        // As at the daemon: a kernel without Landlock serves as well, and `status` says so.
+        // As for the daemon, a kernel without Landlock is good enough, and `status` says so.
         let _ = files::allow_namespaces(directories);
     }
     calls::refuse(calls::Role::Helper).map_err(|error| io::Error::other(error.to_string()))?;
@@ -56,8 +64,8 @@ pub fn run(directories: &[PathBuf]) -> io::Result<()> {
 }
 
 /// Closes descriptors that the daemon left open, such as those that systemd passed: a device is
-/// busy as long as anybody has one of it. And ignores the signals that end or reload a daemon,
-/// which reach both from a terminal or from systemd.
+/// busy as long as any process has one of its descriptors. Ignores the signals that end or reload a
+/// daemon, which a terminal or systemd sends to both processes.
 fn leave_the_daemon_s() -> io::Result<()> {
     // SAFETY: this process has opened nothing but its standard streams, and has one thread.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };

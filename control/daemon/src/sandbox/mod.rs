@@ -1,7 +1,7 @@
-//! What the daemon gives up at startup: access to files that it does not need ([files.rs](files)),
-//! system calls that it never makes ([calls.rs](calls)), and CAP_SYS_ADMIN
-//! ([privilege.rs](privilege)), which a helper keeps that enters the network namespaces of ports
-//! ([helper.rs](helper)). All that lasts until the process ends, so it is state of the process.
+//! Gives up at startup what the daemon does not need: access to files ([files.rs](files)), system
+//! calls that it never makes ([calls.rs](calls)), and CAP_SYS_ADMIN ([privilege.rs](privilege)). A
+//! helper keeps CAP_SYS_ADMIN and enters the network namespaces of ports ([helper.rs](helper)). The
+//! restrictions last until the process ends, so they are state of the process.
 //!
 //! Call [`restrict`] before a port is opened or a client answered, and before any thread that does
 //! either is started: threads inherit the file restrictions of the thread that starts them, while
@@ -31,7 +31,8 @@ const READABLE: [&str; 3] = ["/proc", "/sys", "/dev/urandom"];
 /// The directory of the user and group files, which are replaced whenever an account is added.
 const ACCOUNTS: &str = "/etc";
 
-/// For root only the files, because no file mode protects the secrets in that directory from root.
+/// Files instead of [`ACCOUNTS`] for root, because no file mode protects the other secrets in that
+/// directory from root.
 const ACCOUNTS_OF_ROOT: [&str; 2] = ["/etc/passwd", "/etc/group"];
 
 /// The directory of named namespaces, and its parent.
@@ -54,7 +55,7 @@ struct Allowed {
     sockets: Vec<PathBuf>,
     /// Readable paths.
     readable: Vec<PathBuf>,
-    /// Where there are namespaces of ports, which the helper reads.
+    /// Directories with namespaces of ports, which the helper reads.
     namespaces: Vec<PathBuf>,
     /// TCP ports of `[metrics] listen` and `[web] listen`.
     tcp: Vec<u16>,
@@ -65,7 +66,7 @@ static ALLOWED: OnceLock<Allowed> = OnceLock::new();
 
 static IN_FORCE: Mutex<Option<SandboxBody>> = Mutex::new(None);
 
-/// The restrictions in force, for `status`.
+/// Returns the restrictions in force, for `status`.
 pub(crate) fn in_force() -> SandboxBody {
     let in_force = IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut in_force = in_force.clone().unwrap_or_else(|| {
@@ -80,8 +81,8 @@ pub(crate) fn in_force() -> SandboxBody {
 }
 
 /// Restricts the files of this thread and of those that it starts, and the system calls of all
-/// threads; and gives up CAP_SYS_ADMIN, once a helper has it, which this program is with these
-/// arguments.
+/// threads. Gives up CAP_SYS_ADMIN after starting the helper, which keeps it. `helper` are the
+/// arguments with which this program runs as the helper.
 pub(crate) fn restrict(
     places: &Places<'_>,
     config: &Config,
@@ -108,11 +109,11 @@ pub(crate) fn restrict(
     *IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
 }
 
-/// Starts the helper, if this process may enter namespaces, and gives up the right to.
+/// Starts the helper if this process may enter namespaces. Then gives up the right to enter them.
 fn give_up_namespaces(helper: &[&str], directories: &[PathBuf]) -> Result<String, String> {
     let started = privilege::has(helper::ENTERING).then(|| {
         let started = helper::start(helper, directories);
-        // In a namespace of its own, which takes the capability.
+        // Tries trains in a new namespace, which takes the capability.
         ports::packet::try_trains();
         started
     });
@@ -136,7 +137,7 @@ fn give_up_namespaces(helper: &[&str], directories: &[PathBuf]) -> Result<String
     }
 }
 
-/// The mechanism that restricts them, or why they are not restricted.
+/// Restricts files. Returns the mechanism, or why they are not restricted.
 fn restrict_files(places: &Places<'_>, allowed: Allowed) -> Result<String, String> {
     let status = files::allow(places, &allowed).map_err(|error| error.to_string())?;
     let detail = match status.ruleset {
@@ -163,7 +164,7 @@ fn body(what: &str, outcome: Result<String, String>) -> RestrictionBody {
     }
 }
 
-/// Why a restricted daemon cannot open a port; `None` if it can.
+/// Returns why a restricted daemon cannot open a port; `None` if it can.
 pub(crate) fn refusal(port: &PortConfig) -> Option<Problem> {
     ALLOWED.get()?.refusal(port)
 }
@@ -185,7 +186,7 @@ impl Allowed {
             false => readable.push(ACCOUNTS.into()),
         }
         namespaces.extend(NAMESPACES.map(PathBuf::from).into_iter().find(|path| path.exists()));
-        // The files that are reread, and their link targets.
+        // Files that are reread, and their link targets.
         for file in places.file.into_iter().chain(config.web.token_file.as_deref()) {
             readable.extend(parent(file));
             readable.extend(file.canonicalize().ok().as_deref().and_then(parent));
@@ -205,7 +206,7 @@ impl Allowed {
         let tcp = tcp.map(|address| address.port()).collect();
         let mut namespaces = resolved(namespaces);
         if namespaces.is_empty() {
-            // To the helper none would mean any.
+            // With no directory the helper would open namespaces anywhere.
             namespaces.extend(NAMESPACES.map(PathBuf::from));
         }
         Allowed { sockets: resolved(sockets), readable: resolved(readable), namespaces, tcp }
@@ -247,7 +248,7 @@ impl Allowed {
     }
 }
 
-/// The socket that the daemon creates for the port.
+/// Returns the socket that the daemon creates for the port.
 fn own_socket(port: &PortConfig) -> Option<&Path> {
     match port.device() {
         Device::VhostUser(socket) if port.vhost_client != Some(true) => Some(socket.as_path()),
@@ -255,7 +256,7 @@ fn own_socket(port: &PortConfig) -> Option<&Path> {
     }
 }
 
-/// The port's namespace if a process's link names it. Following that link means inspecting the
+/// Returns the port's namespace if it is a process's link. Following that link means inspecting the
 /// process, which the kernel refuses a restricted daemon.
 fn process_namespace(port: &PortConfig) -> Option<PathBuf> {
     let path = port.netns_path()?;

@@ -1,4 +1,4 @@
-//! Capabilities, given up for good.
+//! Gives up capabilities for good.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
@@ -7,21 +7,24 @@ use rustix::thread::{
 use std::fs;
 use std::io;
 
-/// Whether this thread may use a capability.
+/// Returns whether this thread may use a capability.
 pub(super) fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|mine| mine.effective.contains(wanted))
 }
 
-/// Gives up all capabilities but these, in this thread, and in those and the programs that it
+/// Gives up all capabilities but these, in this thread and in the threads and programs that it
 /// starts.
+///
+/// # Errors
+/// The kernel refuses the change.
 pub(super) fn keep(kept: CapabilitySet) -> io::Result<()> {
     let mine = capabilities(None)?;
     for given_up in mine.permitted.difference(kept).iter() {
-        // It takes CAP_SETPCAP, which the unit's user lacks. Nothing is got back by it: no program
-        // can be started any more.
+        // This takes CAP_SETPCAP, which the unit's user lacks. Without it the bounding set gives
+        // nothing back either: no program can be started any more.
         let _ = remove_capability_from_bounding_set(given_up);
     }
-    // What is no longer permitted and inheritable leaves the ambient set as well.
+    // A capability that is no longer permitted and inheritable leaves the ambient set as well.
     set_capabilities(
         None,
         CapabilitySets {
@@ -33,8 +36,10 @@ pub(super) fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up one capability, in this thread. An error if another thread has it still: there must be
-/// none yet that has it.
+/// Gives up one capability, in this thread. Call it before any other thread has the capability.
+///
+/// # Errors
+/// The kernel refuses the change, or another thread still has the capability.
 pub(super) fn give_up(given_up: CapabilitySet) -> io::Result<()> {
     keep(given_up.complement())?;
     for thread in fs::read_dir("/proc/self/task")? {
@@ -47,7 +52,7 @@ pub(super) fn give_up(given_up: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// What proc(5) says that a thread may have.
+/// Returns the capabilities that proc(5) reports for a thread.
 fn permitted(status: &str) -> Option<CapabilitySet> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t"))?;
     Some(CapabilitySet::from_bits_retain(u64::from_str_radix(line, 16).ok()?))
@@ -65,7 +70,7 @@ mod tests {
         assert_eq!(permitted("Name:\tmillrace\n"), None);
     }
 
-    /// In a thread of its own, whose capabilities nobody else uses.
+    /// Runs in a new thread, so that no other test loses its capabilities.
     #[test]
     fn one_is_given_up_in_this_thread_and_seen_where_another_keeps_it() {
         let mine = capabilities(None).unwrap().permitted;

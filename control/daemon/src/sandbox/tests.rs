@@ -1,5 +1,5 @@
 // UNSAFETY: makes system calls that no crate makes, to see them refused.
-//! What is given up is given up for good, so it is tried in a process of its own.
+//! Tests what is given up. A process gives it up for good, so each test runs in a new process.
 #![allow(unsafe_code)]
 
 use super::{Allowed, Places, calls, helper, in_force, privilege, restrict};
@@ -18,11 +18,11 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 
 const INSIDE: &str = "MILLRACE_RESTRICTED";
-/// Has this program serve as the helper.
+/// Arguments with which this program runs as the helper.
 const HELPER: [&str; 3] =
     ["--exact", "sandbox::tests::this_program_is_the_helper_too", "--nocapture"];
 
-/// Directories are behind the name, where a test program takes names of further tests.
+/// Directories follow the name; a test program takes them for names of further tests.
 #[test]
 fn this_program_is_the_helper_too() {
     if sockopt::socket_type(io::stdin()) == Ok(SocketType::SEQPACKET) {
@@ -37,7 +37,7 @@ fn what_is_given_up_is_refused_in_all_threads_and_the_rest_goes_on() {
         let (known, beyond) = directories.split_once(':').unwrap();
         return try_all(Path::new(known), Path::new(beyond));
     }
-    // It could not remove them.
+    // The restricted process could not remove them.
     let known = tempfile::tempdir().unwrap();
     let beyond = tempfile::tempdir_in("/var/tmp").unwrap();
     let directories = format!("{}:{}", known.path().display(), beyond.path().display());
@@ -51,7 +51,7 @@ fn what_is_given_up_is_refused_in_all_threads_and_the_rest_goes_on() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{told}");
 }
 
-/// The daemon knows the first directory and not the second.
+/// Tries all accesses: the daemon knows directory `known` and not `beyond`.
 fn try_all(known: &Path, beyond: &Path) {
     fs::write(beyond.join("file"), "precious").unwrap();
     let state = known.join("state");
@@ -85,7 +85,7 @@ fn try_all(known: &Path, beyond: &Path) {
     goes_on(known, &state, free.port());
 }
 
-/// The thread that was there before has the capability still, which the daemon would say.
+/// Checks the namespaces. An earlier thread still has the capability, which the daemon reports.
 fn gives_up_namespaces(may_enter: bool, seen: &RestrictionBody) {
     assert!(!privilege::has(helper::ENTERING));
     assert_eq!(seen.in_force, !may_enter, "{}", seen.detail);
@@ -98,7 +98,7 @@ fn gives_up_namespaces(may_enter: bool, seen: &RestrictionBody) {
     }
 }
 
-/// Nothing in its arguments makes a call with zeros harmful, once this one is refused.
+/// Makes a call with zeros as further arguments, which none of the tried calls turns into harm.
 fn call(number: i64, arguments: [i64; 3]) -> Option<Errno> {
     let [one, two, three] = arguments;
     // SAFETY: a refused call does nothing, and one that is not fails for want of an argument.

@@ -25,6 +25,9 @@ pub struct StateDirectory {
 
 impl StateDirectory {
     /// Opens and locks the directory; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or trusted, or another process has locked it.
     pub(crate) fn open(path: &Path, name: &'static str) -> Result<Option<StateDirectory>, Problem> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = match open(path, flags, Mode::empty()) {
@@ -47,8 +50,11 @@ impl StateDirectory {
         }
     }
 
-    /// Opens and locks the directory, in which the state file has this name; creates it if it does
+    /// Opens and locks the directory, in which the state file has this name. Creates it if it does
     /// not exist.
+    ///
+    /// # Errors
+    /// The directory cannot be created, opened or trusted, or another process has locked it.
     pub fn make(path: &Path, name: &'static str) -> Result<StateDirectory, Problem> {
         if let Some(found) = StateDirectory::open(path, name)? {
             return Ok(found);
@@ -58,17 +64,20 @@ impl StateDirectory {
         StateDirectory::open(path, name)?.ok_or_else(|| trouble(path, "is gone", &Errno::NOENT))
     }
 
-    /// The state file's path.
+    /// Returns the state file's path.
     pub fn file(&self) -> PathBuf {
         self.path.join(self.name)
     }
 
-    /// The name of the next state file, until it is complete.
+    /// Returns the name of the next state file, until it is complete.
     fn next(&self) -> String {
         format!("{}.next", self.name)
     }
 
-    /// The state file's bytes; `None` if it does not exist.
+    /// Reads the state file's bytes; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a regular file, may be written by others, or is too long.
     pub fn read(&self) -> Result<Option<Vec<u8>>, Problem> {
         let failed = |error: &dyn std::fmt::Display| trouble(&self.file(), "cannot be read", error);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -94,6 +103,9 @@ impl StateDirectory {
     }
 
     /// Replaces the state file. The new one is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The new file cannot be written, or does not reach the disk.
     pub fn write(&self, text: &str) -> Result<(), Problem> {
         self.replace(text).map_err(|error| trouble(&self.file(), "cannot be written", &error))
     }
@@ -111,6 +123,9 @@ impl StateDirectory {
 
     /// Removes the state file, for a state that must not be found again although no newer one could
     /// be written.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
     pub fn forget(&self) -> Result<(), Problem> {
         let removed = self.remove(self.name).and_then(|()| Ok(fsync(&self.folder)?));
         removed.map_err(|error| trouble(&self.file(), "cannot be removed", &error))
@@ -124,6 +139,9 @@ impl StateDirectory {
     }
 
     /// Renames the state file so that the next start does not find it. Returns the new name.
+    ///
+    /// # Errors
+    /// The file cannot be renamed.
     pub fn set_aside(&self) -> Result<PathBuf, Problem> {
         let stat = |name: &String| statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let free = |name: &String| stat(name).err() == Some(Errno::NOENT);
@@ -135,8 +153,8 @@ impl StateDirectory {
     }
 }
 
-/// Why another user may have written a directory or file. The daemon, possibly root, would open the
-/// ports that it names.
+/// Returns why another user may have written a directory or file. The daemon, possibly root, would
+/// open the ports that it names.
 fn flaw(of: &OwnedFd) -> Option<String> {
     let facts = fstat(of).ok()?;
     let is_trusted = [0, geteuid().as_raw()].contains(&facts.st_uid);
@@ -170,7 +188,7 @@ mod tests {
             state.write(text).unwrap();
             assert_eq!(state.read().unwrap(), Some(text.into()));
         }
-        // What a kill left behind is in nobody's way.
+        // A file that a killed daemon left half-written does not matter.
         std::fs::write(path.join("ports.json.next"), "half").unwrap();
         state.write("three").unwrap();
         let aside = [state.set_aside().unwrap(), {
@@ -187,7 +205,7 @@ mod tests {
         StateDirectory::make(&path, FILE).unwrap();
     }
 
-    /// Root's daemon would open the ports that another user has written into it.
+    /// Root's daemon would open the ports that another user has written into the directory.
     #[test]
     fn a_directory_that_others_may_write_to_is_refused() {
         use std::os::unix::fs::PermissionsExt;
@@ -205,7 +223,7 @@ mod tests {
         }
     }
 
-    /// As it was left by a daemon that had the directory of another user.
+    /// A daemon that had the directory of another user left such a file.
     #[test]
     fn a_file_that_others_may_write_is_not_read() {
         use std::os::unix::fs::PermissionsExt;

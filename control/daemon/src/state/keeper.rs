@@ -1,5 +1,5 @@
-//! The thread that writes the state: a disk may be slow, and the control thread must not wait for
-//! it.
+//! Writes the state on a thread of its own: a disk may be slow, and the control thread must not
+//! wait for it.
 //!
 //! One slot holds the text to write next, however long the disk takes: the newest text wins, and
 //! requests that arrive meanwhile share the next write.
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Keeper {
     slot: Arc<Mutex<Slot>>,
-    /// Wakes the writer; one ring suffices for many requests.
+    /// Wakes the writer; one message suffices for many requests.
     bell: SyncSender<()>,
     /// Why the newest text is not on the disk.
     trouble: Arc<Mutex<Option<Problem>>>,
@@ -31,7 +31,7 @@ pub(crate) struct Keeper {
 struct Slot {
     /// The newest text.
     text: Option<String>,
-    /// Set when there is nothing more to write and the lock must be released.
+    /// Whether there is nothing more to write and the lock must be released.
     ends: bool,
     /// Clients to notify once the text is written.
     waiting: Vec<oneshot::Sender<Result<(), Problem>>>,
@@ -51,6 +51,9 @@ impl Slot {
 
 /// Creates the directory if needed, locks it, and reads the state. If it cannot be created, that is
 /// retried when there is something to write.
+///
+/// # Errors
+/// The directory exists, but cannot be opened or trusted, or another process has locked it.
 pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
     let directory = match StateDirectory::make(path, FILE) {
         Err(problem) if path.exists() => return Err(problem),
@@ -65,6 +68,9 @@ pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
 
 impl Keeper {
     /// Starts the thread.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub(crate) fn start(mut writer: Writer) -> Result<Keeper, Problem> {
         let (bell, rings) = sync_channel(1);
         let (slot, trouble) = (Arc::<Mutex<Slot>>::default(), Arc::default());
@@ -79,17 +85,23 @@ impl Keeper {
         Ok(Keeper { slot, bell, trouble, file })
     }
 
-    /// The state file's path.
+    /// Returns the state file's path.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
     /// Queues a text at once; the future waits until it is on the disk.
+    ///
+    /// # Errors
+    /// The future fails if the text cannot be written, or not within 10 s.
     pub(crate) fn keep(&self, text: String) -> impl Future<Output = Result<(), Problem>> + use<> {
         self.hand_over(Some(text))
     }
 
     /// Waits until everything is written and the directory is unlocked.
+    ///
+    /// # Errors
+    /// The future fails if something cannot be written, or not within 10 s.
     pub(crate) fn end(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
         self.hand_over(None)
     }
@@ -112,14 +124,14 @@ impl Keeper {
         }
     }
 
-    /// Why the newest text is not on the disk; `None` if it is.
+    /// Returns why the newest text is not on the disk; `None` if it is.
     pub(crate) fn trouble(&self) -> Option<Problem> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Reads the state file. A file with unreadable parts is set aside.
-/// Also returns the text on the disk, if it matches the ports.
+/// Reads the state file. A file with unreadable parts is set aside. Also returns the text on the
+/// disk, if it matches the ports.
 fn read(directory: &StateDirectory) -> (Kept, Option<String>) {
     let mut kept = match directory.read() {
         Ok(None) => return (Kept::default(), to_text(&[], &[]).ok()),
@@ -155,7 +167,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The directory.
+    /// Returns the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -164,7 +176,7 @@ impl Writer {
         while rings.recv().is_ok() {
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
             if todo.waiting.is_empty() {
-                // An earlier ring has already served it.
+                // An earlier wake-up has already served it.
                 continue;
             }
             let result = todo.text.map_or(Ok(()), |text| self.write(text));
@@ -217,7 +229,8 @@ mod tests {
         runtime.block_on(keeper.keep(text))
     }
 
-    /// The lock ends when the thread has seen that it has no more clients.
+    /// Opens the state again: the lock is released once the old thread has seen that it has no more
+    /// clients.
     fn start_again(path: &Path) -> (Keeper, Kept) {
         (0..1000)
             .find_map(|_| {
@@ -245,7 +258,7 @@ mod tests {
         assert_eq!(start_again(&path).1, Kept::default());
     }
 
-    /// While a disk hung, each second added one more text.
+    /// While a disk hung, one more text was queued each second.
     #[test]
     fn one_text_waits_for_the_disk_however_many_came() {
         let mut slot = Slot::default();

@@ -2,7 +2,7 @@
 //!
 //! The `Keeper`'s thread writes a new file beside the old one and renames it: a killed process, or
 //! a host that loses power, leaves the old file or the new one. A file that cannot be read is set
-//! aside under another name, with a message, and the daemon starts. Every step happens in one open,
+//! aside under another name, with a message, and the daemon starts. All accesses use one open,
 //! locked directory, so two daemons never share it.
 
 mod directory;
@@ -26,7 +26,7 @@ const VERSION: u64 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// Ports beside the file's, those of the fleet before those of the API.
+/// Ports that are not from the configuration file: those of the fleet, then those of the API.
 pub(crate) type Added = Vec<(Origin, PortConfig)>;
 
 #[derive(Serialize)]
@@ -58,14 +58,17 @@ pub struct Kept {
     pub refused: Vec<Problem>,
 }
 
-/// The file's text for these ports.
+/// Returns the file's text for these ports.
+///
+/// # Errors
+/// The ports cannot be serialised.
 pub fn to_text(ports: &[PortConfig], fleet: &[PortConfig]) -> Result<String, Problem> {
     serde_json::to_string_pretty(&Written { version: VERSION, ports, fleet })
         .map(|text| text + "\n")
         .map_err(|error| Problem::new("the state cannot be written").seen(error))
 }
 
-/// Reads a file's bytes, which may be arbitrary.
+/// Parses a file's bytes, which may be arbitrary.
 pub fn from_bytes(bytes: &[u8]) -> Kept {
     let read: Versioned = match config::from_json(bytes) {
         Ok(read) => read,
@@ -93,7 +96,7 @@ pub fn from_bytes(bytes: &[u8]) -> Kept {
 }
 
 impl Kept {
-    /// All ports, with their origins.
+    /// Returns all ports, with their origins.
     pub(crate) fn added(&self) -> Added {
         let of = |origin, ports: &[PortConfig]| {
             ports.iter().map(move |port| (origin, port.clone())).collect::<Added>()
@@ -119,7 +122,7 @@ mod tests {
         #[test]
         fn a_file_that_was_cut_is_refused_whole(config in generate::config(), at: prop::sample::Index) {
             let text = to_text(&config.ports, &[]).unwrap();
-            // Without its last line feed it is whole.
+            // Only the last line feed may be missing.
             let cut = &text.as_bytes()[..at.index(text.len() - 1)];
             let kept = from_bytes(cut);
             prop_assert!(kept.ports.is_empty() && kept.refused.len() == 1, "{:?}", kept);

@@ -1,11 +1,12 @@
-//! The directory in which the state is stored.
+//! Chooses the directory in which the state is stored.
 
 use crate::api_socket::default_path;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The named directory; otherwise the user's own for the daemon at the default socket, and one
-/// beside the socket for any other daemon, so that two daemons never share state by default.
+/// Returns the named directory. Without a name that is the user's own for the daemon at the default
+/// socket, and one beside the socket for any other daemon, so that two daemons never share state by
+/// default.
 pub(crate) fn directory(named: Option<PathBuf>, socket: &Path) -> PathBuf {
     let usual = || (socket == default_path()).then(users_own).flatten();
     named.or_else(usual).unwrap_or_else(|| {
@@ -15,7 +16,7 @@ pub(crate) fn directory(named: Option<PathBuf>, socket: &Path) -> PathBuf {
     })
 }
 
-/// `/var/lib/millrace` for root, `$XDG_STATE_HOME/millrace` for others.
+/// Returns `/var/lib/millrace` for root, `$XDG_STATE_HOME/millrace` for others.
 fn users_own() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/millrace".into());

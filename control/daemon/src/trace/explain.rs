@@ -11,16 +11,16 @@ use ports::memory::MemoryFrame;
 use std::collections::BTreeMap;
 use wire::{Mac, Parsed, parse};
 
-/// Most frames per port and turn that are listed; of the others only the number is given. A train
-/// may leave as thousands of segments.
+/// Most frames listed per port and turn; the step gives the number of the others. A train may leave
+/// as thousands of segments.
 const TOLD: usize = 64;
 
-/// The turn.
+/// One turn, and what is known about it.
 struct Turn<'r> {
     frames: &'r [MemoryFrame],
     from: Seen<'r>,
     others: Vec<Seen<'r>>,
-    /// Learned addresses before and after it.
+    /// Learned addresses before the turn, and after it.
     known: Vec<MacEntry>,
     learned: Vec<MacEntry>,
     steps: Vec<TraceStepBody>,
@@ -89,7 +89,7 @@ impl Turn<'_> {
         self.steps.push(TraceStepBody { port, stage, drops: false, text });
     }
 
-    /// Reports drops at an ingress stage; returns whether frames are left.
+    /// Reports drops at an ingress stage. Returns whether frames are left.
     fn drops_at(&mut self, stage: Stage, name: &str, left: &mut u64) -> bool {
         for (reason, frames) in self.from.drops().collect::<Vec<_>>() {
             let (at, means) = meaning(reason);
@@ -107,7 +107,7 @@ impl Turn<'_> {
         self.steps.push(TraceStepBody { port, stage: stage.to_owned(), drops: true, text });
     }
 
-    /// The ingress stages, as far as frames get.
+    /// Reports the ingress stages, as far as frames get.
     fn enter(&mut self) {
         let stages = [
             (Stage::Read, "read"),
@@ -131,7 +131,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The checks of a stage, and their results.
+    /// Returns the checks of a stage, and their results.
     fn asked(&self, stage: Stage) -> Vec<(&'static str, String)> {
         match stage {
             Stage::Read => self.read(),
@@ -171,7 +171,7 @@ impl Turn<'_> {
         decides.into_iter().chain(marks).collect()
     }
 
-    /// The frames' tags, and the resulting VLAN.
+    /// Returns the frames' tags, and the resulting VLAN.
     fn vlans(&self) -> Vec<(&'static str, String)> {
         let mode = self.from.config.vlan_text();
         let told = |parsed: Parsed| {
@@ -201,7 +201,7 @@ impl Turn<'_> {
         limit.map(|limit| told(limit.bits_per_second)).into_iter().collect()
     }
 
-    /// What is known about the sources, and what is learned.
+    /// Returns what is known about the sources, and what is learned.
     fn learning(&self) -> Vec<(&'static str, String)> {
         let own = self.from.own_mac();
         let told = |(parsed, bytes): (Parsed, &[u8])| {
@@ -229,7 +229,7 @@ impl Turn<'_> {
         self.distinct("learn", self.parsed().filter_map(told))
     }
 
-    /// Where the destinations are.
+    /// Returns where the destinations are.
     fn lookup(&self) -> Vec<(&'static str, String)> {
         let told = |(parsed, bytes): (Parsed, &[u8])| {
             let (destination, _) = words::addresses(bytes)?;
@@ -244,7 +244,7 @@ impl Turn<'_> {
         self.distinct("lookup", self.parsed().filter_map(told))
     }
 
-    /// Where an address is, and the consequence.
+    /// Returns where an address is, and the consequence.
     fn place(&self, mac: Mac, vlan: u16) -> String {
         let all = std::iter::once(&self.from).chain(&self.others);
         let owns = |port: &&Seen<'_>| port.own_mac() == Some(mac);
@@ -280,7 +280,7 @@ impl Turn<'_> {
         bytes.filter_map(|bytes| Some((parse(bytes, bytes.len())?, bytes)))
     }
 
-    /// Each text once, in the order of the frames.
+    /// Returns each text once, in the order of the frames.
     fn distinct(
         &self,
         stage: &'static str,
@@ -295,7 +295,7 @@ impl Turn<'_> {
         told
     }
 
-    /// The egress stages of a port.
+    /// Reports the egress stages of a port.
     fn leave(&mut self, port: &Seen<'_>) {
         let name = port.name();
         if let Some(text) = port.deciding_rules(true) {
@@ -324,7 +324,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The ICMP answer to the sender.
+    /// Reports the ICMP answer to the sender.
     fn answer(&mut self) {
         let answers = self.from.more(|it| it.path_mtu_messages);
         let answers = self.from.out.iter().take(usize::try_from(answers).unwrap_or(usize::MAX));

@@ -26,7 +26,7 @@ pub(super) const UDP: u8 = 17;
 /// Most frames of one expression, and of one trace.
 pub(crate) const MOST_FRAMES: usize = MOST_COUNT as usize;
 const MOST_COUNT: u32 = 64;
-/// Bytes of these together: two of the longest trains. A flood has a copy for each port.
+/// Most bytes of all frames together: two of the longest trains. A flood has a copy for each port.
 pub(crate) const MOST_BYTES: usize = 1 << 17;
 /// Most bytes of `hex`: the longest train, and its Ethernet header.
 const LONGEST: usize = 65_550;
@@ -39,7 +39,7 @@ pub(crate) struct Expression {
     pub(super) packet: Packet,
     pub(super) source: Option<Mac>,
     pub(super) destination: Option<Mac>,
-    /// The port whose address is the frame's destination.
+    /// The port with the address that the frame is sent to.
     pub(crate) to: Option<String>,
     /// VLAN ids, the outer one first.
     pub(super) vlans: Vec<u16>,
@@ -53,15 +53,15 @@ pub(crate) struct Expression {
     pub(super) dscp: u8,
     /// Segment size of a train.
     pub(super) gso: Option<u16>,
-    /// The transport checksum is left to the switch.
+    /// Whether the transport checksum is left to the switch.
     pub(super) partial: bool,
     /// EtherType, or type of the ICMP message.
     pub(super) kind: Option<u16>,
-    /// Frames, each with the next bytes of its flow.
+    /// Number of frames, each with the next bytes of its flow.
     pub(crate) count: usize,
 }
 
-/// What is in the frame.
+/// The contents of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
     /// Only an Ethernet header with an EtherType.
@@ -103,7 +103,7 @@ struct Word<'t> {
     column: usize,
 }
 
-/// The error in a word.
+/// An error in a word.
 struct Fault {
     column: usize,
     width: usize,
@@ -121,7 +121,7 @@ impl Word<'_> {
 }
 
 impl Fault {
-    /// The problem, with the word marked below the text.
+    /// Returns the problem, with the word marked below the text.
     fn problem(self, text: &str) -> Problem {
         let marks = format!("{}{}", " ".repeat(10 + self.column), "^".repeat(self.width));
         let error = format!("the frame, column {}: {}", self.column + 1, self.error);
@@ -133,7 +133,7 @@ impl Fault {
     }
 }
 
-/// The words of a text; `>` is always a separate word.
+/// Splits a text into words; `>` is always a separate word.
 fn words(text: &str) -> Vec<Word<'_>> {
     let (mut words, mut start) = (Vec::new(), None);
     let mut column_of_start = 0;
@@ -165,7 +165,7 @@ impl<'t> Rest<'t> {
         self.words.next().unwrap_or(self.end)
     }
 
-    /// The next word as a value.
+    /// Parses the next word as a value.
     fn value<T: FromStr>(&mut self, wanted: &str) -> Result<T, Fault> {
         let word = self.next();
         word.text.parse().map_err(|_| match word.text {
@@ -204,7 +204,7 @@ impl<'t> Rest<'t> {
         if word.text == ">" { Ok(()) } else { Err(word.fault("a `>` is missing here", wanted)) }
     }
 
-    /// `FROM > TO`.
+    /// Parses `FROM > TO`.
     fn ends<T>(
         &mut self,
         mut end: impl FnMut(&mut Self) -> Result<T, Fault>,
@@ -214,7 +214,7 @@ impl<'t> Rest<'t> {
         Ok((from, end(self)?))
     }
 
-    /// `10.0.0.1:80`, `[fd00::1]:80`, or either without a port, which then is 0.
+    /// Parses `10.0.0.1:80`, `[fd00::1]:80`, or either without a port, which then is 0.
     fn socket(&mut self) -> Result<SocketAddr, Fault> {
         let wanted = "an IP address; with a port such as 10.0.0.1:80 or [fd00::1]:80";
         let word = self.next();
@@ -229,7 +229,10 @@ impl<'t> Rest<'t> {
 }
 
 impl Expression {
-    /// Reads a text; a problem points at the word.
+    /// Parses a text.
+    ///
+    /// # Errors
+    /// The text is no expression; the problem points at the word.
     pub(crate) fn parse(text: &str) -> Result<Expression, Problem> {
         let end = Word { text: "", column: text.chars().count() };
         let rest = Rest { words: words(text).into_iter().peekable(), end };
@@ -253,7 +256,7 @@ impl Expression {
         Ok(expression)
     }
 
-    /// Takes a word that names the frame's contents; `false` if it is not one.
+    /// Takes a word that names the frame's contents. Returns `false` if it is not one.
     fn take_packet(&mut self, word: Word<'_>, rest: &mut Rest<'_>) -> Result<bool, Fault> {
         let packet = match word.text {
             "tcp" => ip(word, TCP, rest.ends(Rest::socket)?)?,
@@ -274,7 +277,7 @@ impl Expression {
         Ok(true)
     }
 
-    /// Takes a word that changes the frame; `false` if it is not one.
+    /// Takes a word that changes the frame. Returns `false` if it is not one.
     fn take_option(&mut self, word: Word<'_>, rest: &mut Rest<'_>) -> Result<bool, Fault> {
         match word.text {
             "eth" => {

@@ -1,4 +1,4 @@
-//! The frames of an expression, with lengths and checksums as they have to be.
+//! Builds the frames of an expression, with correct lengths and checksums.
 
 use super::expression::{Expression, Packet, TCP, UDP};
 use ports::memory::MemoryFrame;
@@ -9,14 +9,14 @@ use wire::ethernet::ethertype;
 use wire::upper::{ICMP, ICMPV6};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
-/// Ports of TCP and UDP where none are written.
+/// Ports of TCP and UDP, if the expression has none.
 const FROM_PORT: u16 = 49_152;
 const TO_PORT: u16 = 80;
 /// Flags of TCP.
 const SYN: u8 = 1 << 1;
 const ACK: u8 = 1 << 4;
 
-/// The addresses of a frame whose expression has none.
+/// The addresses of a frame, if the expression has none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) source: Mac,
@@ -32,7 +32,7 @@ struct Ip<'e> {
 }
 
 impl Expression {
-    /// All its frames.
+    /// Returns all frames of the expression.
     pub(crate) fn frames(&self, addresses: Addresses) -> Vec<MemoryFrame> {
         let mut next = self.clone();
         let frame = |_| {
@@ -79,7 +79,8 @@ impl Expression {
         }
     }
 
-    /// The address of a group of stations (RFC 1112, RFC 2464), or of all, that the packet goes to.
+    /// Returns the destination of a packet to a multicast group (RFC 1112, RFC 2464) or to all
+    /// stations.
     fn group(&self) -> Option<Mac> {
         let to = match &self.packet {
             Packet::Ip { to, .. } => to.ip(),
@@ -126,7 +127,7 @@ impl Ip<'_> {
         }
     }
 
-    /// The header of the transport, and where its checksum is.
+    /// Returns the transport header, and where its checksum is.
     fn transport(&self) -> (Vec<u8>, Option<usize>) {
         let Expression { len, flags, seq, kind, .. } = *self.expression;
         let port = |end: SocketAddr, other| if end.port() == 0 { other } else { end.port() };
@@ -148,7 +149,7 @@ impl Ip<'_> {
         }
     }
 
-    /// Adds EtherType and IP header of so many bytes; both addresses.
+    /// Adds the EtherType and an IP header for `len` bytes of payload. Returns both IP addresses.
     fn put_header(&self, bytes: &mut Vec<u8>, len: usize) -> Vec<u8> {
         let Expression { ttl, dscp, .. } = *self.expression;
         let class = dscp << 2;
@@ -173,7 +174,7 @@ impl Ip<'_> {
         addresses
     }
 
-    /// What is summed beside the packet: of ICMP nothing, of all else a pseudo-header.
+    /// Returns the sum of the pseudo-header, which ICMP lacks.
     fn pseudo(&self, addresses: &[u8], len: usize) -> Sum {
         match self.protocol {
             ICMP => Sum::default(),
@@ -181,7 +182,7 @@ impl Ip<'_> {
         }
     }
 
-    /// Says of a frame that its checksum is to be finished, and of a train what its segments are.
+    /// Marks a frame's checksum as partial, and a train's segments as still to be cut.
     fn claim(&self, vnet: &mut VnetHeader, start: u16, place: u16, header: u16) {
         vnet.set_flags(Flags::NEEDS_CSUM);
         vnet.csum_start.set(start);
@@ -206,7 +207,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Lengths of an expression are below 65,536.
+/// Returns a length as `u16`: lengths of an expression are below 65,536.
 fn short(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
@@ -230,7 +231,7 @@ mod tests {
         Expression::parse(text).unwrap().frames(ADDRESSES)
     }
 
-    /// What etherparse says the transport's checksum is to be.
+    /// Returns the transport's checksum and the one that etherparse computes.
     fn checksum_of(bytes: &[u8]) -> (u16, u16) {
         let read = PacketHeaders::from_ethernet_slice(bytes).unwrap();
         let payload = read.payload.slice();

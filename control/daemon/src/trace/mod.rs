@@ -1,4 +1,4 @@
-//! What the switch would do with frames, and why: `POST /v1/trace`.
+//! Traces what the switch would do with frames, and why: `POST /v1/trace`.
 //!
 //! A copy of the switch ([`datapath::Snapshot`]) processes the frames with the data path's own
 //! code. This module reads a frame from words ([`expression`], [`frame`]), and explains what the
@@ -22,16 +22,16 @@ use std::collections::BTreeMap;
 /// The inputs of a trace.
 pub(crate) struct Prepared {
     pub(crate) from: PortId,
-    /// Of the open ports.
+    /// The configurations of the open ports.
     pub(crate) configs: BTreeMap<PortId, PortConfig>,
     pub(crate) frames: Vec<MemoryFrame>,
-    /// How many frames each turn has.
+    /// Number of frames of each turn.
     pub(crate) turns: Vec<usize>,
     pub(crate) snapshot: Snapshot,
 }
 
 impl Prepared {
-    /// Runs the trace on the copy. Takes milliseconds if the switch has many ports.
+    /// Runs the trace on the copy of the switch. Takes milliseconds if the switch has many ports.
     pub(crate) fn run(self) -> TraceBody {
         let Prepared { from, configs, frames, turns, snapshot } = self;
         let mut rehearsal = snapshot.rehearse();

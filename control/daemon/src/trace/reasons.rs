@@ -17,7 +17,7 @@ pub(super) enum Stage {
     Egress,
 }
 
-/// The stage of a reason, and its meaning.
+/// Returns the stage of a reason, and its meaning.
 pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
     use DropReason as R;
     match reason {

@@ -17,12 +17,12 @@ pub(super) struct Seen<'r> {
     pub(super) config: &'r PortConfig,
     pub(super) before: PortCounters,
     pub(super) after: PortCounters,
-    /// Frames each of its rules matched.
+    /// Number of frames that each of the port's rules matched.
     pub(super) hits: Vec<u64>,
     pub(super) out: Vec<(usize, MemoryFrame)>,
 }
 
-/// A port's counters, and frames each of its rules matched.
+/// Returns a port's counters, and the number of frames that each of its rules matched.
 pub(super) fn state(rehearsal: &Rehearsal, port: PortId) -> (PortCounters, Vec<u64>) {
     let switch = rehearsal.switch();
     (switch.counters(port).unwrap_or_default(), switch.acl_hits(port))
@@ -43,24 +43,24 @@ impl Seen<'_> {
         DropReason::ALL.iter().copied().zip(counts).filter(|(_, frames)| *frames > 0)
     }
 
-    /// Whether a frame came here, whatever became of it.
+    /// Returns whether a frame came to this port, delivered or dropped.
     pub(super) fn was_reached(&self) -> bool {
         !self.out.is_empty() || self.drops().next().is_some()
     }
 
-    /// The address that the port is held to.
+    /// Returns the address that the port is held to.
     pub(super) fn own_mac(&self) -> Option<Mac> {
         self.info.settings.mac.or(self.info.held_mac)
     }
 
-    /// The rules that matched of those that say which frames pass, toward the port (`out`) or from
-    /// it.
+    /// Returns the matching rules among those that decide which frames pass, toward the port
+    /// (`out`) or from it.
     pub(super) fn deciding_rules(&self, out: bool) -> Option<String> {
         self.rules(|rule| rule.decides(out), "no rule matches, so it passes")
     }
 
-    /// The rules that matched, of those that `are_meant`, or `none`; absent where there are no such
-    /// rules.
+    /// Returns the matching rules among those for which `are_meant` is true, or the text `none`.
+    /// Returns `None` if there are no such rules.
     pub(super) fn rules(&self, are_meant: impl Fn(&Rule) -> bool, none: &str) -> Option<String> {
         let rules = self.config.acl.iter().zip(&self.hits).enumerate();
         let meant: Vec<_> = rules.filter(|(_, (rule, _))| are_meant(rule)).collect();
@@ -72,7 +72,8 @@ impl Seen<'_> {
     }
 }
 
-/// What is done for the other side of a port.
+/// Returns what the switch did to frames for the port's other side: coalescing, segmentation and
+/// checksums.
 pub(super) fn done_for(port: &Seen<'_>) -> Vec<(&'static str, String)> {
     let mut done = Vec::new();
     let (joined, trains) =
@@ -101,7 +102,7 @@ pub(super) fn done_for(port: &Seen<'_>) -> Vec<(&'static str, String)> {
     done
 }
 
-/// A frame that left, as a body.
+/// Returns a frame that left, as a body.
 pub(super) fn left(info: &PortInfo, (queue, frame): &(usize, MemoryFrame)) -> TraceFrameBody {
     let MemoryFrame { bytes, vnet } = frame;
     let vlan = parse(bytes, bytes.len()).map_or(0, |parsed| parsed.vlan_id());

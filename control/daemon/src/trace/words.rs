@@ -1,5 +1,4 @@
-//! A parsed frame in words:
-//! `02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 10, TCP 10.0.0.1:1 > 10.0.0.2:80, 58 bytes`.
+//! Describes a parsed frame in words:
 
 use ports::memory::MemoryFrame;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,7 +7,7 @@ use wire::upper::{ICMP, ICMPV6};
 use wire::vnet::{Flags, GsoType};
 use wire::{Kind, Mac, Parsed, Traits, parse};
 
-/// A frame in words.
+/// Returns a frame in words.
 pub(super) fn of(frame: &MemoryFrame) -> String {
     let MemoryFrame { bytes, vnet } = frame;
     let length = format!("{} bytes", bytes.len());
@@ -29,7 +28,7 @@ pub(super) fn of(frame: &MemoryFrame) -> String {
     parts.join(", ")
 }
 
-/// Destination and source.
+/// Returns destination and source.
 pub(super) fn addresses(bytes: &[u8]) -> Option<(Mac, Mac)> {
     let [destination, source] = bytes.as_chunks::<6>().0.get(..2)? else { return None };
     Some((Mac(*destination), Mac(*source)))
@@ -61,7 +60,7 @@ fn packet(parsed: &Parsed, bytes: &[u8]) -> String {
     ends.map_or_else(|| name.clone(), |ends| format!("{name} {ends}"))
 }
 
-/// `10.0.0.1:1 > 10.0.0.2:80`.
+/// Returns text such as `10.0.0.1:1 > 10.0.0.2:80`.
 fn ends(parsed: &Parsed, bytes: &[u8]) -> Option<String> {
     let addresses = parsed.addresses(bytes)?;
     let (from, to) = addresses.split_at(addresses.len() / 2);

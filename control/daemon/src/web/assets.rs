@@ -7,14 +7,14 @@ use axum::routing::get;
 pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
 pub(crate) const STYLE: &str = "text/css; charset=utf-8";
 
-/// A file of `control/daemon/page`, by the path that serves it.
+/// Names a file of `control/daemon/page`, by the path that serves it.
 macro_rules! asset {
     ($path:literal, $kind:expr) => {
         (concat!("/", $path), $kind, include_str!(concat!("../../page/", $path)))
     };
 }
 
-/// Path, type and text.
+/// Path, media type and text of each file.
 const ASSETS: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("../../page/index.html")),
     asset!("icon.svg", "image/svg+xml"),
@@ -38,17 +38,18 @@ const ASSETS: &[(&str, &str, &str)] = &[
     asset!("uplot/LICENSE", "text/plain; charset=utf-8"),
 ];
 
-/// Those that the fleet's page has too.
+/// Files that the fleet's page has too.
 const SHARED: [&str; 6] =
     ["/icon.svg", "/page.css", "/dom.js", "/text.js", "/list.js", "/findings.js"];
 
-/// A route for each of the shared files.
+/// Returns a route for each of the shared files.
 pub(crate) fn shared() -> Router {
     let shared = ASSETS.iter().filter(|(path, _, _)| SHARED.contains(path));
     shared.fold(Router::new(), |router, (path, kind, text)| file(router, path, kind, text))
 }
 
-/// A route for each. A new version of the daemon has other files, so none is kept without asking.
+/// Returns a route for each file. A new version of the daemon has other files, so browsers must ask
+/// each time.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     ASSETS.iter().fold(Router::new(), |router, (path, kind, text)| file(router, path, kind, text))
 }

@@ -1,10 +1,10 @@
 //! `[web] listen`: the page for people, in any browser, over TCP.
 //!
-//! Everybody who reaches the address sees what a reader of the API sees, but for the configuration,
-//! in which the keys of RSS are, and may ask what the switch would do with a frame. With the token
-//! of `token-file` RSC can be turned on and off, and nothing else. [`trust`] judges each request
-//! first. The page is made of the files in `control/daemon/page`, as they are: nothing builds them,
-//! and nothing comes from elsewhere.
+//! Anyone who reaches the address sees what a reader of the API sees, except the configuration,
+//! which contains the keys of RSS. They may also ask what the switch would do with a frame. With
+//! the token of `token-file` they can turn RSC on and off, and nothing else. [`trust`] judges each
+//! request first. The page consists of the files in `control/daemon/page`, unchanged: there is no
+//! build step, and nothing is loaded from elsewhere.
 
 pub(crate) mod assets;
 mod pace;
@@ -27,10 +27,10 @@ use state::Cache;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The one path whose POST changes nothing and takes no token.
+/// The one path that accepts POST without a token, because it changes nothing.
 const TRACE: &str = "/trace";
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Clone)]
 struct Page {
     shared: Shared,
@@ -45,7 +45,7 @@ impl FromRef<Page> for Shared {
     }
 }
 
-/// All there is.
+/// Returns the page's routes.
 pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
     let cache = Arc::new(Cache::new(token_file.is_some()));
     let page = Page { shared, token_file, cache, pace: Arc::default() };
@@ -61,12 +61,12 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
         .with_state(page)
 }
 
-/// All of the switch in one answer.
+/// Answers with the whole state of the switch.
 async fn state(State(page): State<Page>) -> Response {
     json(page.cache.state(&page.shared))
 }
 
-/// One port, in detail.
+/// Answers with one port, in detail.
 async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
     match page.cache.port(&page.shared, &name) {
         Some(port) => json(port),
@@ -77,7 +77,7 @@ async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
     }
 }
 
-/// Holds a trace back until its turn has come.
+/// Delays a trace until its turn has come.
 async fn in_turn(State(page): State<Page>, request: Request, next: Next) -> Response {
     page.pace.turn().await;
     next.run(request).await

@@ -1,14 +1,14 @@
-//! Traces that anybody may ask for begin twice a second at most, however many ask: each copies the
-//! switch under the lock that all other clients wait for.
+//! Limits traces that anyone may request to two a second, however many clients request them: each
+//! copies the switch under the lock for which all other clients wait.
 
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// From the beginning of one to that of the next.
+/// Time from the beginning of one trace to that of the next.
 const APART: Duration = Duration::from_millis(500);
 
-/// When the next may begin.
+/// Tells when the next trace may begin.
 pub(super) struct Pace {
     next: Mutex<Option<Instant>>,
     apart: Duration,
@@ -25,8 +25,8 @@ impl Pace {
         Pace { next: Mutex::default(), apart }
     }
 
-    /// Waits for a turn, behind those who came before. A client that goes away meanwhile takes
-    /// none.
+    /// Waits for a turn, behind clients that came before. A client that goes away meanwhile takes
+    /// no turn.
     pub(super) async fn turn(&self) {
         let mut next = self.next.lock().await;
         if let Some(next) = *next {

@@ -1,4 +1,5 @@
-//! What the page shows, in its own short form: with a thousand ports it is sent each second.
+//! The state that the page shows, in a short form of its own: with a thousand ports it is sent each
+//! second.
 
 use crate::recent::Recent;
 use crate::shared::Shared;
@@ -12,33 +13,34 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The last look at the switch, for all requests at about the same time.
+/// The last reading of the switch, for all requests at about the same time.
 pub(super) struct Cache {
     started: Instant,
     may_change: bool,
     last: Recent<Look>,
 }
 
-/// What was made of one look.
+/// The answers made from one reading.
 struct Look {
-    /// As JSON.
+    /// The state as JSON.
     state: Bytes,
     ports: BTreeMap<String, Detail>,
 }
 
 impl Cache {
-    /// Of a page that may change something, or not.
+    /// Creates the cache of a page that may change something, or not.
     pub(super) fn new(may_change: bool) -> Cache {
         Cache { started: Instant::now(), may_change, last: Recent::default() }
     }
 
-    /// The state as JSON, at most half a second old.
+    /// Returns the state as JSON, at most half a second old.
     pub(super) fn state(&self, shared: &Shared) -> Bytes {
         let now = Instant::now();
         self.last.read(now, || self.make(shared, now), |look| look.state.clone())
     }
 
-    /// One port in detail as JSON, at most half a second old; `None` if there is no such port.
+    /// Returns one port in detail as JSON, at most half a second old; `None` if there is no such
+    /// port.
     pub(super) fn port(&self, shared: &Shared, name: &str) -> Option<Vec<u8>> {
         let detail = |look: &Look| serde_json::to_vec(look.ports.get(name)?).ok();
         let now = Instant::now();
@@ -65,15 +67,16 @@ impl Cache {
 struct State {
     version: String,
     uptime_s: u64,
-    /// Since the page is served. Differences tell how much time lies between two answers.
+    /// Milliseconds since the page is served. The difference of two answers is the time between
+    /// them.
     at_ms: u64,
-    /// Whether there is a token by which RSC can be toggled.
+    /// Whether RSC can be toggled with a token.
     may_change: bool,
     macs: usize,
     workers: Vec<WorkerBody>,
     events: Vec<EventBody>,
     findings: Vec<FindingBody>,
-    /// Of the depths of trains, shortest first.
+    /// Names of the train depths, shortest first.
     depths: Vec<String>,
     ports: Vec<Port>,
 }
@@ -89,18 +92,18 @@ struct Port {
     reason: String,
     vlan: String,
     rsc: RscMode,
-    /// Only at vhost-user ports.
+    /// Whether a guest is connected; only for vhost-user ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     guest: Option<bool>,
     rates: RatesBody,
-    /// Of those that there are any of.
+    /// Dropped frames by reason, without reasons that never occurred.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     drops: BTreeMap<String, u64>,
     coalesced_packets: u64,
     coalescing_events: u64,
-    /// Trains by their depth.
+    /// Number of trains of each depth.
     depth: Vec<u64>,
-    /// Worker and load in percent of each queue.
+    /// The worker of each queue, and the queue's load in percent.
     queues: Vec<(usize, f64)>,
 }
 
@@ -150,7 +153,7 @@ impl Port {
     }
 }
 
-/// A port in detail, without its configuration, in which the key of RSS is.
+/// A port in detail, without its configuration, which contains the key of RSS.
 #[derive(Serialize)]
 struct Detail {
     name: String,

@@ -1,4 +1,4 @@
-//! The file with the token: read at each change, so that a token that became known is replaced
+//! The file with the token. It is read at each change, so that a leaked token can be replaced
 //! without a restart.
 
 use problem::Problem;
@@ -8,10 +8,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// More than a token and the end of its line.
+/// Most bytes to read: more than a token and the end of its line.
 const MOST: u64 = 256;
 
-/// The token in a file that other users may not read.
+/// Reads the token from a file that other users may not read.
+///
+/// # Errors
+/// The file cannot be opened, is not a regular file, may be read or written by other users, or
+/// holds no token.
 pub(super) fn read(path: &Path) -> Result<Token, Problem> {
     let trouble = |seen: String| {
         Problem::new(format!("the token file {} cannot be used", path.display()))
@@ -19,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<Token, Problem> {
             .wanted("a regular file with a token that the daemon may read and other users may not")
             .remedy("correct `token-file` in [web], or the file's owner and mode (0600, or 0640 for the daemon's group)")
     };
-    // A FIFO in its place is not waited for.
+    // A FIFO in the file's place does not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = open(path, flags, Mode::empty()).map_err(|error| trouble(error.to_string()))?;
     let facts = fstat(&file).map_err(|error| trouble(error.to_string()))?;

@@ -1,8 +1,8 @@
-//! Which requests are answered, and what a browser may do with the answers.
+//! Decides which requests are answered, and what a browser may do with the answers.
 //!
-//! `Host` must name this host, as for `[metrics]`, and `Origin`, which a browser adds to requests
-//! of pages, must be this page's own. A change takes the token besides, which the page sends as a
-//! bearer token: a browser sends it for no other page by itself.
+//! `Host` must name this host, as for `[metrics]`. `Origin`, which a browser adds to requests of
+//! pages, must be this page's own. A change also needs the token, which the page sends as a bearer
+//! token: a browser sends it for no other page by itself.
 
 use super::{Page, TRACE, token_file};
 use crate::handlers::{self, problem};
@@ -17,8 +17,8 @@ use config::Section;
 use problem::Problem;
 use std::net::SocketAddr;
 
-/// Nothing but the page's own files and requests; no frame around it; no text that becomes markup
-/// or code.
+/// Policy for browsers: load only the page's own files and requests, put no frame around the page,
+/// and turn no text into markup or code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -31,7 +31,7 @@ const CONFINED: [(&str, &str); 5] = [
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// Adds what browsers have to keep to.
+/// Adds the headers that restrict browsers.
 pub(crate) async fn confine(mut answer: Response) -> Response {
     for (name, value) in CONFINED {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -40,7 +40,7 @@ pub(crate) async fn confine(mut answer: Response) -> Response {
     answer
 }
 
-/// Refuses with 401 or 403, or answers.
+/// Answers a permitted request; refuses others with 401 or 403.
 pub(super) async fn admit(
     State(page): State<Page>,
     Extension(from): Extension<SocketAddr>,
@@ -60,7 +60,7 @@ pub(super) async fn admit(
             .remedy("use `millrace`, or name a file with a token and start the daemon again");
         return problem(StatusCode::FORBIDDEN, told);
     };
-    // The file is opened for no request without one.
+    // Without a token in the request, the file is not opened.
     let Some(given) = bearer(request.headers()) else {
         return problem(StatusCode::UNAUTHORIZED, no_token());
     };
@@ -76,13 +76,13 @@ pub(super) async fn admit(
     }
 }
 
-/// A trace has a body, and changes nothing.
+/// Returns whether a request changes nothing. A trace has a body, but changes nothing.
 fn only_reads(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
         || *request.method() == Method::POST && request.uri().path() == TRACE
 }
 
-/// Without the path and mode of the file, which are no stranger's business.
+/// Returns the problem without the path and mode of the file, which strangers must not see.
 fn unusable() -> Problem {
     Problem::new("the token cannot be checked")
         .wanted("a file with a token that other users may not read")
@@ -99,14 +99,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
-/// Whether the request is for this host and comes from no page of another origin. `option` is what
-/// names the address.
+/// Checks that the request is for this host and comes from no page of another origin. `option` is
+/// the option or key that sets the address.
+///
+/// # Errors
+/// The request is for another host, or comes from a page of another origin.
 pub(crate) fn own_page(option: &str, request: &Request) -> Result<(), Problem> {
     let host = own_host(option, request)?;
     own_origin(option, request, &host)
 }
 
-/// A proxy that speaks TLS passes on the host that the browser asked for.
+/// Checks `Origin`. The scheme may be https: a proxy that speaks TLS passes on the host that the
+/// browser asked for.
 fn own_origin(option: &str, request: &Request, host: &str) -> Result<(), Problem> {
     let Some(origin) = request.headers().get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();

@@ -1,15 +1,15 @@
-//! What a page of metrics exports, and what documents and rules say about it. Tests of the daemon
-//! and of the fleet's agent share it.
+//! Reads what a page of metrics exports, and which metrics documents and rules name. Tests of the
+//! daemon and of the fleet's agent share this module.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Names as Prometheus stores them: each with what the format adds to those of a type.
+/// The exported names as Prometheus stores them: each has the suffixes of its type.
 pub(crate) struct Exported {
-    /// By name as documented: type, labels, help.
+    /// Type, labels and help by documented name.
     pub(crate) families: BTreeMap<String, [String; 3]>,
-    /// All that can be asked for.
+    /// All names that an expression may contain.
     pub(crate) series: BTreeSet<String>,
 }
 
@@ -46,7 +46,7 @@ impl Exported {
     }
 }
 
-/// Labels of a family's first sample, save the bound of a histogram's bucket.
+/// Returns the labels of a family's first sample, except the bound of a histogram's bucket.
 fn labels(page: &str, family: &str) -> String {
     let of_family = |line: &&str| {
         let rest = line.strip_prefix(family).unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// Metrics as a document's tables have them, by name: type, labels, help.
+/// Returns type, labels and help of the metrics in a document's tables, by name.
 pub(crate) fn rows(document: &str) -> BTreeMap<String, [String; 3]> {
     let rows = document.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
@@ -82,7 +82,7 @@ pub(crate) fn rows(document: &str) -> BTreeMap<String, [String; 3]> {
     .collect()
 }
 
-/// Names of metrics in an expression.
+/// Returns the names of metrics in an expression.
 pub(crate) fn asked(expression: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = expression.split(|letter| !is_name(letter));

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use test_devices::MemoryDevices;
 use tokio::sync::oneshot;
 
-/// Stops and cleans up when it goes.
+/// Stops the daemon and removes its directory on drop.
 pub(crate) struct Daemon {
     pub(crate) client: Client,
     pub(crate) devices: MemoryDevices,
@@ -22,19 +22,19 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Runs with a configuration, on any devices.
+    /// Runs a daemon with a configuration, on any devices.
     pub(crate) fn start(config: &str) -> Daemon {
         Daemon::with(config, MemoryDevices::default())
     }
 
-    /// Runs with a configuration on these devices, and waits until it answers.
+    /// Runs a daemon with a configuration on these devices, and waits until it answers.
     pub(crate) fn with(config: &str, devices: MemoryDevices) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("switch.toml"), config).unwrap();
         Daemon::inside(Arc::new(directory), devices)
     }
 
-    /// Stops it and starts another one with the same files and devices.
+    /// Stops the daemon and starts another one with the same files and devices.
     #[allow(dead_code, reason = "some tests that share this file start one daemon only")]
     pub(crate) fn again(mut self) -> Daemon {
         self.stop().unwrap();
@@ -47,26 +47,29 @@ impl Daemon {
         let opener = devices.clone();
         let thread = std::thread::spawn(move || serve(&options, opener, stopped));
         let client = eventually("the daemon answers", || {
-            // It listens before its ports are open, and answers after that.
+            // The daemon listens before its ports are open, and answers after that.
             let client = Client::connect(&directory.path().join("api.sock")).ok()?;
             client.switch().ok().map(|_| client)
         });
         Daemon { client, devices, directory, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where it listens.
+    /// Returns the path of the API's socket.
     #[allow(dead_code, reason = "some tests that share this file do not name files")]
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("api.sock")
     }
 
-    /// A file in its directory.
+    /// Returns the path of a file in the daemon's directory.
     #[allow(dead_code, reason = "some tests that share this file do not name files")]
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Stops it.
+    /// Stops the daemon.
+    ///
+    /// # Errors
+    /// The daemon ended with a problem.
     pub(crate) fn stop(&mut self) -> Result<(), Problem> {
         drop(self.stop.take());
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap())
@@ -79,7 +82,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The options of a daemon in this directory.
+/// Returns the options of a daemon in this directory.
 pub(crate) fn options(directory: &Path) -> Options {
     Options {
         file: Some(directory.join("switch.toml")),
@@ -91,7 +94,10 @@ pub(crate) fn options(directory: &Path) -> Options {
     }
 }
 
-/// Runs a daemon in this thread until the sender of `stopped` goes.
+/// Runs a daemon in this thread until the sender of `stopped` is dropped.
+///
+/// # Errors
+/// The daemon cannot be started.
 pub(crate) fn serve(
     options: &Options,
     devices: MemoryDevices,
@@ -103,7 +109,7 @@ pub(crate) fn serve(
     }))
 }
 
-/// Asks until there is an answer, for ten seconds.
+/// Calls `ask` until it returns a value, for at most ten seconds.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {

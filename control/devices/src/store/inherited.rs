@@ -1,4 +1,5 @@
-//! What an earlier process left: descriptors of ports, by its manifest, until ports take them.
+//! Descriptors of ports that an earlier process left. They are sorted by its manifest and wait here
+//! until ports take them.
 
 use super::manifest::{List, Manifest, What};
 use super::{MANIFEST, SESSION, full_names, session_name};
@@ -9,12 +10,12 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What was left for a port.
+/// The descriptors that were left for one port.
 pub(crate) struct Inherited {
     pub(super) what: What,
-    /// The address that the port had there, if its configuration has none.
+    /// The address that the port had in that process, if its configuration has none.
     pub(crate) address: Option<MacAddress>,
-    /// One per queue of a TAP device, those of a ring, or a guest's socket.
+    /// The descriptors: one per queue of a TAP device, those of a ring, or a guest's socket.
     pub(crate) files: Vec<Arc<OwnedFd>>,
     /// A guest's session.
     pub(crate) session: Option<Carrier>,
@@ -52,7 +53,7 @@ impl Inherited {
     }
 }
 
-/// What was left, as a list.
+/// Returns the list that describes these descriptors.
 pub(super) fn list_of(inherited: &BTreeMap<String, Inherited>) -> List {
     let ports = inherited.iter().map(|(name, left)| (name.clone(), left.what.clone()));
     let addresses = inherited.iter().filter_map(|(name, left)| Some((name.clone(), left.address?)));
@@ -64,7 +65,7 @@ pub(super) fn list_of(inherited: &BTreeMap<String, Inherited>) -> List {
 pub(super) struct Sorted {
     pub(super) manifest: Option<Manifest>,
     pub(super) ports: BTreeMap<String, Inherited>,
-    /// The problem with the others.
+    /// The problem that made the other descriptors unusable.
     pub(super) problem: Option<Problem>,
 }
 

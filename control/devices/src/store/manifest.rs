@@ -1,7 +1,7 @@
-//! The manifest: describes each kept descriptor, as JSON in a memfd. Systemd and a successor share
-//! that memory, so it is pushed once and rewritten with each change. A process that dies while
-//! writing leaves a text that the next one refuses, as it does another version; then all devices
-//! are opened anew.
+//! The manifest: a list, as JSON in a memfd, that describes each kept descriptor. Systemd and a
+//! successor share that memory, so it is pushed once and rewritten with each change. A process that
+//! dies while writing leaves a text that the next one refuses. The next one also refuses another
+//! version. Then all devices are opened anew.
 
 use config::{self, Device, MacAddress, PortConfig};
 use problem::Problem;
@@ -61,7 +61,7 @@ pub enum What {
 }
 
 impl What {
-    /// Returns that part of a port; `None` if its kind is always opened anew.
+    /// Returns that part of a port; `None` if ports of its kind are always opened anew.
     pub(crate) fn of(port: &PortConfig) -> Option<What> {
         match port.device() {
             Device::Tap(device) => Some(What::Tap {
@@ -70,8 +70,8 @@ impl What {
                 queues: port.queue_pairs(),
                 napi: port.napi.unwrap_or(false),
             }),
-            // Several queues have tables of steering, and their flows would have to be fenced from
-            // one process to the next.
+            // With several queues, steering tables would have to be handed over too, and their
+            // flows fenced between the processes.
             Device::Packet(interface) => (port.queue_pairs() == 1).then(|| What::Packet {
                 interface: interface.to_string(),
                 netns: port.netns_path(),
@@ -88,7 +88,7 @@ impl What {
         }
     }
 
-    /// How many descriptors there are.
+    /// Returns how many descriptors there are.
     pub(crate) fn files(&self) -> u16 {
         match self {
             What::Tap { queues, .. } => *queues,
@@ -101,7 +101,7 @@ impl What {
 /// Keys that say which VLANs a port's frames belong to.
 const VLANS: [&str; 3] = ["vlan", "trunk", "native"];
 
-/// The wanted ones of the keys with which a port is configured.
+/// Returns the wanted ones of the keys with which a port is configured.
 fn keys(port: &PortConfig, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, Value> {
     let written = serde_json::to_value(port).unwrap_or_default();
     let all = written.as_object().into_iter().flatten();
@@ -109,7 +109,7 @@ fn keys(port: &PortConfig, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String,
     wanted.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The list, by the names of ports.
+/// The list: each port by its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct List {
     /// What each port's descriptors are.
@@ -121,7 +121,7 @@ pub struct List {
 }
 
 impl List {
-    /// Takes a port out.
+    /// Removes a port from the list.
     pub(super) fn remove(&mut self, port: &str) {
         self.ports.remove(port);
         self.addresses.remove(port);
@@ -140,20 +140,27 @@ struct Version {
     version: u64,
 }
 
-/// The memfd.
+/// The memfd that holds the list.
 pub(super) struct Manifest(OwnedFd);
 
 impl Manifest {
-    /// The manifest of an earlier process.
+    /// Returns the manifest of an earlier process.
     pub(super) fn of(file: OwnedFd) -> Manifest {
         Manifest(file)
     }
 
+    /// Creates an empty manifest.
+    ///
+    /// # Errors
+    /// No memfd can be created.
     pub(super) fn new() -> io::Result<Manifest> {
         Ok(Manifest(memfd_create("millrace-handover", MemfdFlags::CLOEXEC)?))
     }
 
     /// Writes the list of kept descriptors, replacing the old one.
+    ///
+    /// # Errors
+    /// The memfd cannot be written.
     pub(super) fn write(&self, list: &List) -> io::Result<()> {
         let text = serde_json::to_vec(&Written { version: VERSION, list })?;
         // At any moment the file holds the old list, the new list, or no valid JSON.
@@ -166,11 +173,15 @@ impl Manifest {
     }
 
     /// Reads the list.
+    ///
+    /// # Errors
+    /// The file is not a memfd, cannot be read, or does not hold a list of this version.
     pub(super) fn read(&self) -> Result<List, Problem> {
         let failed = |error: &dyn std::fmt::Display| {
             Problem::new("the list of kept descriptors cannot be read").seen(error)
         };
-        // Of another file, for example one of FUSE, a read can take as long as its owner likes.
+        // Only a memfd is read: a file on FUSE, for example, could block the read for as long as
+        // its owner likes.
         if fcntl_get_seals(&self.0).is_err() {
             return Err(failed(&"not a memory file"));
         }
@@ -192,7 +203,10 @@ impl AsFd for Manifest {
     }
 }
 
-/// Reads the text of a list, which may be arbitrary bytes.
+/// Parses a list from arbitrary bytes.
+///
+/// # Errors
+/// The bytes are not a list, or it has another version.
 pub fn parse(text: &[u8]) -> Result<List, Problem> {
     let Version { version } = config::from_json(text)?;
     if version != VERSION {

@@ -15,7 +15,7 @@ const LONGEST: usize = 4096;
 /// Sends a message.
 ///
 /// # Errors
-/// The other side is gone, or takes no message in time.
+/// The socket refuses it, or the other side is gone.
 pub fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let files = file.as_slice();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -30,7 +30,7 @@ pub fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::
 /// Receives a message; `None` if the other side has closed the connection.
 ///
 /// # Errors
-/// No message arrives in time, or the socket fails.
+/// The socket cannot be read, or its timeout passes.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];

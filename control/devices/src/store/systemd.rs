@@ -25,7 +25,8 @@ pub(super) struct Systemd {
 }
 
 impl Systemd {
-    /// `None` if systemd did not start this process, or not as a service that notifies.
+    /// Returns the service manager's socket; `None` if systemd did not start this process, or not
+    /// as a service that notifies.
     pub(super) fn from_environment() -> Option<Systemd> {
         std::env::var_os("NOTIFY_SOCKET").map(|address| Systemd { address })
     }
@@ -40,8 +41,8 @@ impl Systemd {
         }
     }
 
-    /// Has systemd close the descriptors with these names. When this returns they are closed, and
-    /// their devices free.
+    /// Has systemd close the descriptors with these names. When this returns, they are closed and
+    /// their devices are free.
     pub(super) fn remove(&self, names: &[String]) {
         if names.is_empty() {
             return;
@@ -84,8 +85,8 @@ impl Systemd {
     }
 }
 
-/// The descriptors that systemd passes, with their names. Call it once, before anything else is
-/// opened.
+/// Returns the descriptors that systemd passes, with their names. Call it once, before anything
+/// else is opened.
 pub(super) fn given() -> Vec<(String, OwnedFd)> {
     match sd_notify::listen_fds_with_names() {
         // SAFETY: these numbers were passed for this process to own, and this is the only place

@@ -1,4 +1,4 @@
-//! What each queue and each entry did between two readings of the daemon's counters.
+//! Computes what each queue and each entry did between two readings of the daemon's counters.
 
 use api::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody};
 use std::collections::{HashMap, HashSet};
@@ -6,22 +6,22 @@ use std::collections::{HashMap, HashSet};
 /// The name under which frames for no vNIC are counted. No port can have it, because of the space.
 const DEFAULT_TABLE: &str = "default table";
 
-/// An item's name.
+/// The name of an item.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) uplink: Option<String>,
     pub(super) vnic: String,
-    /// For an entry: which of the vNIC's tables, if not the first.
+    /// For an entry: number of the vNIC's table, if not the first.
     pub(super) table: Option<u32>,
     pub(super) entry: Option<u8>,
-    /// For a queue: its number.
+    /// For a queue: the queue's number.
     pub(super) queue: u16,
 }
 
 /// What one item did since the last reading.
 pub(super) struct Done {
     pub(super) name: Name,
-    /// For an entry: the queue that it names.
+    /// For an entry: the queue that the entry names.
     pub(super) queue: u16,
     pub(super) worker: usize,
     pub(super) dynamic: bool,
@@ -31,7 +31,7 @@ pub(super) struct Done {
     pub(super) bytes: u64,
 }
 
-/// What each queue did, and each entry that had frames.
+/// Returns what each queue did, and each entry that had frames.
 pub(super) fn done(last: &VmmqLoadBody, now: &VmmqLoadBody, tables: &Tables) -> Vec<Done> {
     let steered: HashSet<&str> = now.tables.iter().map(|table| table.uplink.as_str()).collect();
     let old: HashMap<_, _> =
@@ -62,11 +62,11 @@ pub(super) fn done(last: &VmmqLoadBody, now: &VmmqLoadBody, tables: &Tables) -> 
     found
 }
 
-/// A table, and its place among its vNIC's tables.
+/// A table, and its position among its vNIC's tables.
 type OfTable<'t> = (&'t VmmqTableBody, Option<u32>);
 
-/// An entry's share of its queue's time and bytes is its share of the queue's frames, as in the
-/// balancer.
+/// Returns the entries that had frames. An entry's share of its queue's time and bytes is its share
+/// of the queue's frames, as in the balancer.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -117,8 +117,8 @@ fn entries(last: &VmmqLoadBody, now: &VmmqLoadBody, queues: &[Done], tables: &Ta
     steered.into_iter().filter_map(entry).collect()
 }
 
-/// The difference of a counter; 0 if the counter was reset, because what it counted before is not
-/// known.
+/// Returns the difference of a counter. Returns 0 if the counter was reset, because its value
+/// before the reset is not known.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
 pub(super) fn since(new: u64, old: u64) -> f64 {
     new.saturating_sub(old) as f64
@@ -129,10 +129,10 @@ pub(super) fn since(new: u64, old: u64) -> f64 {
 #[derive(Default)]
 pub(super) struct Tables(HashMap<OfVnic, Vec<Identity>>);
 
-/// Uplink, and the vNIC at it.
+/// The uplink, and the vNIC at it.
 type OfVnic = (String, Option<String>);
 
-/// Number and generation.
+/// The number and generation of a vNIC.
 type Identity = (u16, u32);
 
 impl Tables {
@@ -145,7 +145,7 @@ impl Tables {
         }
     }
 
-    /// The table's place among its vNIC's tables; `None` for the first.
+    /// Returns the table's position among its vNIC's tables; `None` for the first.
     fn place(&self, table: &VmmqTableBody) -> Option<u32> {
         let known = self.0.get(&of_vnic(table))?;
         let place = known.iter().position(|known| *known == identity(table))?;

@@ -1,14 +1,15 @@
-//! Recordings of counters.
+//! Tests of recordings made from counters.
 
 use super::*;
 use api::body::{VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
 
 const MS: u64 = 1_000_000;
 
-/// More intervals than any of these has.
+/// More intervals than any recording here has.
 const MANY: usize = 1000;
 
-/// At a time in ms: one worker, and a queue of a port, busy for so many ms so far.
+/// Returns a reading `at` a time in ms: one worker, and a queue of a port, busy for `busy` ms so
+/// far.
 fn body(at: u64, busy: u64) -> VmmqLoadBody {
     let queue = VmmqQueueBody {
         port: "vm1".into(),
@@ -52,7 +53,7 @@ fn differences_become_shares_frames_and_bytes() {
     assert!(item.dynamic && item.name() == "vm1 queue 0");
 }
 
-/// The recorder was not scheduled for three intervals; the look after it came a little early.
+/// The recorder was not scheduled for three intervals; the reading after that came a little early.
 #[test]
 fn a_late_look_is_as_many_intervals_as_have_passed() {
     let found = record(&[body(0, 0), body(65, 13), body(79, 13)]);
@@ -75,7 +76,7 @@ fn a_turn_longer_than_its_interval_is_counted_in_the_next() {
 #[test]
 fn a_port_that_comes_and_goes_is_idle_before_and_after() {
     let without = |at, busy| VmmqLoadBody { queues: Vec::new(), ..body(at, busy) };
-    // What it did before its first look is not known.
+    // What the queue did before its first reading is not known.
     let found =
         record(&[without(0, 0), without(20, 5), body(40, 5), body(60, 15), without(80, 15)]);
     assert_eq!(found.items[0].busy, [0.0, 0.0, 0.5, 0.0]);
@@ -89,7 +90,7 @@ fn a_restart_ends_a_recording() {
     assert!(recorder.add(body(20, 1), MANY).unwrap_err().to_string().contains("restarted"));
 }
 
-/// Two entries of queue 0 had 30 and 10 frames, one of queue 1 none; entry 1 has moved meanwhile.
+/// Two entries of queue 0 had 30 and 10 frames, one of queue 1 none. Entry 1 has moved meanwhile.
 #[test]
 fn entries_share_their_queues_time_by_frames() {
     let with = |at, busy, frames: [u64; 3], queue| {
@@ -118,8 +119,8 @@ fn entries_share_their_queues_time_by_frames() {
     assert_eq!((found.items[0].queue, found.items[1].frames.as_slice()), (0, [10, 1].as_slice()));
 }
 
-/// A vNIC was removed and added again, so that its entries are counted elsewhere: first from more,
-/// then from less.
+/// A vNIC was removed and added again, so its entries have new counters: first higher ones, then
+/// lower ones.
 #[test]
 fn a_table_of_a_vnic_that_came_back_is_another_item() {
     let with = |at, identity: (u16, u32), frames| {
@@ -151,7 +152,7 @@ fn a_table_of_a_vnic_that_came_back_is_another_item() {
     assert_eq!(Recording::read(&json).unwrap(), found);
 }
 
-/// A port was removed and added again between two looks.
+/// A port was removed and added again between two readings.
 #[test]
 fn a_queue_whose_counters_began_anew_did_nothing_that_is_known() {
     let anew = |at, busy: u64, all| {
@@ -174,7 +175,7 @@ fn a_recording_ends_before_it_is_too_large() {
     let looks = [20, 40, 60, 80].map(|at| recorder.add(body(at, at / 2), MANY).unwrap());
     assert_eq!(looks, [Added::Moves(0), Added::Moves(0), Added::Moves(0), Added::Full]);
     assert!(recorder.fullness().contains("are 6 at most"));
-    // A queue that comes would have the intervals before as well.
+    // A new queue would need room for the earlier intervals too.
     let mut recorder = Recorder::new(Duration::from_millis(20), body(0, 0));
     recorder.most_values = 5;
     assert_eq!(recorder.add(body(20, 5), MANY).unwrap(), Added::Moves(0));
@@ -223,7 +224,7 @@ fn moves_are_noted_once_and_those_that_are_forgotten_are_counted() {
     };
     let look = |at, moves| VmmqLoadBody { moves, ..body(at, 0) };
     assert_eq!(recorder.add(look(1020, 9), MANY).unwrap(), Added::Moves(2));
-    // The last one came between the two questions.
+    // The last move happened between the two requests.
     let remembered = [moved(7, 900, &[1]), moved(9, 1010, &[5, 6]), moved(10, 1021, &[3])];
     recorder.add_moves(2, &remembered);
     assert_eq!(recorder.add(look(1040, 12), MANY).unwrap(), Added::Moves(3));

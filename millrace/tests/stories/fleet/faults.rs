@@ -36,7 +36,7 @@ use waiting::{eventually, until};
 
 /// The network between hosts and etcd.
 const NETWORK: &str = "10.8.0";
-/// Ports that move, and how their names and devices begin.
+/// Number of ports that move; below, prefixes of their names and devices.
 const PORTS: usize = 6;
 const CLAIMED: &str = "claimed";
 
@@ -44,19 +44,18 @@ const CLAIMED: &str = "claimed";
 enum Fault {
     /// A member is killed.
     MemberKilled,
-    /// Two are: etcd has no quorum.
+    /// Two members are killed: etcd has no quorum.
     TwoKilled,
-    /// The leader does not reach the other members; agents reach all.
+    /// The leader does not reach the other members; agents reach all members.
     LeaderAlone,
     /// Half of the hosts do not reach etcd.
     AgentsAlone,
-    /// etcd compacts its history while the members restart in turn, so that agents watch on from
-    /// what is gone.
+    /// etcd compacts its history while the members restart in turn, so that agents have to watch
+    /// from a compacted revision.
     Compaction,
-    /// The members' processes are stopped for 0.2 to 0.9 s in turn, as by a disk that takes so
-    /// long.
+    /// The members' processes are stopped for 0.2 to 0.9 s in turn, as if a disk were slow.
     SlowDisk,
-    /// Agents are killed and started again, in mid-apply as well.
+    /// Agents are killed and started again, also in the middle of applying a revision.
     AgentsKilled,
     /// etcd is killed and started with an older copy of its data.
     Restored,
@@ -166,7 +165,7 @@ impl Fleet {
         }
     }
 
-    /// Has a fault for some seconds while people go on, and waits until the fleet is well again.
+    /// Causes a fault for some seconds while people go on, and waits until the fleet is well again.
     fn suffer(&mut self, fault: Fault, is_long: bool) -> Row {
         let seconds = if is_long { self.random.u64(8..30) } else { 2 };
         println!("--- {} for {seconds} s", fault.name());
@@ -202,8 +201,8 @@ impl Fleet {
         let (answers, checked) = self.traffic.mark();
         self.check();
         assert!(answers.answered > 0, "no ping is answered");
-        // The kernel's queue between devices is shared by all stories of this machine. A long run
-        // has the machine to itself.
+        // All stories of this machine share the kernel's queue between devices. A long run has the
+        // machine to itself.
         let dropped = if is_long { 0 } else { traffic::dropped_by_the_kernel() - dropped };
         let lost = answers.lost;
         assert!(lost <= dropped, "{lost} pings are lost, and the kernel dropped {dropped} frames");
@@ -222,8 +221,7 @@ impl Fleet {
         row
     }
 
-    /// Restores the backup, which is older than what the hosts have, and does what docs/fleet.md
-    /// asks for.
+    /// Restores the backup, which is older than what the hosts have, and follows docs/fleet.md.
     fn go_back(&mut self) {
         self.appliers.apply_at_last();
         self.members.kill_all();
@@ -237,23 +235,23 @@ impl Fleet {
             let hosts = status()["hosts"].as_array().cloned().unwrap_or_default();
             (hosts.iter().filter_map(reports).count() == sites::COUNT).then_some(())
         });
-        // The backup's claims are believed again, so those of ports that have moved since are put
-        // right before the next revision.
+        // The restored claims are in force again, so those of ports that have moved since are
+        // corrected before the next revision.
         self.appliers.forget();
         for (host, port) in self.recorder.look(record::History::present) {
             succeed(&format!("move {port} {} --take-over", sites::NAMES[host]));
         }
     }
 
-    /// Waits until all is well again. Returns how many hosts did not have the revision in force
-    /// when the fault ended.
+    /// Waits until all is well again. Returns how many hosts lacked the revision in force when the
+    /// fault ended.
     fn recover(&mut self) -> usize {
         let status = status();
         let base = match status["desired"]["phase"].as_str() {
             Some("done") => &status["desired"]["revision"],
             _ => &status["desired"]["before"],
         };
-        // A host that does not follow a restored etcd has a later one.
+        // A host that does not follow a restored etcd has a later revision.
         let late = revisions_of(&status).iter().filter(|it| **it < base.as_u64()).count();
         self.appliers.apply_at_last();
         let newest = || revisions().iter().all(|it| *it == revisions()[0]);
@@ -274,7 +272,7 @@ impl Fleet {
         assert!(found.is_empty(), "two hosts carried one address: {found:#?}");
     }
 
-    /// Moves every port once more, and checks all that was recorded.
+    /// Moves every port once more, and checks everything that was recorded.
     fn end(mut self) {
         self.movers[0].move_all();
         self.check();
@@ -291,7 +289,7 @@ impl Fleet {
     }
 }
 
-/// Has this fault until then, and ends it.
+/// Causes this fault until then, and ends it.
 fn begin(fault: Fault, members: &mut Members, sites: &[Site], random: &mut Rng, until: Instant) {
     let mut pick = |count, most: usize| random.choose_multiple(0..most, count);
     match fault {
@@ -365,12 +363,12 @@ fn status() -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-/// The revision of each host; none: its agent is away.
+/// Returns the revision of each host; `None` if its agent is away.
 fn revisions() -> Vec<Option<u64>> {
     revisions_of(&status())
 }
 
-/// Which claimed ports the switches have.
+/// Returns which claimed ports the switches have.
 fn carried(sites: &[Site]) -> BTreeSet<(usize, String)> {
     let of = |(number, site): (usize, &Site)| {
         let names = fleet_ports(&site.socket()).into_iter().map(|port| port.name.to_string());

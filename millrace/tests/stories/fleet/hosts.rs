@@ -1,4 +1,5 @@
-//! Three hosts, each with a switch and an agent, and what a person does with their fleet.
+//! Three hosts, each with a switch and an agent, and the commands that a person uses on their
+//! fleet.
 
 use crate::etcd::{NEED, SECURE_CLIENTS};
 use crate::heard::Heard;
@@ -16,17 +17,17 @@ pub(super) const FOLDER: &str = "/run/fleet";
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(super) const GUESTS: [&str; 3] = ["ga", "gb", "gc"];
 
-/// Where a secured story keeps the fleet's certificates and passwords.
+/// Directory for the fleet's certificates and passwords in a secured story.
 pub(super) const KEYS: &str = "/run/keys";
 /// Whether this story's etcd is secured. A story has a process of its own.
 static SECURED: AtomicBool = AtomicBool::new(false);
 
-/// From now on agents and commands reach etcd by TLS, each as its user.
+/// Secures etcd: from now on agents and commands reach it by TLS, each as its user.
 pub(super) fn secured() {
     SECURED.store(true, Ordering::Relaxed);
 }
 
-/// The program, with what it needs to reach etcd as the user of this directory in `KEYS`.
+/// Returns the program with the options to reach etcd as the user of this directory in `KEYS`.
 fn millrace_as(directory: &str) -> Command {
     let mut command = millrace();
     if SECURED.load(Ordering::Relaxed) {
@@ -85,14 +86,14 @@ impl Drop for Place {
     }
 }
 
-/// The physical network.
+/// Makes the physical network.
 pub(super) fn lay_cables() {
     run("ip link add physical type bridge forward_delay 0 stp_state 0");
     run("ip link set physical up");
 }
 
-/// Connects a host to the physical network by an uplink `wire`, and writes its own file, which has
-/// no port.
+/// Connects a host to the physical network by an uplink `wire`, and writes the host's own file,
+/// which has no port.
 pub(super) fn wire(host: Host, name: &str) {
     run(&format!("ip link add {name}-out type veth peer name wire netns {name}"));
     run(&format!("ip link set {name}-out up master physical"));
@@ -135,7 +136,7 @@ pub(super) fn cli(line: &str) -> Output {
     millrace().args(line.split(' ')).heard()
 }
 
-/// Runs a fleet command as the people who run the fleet.
+/// Runs a fleet command as an operator of the fleet.
 pub(super) fn operate(line: &str) -> Output {
     millrace_as("operator").arg("fleet").args(line.split(' ')).heard()
 }
@@ -152,7 +153,7 @@ pub(super) fn status() -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-/// The revision that each host has; none: its agent is away.
+/// Returns the revision of each host; `None` if its agent is away.
 pub(super) fn revisions() -> Vec<Option<u64>> {
     revisions_of(&status())
 }
@@ -212,7 +213,7 @@ pub(super) fn begin(guests: &[Host; 3]) {
     });
 }
 
-/// How many of the last requests may be unanswered because ping did not wait.
+/// Most of the last requests that may lack an answer because ping did not wait.
 const IN_FLIGHT: usize = 10;
 
 /// Pings the second guest from the first while `work` runs; no answer may be missing.

@@ -43,7 +43,7 @@ fn a_port_moves_and_no_two_hosts_ever_carry_its_address() {
         places[1].agent = start_agent("b");
         it_answers(guest, &guests[0], "c");
 
-        // A host that is off gives nothing up. Its state is erased before it returns.
+        // A host that is off does not give up its claim. Its state is erased before it returns.
         places[2].end();
         let (text, code) = fleet("move vm-m a --wait 1");
         assert_eq!(code, 1, "{text}");
@@ -51,7 +51,7 @@ fn a_port_moves_and_no_two_hosts_ever_carry_its_address() {
         assert_eq!(code, 0, "{text}");
         it_answers(guest, &guests[0], "a");
         run("rm -rf /run/c.state /run/c.fleet");
-        // An agent without its state is taken for another one until the old one's lease has ended.
+        // An agent without its state counts as another agent until the old one's lease has ended.
         let is_away = || revisions()[2].is_none().then_some(());
         let _ = eventually(is_away);
         until("host c is away", is_away);
@@ -84,7 +84,7 @@ pub(super) fn write_moving_port() {
     std::fs::write(format!("{FOLDER}/moving.toml"), text).unwrap();
 }
 
-/// Whether this host's switch carries the port that moves.
+/// Returns whether this host's switch carries the port that moves.
 pub(super) fn carries(host: &str) -> bool {
     carries_port(host, "vm-m")
 }
@@ -93,7 +93,7 @@ fn carries_port(host: &str, port: &str) -> bool {
     cli(&format!("port show {port} --json --socket /run/{host}.api")).status.success()
 }
 
-/// Looks at all switches in a loop, host by host.
+/// Reads the ports of all switches in a loop, host by host.
 struct Checker {
     ends: Arc<AtomicBool>,
     looks: JoinHandle<Vec<[bool; 3]>>,
@@ -113,8 +113,8 @@ impl Checker {
         Checker { ends, looks }
     }
 
-    /// Checks that no two hosts carried the port: none has it before and after another is seen with
-    /// it. Returns how many looks found the port.
+    /// Checks that no two hosts carried the port: no host has it both before and after another host
+    /// is seen with it. Returns how many looks found the port.
     fn end(self) -> usize {
         self.ends.store(true, Ordering::Relaxed);
         let looks = self.looks.join().unwrap();

@@ -1,5 +1,5 @@
-//! `millrace fleet mtu`: agents on hosts of their own prove the paths between them, and each fault
-//! that is seeded is found.
+//! `millrace fleet mtu`: agents on hosts of the story prove the paths between them, and each seeded
+//! fault is found.
 //!
 //! ```text
 //! n1 … nN: eth0 ── br0, the paths to be proven, MTU 9000
@@ -35,10 +35,10 @@ impl Hosts {
             run(&format!("ip link set {bridge} up"));
         }
         run(&format!("ip address add {ETCD}/24 dev management"));
-        // Where frames of faulty paths go.
+        // Faulty paths send their frames here.
         run("ip link add sink mtu 9000 type veth peer name sink0 mtu 9000");
         run("ip link set sink up");
-        // The kernel of all has room for 1,024 neighbours that it finds by itself.
+        // All namespaces share the kernel's table of 1,024 neighbours that it learns by itself.
         let neighbour = |number| {
             format!("neigh add 10.9.0.{number} lladdr {} dev eth0 nud permanent\n", mac(number))
         };
@@ -72,7 +72,7 @@ fn mac(number: u8) -> String {
     format!("02:00:00:00:00:{number:02x}")
 }
 
-/// A host on both networks.
+/// Makes a host on both networks.
 fn attach(number: u8) -> Host {
     let host = Host::new(format!("n{number}").leak());
     let data = format!("ip link add v{number} mtu 9000 type veth peer name eth0 mtu 9000");
@@ -87,7 +87,7 @@ fn attach(number: u8) -> Host {
     host
 }
 
-/// The agent of a host without a switch, which does not keep it from probing.
+/// Starts the agent of a host without a switch, which can probe nevertheless.
 fn start(host: Host, number: u8, responds: bool) -> Child {
     let mut command = host.command(millrace().get_program().to_str().unwrap());
     command.env("MILLRACE_LOG", "error").args(["fleet", "agent", "--insecure-http"]);
@@ -100,7 +100,7 @@ fn start(host: Host, number: u8, responds: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// Has the fleet checked; the report and the exit code.
+/// Has the fleet checked. Returns the report and the exit code.
 fn check() -> (Value, i32) {
     let output = operate(&format!("mtu --mtu 9000 --json --svg {PICTURE}"));
     let error = String::from_utf8_lossy(&output.stderr);
@@ -108,19 +108,19 @@ fn check() -> (Value, i32) {
     (report, output.status.code().unwrap())
 }
 
-/// Each finding's hop, where it is, and the value seen.
+/// Returns each finding's hop, its place, and the value seen.
 fn findings(report: &Value) -> Vec<[String; 3]> {
     let all = report["findings"].as_array().unwrap().iter();
     all.map(|it| ["hop", "at", "seen"].map(|key| it[key].as_str().unwrap().to_owned())).collect()
 }
 
-/// What could not be checked.
+/// Returns what could not be checked.
 fn unchecked(report: &Value) -> Vec<String> {
     let all = report["unchecked"].as_array().unwrap().iter();
     all.map(|it| it["error"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Something on the way that carries too little.
+/// A device or direction on the way that carries too little.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// A host's own device.
@@ -154,14 +154,14 @@ impl Fault {
         }
     }
 
-    /// The finding that names it.
+    /// Returns the finding that names the fault.
     fn finding(self) -> [String; 3] {
         match self {
             Fault::Device(host, mtu) => ["vnic".into(), format!("n{host}"), mtu.to_string()],
             Fault::Port(host, mtu) => ["switch-port".into(), format!("n{host}"), mtu.to_string()],
             Fault::Direction(from, to) => {
                 let mut names = [format!("n{from}"), format!("n{to}")];
-                // Hosts are in the order of their names.
+                // The report has hosts in the order of their names.
                 names.sort();
                 ["beyond".into(), names.join(", "), "8191".into()]
             }
@@ -208,14 +208,14 @@ fn agents_prove_the_paths_between_them_and_name_what_limits() {
         let mut first = millrace().args(["fleet", "mtu"]).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();
         assert!(lines.next().unwrap().unwrap().contains(" hosts are ready"), "it has begun");
-        // It waits for the dead agent.
+        // The first check still waits for the dead agent.
         let second = operate("mtu");
         let error = String::from_utf8(second.stderr).unwrap();
         assert!(error.contains("another check of MTUs is running"), "{error}");
         assert_eq!(second.status.code(), Some(1));
         kill_process(Pid::from_child(&first), Signal::INT).unwrap();
         assert_eq!(first.wait().unwrap().code(), Some(130));
-        // It has taken its request along.
+        // The first command took its request back when it ended.
         let (report, code) = check();
         let told = unchecked(&report);
         assert_eq!((findings(&report), told.len(), code), (vec![], 2, 1), "{told:?}");
@@ -225,7 +225,7 @@ fn agents_prove_the_paths_between_them_and_name_what_limits() {
     });
 }
 
-/// Hosts, faults in all, and faults at a time.
+/// Number of hosts, of faults in all, and of faults at a time.
 const HOSTS: u8 = 64;
 const FAULTS: usize = 200;
 const AT_A_TIME: usize = 5;
@@ -273,7 +273,7 @@ fn sixty_four_hosts_find_two_hundred_faults() {
     });
 }
 
-/// Faults at different hosts, each with another size.
+/// Chooses faults at different hosts, each with a different size.
 fn choose(random: &mut fastrand::Rng) -> Vec<Fault> {
     let mut hosts: Vec<u8> = (1..=HOSTS).collect();
     random.shuffle(&mut hosts);

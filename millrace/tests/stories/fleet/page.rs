@@ -38,7 +38,7 @@ fn text_has(selector: &str, words: &str) -> String {
     format!("document.querySelector('{selector}')?.textContent.includes('{words}')")
 }
 
-/// Whether the row of a host says so.
+/// Returns the script that tells whether the row of a host contains these words.
 fn row_says(host: &str, words: &str) -> String {
     format!(
         "[...document.querySelectorAll('#rows [role=row]')].some((row) => \
@@ -83,7 +83,7 @@ fn what_people_write_is_text(browser: &mut Browser) {
     assert_eq!(browser.value("document.images.length"), 0);
 }
 
-/// Its host's agent ends, so that it keeps the claim.
+/// Moves a port to another host. The agent of the port's host ends, so that it keeps the claim.
 fn a_port_moves(browser: &mut Browser, places: &mut [Place; 3]) {
     let (text, code) = fleet("move vm-m b");
     assert_eq!(code, 0, "{text}");
@@ -103,7 +103,7 @@ fn a_host_goes_away(browser: &mut Browser) {
     browser.wait("it is announced", &text_has("#news", "host b is away"));
 }
 
-/// By the keyboard: the first row is that of host a.
+/// Finds a finding by the keyboard: the first row is that of host a.
 fn a_finding_stops_a_roll_out(browser: &mut Browser) {
     write_model(9000, "");
     let (text, code) = fleet(&format!("apply -f {FOLDER} -m jumbo"));
@@ -146,7 +146,7 @@ fn no_size_and_no_light_has_barriers(browser: &mut Browser) {
     assert!(found.iter().any(|barrier| barrier.contains("image-alt")), "{found:?}");
 }
 
-/// Answers as the server of a fleet of a thousand hosts would, each of which has something to say.
+/// Answers as the server of a fleet of a thousand hosts would. Each host has something to report.
 const THOUSAND: &str = r#"
     const host = (n) => ({name: `host${n}`, labels: {rack: `r${n % 40}`}, wanted: 7, lag_s: n % 50 ? null : n,
         status: n % 97 === 5 ? null : {revision: n % 50 ? 7 : 6, version: "1.0.0", agent: "1.0.0", at: 90, prepared: [],

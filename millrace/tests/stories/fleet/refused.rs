@@ -5,7 +5,7 @@ use super::hosts::{KEYS, cli};
 use crate::etcd::{Etcd, NEED, SECURE_CLIENTS};
 use crate::sandbox::{run, story};
 
-/// Options of one attempt, and what its message has to say.
+/// Name, options of one attempt, and the words that its message has to contain.
 type Case = (&'static str, &'static str, &'static [&'static str]);
 
 const CASES: [Case; 10] = [

@@ -42,7 +42,7 @@ fn a_stolen_host_changes_no_other_host() {
         all_have(2);
         assert!(carries("a") && status()["desired"]["revision"] == 2);
 
-        // The fleet goes on while nobody has noticed, and after etcd has forgotten all tokens.
+        // The fleet goes on before the theft is noticed, and after etcd has forgotten all tokens.
         write_model(1500, "rate = '1Gbit'");
         apply_again(3);
         etcd.kill();
@@ -51,7 +51,8 @@ fn a_stolen_host_changes_no_other_host() {
         write_model(1500, "rate = '2Gbit'");
         apply_again(4);
 
-        // A new password ends the stolen one; the host's agent reads it from its file.
+        // A new password invalidates the stolen one. The host's agent reads the new one from its
+        // file.
         bootstrap("--rotate host-c", "give user host-c a new password");
         let old = thief.get("/millrace/v1/desired").unwrap_err();
         assert!(old.problem().error.contains("refuses the password of user host-c"), "{old}");
@@ -60,7 +61,7 @@ fn a_stolen_host_changes_no_other_host() {
     });
 }
 
-/// Makes certificates, starts etcd with them and sets up its users; each command is run twice.
+/// Makes certificates, starts etcd with them and sets up its users. Each command runs twice.
 fn set_up() -> Etcd {
     let certificates = format!("fleet certificates {KEYS} --member 127.0.0.1 {HOSTS}");
     assert!(said(&certificates).contains("made the authority"));
@@ -75,8 +76,7 @@ fn set_up() -> Etcd {
     etcd
 }
 
-/// Whether the port of etcd's members answers by plain HTTP, as it does unless it is told
-/// otherwise.
+/// Returns whether the port of etcd's members answers by plain HTTP, which is etcd's default.
 fn peers_answer_anyone() -> bool {
     let mut stream = TcpStream::connect("127.0.0.1:2380").unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -86,7 +86,8 @@ fn peers_answer_anyone() -> bool {
     String::from_utf8_lossy(&answer).contains(" 200 ")
 }
 
-/// An etcd that does not check all requests gets no users unless a person says so.
+/// Checks that an etcd that does not check all requests gets no users unless the operator permits
+/// it.
 fn refused_if_unmended() {
     let output = cli(&format!("fleet bootstrap {KEYS} {HOSTS} --etcd {SECURE_CLIENTS}"));
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -119,7 +120,7 @@ fn said(line: &str) -> String {
     text
 }
 
-/// A client with these credentials; `None` if etcd does not let it in.
+/// Returns a client with these credentials; `None` if etcd does not let it in.
 fn client(directory: &str) -> Option<Client> {
     let identity = Identity::default().or_from(Path::new(directory)).unwrap();
     let access = Access::new(&[SECURE_CLIENTS.parse().unwrap()], &identity, false).unwrap();
@@ -127,7 +128,7 @@ fn client(directory: &str) -> Option<Client> {
     client.get("/millrace/v1/desired").is_ok().then_some(client)
 }
 
-/// A client with a host's certificate alone.
+/// Returns a client with a host's certificate, but no user.
 fn nobody() -> Client {
     let identity = Identity::default().or_from(Path::new(STOLEN)).unwrap();
     let identity = Identity { user: None, password_file: None, ..identity };
@@ -135,16 +136,16 @@ fn nobody() -> Client {
     Client::new(Arc::new(access)).unwrap()
 }
 
-/// What an attempt has to come to.
+/// The required result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wanted {
     Refused,
-    /// etcd knows no right for it, or it concerns only the thief's own host.
+    /// etcd has no permission for the request, or the request concerns only the thief's own host.
     Permitted,
 }
 use Wanted::{Permitted, Refused};
 
-/// Tries all that could harm another host, and prints what etcd answers.
+/// Attempts everything that could harm another host, and prints etcd's answers.
 fn attempts(thief: &Client) {
     let root = client(&format!("{KEYS}/root")).unwrap();
     let lease = lease_of(&root, "/millrace/v1/hosts/a/status");
@@ -152,8 +153,8 @@ fn attempts(thief: &Client) {
     let refused = keys.chain(on_users()).chain(on_members()).map(|it| (it, Refused));
     let permitted = of_everyone(&lease).into_iter().map(|it| (it, Permitted));
     let revoke = ("end another host's lease", ask("/v3/lease/revoke", json!({ "ID": lease })));
-    // An etcd that carries out a nested read of nobody checks no permission in nested transactions
-    // at all.
+    // An etcd that carries out a nested read without a user checks no permission in nested
+    // transactions at all.
     let is_mended = !nobody().permits_nested(&key("desired")).unwrap();
     println!("measured: etcd checks nested transactions: {is_mended}");
     let nested = in_nested().map(|it| (it, if is_mended { Refused } else { Permitted }));
@@ -169,7 +170,7 @@ fn attempts(thief: &Client) {
 
 type Named = (&'static str, Attempt);
 
-/// Requests within a transaction within a transaction.
+/// Returns requests within a transaction within a transaction.
 fn in_nested() -> [Named; 2] {
     let txn = |operation: Value| {
         let inner = json!({ "request_txn": { "success": [operation] } });
@@ -183,7 +184,7 @@ fn in_nested() -> [Named; 2] {
     ]
 }
 
-/// On other hosts' keys, and those of the people who run the fleet.
+/// Returns attempts on other hosts' keys, and on those of the operators.
 fn on_keys() -> [Named; 13] {
     let claim = format!("claims/a/{MAC}");
     [
@@ -203,7 +204,7 @@ fn on_keys() -> [Named; 13] {
     ]
 }
 
-/// On users and roles.
+/// Returns attempts on users and roles.
 fn on_users() -> [Named; 8] {
     let all = json!({ "permType": "READWRITE", "key": "AA==", "range_end": "AA==" });
     let (user, x) = ("/v3/auth/user", "x");
@@ -223,7 +224,7 @@ fn on_users() -> [Named; 8] {
     ]
 }
 
-/// On etcd itself.
+/// Returns attempts on etcd itself.
 fn on_members() -> [Named; 3] {
     let member = json!({ "peerURLs": ["http://127.0.0.1:1"] });
     [
@@ -233,7 +234,7 @@ fn on_members() -> [Named; 3] {
     ]
 }
 
-/// What concerns only the host itself, and what etcd knows no right for.
+/// Returns attempts that concern only the host itself, or for which etcd has no permission.
 fn of_everyone(lease: &str) -> [Named; 7] {
     let claim = put(&format!("claims/c/{MAC}"), r#"{"port":"vm-m"}"#);
     [
@@ -268,7 +269,7 @@ fn lease_of(root: &Client, key: &str) -> String {
     found["kvs"][0]["lease"].as_str().expect("a status with a lease").to_owned()
 }
 
-/// The key as etcd's own requests have it.
+/// Returns the key as etcd's own requests have it.
 fn base64(key: &str) -> String {
     let put = serde_json::to_value(Operation::delete(key)).unwrap();
     put["request_delete_range"]["key"].as_str().unwrap().to_owned()
@@ -281,7 +282,7 @@ enum Attempt {
 }
 
 impl Attempt {
-    /// Carries it out. The error is what etcd said.
+    /// Carries the attempt out. The error is etcd's answer.
     fn carry_out(self, client: &Client) -> Result<(), String> {
         let done = match self {
             Attempt::Write(operation) => {
@@ -290,7 +291,7 @@ impl Attempt {
             }
             Attempt::Read(key) => client.get(&key).map(drop),
             Attempt::Ask(path, body) => match client.call::<Value>(&path, &body) {
-                // A stream's answer has its error inside.
+                // The answer of a stream contains its error.
                 Ok(answer) if !answer["error"].is_null() => {
                     return Err(answer["error"]["message"].to_string());
                 }

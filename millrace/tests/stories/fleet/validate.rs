@@ -20,7 +20,7 @@ use waiting::until;
 const NEEDS: [Need; 3] = [NEED, Need::Tap, Need::Program("ethtool")];
 const ETCD: &str = "10.8.0.254";
 
-/// Of a host.
+/// A host with its switch and its agent.
 struct Site {
     host: Host,
     name: &'static str,
@@ -33,8 +33,8 @@ impl Site {
     fn new(name: &'static str, number: u8) -> Site {
         let host = Host::new(name);
         wire(host, name);
-        // As a network has it: frames of one MTU. A veth carries trains whole, and nothing would be
-        // left to coalesce.
+        // A veth carries trains whole, which would leave nothing to coalesce. So frames have the
+        // MTU's size, as in a real network.
         host.run("ethtool -K wire tso off gso off");
         let ports =
             "\n[[port]]\nname = 'up'\npacket = 'wire'\n\n[[port]]\nname = 'host'\ntap = 'host0'\n";
@@ -56,13 +56,13 @@ impl Site {
         self.agent = start_agent(self.host, self.name, takes_part.then_some(self.number));
     }
 
-    /// What the switch does with trains toward the host.
+    /// Returns what the switch does with trains toward the host.
     fn policy(&self) -> Value {
         let output = cli(&format!("rsc show host --json --socket /run/{}.api", self.name));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()[0]["Policy"].clone()
     }
 
-    /// Files of experiments in the agent's state directory.
+    /// Returns the number of files of experiments in the agent's state directory.
     fn files(&self) -> usize {
         let all = std::fs::read_dir(format!("/run/{}.fleet", self.name)).unwrap();
         all.filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with("exp"))
@@ -105,7 +105,7 @@ fn validate(line: &str) -> Output {
     operate(&format!("validate rsc {line}"))
 }
 
-/// An experiment that has begun; what its command tells, by lines.
+/// Starts an experiment. Returns the command's process and its lines.
 fn begun(command: &mut Command) -> (Child, impl Iterator<Item = String> + use<>) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -116,7 +116,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Processes that measure.
+/// Returns the number of processes that measure.
 fn measuring() -> usize {
     let all = std::fs::read_dir("/proc").unwrap();
     let lines = all.filter_map(|it| std::fs::read(it.ok()?.path().join("cmdline")).ok());
@@ -131,7 +131,7 @@ fn is_over(far: &Site, near: &Site, before: &Value) -> bool {
     measuring() == 0 && near.files() + far.files() == 0 && near.policy() == *before
 }
 
-/// And what they have set stays.
+/// Checks that a port that is changed during an experiment gives no figures, and keeps the change.
 fn no_figures_come_of_a_port_that_someone_changes(near: &Site, before: &Value) {
     let mut command = millrace();
     let all = "fleet validate rsc --from far --to near --port host --json".split(' ');
@@ -172,14 +172,15 @@ fn two_hosts_measure_a_feature_and_leave_nothing() {
         assert_eq!(account["sent_bytes"], account["received_bytes"]);
         assert_eq!(near.policy(), before);
 
-        // What the receiver's command says is passed on.
+        // The message of the receiver's command is passed on.
         let output = validate("--from far --to near --port nosuch");
         assert_eq!(output.status.code(), Some(1));
         assert!(error(&output).contains("nosuch"), "{}", error(&output));
 
         no_figures_come_of_a_port_that_someone_changes(&near, &before);
 
-        // A second is refused, and Ctrl-C has both hosts end their parts and the switch as it was.
+        // A second experiment is refused. Ctrl-C makes both hosts end their parts and restores the
+        // switch.
         let mut command = millrace();
         let (mut first, mut lines) =
             begun(command.args("fleet validate rsc --from far --to near --port host".split(' ')));
@@ -192,7 +193,7 @@ fn two_hosts_measure_a_feature_and_leave_nothing() {
         assert_eq!(first.wait().unwrap().code(), Some(130));
         until("nothing is left", || is_over(&far, &near, &before).then_some(()));
 
-        // So it is when an agent is killed meanwhile.
+        // The same holds if an agent is killed during an experiment.
         let mut command = millrace();
         let (first, mut lines) =
             begun(command.args("fleet validate rsc --from far --to near --port host".split(' ')));

@@ -1,4 +1,4 @@
-//! How a port differs from the port of the same name at the destination.
+//! Compares a port with the port of the same name at the destination.
 
 use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
 use crate::settings;
@@ -8,7 +8,7 @@ use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
 use problem::Problem;
 use serde_json::{Map, Value};
 
-/// Keys that are compared by their effects.
+/// Keys that have a check of their own.
 const JUDGED_KEYS: [&str; 8] =
     ["name", "mtu", "mac", "queues", "rsc", "memory-limit", "compat", "rss-key"];
 
@@ -136,7 +136,8 @@ impl Pair<'_> {
         (to < from).then(|| self.finding("mtu", problem)).flatten()
     }
 
-    /// Compares with the effective limit: `memory-limit`, or the host's memory.
+    /// Finds a guest with more memory than the effective limit: `memory-limit`, or the host's
+    /// memory.
     fn memory(&self) -> Option<Finding> {
         let in_force = self.to.guest.as_ref().and_then(|guest| guest.memory_limit);
         let by_key = self.to.config.memory_limit.map(|limit| limit.0).filter(|limit| *limit > 0);
@@ -160,8 +161,8 @@ impl Pair<'_> {
         (limit < needed).then(|| self.finding("memory-limit", problem)).flatten()
     }
 
-    /// Memory regions beyond a port's own allowance come from a pool that all ports of a host
-    /// share.
+    /// Finds a guest with more memory regions than the destination has free. Regions beyond a
+    /// port's own allowance come from a pool that all ports of a host share.
     fn slots(&self) -> Option<Finding> {
         let beyond = |guest: &GuestBody| guest.memory_regions.saturating_sub(REGIONS_OWN);
         let needed = beyond(self.guest()?);
@@ -179,7 +180,7 @@ impl Pair<'_> {
         (left < needed).then(|| self.finding("memory-regions", problem)).flatten()
     }
 
-    /// The address that the destination holds the guest to, and announces.
+    /// Finds another address to which the destination holds the guest, and which it announces.
     fn mac(&self) -> Option<Finding> {
         let there = self.to.config.mac.map(|mac| mac.0.to_string());
         let Some(own) = self.wanted.mac.as_deref() else {
@@ -208,7 +209,8 @@ impl Pair<'_> {
         is_wrong.then(|| self.finding("mac", problem)).flatten()
     }
 
-    /// The switch announces a guest that does not announce itself, if it knows the address.
+    /// Finds a guest that nothing announces. The switch announces a guest that does not announce
+    /// itself, if it knows the address.
     fn announced(&self) -> Option<Finding> {
         let announces = self.guest()?.taken.iter().any(|taken| taken == "guest-announce");
         if announces || self.to.config.mac.is_some() || self.from.config.mac.is_some() {
@@ -235,7 +237,7 @@ impl Pair<'_> {
         (from != to).then(|| self.finding("rsc", problem)).flatten()
     }
 
-    /// Whether this key's value at the destination means the same for the source's port.
+    /// Returns whether this key's value at the destination means the same for the source's port.
     fn means_the_same(&self, key: &str) -> bool {
         let mut other = keys(&self.from.config);
         match keys(&self.to.config).remove(key) {
@@ -247,7 +249,7 @@ impl Pair<'_> {
         SETTINGS_KEYS.contains(&key) && other.is_ok_and(same)
     }
 
-    /// Every other key that differs.
+    /// Finds every other key that differs.
     fn settings(&self) -> Vec<Finding> {
         let (from, to) = (keys(&self.from.config), keys(&self.to.config));
         let all = from.keys().chain(to.keys().filter(|key| !from.contains_key(*key)));
@@ -274,7 +276,7 @@ impl Pair<'_> {
     }
 }
 
-/// Another guest runs at the port.
+/// Finds another guest at the port.
 pub(in super::super) fn occupied(wanted: &Wanted<'_>, to: &PortBody) -> Option<Finding> {
     let runs = to.guest.as_ref().is_some_and(|guest| guest.queues > 0);
     let problem = Problem::new("the destination's port cannot take a guest")
@@ -284,7 +286,7 @@ pub(in super::super) fn occupied(wanted: &Wanted<'_>, to: &PortBody) -> Option<F
     runs.then(|| wanted.finding("state", problem))
 }
 
-/// A value as written on the command line.
+/// Returns a value as written on the command line.
 fn text(value: Value) -> String {
     match value {
         Value::String(text) => text,

@@ -1,4 +1,4 @@
-//! Two hosts that are alike, and what is found when one thing is changed.
+//! Tests of two hosts that are alike, and of the findings when one thing is changed.
 
 use super::*;
 use crate::migration::HOST;
@@ -9,7 +9,7 @@ use test_devices::MemoryDevices;
 
 const MAC: &str = "52:54:00:00:00:01";
 
-/// A host with a guest's port, a port beside it, and a team of two members as its uplink.
+/// Returns a host with a guest's port, a port beside it, and a team of two members as its uplink.
 fn host() -> HostExport {
     let text = format!(
         "[[port]]\nname='vm'\nvhost-user='/v'\nmac='{MAC}'\nvlan=10\nmtu=9000\nqueues=2\nmirror-to='beside'\n\
@@ -63,14 +63,14 @@ fn guest(host: &mut HostExport) -> &mut GuestBody {
     port(host, "vm").guest.as_mut().unwrap()
 }
 
-/// The guest runs at the source.
+/// Returns the host at which the guest runs.
 fn source() -> HostExport {
     let mut host = host();
     guest(&mut host).queues = 2;
     host
 }
 
-/// Changes keys of a port as the configuration has them.
+/// Changes a key of a port, written as in the configuration.
 fn set(host: &mut HostExport, name: &str, key: &str, value: &str) {
     let port = port(host, name);
     let change =
@@ -136,7 +136,7 @@ fn each_difference_is_found_alone_and_says_what_to_do() {
             set(it, "vm", "memory-limit", "1MiB");
             guest(it).memory_limit = Some(1 << 20);
         }),
-        // No key says it: the host has less memory than the guest.
+        // This host has less memory than the guest, without a `memory-limit`.
         ("memory-limit", "536870912", |it| guest(it).memory_limit = Some(512 << 20)),
         ("memory-regions", "96 free of the 4096", |it| {
             port(it, "beside").guest =
@@ -174,7 +174,7 @@ fn a_guest_that_is_announced_by_nothing_is_found() {
     assert_eq!(findings(&from, &to, "vm").unwrap(), []);
 }
 
-/// It kept a guest from moving here: whoever sent from its address in another VLAN.
+/// A port that sent from the guest's address in another VLAN kept the guest from moving here.
 #[test]
 fn one_address_in_two_vlans_is_none() {
     let mut to = host();
@@ -196,7 +196,7 @@ fn a_guest_held_to_none_is_not_to_be_held_there() {
     );
 }
 
-/// What does not leave the old host either is no finding.
+/// Packets that do not leave the old host are no finding.
 #[test]
 fn an_uplink_as_narrow_as_the_old_one_is_none() {
     let (mut from, mut to) = (source(), host());
@@ -216,8 +216,8 @@ fn a_file_is_read_back_and_another_schema_refused() {
     assert_eq!(HostExport::read("{}").unwrap_err().seen, "none");
 }
 
-/// By the uplinks of VLAN 10 it got its 9000 at the old host, and as the least of all VLANs was
-/// compared, 1500 was enough at the new one.
+/// The uplinks of VLAN 10 gave the guest its 9000 at the old host. The check compared the least MTU
+/// of all VLANs, so 1500 was enough at the new host.
 #[test]
 fn each_vlan_is_compared_by_its_own_uplinks() {
     let host = |jumbo: &str| {
@@ -244,7 +244,8 @@ fn each_vlan_is_compared_by_its_own_uplinks() {
     assert_eq!(findings(&source("up"), &host("up"), "vm").unwrap(), []);
 }
 
-/// A trunk's untagged frames, that no uplink of the source takes, were wanted of the destination's.
+/// No uplink of the source takes a trunk's untagged frames, yet the destination's uplinks were
+/// required to.
 #[test]
 fn a_vlan_that_does_not_leave_the_old_host_is_not_wanted_of_the_new_one() {
     let (mut from, mut to) = (source(), host());
@@ -256,7 +257,7 @@ fn a_vlan_that_does_not_leave_the_old_host_is_not_wanted_of_the_new_one() {
     assert_eq!(findings(&from, &to, "vm").unwrap(), []);
 }
 
-/// `vlan=0` was held against no `vlan`, and the like.
+/// `vlan=0` counted as different from no `vlan`, and likewise for other keys.
 #[test]
 fn a_default_that_is_spelled_out_is_no_difference_and_another_value_is_one() {
     let values = [
@@ -294,7 +295,8 @@ fn a_default_that_is_spelled_out_is_no_difference_and_another_value_is_one() {
     }
 }
 
-/// The terminal did what the file of another host said, and a remedy to be typed had its words.
+/// The terminal obeyed control characters in the file of another host, and remedies to be typed
+/// contained its words.
 #[test]
 fn what_a_file_says_commands_neither_the_terminal_nor_the_shell() {
     let mut host = host();

@@ -1,5 +1,5 @@
-//! The uplinks of a host, each with what it carries. Worked out once: a file may name thousands,
-//! and each VLAN is asked for.
+//! The uplinks of a host, each with what it carries. They are computed once, because a file may
+//! name thousands of them and each VLAN is looked up.
 
 use crate::health::Picture;
 use crate::migration::HostExport;
@@ -7,13 +7,13 @@ use api::body::PortBody;
 use config::{PortConfig, PortRole};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The uplinks of a host.
 pub(in super::super) struct Uplinks<'h>(Vec<Uplink<'h>>);
 
 pub(super) struct Uplink<'h> {
     pub(super) port: &'h PortBody,
     picture: Picture,
-    /// The smallest MTU of it and the devices below it.
+    /// The smallest MTU of the uplink and of the devices below it.
     pub(super) mtu: Option<u16>,
 }
 
@@ -48,12 +48,12 @@ impl<'h> Uplinks<'h> {
         self.0.iter().find(|uplink| uplink.port.name == name)
     }
 
-    /// Those that carry a VLAN (0: untagged).
+    /// Returns the uplinks that carry a VLAN (0 for untagged).
     pub(super) fn with(&self, vlan: u16) -> impl Iterator<Item = &Uplink<'h>> {
         self.0.iter().filter(move |uplink| uplink.carries(vlan))
     }
 
-    /// The VLANs of a port that leave the host, each with the largest packet that does, where it is
+    /// Returns the VLANs of a port that leave the host, each with the largest packet that does, if
     /// known.
     pub(in super::super) fn widest(&self, config: &PortConfig) -> BTreeMap<u16, Option<u16>> {
         let of_vlan = |vlan| {
@@ -65,7 +65,7 @@ impl<'h> Uplinks<'h> {
     }
 }
 
-/// The VLANs of a port.
+/// Returns the VLANs of a port.
 pub(in super::super) fn vlans(config: &PortConfig) -> impl Iterator<Item = u16> + use<> {
     let picture = Picture::of(config);
     (0..4095).filter(move |vlan| picture.carries(*vlan))

@@ -1,7 +1,6 @@
-//! Members of etcd from far away: each connection's request and answer are on the way for a random
-//! time.
+//! Members of etcd that are far away: each connection's request and answer take a random time.
 //!
-//! That widens every gap between what an agent has read and what it then writes, in which other
+//! This widens every gap between what an agent has read and what it then writes, in which other
 //! agents act.
 
 use super::{NETWORK, members};
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 const FIRST_PORT: usize = 7000;
 
-/// The client URLs of members that are far away.
+/// Returns the client URLs of members that are far away.
 pub(super) fn endpoints() -> String {
     [0, 1, 2].map(|number| format!("http://{}", listener(number))).join(",")
 }
@@ -20,8 +19,8 @@ fn listener(number: usize) -> String {
     format!("{NETWORK}.1:{}", FIRST_PORT + number)
 }
 
-/// Passes connections on to the members, for as long as the process lives. What is sent takes
-/// `longest` at most, and a quarter of that on average.
+/// Passes connections on to the members, for as long as the process lives. Data takes `longest` at
+/// most, and a quarter of that on average.
 pub(super) fn start(longest: Duration) {
     for number in 0..members::COUNT {
         let listener = TcpListener::bind(listener(number)).unwrap();
@@ -33,7 +32,7 @@ pub(super) fn start(longest: Duration) {
     }
 }
 
-/// A member that cannot be reached closes the connection.
+/// Passes one connection on. If the member cannot be reached, the connection is closed.
 fn pass(near: TcpStream, number: usize, longest: Duration) -> Option<()> {
     let far = members::connect_to(number)?;
     let back = (far.try_clone().ok()?, near.try_clone().ok()?);
@@ -42,7 +41,8 @@ fn pass(near: TcpStream, number: usize, longest: Duration) -> Option<()> {
     Some(())
 }
 
-/// The first that is sent takes time. What follows belongs to it, or is an event of a watch.
+/// Passes on what one end sends. The first data takes time. What follows belongs to it, or is an
+/// event of a watch.
 fn carry(mut from: TcpStream, mut to: TcpStream, longest: Duration) {
     let mut bytes = vec![0; 64 << 10];
     let mut wait = longest.mul_f64(fastrand::f64().powi(3));

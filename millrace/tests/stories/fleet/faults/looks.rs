@@ -1,5 +1,5 @@
-//! The check that each host has one whole model at any time: the one in force, or one that was
-//! applied since.
+//! Checks that each host has one whole model at any time: the one in force, or one that was applied
+//! since.
 
 use super::CLAIMED;
 use super::sites::{Site, fleet_ports, has_extra, number_of};
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The models that a host may go to.
+/// The models that a host may have or adopt.
 #[derive(Default)]
 pub(super) struct Models {
-    /// The one that was rolled out last, to its end.
+    /// The last model that was rolled out completely.
     in_force: Option<usize>,
-    /// Those whose roll-outs began since then.
+    /// The models with a roll-out that began since then.
     begun: Vec<usize>,
 }
 
@@ -33,7 +33,8 @@ impl Models {
     }
 }
 
-/// The number of the model that a host has as a whole; none: it has no port of the fleet.
+/// Returns the number of the model that a host has as a whole; `None` if it has no port of the
+/// fleet.
 fn whole(host: usize, ports: &[PortConfig]) -> Result<Option<usize>, String> {
     if ports.is_empty() {
         return Ok(None);
@@ -54,7 +55,7 @@ fn whole(host: usize, ports: &[PortConfig]) -> Result<Option<usize>, String> {
     if names == wanted { Ok(Some(number)) } else { Err(format!("has {names:?} of model {number}")) }
 }
 
-/// Looks at all switches in a loop.
+/// Reads the ports of all switches in a loop.
 pub(super) struct Looks {
     ends: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
@@ -88,7 +89,7 @@ impl Looks {
         Looks { ends, seen, looks }
     }
 
-    /// Each look has to have seen one whole model. Returns how many looks there were.
+    /// Checks that each look saw one whole model. Returns the number of looks.
     pub(super) fn check(&self) -> usize {
         let seen = self.seen.lock().unwrap();
         assert!(seen.wrong.is_empty(), "of {} looks: {:#?}", seen.count, seen.wrong);
@@ -101,7 +102,7 @@ impl Looks {
     }
 }
 
-/// A host stays with the model that it had last, or goes to one that is allowed.
+/// Checks that a host stays with the model that it had last, or adopts one that is allowed.
 fn judge(
     found: Result<Option<usize>, String>,
     last: &mut Option<usize>,
@@ -127,7 +128,7 @@ fn a_host_goes_to_a_model_that_is_in_force_or_has_begun_since_and_to_no_other() 
         assert_eq!(judge(Ok(Some(allowed)), &mut last, &models), Ok(()));
     }
     models.complete(3);
-    // It may be late, but not go back.
+    // A host may be late, but not go back.
     assert_eq!(judge(Ok(Some(1)), &mut last, &models), Ok(()));
     for other in [Some(2), None] {
         assert!(judge(Ok(other), &mut last, &models).is_err());

@@ -1,4 +1,4 @@
-//! An etcd of three members, each on a host of its own, and what happens to them.
+//! An etcd of three members, each on a separate host, and the faults that they suffer.
 
 use super::NETWORK;
 use crate::etcd::{Etcd, PROGRAM};
@@ -14,7 +14,7 @@ use waiting::until;
 
 pub(super) const COUNT: usize = 3;
 const NAMES: [&str; COUNT] = ["e0", "e1", "e2"];
-/// A member that does not answer within this time is not asked.
+/// Longest time to wait for a member's answer.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Members {
@@ -23,7 +23,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// All members, once one of them leads.
+    /// Starts all members and waits until one of them leads.
     pub(super) fn new() -> Members {
         let hosts = NAMES.map(Host::new);
         for (number, name) in NAMES.into_iter().enumerate() {
@@ -34,7 +34,7 @@ impl Members {
         members
     }
 
-    /// Starts those that do not run, with the data that is there, and waits for a leader.
+    /// Starts members that do not run, with the existing data, and waits for a leader.
     pub(super) fn start_all(&mut self) {
         for number in 0..COUNT {
             self.start(number);
@@ -71,14 +71,14 @@ impl Members {
         (0..COUNT).for_each(|number| self.kill(number));
     }
 
-    /// Stops a member's process or lets it go on.
+    /// Stops a member's process or lets it continue.
     pub(super) fn signal(&self, number: usize, signal: Signal) {
         if let Some(process) = &self.processes[number] {
             kill_process(Pid::from_child(process), signal).unwrap();
         }
     }
 
-    /// The member that leads, if those that answer know one.
+    /// Returns the member that leads, if a member that answers knows one.
     pub(super) fn leader(&self) -> Option<usize> {
         let status = |number| ask(number, "/v3/maintenance/status", "{}");
         (0..COUNT).find(|number| {
@@ -88,8 +88,8 @@ impl Members {
         })
     }
 
-    /// Takes the routes between a member and the others away, or gives them back. Agents still
-    /// reach all.
+    /// Removes the routes between a member and the others, or restores them. Agents still reach all
+    /// members.
     pub(super) fn isolate(&self, number: usize, is_isolated: bool) {
         let verb = if is_isolated { "add" } else { "del" };
         for other in (0..COUNT).filter(|other| *other != number) {
@@ -97,7 +97,7 @@ impl Members {
         }
     }
 
-    /// Compacts all of etcd's history; false: no member did.
+    /// Compacts all of etcd's history. Returns false if no member did.
     pub(super) fn compact(&self) -> bool {
         (0..COUNT).any(|number| {
             let Some(status) = ask(number, "/v3/maintenance/status", "{}") else { return false };
@@ -126,7 +126,7 @@ impl Drop for Members {
     }
 }
 
-/// Their client URLs.
+/// Returns the members' client URLs.
 pub(super) fn endpoints() -> String {
     let of = |number| format!("http://{}:2379", address(number));
     [0, 1, 2].map(of).join(",")
@@ -140,13 +140,13 @@ fn data(name: &str) -> String {
     format!("/run/{name}.data")
 }
 
-/// A connection to one member.
+/// Connects to one member.
 pub(super) fn connect_to(number: usize) -> Option<TcpStream> {
     let member = format!("{}:2379", address(number)).parse().unwrap();
     TcpStream::connect_timeout(&member, MEMBER_TIMEOUT).ok()
 }
 
-/// Sends a request to one member.
+/// Sends a request to one member, and returns the answer.
 fn ask(number: usize, path: &str, body: &str) -> Option<Value> {
     let mut stream = connect_to(number)?;
     stream.set_read_timeout(Some(MEMBER_TIMEOUT)).unwrap();
@@ -157,7 +157,7 @@ fn ask(number: usize, path: &str, body: &str) -> Option<Value> {
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
 
-/// Takes a host's cable to the management network out, or plugs it in.
+/// Unplugs a host's cable to the management network, or plugs it in.
 pub(super) fn plug(name: &str, is_in: bool) {
     run(&format!("ip link set {name}-m {}", if is_in { "up" } else { "down" }));
 }

@@ -1,5 +1,5 @@
-//! What people do with the fleet meanwhile, at random: some apply models and go back to earlier
-//! ones, others move ports.
+//! What people do with the fleet during the faults, at random: some apply models and go back to
+//! earlier ones, others move ports.
 
 use super::super::hosts::{FOLDER, fleet};
 use super::looks::Models;
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// After so many attempts a revision will never be applied.
+/// After this number of attempts the revision counts as never to be applied.
 const LAST: usize = 40;
 
 /// Runs a command that may fail while etcd does.
@@ -27,11 +27,11 @@ pub(super) fn succeed(line: &str) {
     assert!(is_done, "{line}: {text}");
 }
 
-/// Who applies models, one after the other.
+/// Applies models, one after the other.
 pub(super) struct Appliers {
     random: Rng,
     models: Arc<Mutex<Models>>,
-    /// The last model that was written.
+    /// The number of the last model that was written.
     last: usize,
     /// Revisions that were rolled out to their end and that etcd still has, with their models.
     done: Vec<(u64, usize)>,
@@ -43,7 +43,7 @@ impl Appliers {
         Appliers { random: Rng::with_seed(seed), models, last: 0, done: Vec::new(), applied: 0 }
     }
 
-    /// How many revisions were rolled out to their end.
+    /// Returns how many revisions were rolled out completely.
     pub(super) fn applied(&self) -> usize {
         self.applied
     }
@@ -53,7 +53,7 @@ impl Appliers {
         self.done.clear();
     }
 
-    /// One thing, whether it succeeds or not.
+    /// Applies a model or goes back to one; it may fail.
     pub(super) fn do_something(&mut self) {
         match self.random.u8(..5) {
             0 => self.go_back(),
@@ -68,8 +68,8 @@ impl Appliers {
         self.roll_out(&format!("apply -f {FOLDER}"), self.last)
     }
 
-    /// Applies new models until all hosts have one: agents return, and the lease of a roll-out that
-    /// was cut off runs out.
+    /// Applies new models until all hosts have one. Agents may still have to return, and the lease
+    /// of an interrupted roll-out has to run out.
     pub(super) fn apply_at_last(&mut self) {
         for _ in 0..LAST {
             if self.apply() {
@@ -99,10 +99,10 @@ impl Appliers {
     }
 }
 
-/// A move takes about so long.
+/// About the time that a move takes.
 const ON_ITS_WAY_MS: u64 = 2000;
 
-/// Who moves ports.
+/// Moves ports.
 pub(super) struct Movers(Rng);
 
 impl Movers {
@@ -110,7 +110,7 @@ impl Movers {
         Movers(Rng::with_seed(seed))
     }
 
-    /// Asks for a port to be moved, or for another move of it while the first one is on its way.
+    /// Requests a move of a port, sometimes while another move of that port is under way.
     pub(super) fn do_something(&mut self) {
         let port = format!("{CLAIMED}{}", self.0.usize(..PORTS));
         let [first, second] = [(); 2].map(|()| NAMES[self.0.usize(..COUNT)]);
@@ -121,7 +121,7 @@ impl Movers {
         attempt(&format!("move {port} {second} --wait 3"));
     }
 
-    /// Moves each port, which has to come.
+    /// Moves each port. Each must arrive.
     pub(super) fn move_all(&mut self) {
         for port in 0..PORTS {
             succeed(&format!("move {CLAIMED}{port} {}", NAMES[self.0.usize(..COUNT)]));

@@ -1,11 +1,10 @@
-//! The recorded history of claimed ports, and the check that no two hosts carry one address.
+//! Records the history of claimed ports, and checks that no two hosts carry one address.
 //!
-//! A switch carries a port only while its TAP device exists, and each claimed port has a device of
-//! its own name on whichever host has it. The kernel tells one socket of all devices that come and
-//! go on all hosts, in the order in which they do. So the history has every interval, however
-//! short, and does not depend on clocks, on looks in time, or on what switches and agents say of
-//! themselves. (A switch's own events have whole seconds, and an event that recurs replaces the one
-//! before.)
+//! A switch carries a port only while its TAP device exists. Each claimed port has a device of its
+//! own name on whichever host carries it. The kernel reports to one socket all devices that come
+//! and go on all hosts, in order. So the history has every interval, however short. It does not
+//! depend on clocks, on polling, or on what switches and agents report. (A switch's own events have
+//! whole seconds, and a recurring event replaces the one before.)
 
 use super::sites::FIRST;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A device came or went on a host.
+/// A device appeared or disappeared on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Event {
     host: usize,
@@ -26,7 +25,7 @@ struct Event {
 struct Interval {
     host: usize,
     from: usize,
-    /// None: it still does.
+    /// End of the interval; `None` while the host still carries the port.
     until: Option<usize>,
 }
 
@@ -46,16 +45,17 @@ impl History {
         match (open, event.is_there) {
             (Some(open), false) => open.until = Some(place),
             (None, true) => intervals.push(Interval { host: event.host, from: place, until: None }),
-            // A device that is there changes.
+            // A message about a known device is only a change.
             (Some(_), true) | (None, false) => {}
         }
     }
 
-    /// Each pair of hosts that carried one port at the same time, in words.
+    /// Returns each pair of hosts that carried one port at the same time, in words.
     pub(super) fn double_owners(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (port, intervals) in &self.ports {
-            // They begin in order, so whatever overlaps an interval begins before that ends.
+            // Intervals are sorted by their beginning, so whatever overlaps one begins before that
+            // one ends.
             for (place, one) in intervals.iter().enumerate() {
                 let ends = one.until.unwrap_or(usize::MAX);
                 let others = intervals.iter().skip(place + 1).take_while(|it| it.from < ends);
@@ -65,7 +65,7 @@ impl History {
         found
     }
 
-    /// How often a port came to another host than it was on before.
+    /// Returns how often a port came to another host than before.
     pub(super) fn moves(&self) -> usize {
         let of = |intervals: &Vec<Interval>| {
             intervals.windows(2).filter(|pair| pair[0].host != pair[1].host).count()
@@ -73,7 +73,7 @@ impl History {
         self.ports.values().map(of).sum()
     }
 
-    /// Which ports are on which hosts now.
+    /// Returns which ports are on which hosts now.
     pub(super) fn present(&self) -> BTreeSet<(usize, String)> {
         let open = |(port, intervals): (&String, &Vec<Interval>)| {
             let open: Vec<_> = intervals.iter().filter(|it| it.until.is_none()).collect();
@@ -83,7 +83,7 @@ impl History {
     }
 }
 
-/// A line of `ip -o monitor link all-nsid` about a claimed port.
+/// Parses a line of `ip -o monitor link all-nsid` about a claimed port.
 fn read(line: &str) -> Option<Event> {
     let (number, rest) = line.split_once("[nsid ")?.1.split_once(']')?;
     let (is_there, rest) = match rest.trim().strip_prefix("Deleted ") {
@@ -97,14 +97,14 @@ fn read(line: &str) -> Option<Event> {
     Some(Event { host, port: name.to_owned(), is_there })
 }
 
-/// What writes the history.
+/// Records the history in the background.
 pub(super) struct Recorder {
     monitor: Child,
     history: Arc<Mutex<History>>,
 }
 
 impl Recorder {
-    /// Records all hosts' devices.
+    /// Starts to record all hosts' devices.
     pub(super) fn start() -> Recorder {
         let mut monitor = Command::new("ip");
         monitor.args(["-o", "-rcvbuf", "67108864", "monitor", "link", "all-nsid"]);
@@ -125,7 +125,7 @@ impl Recorder {
         look(&self.history.lock().unwrap())
     }
 
-    /// Ends the record. The kernel says if it had to leave something out.
+    /// Ends the recording. The kernel reports if it had to leave something out.
     pub(super) fn end(mut self) {
         self.monitor.kill().unwrap();
         let mut complaints = String::new();
@@ -150,7 +150,7 @@ fn lines_of_the_kernel_are_read() {
     }
 }
 
-/// The history of events `HOST+PORT` and `HOST-PORT`.
+/// Returns the history of events `HOST+PORT` and `HOST-PORT`.
 #[cfg(test)]
 fn history(events: &str) -> History {
     let mut history = History::default();
@@ -167,12 +167,12 @@ fn the_checker_finds_each_planted_overlap_and_no_other() {
     for (events, count) in [
         ("0+a 0-a 1+a 1-a 0+a", 0),
         ("0+a 1+b 0-a 1+a 1-b 0+b", 0),
-        // A device that changes is no second owner, and neither is one that went twice.
+        // A device that changes is no second owner. Neither is one that disappeared twice.
         ("0+a 0+a 0-a 0-a 1+a", 0),
         ("0+a 1+a 0-a", 1),
         ("0+a 1+a 1-a 0-a", 1),
         ("0+a 0-a 1+a 2+a", 1),
-        // The first host's interval is longer than the second's.
+        // The first host's interval outlasts the second's.
         ("0+a 1+a 1-a 2+a 2-a 0-a", 2),
         ("0+a 1+a 2+a", 3),
         ("0+a 1+b 1+a 0-a 1-b 0+b 1+b", 2),

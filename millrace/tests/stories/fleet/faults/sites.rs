@@ -16,8 +16,8 @@ pub(super) const COUNT: usize = 8;
 pub(super) const NAMES: [&str; COUNT] = ["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"];
 const GUESTS: [&str; COUNT] = ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7"];
 
-/// The kernel's number of the first host's namespace, by which the recorder tells hosts. It numbers
-/// others from 0 by itself.
+/// The kernel's number of the first host's namespace; the recorder tells hosts by these numbers.
+/// The kernel itself numbers other namespaces from 0.
 pub(super) const FIRST: usize = 100;
 
 /// A host's switch and its agent.
@@ -29,7 +29,7 @@ pub(super) struct Site {
     agent: Mutex<Option<Child>>,
 }
 
-/// All sites, and the guests on them.
+/// Returns all sites, and the guests on them.
 pub(super) fn sites() -> (Vec<Site>, [Host; COUNT]) {
     lay_cables();
     let guests = GUESTS.map(Host::new);
@@ -39,8 +39,8 @@ pub(super) fn sites() -> (Vec<Site>, [Host; COUNT]) {
 impl Site {
     fn new(number: usize, name: &'static str) -> Site {
         let host = Host::new(name);
-        // Before the kernel numbers it by itself, for the first device that another namespace
-        // knows.
+        // Set before the kernel assigns a number itself, which it does for the first device that
+        // another namespace knows.
         run(&format!("ip netns set {name} {}", FIRST + number));
         connect(name, 101 + number);
         wire(host, name);
@@ -64,7 +64,7 @@ impl Site {
         }
     }
 
-    /// Every second host is far from etcd.
+    /// Returns the agent's endpoints: every second host is far from etcd.
     fn endpoints(&self) -> String {
         if self.number % 2 == 1 { distance::endpoints() } else { members::endpoints() }
     }
@@ -76,12 +76,12 @@ impl Site {
         }
     }
 
-    /// The socket of its switch.
+    /// Returns the socket of the site's switch.
     pub(super) fn socket(&self) -> PathBuf {
         format!("/run/{}.api", self.name).into()
     }
 
-    /// Cuts it off from etcd, or connects it again.
+    /// Cuts the host off from etcd, or connects it again.
     pub(super) fn plug(&self, is_in: bool) {
         plug(self.name, is_in);
     }
@@ -95,15 +95,15 @@ impl Drop for Site {
     }
 }
 
-/// The fleet's ports on the switch with this socket.
+/// Returns the fleet's ports on the switch with this socket.
 pub(super) fn fleet_ports(socket: &Path) -> Vec<PortConfig> {
     let ports = Client::connect(socket).and_then(|client| client.ports());
     let ports = ports.expect("the switch answers").into_iter();
     ports.filter(|port| port.origin == Origin::Fleet).map(|port| port.config).collect()
 }
 
-/// Writes the model with this number. It says so by the rate of each port, and by the hosts that
-/// have a port `extra`.
+/// Writes the model with this number. The rate of each port and the hosts with a port `extra`
+/// encode the number.
 pub(super) fn write_model(number: usize) {
     std::fs::create_dir_all(FOLDER).unwrap();
     let mut text = format!(
@@ -142,13 +142,13 @@ pub(super) fn write_model(number: usize) {
     std::fs::write(format!("{FOLDER}/fleet.toml"), text).unwrap();
 }
 
-/// The rate that tells a model: far more than what is sent, and never a whole number of Mbit, as
-/// which it would be shown.
+/// Returns the rate that encodes a model's number: far more than the traffic needs, and never a
+/// whole number of Mbit, which would be shown differently.
 pub(super) fn rate(number: usize) -> String {
     format!("{}kbit", 9_000_001 + number / 999 * 1000 + number % 999)
 }
 
-/// The number of the model with this rate.
+/// Returns the number of the model with this rate.
 pub(super) fn number_of(rate: &str) -> Option<usize> {
     let more = rate.strip_suffix("kbit")?.parse::<usize>().ok()?.checked_sub(9_000_000)?;
     (more / 1000 * 999 + more % 1000).checked_sub(1)
@@ -174,7 +174,7 @@ pub(super) fn address(guests: &[Host; COUNT]) {
     }
 }
 
-/// The network by which hosts reach etcd.
+/// Makes the network by which hosts reach etcd.
 pub(super) fn manage() {
     run("ip link add manage type bridge forward_delay 0 stp_state 0");
     run("ip link set manage up");

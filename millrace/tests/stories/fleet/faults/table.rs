@@ -1,10 +1,10 @@
-//! What came of each kind of fault.
+//! A table of the results of each kind of fault.
 
 use super::Fault;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One fault, or all of a kind.
+/// The results of one fault, or of all faults of a kind.
 #[derive(Clone, Default)]
 pub(super) struct Row {
     pub(super) times: usize,
@@ -13,9 +13,9 @@ pub(super) struct Row {
     /// Longest time between two answers, in seconds.
     pub(super) longest: f64,
     pub(super) bytes: usize,
-    /// Revisions that were rolled out to their end.
+    /// Number of revisions that were rolled out completely.
     pub(super) applied: usize,
-    /// Hosts without the revision in force when the fault ended.
+    /// Number of hosts without the revision in force when the fault ended.
     pub(super) late: usize,
     pub(super) moves: usize,
     pub(super) double_owners: usize,

@@ -1,5 +1,5 @@
-//! Traffic between guests on different hosts that goes on the whole time: echo requests, and
-//! connections whose every byte is checked.
+//! Continuous traffic between guests on different hosts: echo requests, and connections on which
+//! every byte is checked.
 
 use super::sites::COUNT;
 use crate::host::Host;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How many of the last requests may be unanswered because ping did not wait.
+/// Most of the last requests that may lack an answer because ping did not wait.
 const IN_FLIGHT: usize = 10;
-/// Before each 64 KiB of a connection: the machine has other things to do as well.
+/// Pause before each 64 KiB of a connection: the machine has other work as well.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What came of the echo requests since someone last asked.
+/// Results of the echo requests since the last call of [`Traffic::mark`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Answers {
     pub(super) answered: usize,
@@ -25,7 +25,7 @@ pub(super) struct Answers {
     pub(super) longest: f64,
 }
 
-/// The answers of one ping, as they come.
+/// Parses the answers of one ping as they come.
 #[derive(Default)]
 struct Pings {
     since: Answers,
@@ -35,7 +35,7 @@ struct Pings {
 }
 
 impl Pings {
-    /// Reads a line of `ping -D`.
+    /// Parses a line of `ping -D`.
     fn read(&mut self, line: &str) {
         let Some((number, time)) = answer(line) else { return };
         if let Some((before, then)) = self.last {
@@ -49,7 +49,7 @@ impl Pings {
     }
 }
 
-/// Sequence number and time of an answer.
+/// Returns sequence number and time of an answer.
 fn answer(line: &str) -> Option<(u16, f64)> {
     let time = line.strip_prefix('[')?.split_once(']')?.0.parse().ok()?;
     let number = line.split_once("icmp_seq=")?.1.split(' ').next()?.parse().ok()?;
@@ -64,7 +64,7 @@ struct Pair {
     stream: Stream,
 }
 
-/// Between each two neighbours.
+/// Traffic between each two neighbours.
 pub(super) struct Traffic(Vec<Pair>);
 
 impl Traffic {
@@ -73,7 +73,7 @@ impl Traffic {
         Traffic((0..COUNT).step_by(2).map(pair).collect())
     }
 
-    /// What came of the requests since this was last called, and how many bytes were checked so
+    /// Returns the results of the requests since the last call, and the number of bytes checked so
     /// far.
     pub(super) fn mark(&self) -> (Answers, usize) {
         let mut all = Answers::default();
@@ -87,8 +87,8 @@ impl Traffic {
         (all, self.0.iter().map(|pair| pair.stream.checked()).sum())
     }
 
-    /// Ends it; nothing may be lost. Returns how many requests were answered, and how many bytes
-    /// were checked.
+    /// Ends the traffic; nothing may be lost. Returns the number of answered requests, and of
+    /// checked bytes.
     pub(super) fn end(self) -> (usize, usize) {
         let ends = self.0.into_iter().map(Pair::end);
         ends.fold((0, 0), |(pings, bytes), (answered, checked)| (pings + answered, bytes + checked))
@@ -126,9 +126,9 @@ impl Pair {
     }
 }
 
-/// How many frames the kernel has dropped because a processor's queue of frames that devices
-/// received was full (`net.core.netdev_max_backlog`). All namespaces share these queues, and so do
-/// veths of other stories.
+/// Returns how many frames the kernel has dropped because a processor's queue of received frames
+/// was full (`net.core.netdev_max_backlog`). All namespaces share these queues, including veths of
+/// other stories.
 pub(super) fn dropped_by_the_kernel() -> usize {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let second = |line: &str| usize::from_str_radix(line.split(' ').nth(1).unwrap(), 16).unwrap();
