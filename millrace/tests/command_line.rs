@@ -442,10 +442,10 @@ fn the_configuration_is_shown_compared_applied_and_saved() {
         assert!(planned.contains(step), "{planned}");
     }
     assert_eq!(run(&["diff", file], 1), planned);
-    daemon.devices.set("tap3", daemon::memory::Fate::Gone);
+    daemon.devices.set("tap3", test_devices::Fate::Gone);
     let done = run(&["apply", file], 1);
     assert!(done.contains("reopen port vm1: failed: there is no such device"), "{done}");
-    daemon.devices.set("tap3", daemon::memory::Fate::Up);
+    daemon.devices.set("tap3", test_devices::Fate::Up);
     assert!(millrace(&socket, &["port", "add", "vm2", "--tap", "tap2"]).status.success());
     run(&["save", file], 0);
     assert!(std::fs::read_to_string(daemon.path("new.toml~")).unwrap().contains("tap3"));
@@ -468,7 +468,7 @@ fn findings_and_refusals_exit_with_1() {
     let (code, told) = check(&[]);
     assert_eq!((code, told.ends_with("\n1 warning\n")), (Some(0), true), "{told}");
     assert_eq!(check(&["--strict"]).0, Some(1));
-    daemon.devices.set("eth1", daemon::memory::Fate::Gone);
+    daemon.devices.set("eth1", test_devices::Fate::Gone);
     test_daemon::eventually("it is an error", || (check(&[]).0 == Some(1)).then_some(()));
     assert!(check(&[]).1.starts_with("error: port uplink0 is broken"));
     let status = text(&millrace(&daemon.socket(), &["status"]).stdout);
@@ -490,7 +490,7 @@ fn findings_and_refusals_exit_with_1() {
 #[test]
 fn a_device_that_goes_is_seen_at_a_glance() {
     let daemon = Daemon::start(TWO);
-    daemon.devices.set("tap1", daemon::memory::Fate::Gone);
+    daemon.devices.set("tap1", test_devices::Fate::Gone);
     // `status` makes three requests, so one output may still mix two moments.
     test_daemon::eventually("vm1 is broken in all parts of the picture", || {
         let status = text(&millrace(&daemon.socket(), &["status"]).stdout);

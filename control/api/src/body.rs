@@ -20,7 +20,7 @@ mod vmmq;
 
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
-pub use counters::{CountersBody, DepthBody, RscCountersBody, drop_reasons};
+pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use health::{FindingBody, HealthBody, Severity};
 pub use log::{LogBody, LogChange, LogLevel};
 pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
@@ -131,7 +131,7 @@ pub enum StateBody {
 }
 
 impl StateBody {
-    /// The name in API and tables.
+    /// Returns the name in API and tables.
     pub const fn name(self) -> &'static str {
         match self {
             StateBody::Up => "up",
@@ -155,7 +155,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The name in API and tables.
+    /// Returns the name in API and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::File => "file",
@@ -164,7 +164,7 @@ impl Origin {
         }
     }
 
-    /// After "added".
+    /// Returns the words that follow "added" in a sentence.
     pub const fn by(self) -> &'static str {
         match self {
             Origin::File => "by the file",
@@ -173,7 +173,7 @@ impl Origin {
         }
     }
 
-    /// Its name in a sentence.
+    /// Returns the name in a sentence.
     pub const fn named(self) -> &'static str {
         match self {
             Origin::File => "the file",
@@ -322,12 +322,12 @@ pub struct StepBody {
 }
 
 impl StepBody {
-    /// A step of a dry run.
+    /// Returns a step of a dry run.
     pub fn planned(plan: Step) -> StepBody {
         StepBody { plan, outcome: StepOutcome::Planned, reason: String::new() }
     }
 
-    /// A step that was carried out.
+    /// Returns a step that was carried out, with its outcome.
     pub fn taken(plan: Step, result: Result<(), String>) -> StepBody {
         match result {
             Ok(()) => StepBody { plan, outcome: StepOutcome::Done, reason: String::new() },

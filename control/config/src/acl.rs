@@ -9,8 +9,6 @@
 
 use super::guard::IpPrefix;
 use super::scalar::{FromScalar, Scalar, through_scalar};
-use datapath::{AclAction, AclEnd, AclMark, AclProtocol, AclRule};
-use ports::capture::Direction;
 use problem::Problem;
 use std::fmt;
 use std::iter::Peekable;
@@ -20,32 +18,70 @@ use wire::Mac;
 /// A rule as written. Two texts with the same meaning are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    action: AclAction,
+    action: RuleAction,
     out: bool,
-    protocol: AclProtocol,
-    from: Who,
-    to: Who,
+    protocol: RuleProtocol,
+    from: RuleEnd,
+    to: RuleEnd,
+}
+
+/// What a rule does with a frame that it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleAction {
+    /// The frame passes.
+    Allow,
+    /// The frame is dropped.
+    Deny,
+    /// The frame is marked; other rules decide whether it passes.
+    Mark(RuleMark),
+}
+
+/// The mark that a rule writes; a field that is `None` stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RuleMark {
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: Option<u8>,
+    /// Priority of the VLAN tag, 0 to 7.
+    pub pcp: Option<u8>,
+}
+
+/// The kind of frame that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleProtocol {
+    /// Any kind.
+    Any,
+    /// ARP.
+    Arp,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// IPv4 or IPv6 with this transport.
+    Ip(u8),
 }
 
 /// What a rule matches in a source or a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-struct Who {
-    mac: Option<Mac>,
-    prefix: Option<IpPrefix>,
-    ports: Option<RangeInclusive<u16>>,
+pub struct RuleEnd {
+    /// The Ethernet address.
+    pub mac: Option<Mac>,
+    /// The IP addresses.
+    pub prefix: Option<IpPrefix>,
+    /// The ports of TCP or UDP.
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 through_scalar!(Rule);
 
 /// Words for protocols, and what they mean.
-const PROTOCOLS: [(&str, AclProtocol); 7] = [
-    ("arp", AclProtocol::Arp),
-    ("ip4", AclProtocol::Ipv4),
-    ("ip6", AclProtocol::Ipv6),
-    ("tcp", AclProtocol::Ip(6)),
-    ("udp", AclProtocol::Ip(17)),
-    ("icmp", AclProtocol::Ip(1)),
-    ("icmp6", AclProtocol::Ip(58)),
+const PROTOCOLS: [(&str, RuleProtocol); 7] = [
+    ("arp", RuleProtocol::Arp),
+    ("ip4", RuleProtocol::Ipv4),
+    ("ip6", RuleProtocol::Ipv6),
+    ("tcp", RuleProtocol::Ip(6)),
+    ("udp", RuleProtocol::Ip(17)),
+    ("icmp", RuleProtocol::Ip(1)),
+    ("icmp6", RuleProtocol::Ip(58)),
 ];
 
 /// The error in a rule: the word at fault, and what was wanted there.
@@ -55,30 +91,39 @@ impl Rule {
     /// Most rules a port may have in one direction.
     pub const MAX: usize = 256;
 
-    /// The rule in the form of the data path.
-    pub fn compiled(&self) -> AclRule {
-        AclRule {
-            action: self.action,
-            direction: if self.out { Direction::Egress } else { Direction::Ingress },
-            protocol: self.protocol,
-            from: self.from.compiled(),
-            to: self.to.compiled(),
-        }
+    /// Returns what the rule does with a frame that it matches.
+    pub fn action(&self) -> RuleAction {
+        self.action
     }
 
-    /// Whether it applies to frames toward the port.
-    pub(super) fn is_out(&self) -> bool {
+    /// Returns whether the rule applies to frames toward the port.
+    pub fn is_out(&self) -> bool {
         self.out
     }
 
-    /// Whether it decides which frames pass, toward the port (`out`) or from it.
+    /// Returns the kind of frame that the rule matches.
+    pub fn protocol(&self) -> RuleProtocol {
+        self.protocol
+    }
+
+    /// Returns what the rule matches in a frame's source.
+    pub fn from(&self) -> &RuleEnd {
+        &self.from
+    }
+
+    /// Returns what the rule matches in a frame's destination.
+    pub fn to(&self) -> &RuleEnd {
+        &self.to
+    }
+
+    /// Returns whether the rule decides which frames pass, toward the port (`out`) or from it.
     pub fn decides(&self, out: bool) -> bool {
         self.out == out && !self.marks()
     }
 
-    /// Whether it marks frames.
+    /// Returns whether the rule marks frames.
     pub fn marks(&self) -> bool {
-        matches!(self.action, AclAction::Mark(_))
+        matches!(self.action, RuleAction::Mark(_))
     }
 
     fn parse(text: &str) -> Result<Rule, Fault> {
@@ -86,8 +131,8 @@ impl Rule {
         let action = action(&mut words)?;
         let out = match (words.next().unwrap_or_default(), action) {
             ("in", _) => false,
-            ("out", AclAction::Allow | AclAction::Deny) => true,
-            (word, AclAction::Mark(_)) => {
+            ("out", RuleAction::Allow | RuleAction::Deny) => true,
+            (word, RuleAction::Mark(_)) => {
                 let wanted = "dscp N (0 to 63) or pcp N (0 to 7), each once, then in: only frames from the port are marked";
                 return Err((word.to_owned(), wanted));
             }
@@ -97,22 +142,23 @@ impl Rule {
         if named.is_some() {
             words.next();
         }
-        let protocol = named.unwrap_or(AclProtocol::Any);
-        let mut rule = Rule { action, out, protocol, from: Who::default(), to: Who::default() };
+        let protocol = named.unwrap_or(RuleProtocol::Any);
+        let mut rule =
+            Rule { action, out, protocol, from: RuleEnd::default(), to: RuleEnd::default() };
         while let Some(word) = words.next() {
-            let who = match word {
-                "from" if rule.from == Who::default() => &mut rule.from,
-                "to" if rule.to == Who::default() => &mut rule.to,
+            let end = match word {
+                "from" if rule.from == RuleEnd::default() => &mut rule.from,
+                "to" if rule.to == RuleEnd::default() => &mut rule.to,
                 _ => return Err((word.to_owned(), "a protocol, from, or to, each once")),
             };
             while let Some(word) = words.next_if(|word| !matches!(*word, "from" | "to")) {
                 let value = if word == "port" { words.next() } else { None };
-                who.take(word, value).ok_or_else(|| {
+                end.take(word, value).ok_or_else(|| {
                     let seen = value.map_or(word.to_owned(), |value| format!("{word} {value}"));
                     (seen, "a MAC address, an IP prefix, or port N or N-M, each once")
                 })?;
             }
-            if *who == Who::default() {
+            if *end == RuleEnd::default() {
                 return Err((word.to_owned(), "an address or a port behind it"));
             }
         }
@@ -122,15 +168,15 @@ impl Rule {
     /// Refuses words that contradict each other.
     fn can_match(&self) -> Result<(), Fault> {
         let ends = [&self.from, &self.to];
-        let prefixes = || ends.iter().filter_map(|who| who.prefix);
-        let ported = ends.iter().any(|who| who.ports.is_some());
+        let prefixes = || ends.iter().filter_map(|end| end.prefix);
+        let ported = ends.iter().any(|end| end.ports.is_some());
         let v4 = |wanted: bool| prefixes().all(|prefix| prefix.is_ipv4() == wanted);
         let agrees = match self.protocol {
-            AclProtocol::Any => v4(true) || v4(false),
-            AclProtocol::Arp => prefixes().next().is_none() && !ported,
-            AclProtocol::Ipv4 => v4(true),
-            AclProtocol::Ipv6 => v4(false),
-            AclProtocol::Ip(number) => {
+            RuleProtocol::Any => v4(true) || v4(false),
+            RuleProtocol::Arp => prefixes().next().is_none() && !ported,
+            RuleProtocol::Ipv4 => v4(true),
+            RuleProtocol::Ipv6 => v4(false),
+            RuleProtocol::Ip(number) => {
                 (v4(true) || v4(false)) && (!ported || matches!(number, 6 | 17))
             }
         };
@@ -141,7 +187,7 @@ impl Rule {
         match self.protocol {
             // The switch skips extension headers to find the transport, so such a rule would never
             // match.
-            AclProtocol::Ip(number @ (0 | 43 | 44 | 51 | 60))
+            RuleProtocol::Ip(number @ (0 | 43 | 44 | 51 | 60))
                 if !prefixes().any(|p| p.is_ipv4()) =>
             {
                 let wanted = "an IPv4 prefix (0.0.0.0/0 is all of IPv4): in IPv6, 0, 43, 44, 51 and 60 are \
@@ -154,14 +200,14 @@ impl Rule {
 }
 
 /// Parses the words before the direction.
-fn action<'w>(words: &mut Peekable<impl Iterator<Item = &'w str>>) -> Result<AclAction, Fault> {
+fn action<'w>(words: &mut Peekable<impl Iterator<Item = &'w str>>) -> Result<RuleAction, Fault> {
     match words.next().unwrap_or_default() {
-        "deny" => return Ok(AclAction::Deny),
-        "allow" => return Ok(AclAction::Allow),
+        "deny" => return Ok(RuleAction::Deny),
+        "allow" => return Ok(RuleAction::Allow),
         "mark" => {}
         word => return Err((word.to_owned(), "allow or deny, or mark")),
     }
-    let mut mark = AclMark::default();
+    let mut mark = RuleMark::default();
     while let Some(word) = words.next_if(|word| matches!(*word, "dscp" | "pcp")) {
         let (place, most) = if word == "dscp" { (&mut mark.dscp, 63) } else { (&mut mark.pcp, 7) };
         let value = words.next().unwrap_or_default();
@@ -170,21 +216,21 @@ fn action<'w>(words: &mut Peekable<impl Iterator<Item = &'w str>>) -> Result<Acl
             (format!("{word} {value}"), "dscp N (0 to 63) or pcp N (0 to 7), each once")
         })?;
     }
-    if mark == AclMark::default() {
+    if mark == RuleMark::default() {
         let word = words.next().unwrap_or_default();
         return Err((word.to_owned(), "dscp N (0 to 63), or pcp N (0 to 7), or both"));
     }
-    Ok(AclAction::Mark(mark))
+    Ok(RuleAction::Mark(mark))
 }
 
-fn protocol(word: &str) -> Option<AclProtocol> {
+fn protocol(word: &str) -> Option<RuleProtocol> {
     let named = PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, protocol)| *protocol);
-    named.or_else(|| word.parse().ok().map(AclProtocol::Ip))
+    named.or_else(|| word.parse().ok().map(RuleProtocol::Ip))
 }
 
-impl Who {
-    /// Takes one word, with its value if it is `port`; `None` if the word does not fit or is a
-    /// repetition.
+impl RuleEnd {
+    /// Takes one word, with its value if it is `port`. Returns `None` if the word does not fit or is
+    /// a repetition.
     fn take(&mut self, word: &str, value: Option<&str>) -> Option<()> {
         if word == "port" {
             return set(&mut self.ports, range(value?)?);
@@ -195,19 +241,14 @@ impl Who {
             _ => None,
         }
     }
-
-    fn compiled(&self) -> AclEnd {
-        let prefix = self.prefix.map(|prefix| prefix.prefix());
-        AclEnd { mac: self.mac, prefix, ports: self.ports.clone() }
-    }
 }
 
-/// Sets an empty place; `None` if it is already set.
+/// Sets an empty place. Returns `None` if it is already set.
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.is_none().then(|| *place = Some(value))
 }
 
-/// `22` or `22-23`.
+/// Parses `22` or `22-23`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
@@ -217,9 +258,9 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 impl fmt::Display for Rule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.action {
-            AclAction::Allow => out.write_str("allow")?,
-            AclAction::Deny => out.write_str("deny")?,
-            AclAction::Mark(AclMark { dscp, pcp }) => {
+            RuleAction::Allow => out.write_str("allow")?,
+            RuleAction::Deny => out.write_str("deny")?,
+            RuleAction::Mark(RuleMark { dscp, pcp }) => {
                 out.write_str("mark")?;
                 for (word, value) in [("dscp", dscp), ("pcp", pcp)] {
                     value.map_or(Ok(()), |value| write!(out, " {word} {value}"))?;
@@ -230,19 +271,19 @@ impl fmt::Display for Rule {
         let word = PROTOCOLS.iter().find(|(_, protocol)| *protocol == self.protocol);
         match (word, self.protocol) {
             (Some((word, _)), _) => write!(out, " {word}")?,
-            (None, AclProtocol::Ip(number)) => write!(out, " {number}")?,
+            (None, RuleProtocol::Ip(number)) => write!(out, " {number}")?,
             (None, _) => {}
         }
-        for (word, who) in [("from", &self.from), ("to", &self.to)] {
-            if *who != Who::default() {
-                write!(out, " {word}{who}")?;
+        for (word, end) in [("from", &self.from), ("to", &self.to)] {
+            if *end != RuleEnd::default() {
+                write!(out, " {word}{end}")?;
             }
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for RuleEnd {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(mac) = self.mac {
             write!(out, " {mac}")?;
@@ -325,9 +366,6 @@ mod tests {
         }
         let rule: Rule = "deny  in tcp to port 22 10.0.0.0/8".parse().unwrap();
         assert_eq!(rule.to_string(), "deny in tcp to 10.0.0.0/8 port 22");
-        let compiled = rule.compiled();
-        assert_eq!(compiled.protocol, AclProtocol::Ip(6));
-        assert_eq!(compiled.to.ports, Some(22..=22));
     }
 
     #[test]

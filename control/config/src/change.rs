@@ -6,9 +6,9 @@ use problem::Problem;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 
-/// The typed value of a key: a number or a boolean if the key's type is one, otherwise text, so
-/// that a port named `007` or `true` and the mode `0660` stay text. Commas separate a list. An
-/// empty value is null, which removes the key.
+/// Returns the typed value of a key: a number or a boolean if the key's type is one, otherwise
+/// text, so that a port named `007` or `true` and the mode `0660` stay text. Commas separate a list.
+/// An empty value is null, which removes the key.
 pub fn typed_value(key: &str, word: &str) -> Value {
     let number = || word.parse::<i64>().ok().map(|number| json!(number));
     let boolean = || word.parse::<bool>().ok().map(|boolean| json!(boolean));
@@ -22,8 +22,11 @@ pub fn typed_value(key: &str, word: &str) -> Value {
     typed.unwrap_or_else(|| json!(word))
 }
 
-/// The port with these keys; null removes one (RFC 7396 on one level, because a port's keys do not
-/// nest). An error names the port and the key.
+/// Returns the port with these keys; null removes one (RFC 7396 on one level, because a port's keys
+/// do not nest).
+///
+/// # Errors
+/// A key is unknown, or a value is not one of its key. The problem names the port and the key.
 pub fn with_keys(port: &PortConfig, keys: &Map<String, Value>) -> Result<PortConfig, Problem> {
     let merged = |key: &mut dyn Iterator<Item = (&String, &Value)>| {
         let mut merged = serde_json::to_value(port).unwrap_or_default();
@@ -49,14 +52,14 @@ pub fn with_keys(port: &PortConfig, keys: &Map<String, Value>) -> Result<PortCon
     })
 }
 
-/// The keys of a port, as spelled in the file.
+/// Returns the keys of a port, as spelled in the file.
 pub fn port_keys() -> Vec<String> {
     let keys = schema();
     let keys = keys["properties"].as_object().into_iter().flatten();
     keys.map(|(key, _)| key.clone()).filter(|key| key != "name").collect()
 }
 
-/// Whether a key of a port has this type in the schema.
+/// Returns whether a key of a port has this type in the schema.
 fn has_type(key: &str, wanted: &str) -> bool {
     match schema().pointer(&format!("/properties/{key}/type")) {
         Some(Value::Array(types)) => types.iter().any(|one| one == wanted),

@@ -1,4 +1,4 @@
-//! Random configurations that are right, for property tests.
+//! Random configurations that break no rule, for property tests.
 #![allow(clippy::expect_used, reason = "only tests use it")]
 
 use crate::{
@@ -10,8 +10,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use wire::toeplitz::{HashTypes, Key};
 
-/// Up to six ports named `p0` to `p5`, some of them mirroring to a neighbour, and a random
-/// `[switch]`.
+/// Returns a strategy for configurations of up to six ports named `p0` to `p5`, some of them
+/// mirroring to a neighbour, and a random `[switch]`.
 pub fn config() -> impl Strategy<Value = Config> {
     let ports = proptest::collection::btree_map(0u8..6, port(), 0..6);
     (ports, any::<u32>(), rsc()).prop_map(|(ports, ageing, rsc)| {
@@ -40,7 +40,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                 port.tap = Some(device);
                 port.napi = (mirror > 4).then_some(true);
             }
-            if port.vhost_user.is_none() {
+            if !port.device().is_guest() {
                 port.mtu = port.mtu.map(|mtu| Mtu(mtu.0.min(9216)));
             }
             port.mirror_to =
@@ -94,7 +94,7 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
             false => Storm::Limit { frames: 1 + u64::from(rest.3), rate: Rate(1000) },
         });
         port.role = rate.2.map(|up| if up { PortRole::Uplink } else { PortRole::Vnic });
-        // An uplink has none.
+        // An uplink has no weight.
         port.weight = rate.2.filter(|up| !up).map(|_| Weight(1 + rest.3));
         if let Some((bits, burst)) = rate.0 {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));

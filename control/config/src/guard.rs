@@ -1,11 +1,11 @@
 //! `ip-guard`: the addresses a port may use, as a list of `10.0.0.5` and `fd00::/64`.
 
 use super::scalar::Scalar;
-use datapath::Prefix;
 use problem::Problem;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::IpAddr;
+use wire::Prefix;
 
 /// An IP prefix as written; a bare address is a prefix of full length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub struct IpPrefix {
 pub struct IpGuard(Vec<IpPrefix>);
 
 impl IpPrefix {
-    /// `None` if the text is not a prefix, or bits after the prefix length are set.
+    /// Returns the prefix that the text names; `None` if the text is not a prefix, or bits after the
+    /// prefix length are set.
     pub(super) fn parse(text: &str) -> Option<IpPrefix> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address.parse().ok()?, length.parse().ok()?),
@@ -32,12 +33,13 @@ impl IpPrefix {
         (prefix.first == address).then_some(IpPrefix { address, length })
     }
 
-    /// In the form of the data path.
+    /// Returns the range of addresses that the prefix stands for.
     pub fn prefix(&self) -> Prefix {
         let own = Prefix { first: self.address, last: self.address };
         Prefix::new(self.address, self.length).unwrap_or(own)
     }
 
+    /// Returns whether the addresses are of IPv4.
     pub(super) fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
@@ -52,7 +54,7 @@ impl fmt::Display for IpPrefix {
 }
 
 impl IpGuard {
-    /// In the form of the data path.
+    /// Returns the ranges of addresses that the list stands for.
     pub fn prefixes(&self) -> Vec<Prefix> {
         self.0.iter().map(IpPrefix::prefix).collect()
     }

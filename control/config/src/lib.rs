@@ -6,6 +6,8 @@
 
 mod acl;
 mod change;
+mod defaults;
+mod device;
 #[cfg(any(test, feature = "generate"))]
 pub mod generate;
 mod guard;
@@ -17,7 +19,6 @@ mod read;
 mod rules;
 mod scalar;
 mod section;
-mod settings;
 mod steer;
 mod storm;
 mod switch;
@@ -25,8 +26,9 @@ mod value;
 mod vlan;
 mod web;
 
-pub use acl::Rule;
+pub use acl::{Rule, RuleAction, RuleEnd, RuleMark, RuleProtocol};
 pub use change::{port_keys, typed_value, with_keys};
+pub use device::Device;
 pub use guard::{IpGuard, IpPrefix};
 pub use metrics::MetricsConfig;
 pub use port::{
@@ -70,11 +72,18 @@ pub struct Config {
 
 impl Config {
     /// Reads the file's text. Messages call the file `name`.
+    ///
+    /// # Errors
+    /// The text is not TOML, a key is unknown, a value is not one of its key, or a rule between keys
+    /// or ports is broken. The problem names the line and the column.
     pub fn from_toml(name: &str, text: &str) -> Result<Config, Problem> {
         read::config(name, text)
     }
 
     /// Checks keys and ports against each other.
+    ///
+    /// # Errors
+    /// A rule between keys or ports is broken. The problem names the port.
     pub fn check(&self) -> Result<(), Problem> {
         match rules::broken_rule(self) {
             Some(broken) => Err(broken.problem()),
@@ -82,13 +91,16 @@ impl Config {
         }
     }
 
-    /// The configuration as TOML. Reading it back gives an equal configuration.
+    /// Returns the configuration as TOML. Reading it back gives an equal configuration.
+    ///
+    /// # Errors
+    /// A value cannot be written as TOML, such as a path that is not UTF-8.
     pub fn to_toml(&self) -> Result<String, Problem> {
         toml::to_string(self)
             .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))
     }
 
-    /// The port of this name.
+    /// Returns the port of this name.
     pub fn port(&self, name: &str) -> Option<&PortConfig> {
         self.ports.iter().find(|port| port.name.as_str() == name)
     }

@@ -15,7 +15,7 @@ pub struct MetricsConfig {
 }
 
 impl MetricsConfig {
-    /// Whether no key is set.
+    /// Returns whether no key is set.
     pub(super) fn is_empty(&self) -> bool {
         *self == MetricsConfig::default()
     }

@@ -47,7 +47,7 @@ pub enum Step {
 /// Keys of `[switch]` that take effect at once; all others take effect at the next start.
 pub const LIVE: [&str; 2] = ["log", "rsc"];
 
-/// The steps, in a safe order.
+/// Returns the steps from one configuration to the other, in a safe order.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
     for old in &current.ports {
@@ -78,8 +78,8 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     removed.into_iter().chain(switch).chain(changed).chain(added).collect()
 }
 
-/// Differing keys outside ports; those of `[metrics]` and `[web]` start with the section's name and
-/// a dot.
+/// Returns the keys outside ports that differ; those of `[metrics]` and `[web]` start with the
+/// section's name and a dot.
 fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
     let of = |section: &'static str, keys: Vec<String>| {
         keys.into_iter().map(move |key| format!("{section}.{key}"))
@@ -90,14 +90,14 @@ fn switch_keys(old: &Config, new: &Config) -> Vec<String> {
     keys
 }
 
-/// The keys among them that take effect only at the next start.
+/// Returns the keys outside ports that differ and take effect only at the next start.
 pub fn restart_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut keys = switch_keys(old, new);
     keys.retain(|key| !LIVE.contains(&key.as_str()));
     keys
 }
 
-/// Keys with different values, as written.
+/// Returns the keys with different values, as written.
 fn differing<T: Serialize>(old: &T, new: &T) -> Vec<String> {
     let map = |value: &T| match serde_json::to_value(value) {
         Ok(serde_json::Value::Object(map)) => map,
@@ -117,7 +117,7 @@ mod tests {
     use crate::generate;
     use proptest::prelude::*;
 
-    /// The steps carried out on paper.
+    /// Returns what the steps make of the current configuration.
     fn apply(current: &Config, wanted: &Config, steps: &[Step]) -> Config {
         let mut config = current.clone();
         for step in steps {

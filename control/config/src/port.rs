@@ -1,8 +1,8 @@
 //! `[[port]]`: one port as written in the file, in `PUT /v1/config` and in the body of
 //! `POST /v1/ports`.
 //!
-//! Every key but the name is optional, and an absent key stays absent. [`PortConfig::settings`]
-//! derives its default from the role, the device or `[switch]`.
+//! Every key but the name is optional, and an absent key stays absent. Its default follows from the
+//! role, the device or `[switch]`, see `defaults`.
 
 use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
@@ -91,7 +91,7 @@ pub enum TeamAlgorithm {
 }
 
 /// One port.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PortConfig {
     /// The port's name: 1 to 32 letters, digits, `.`, `_` or `-`.
@@ -330,128 +330,24 @@ impl PortConfig {
     /// Keys that a guest's driver reads when it starts.
     const READ_BY_DRIVER: [&'static str; 2] = ["mtu", "mac"];
 
-    /// Whether a change of this key reopens the port.
+    /// Returns whether a change of this key reopens the port.
     pub fn reopens(&self, key: &str) -> bool {
-        let is_read = self.vhost_user.is_some() && PortConfig::READ_BY_DRIVER.contains(&key);
+        let device = self.device();
+        let is_read = device.is_guest() && PortConfig::READ_BY_DRIVER.contains(&key);
         is_read
             || PortConfig::names_device(key)
             || PortConfig::OF_OPENING.contains(&key)
-            || self.team.is_none() && key == "team"
+            || key == "team" && !device.is_team()
     }
 
-    /// Whether a key names the port's device and its place. `team` does not, because members change
-    /// while the port is open.
+    /// Returns whether a key names the port's device and its place. `team` does not, because members
+    /// change while the port is open.
     pub fn names_device(key: &str) -> bool {
         PortConfig::OF_THE_DEVICE.contains(&key)
     }
 
-    /// The members of its team; empty if the port is not a team.
-    pub fn members(&self) -> Vec<String> {
-        self.team.iter().flatten().map(ToString::to_string).collect()
-    }
-
-    /// A port with only a name.
+    /// Returns a port with only a name.
     pub fn named(name: PortName) -> PortConfig {
-        PortConfig {
-            name,
-            tap: None,
-            packet: None,
-            team: None,
-            team_algorithm: None,
-            team_fail_back: None,
-            team_member: None,
-            xdp: None,
-            vhost_user: None,
-            vhost_client: None,
-            socket_mode: None,
-            socket_owner: None,
-            socket_group: None,
-            memory_limit: None,
-            compat: None,
-            follow_uplink: None,
-            netns: None,
-            queues: None,
-            promiscuous: None,
-            napi: None,
-            mtu: None,
-            path_mtu: None,
-            role: None,
-            vlan: None,
-            trunk: None,
-            native: None,
-            mac: None,
-            mac_spoofing: None,
-            mac_limit: None,
-            storm: None,
-            isolated: None,
-            rate: None,
-            burst: None,
-            weight: None,
-            back_pressure: None,
-            rsc: None,
-            rsc_ipv4: None,
-            rsc_ipv6: None,
-            length_limit: None,
-            ack_limit: None,
-            flows: None,
-            steer: None,
-            rss_key: None,
-            rss_types: None,
-            vmmq: None,
-            dhcp_guard: None,
-            router_guard: None,
-            ip_guard: None,
-            acl: Vec::new(),
-            mirror_to: None,
-        }
-    }
-
-    /// Whether its device is an interface of the host.
-    pub fn is_interface(&self) -> bool {
-        self.packet.is_some() || self.xdp.is_some()
-    }
-
-    /// Which way it faces, configured or by default.
-    pub fn role(&self) -> PortRole {
-        let faces_network = self.is_interface() || self.team.is_some();
-        self.role.unwrap_or(if faces_network { PortRole::Uplink } else { PortRole::Vnic })
-    }
-
-    /// Coalescing, configured or by default.
-    pub fn rsc(&self, default: RscMode) -> RscMode {
-        self.rsc.unwrap_or(match self.role() {
-            PortRole::Vnic => default,
-            PortRole::Uplink => RscMode::Off,
-        })
-    }
-
-    /// The kind and name of its device, as in `tap tap1` or `vhost-user /run/millrace/vm1.sock`.
-    pub fn device(&self) -> String {
-        match self.devices().next() {
-            Some((key, device)) => format!("{key} {device}"),
-            None => "no device".to_owned(),
-        }
-    }
-
-    /// The devices that it names, by key: one, unless a rule is broken.
-    pub fn devices(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let text = |key, device: Option<String>| device.map(|device| (key, device));
-        [
-            text("tap", self.tap.as_ref().map(ToString::to_string)),
-            text("packet", self.packet.as_ref().map(ToString::to_string)),
-            text("team", self.team.as_ref().map(|_| self.members().join("+"))),
-            text("xdp", self.xdp.as_ref().map(ToString::to_string)),
-            text("vhost-user", self.vhost_user.as_ref().map(ToString::to_string)),
-        ]
-        .into_iter()
-        .flatten()
-    }
-
-    /// What it opens; the members of a team.
-    pub fn device_names(&self) -> Vec<String> {
-        match &self.team {
-            Some(_) => self.members(),
-            None => self.devices().map(|(_, device)| device).collect(),
-        }
+        PortConfig { name, ..PortConfig::default() }
     }
 }

@@ -8,6 +8,9 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// Reads a TOML text as strictly as the configuration. Messages call it `name`.
+///
+/// # Errors
+/// The text is not TOML, a key is unknown, or a value is not one of its key.
 pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Problem> {
     toml::from_str(text).map_err(|error| {
         let mut problem = explain(error.message());
@@ -18,7 +21,7 @@ pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Probl
     })
 }
 
-/// The configuration file's text.
+/// Reads the configuration file's text.
 pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
     let config: Config = from_toml(name, text)?;
     match rules::broken_rule(&config) {
@@ -31,17 +34,23 @@ pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
 }
 
 /// Reads a JSON body. [`Config::check`] then checks keys and ports against each other.
+///
+/// # Errors
+/// The text is not JSON, a key is unknown, or a value is not one of its key.
 pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(text).map_err(|error| explain_json(&error))
 }
 
 /// Reads a parsed JSON value.
+///
+/// # Errors
+/// A key is unknown, or a value is not one of its key.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
     serde_json::from_value(value).map_err(|error| explain_json(&error))
 }
 
-/// serde_json appends the place to the text; it is removed here, because it would end up in the
-/// last of the four parts.
+/// Returns an error of serde_json in our four parts. serde_json appends the place to the text; it
+/// is removed here, because it would end up in the last part.
 fn explain_json(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
@@ -53,7 +62,7 @@ fn explain_json(error: &serde_json::Error) -> Problem {
     }
 }
 
-/// `file:line:column`, or only the file if the place is unknown.
+/// Returns `file:line:column`, or only the file if the place is unknown.
 fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else {
         return name.to_owned();
@@ -63,13 +72,13 @@ fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
     format!("{name}:{line}:{column}")
 }
 
-/// The text at the place: its first line, at most 40 characters.
+/// Returns the text at the place: its first line, at most 40 characters.
 fn shown(text: &str, span: Option<Range<usize>>) -> String {
     let seen = span.and_then(|span| text.get(span)).unwrap_or_default();
     seen.lines().next().unwrap_or_default().chars().take(40).collect()
 }
 
-/// The place of the value at fault.
+/// Returns the place of the value at fault.
 fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let ports = root.get_ref().get("port")?.get_ref();
@@ -79,8 +88,9 @@ fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     Some(value.map_or(port.span(), |value| value.span()))
 }
 
-/// Serde's error in our four parts. Our own types pack the parts into the text; serde's sentences
-/// about unknown keys and words name, in backticks, first what was seen and then what is known.
+/// Returns serde's error in our four parts. Our own types pack the parts into the text; serde's
+/// sentences about unknown keys and words name, in backticks, first what was seen and then what is
+/// known.
 fn explain(message: &str) -> Problem {
     if let Some(problem) = Problem::unpack(message) {
         return problem;
@@ -107,12 +117,12 @@ fn explain(message: &str) -> Problem {
     Problem::new(kind).seen(seen).wanted(format!("one of {}", known.join(", "))).remedy(remedy)
 }
 
-/// Type mismatches (`invalid type: map, expected a string`) and syntax errors, as serde and toml
-/// word them.
+/// Returns the problem with a value of the wrong type (`invalid type: map, expected a string`) or
+/// with the syntax, from the words of serde and toml.
 fn mismatch(message: &str) -> Problem {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {
-        // What toml says if it wants an enum and finds something else.
+        // The text of toml for a value that is no word where an enum is wanted.
         None if message == "wanted string or table" => Problem::new("not a word in quotes")
             .wanted("a word in quotes")
             .remedy("write the word in quotes"),
@@ -132,8 +142,8 @@ fn mismatch(message: &str) -> Problem {
 /// with the length, and the word may be a whole body of the API.
 const LONGEST_WORD: usize = 64;
 
-/// The nearest known word, if at most a third of its letters differ and at least one is in its
-/// place.
+/// Returns the nearest known word, if at most a third of its letters differ and at least one is in
+/// its place.
 pub fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
     if seen.len() > LONGEST_WORD {
         return None;
@@ -148,7 +158,7 @@ pub fn nearest<'a>(seen: &str, known: &[&'a str]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// `port show z` was answered by: did you mean `a`?
+    /// `port show z` was answered with "did you mean `a`?".
     #[test]
     fn a_word_without_a_letter_of_it_is_not_what_was_meant() {
         assert_eq!(nearest("z", &["a"]), None);

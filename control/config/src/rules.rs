@@ -1,6 +1,6 @@
 //! Rules between keys and between ports, which a configuration of valid values can still break.
 
-use super::{Config, HostName, PortConfig, PortRole, Rule};
+use super::{Config, Device, HostName, PortConfig, PortRole, Rule};
 use problem::Problem;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
@@ -15,13 +15,13 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// The problem, prefixed with the port's name.
+    /// Returns the problem, prefixed with the port's name.
     pub(crate) fn problem(self) -> Problem {
         self.problem.at(format!("port {}", self.name))
     }
 }
 
-/// The first rule broken, in the order of the file.
+/// Returns the first broken rule, in the order of the file.
 pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
     config.ports.iter().enumerate().find_map(|(place, port)| {
         let (key, problem) = own_rules(port).or_else(|| rules_among(config, place, port))?;
@@ -31,7 +31,7 @@ pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
 
 type Fault = (&'static str, Problem);
 
-/// Rules between keys of one port.
+/// Checks the rules between keys of one port.
 fn own_rules(port: &PortConfig) -> Option<Fault> {
     device_rules(port)
         .or_else(|| vlan_rules(port))
@@ -62,12 +62,13 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
             return Some(("name", problem));
         }
         [_] => {}
-        [(one, _), (other, _), ..] => return Some((other, excludes(one, other))),
+        [one, other, ..] => return Some((other.key(), excludes(one.key(), other.key()))),
     }
-    if port.promiscuous.is_some() && !port.is_interface() {
+    let device = port.device();
+    if port.promiscuous.is_some() && !device.is_interface() {
         return Some(("promiscuous", needs("promiscuous", "packet or xdp", "remove it")));
     }
-    if port.napi.is_some() && port.tap.is_none() {
+    if port.napi.is_some() && !matches!(device, Device::Tap(_)) {
         return Some(("napi", needs("napi", "tap", "remove it")));
     }
     mtu_rule(port).or_else(|| team_rules(port)).or_else(|| socket_rules(port))
@@ -77,7 +78,7 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
 const JUMBO: u16 = 9216;
 
 fn mtu_rule(port: &PortConfig) -> Option<Fault> {
-    let mtu = port.mtu.filter(|mtu| port.vhost_user.is_none() && mtu.0 > JUMBO)?;
+    let mtu = port.mtu.filter(|mtu| !port.device().is_guest() && mtu.0 > JUMBO)?;
     let problem = Problem::new("mtu is too large for a kernel device")
         .seen(mtu.0)
         .wanted(format!("68 to {JUMBO}; up to 65535 on a vhost-user port"))
@@ -85,9 +86,9 @@ fn mtu_rule(port: &PortConfig) -> Option<Fault> {
     Some(("mtu", problem))
 }
 
-/// Rules of keys that concern a team or one of its members.
+/// Checks the rules of keys that concern a team or one of its members.
 fn team_rules(port: &PortConfig) -> Option<Fault> {
-    let Some(members) = &port.team else {
+    let Device::Team(members) = port.device() else {
         let keys = [
             ("team-algorithm", port.team_algorithm.is_some()),
             ("team-fail-back", port.team_fail_back.is_some()),
@@ -114,34 +115,29 @@ fn team_rules(port: &PortConfig) -> Option<Fault> {
     Some(("team", problem.remedy("correct the members; `ip link` lists network devices")))
 }
 
-/// Rules of keys that concern a vhost-user socket, or one that the switch creates.
+/// Checks the rules of keys that concern a vhost-user socket, or one that the switch creates.
 fn socket_rules(port: &PortConfig) -> Option<Fault> {
-    if port.vhost_user.is_some() && port.netns.is_some() {
-        return Some(("netns", excludes("vhost-user", "netns")));
-    }
-    if port.vhost_client.is_some() && port.vhost_user.is_none() {
-        return Some(("vhost-client", needs("vhost-client", "vhost-user", "remove it")));
-    }
-    if port.memory_limit.is_some() && port.vhost_user.is_none() {
-        return Some(("memory-limit", needs("memory-limit", "vhost-user", "remove it")));
-    }
-    if port.compat.is_some() && port.vhost_user.is_none() {
-        return Some(("compat", needs("compat", "vhost-user", "remove it")));
-    }
-    if port.follow_uplink.is_some() && port.vhost_user.is_none() {
-        return Some(("follow-uplink", needs("follow-uplink", "vhost-user", "remove it")));
-    }
-    let keys = [
+    let of_created = [
         ("socket-mode", port.socket_mode.is_some()),
         ("socket-owner", port.socket_owner.is_some()),
         ("socket-group", port.socket_group.is_some()),
     ];
-    let (key, _) = keys.into_iter().find(|(_, said)| *said)?;
-    if port.vhost_user.is_none() {
-        return Some((key, needs(key, "vhost-user", "remove it")));
+    if port.device().is_guest() {
+        if port.netns.is_some() {
+            return Some(("netns", excludes("vhost-user", "netns")));
+        }
+        // The listening side creates the socket.
+        let (key, _) = of_created.into_iter().find(|(_, said)| *said)?;
+        return port.vhost_client?.then(|| (key, excludes("vhost-client", key)));
     }
-    // The listening side creates the socket.
-    port.vhost_client?.then(|| (key, excludes("vhost-client", key)))
+    let of_any = [
+        ("vhost-client", port.vhost_client.is_some()),
+        ("memory-limit", port.memory_limit.is_some()),
+        ("compat", port.compat.is_some()),
+        ("follow-uplink", port.follow_uplink.is_some()),
+    ];
+    let (key, _) = of_any.into_iter().chain(of_created).find(|(_, said)| *said)?;
+    Some((key, needs(key, "vhost-user", "remove it")))
 }
 
 fn vlan_rules(port: &PortConfig) -> Option<Fault> {
@@ -154,7 +150,7 @@ fn vlan_rules(port: &PortConfig) -> Option<Fault> {
     None
 }
 
-/// The second of two equal rules never matches.
+/// Checks the rules of the ACL. The second of two equal ones never matches.
 fn acl_rules(port: &PortConfig) -> Option<Fault> {
     let earlier = |place| port.acl.get(..place).unwrap_or_default();
     let repeated = port.acl.iter().enumerate().find(|(place, rule)| earlier(*place).contains(rule));
@@ -176,7 +172,7 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
     })
 }
 
-/// Rules between ports.
+/// Checks the rules between ports.
 fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault> {
     let earlier = config.ports.get(..place).unwrap_or_default();
     if earlier.iter().any(|other| other.name == port.name) {
@@ -187,15 +183,15 @@ fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault
         return Some(("name", problem));
     }
     let shares = |other: &&PortConfig| {
-        let names = port.device_names();
-        other.netns == port.netns && other.device_names().iter().any(|name| names.contains(name))
+        let names = port.device().names();
+        other.netns == port.netns && other.device().names().iter().any(|name| names.contains(name))
     };
     if let Some(other) = earlier.iter().find(shares) {
         let problem = Problem::new("its device belongs to another port")
             .seen(format!("{}, the device of port {}", port.device(), other.name))
             .wanted("a different device for each port")
             .remedy("name another device, or remove one of the two ports");
-        return Some((port.devices().next().map_or("name", |(key, _)| key), problem));
+        return Some((port.device().key(), problem));
     }
     member_rule(config, port).or_else(|| mirror_rule(config, port))
 }

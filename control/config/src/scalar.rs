@@ -22,12 +22,12 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// A word of the command line for a key that wants a whole number.
+    /// Returns a word of the command line as the value of a key that wants a whole number.
     pub(crate) fn typed_number(word: &str) -> Scalar {
         word.parse().map_or_else(|_| Scalar::Text(word.to_owned()), Scalar::Number)
     }
 
-    /// A whole number within `range`, or the problem.
+    /// Returns the value as a whole number within `range`, or the problem.
     pub(crate) fn number(&self, range: std::ops::RangeInclusive<i64>) -> Result<i64, Problem> {
         let wanted = format!("a number from {} to {}", range.start(), range.end());
         match self {
@@ -37,7 +37,7 @@ impl Scalar {
         }
     }
 
-    /// The problem with this value; the remedy is to write what is wanted.
+    /// Returns a problem with this value; the remedy is to write what is wanted.
     pub(crate) fn problem(&self, error: &str, wanted: &str) -> Problem {
         Problem::new(error).seen(self).wanted(wanted).remedy(format!("write {wanted}"))
     }
@@ -102,7 +102,10 @@ impl Serialize for Scalar {
     }
 }
 
-/// A number within a range, or nothing: for `deserialize_with` of a bare integer.
+/// Reads a number within a range, or nothing: for `deserialize_with` of a bare integer.
+///
+/// # Errors
+/// The value is not a whole number, or out of range.
 pub fn ranged<'de, D, T, const MIN: i64, const MAX: i64>(input: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -115,18 +118,19 @@ where
 
 /// A type that is read from and written as one [`Scalar`].
 pub(crate) trait FromScalar: Sized {
-    /// A word of the command line as a scalar. Names and modes stay text, leading zeros included
-    /// (`007`, `0660`); a type that is a number overrides this.
+    /// Returns a word of the command line as a scalar. Names and modes stay text, leading zeros
+    /// included (`007`, `0660`); a type that is a number overrides this.
     fn typed(word: &str) -> Scalar {
         Scalar::Text(word.to_owned())
     }
-    /// The typed value, or the problem with it.
+    /// Returns the typed value, or the problem with it.
     fn read(scalar: &Scalar) -> Result<Self, Problem>;
-    /// The value as written in the file; `read` accepts it.
+    /// Returns the value as written in the file; `read` accepts it.
     fn write(&self) -> Scalar;
 }
 
-/// For `#[serde(with = …)]`-free newtypes: both directions through [`FromScalar`].
+/// Implements reading and writing of newtypes through [`FromScalar`]: by serde in both directions,
+/// and from a word of the command line.
 macro_rules! through_scalar {
     ($($name:ty),*) => {$(
         impl<'de> serde::Deserialize<'de> for $name {
@@ -154,7 +158,7 @@ macro_rules! through_scalar {
 }
 pub(crate) use through_scalar;
 
-/// The schema of a type that is written as text or as a bare number.
+/// Implements the schema of a type that is written as text or as a bare number.
 macro_rules! text_or_number {
     ($($name:ident),*) => {$(
         impl utoipa::PartialSchema for $name {

@@ -1,4 +1,4 @@
-//! The sections whose services listen over TCP.
+//! The sections of the services that listen over TCP.
 
 /// A service over TCP, by its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +10,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// The section as written.
+    /// Returns the section as written.
     pub const fn name(self) -> &'static str {
         match self {
             Section::Metrics => "[metrics]",
@@ -18,7 +18,7 @@ impl Section {
         }
     }
 
-    /// The key that names the address, as messages name it.
+    /// Returns the key of the address, as messages name it.
     pub const fn option(self) -> &'static str {
         match self {
             Section::Metrics => "`listen` in [metrics]",
@@ -26,7 +26,7 @@ impl Section {
         }
     }
 
-    /// A clause that says whether it is served.
+    /// Returns a clause that says whether the service is available.
     pub const fn served(self, served: bool) -> &'static str {
         match (self, served) {
             (Section::Metrics, true) => "metrics are served",
@@ -36,7 +36,7 @@ impl Section {
         }
     }
 
-    /// The remedy if the address cannot be bound.
+    /// Returns the remedy if the address cannot be bound.
     pub fn remedy(self) -> String {
         let name = self.name();
         let remedy = format!(

@@ -2,7 +2,6 @@
 
 use super::scalar::{FromScalar, Scalar, through_scalar};
 use super::{PortConfig, PortRole};
-use datapath::{Rss, Steer};
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -30,26 +29,16 @@ pub struct RssTypes(pub HashTypes);
 through_scalar!(RssKey, RssTypes);
 
 impl PortConfig {
-    /// Steering, configured or by default. `rss` is the default of a TAP, because its kernel steers
-    /// by itself, and of an uplink, because flows toward it do not come from it.
+    /// Returns which queue a frame toward the port goes to, configured or by default. `rss` is the
+    /// default of a TAP, because its kernel steers by itself, and of an uplink, because flows toward
+    /// it do not come from it.
     pub fn steer(&self) -> SteerMode {
-        let follows = self.vhost_user.is_some() && self.role() == PortRole::Vnic;
+        let follows = self.device().is_guest() && self.role() == PortRole::Vnic;
         self.steer.unwrap_or(if follows { SteerMode::Follow } else { SteerMode::Rss })
-    }
-
-    pub(super) fn rss_settings(&self) -> Rss {
-        Rss {
-            steer: match self.steer() {
-                SteerMode::Follow => Steer::Follow,
-                SteerMode::Rss => Steer::Rss,
-            },
-            key: self.rss_key.and_then(|key| key.0),
-            types: self.rss_types.map(|types| types.0).unwrap_or_default(),
-        }
     }
 }
 
-/// The bytes of a key in hex, with or without colons.
+/// Returns the bytes of a key in hex, with or without colons.
 fn bytes(text: &str) -> Option<[u8; 40]> {
     let digits: Vec<u8> = text
         .chars()
@@ -61,7 +50,7 @@ fn bytes(text: &str) -> Option<[u8; 40]> {
     bytes.try_into().ok().filter(|_| rest.is_empty())
 }
 
-/// A key in hex, two digits per byte.
+/// Returns a key in hex, two digits per byte.
 pub fn hex(key: &Key) -> String {
     key.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -101,7 +90,7 @@ impl fmt::Display for RssTypes {
     }
 }
 
-/// The names of single types, joined by commas.
+/// Returns the names of the single types, joined by commas.
 fn names(types: HashTypes) -> String {
     let single = (0..HashTypes::all().bits().count_ones()).map(|bit| 1 << bit);
     let set = single.filter_map(|bit| HashTypes::from_bits(bit).filter(|bit| types.contains(*bit)));

@@ -2,7 +2,6 @@
 
 use super::Rate;
 use super::scalar::{FromScalar, Scalar, through_scalar};
-use datapath::StormLimit;
 use problem::Problem;
 use std::fmt;
 
@@ -26,17 +25,9 @@ impl Storm {
     const FRAMES: u64 = 10_000;
     const RATE: Rate = Rate(100_000_000);
 
-    /// Far above what a busy guest needs for name resolution and neighbour discovery.
+    /// The default of a vNIC: far above what a busy guest needs for name resolution and neighbour
+    /// discovery.
     pub const DEFAULT: Storm = Storm::Limit { frames: Storm::FRAMES, rate: Storm::RATE };
-
-    pub(crate) fn limit(self) -> Option<StormLimit> {
-        match self {
-            Storm::Off => None,
-            Storm::Limit { frames, rate } => {
-                Some(StormLimit { frames_per_second: frames, bytes_per_second: rate.0.div_ceil(8) })
-            }
-        }
-    }
 
     fn parse(text: &str) -> Option<Storm> {
         if text.trim().eq_ignore_ascii_case("off") {
@@ -49,7 +40,7 @@ impl Storm {
                     let number = number.trim().parse().ok().filter(|number| *number > 0)?;
                     frames.replace(number).is_some()
                 }
-                // Of frames or of bits?
+                // A bare number may be meant as frames or as bits.
                 None if part.bytes().all(|byte| byte.is_ascii_digit()) => return None,
                 None => rate.replace(part.parse().ok()?).is_some(),
             };

@@ -3,7 +3,6 @@
 use super::port::RscMode;
 use super::quantity::Seconds;
 use super::value::{Account, FileMode, MacEntries};
-use datapath::{SwitchOptions, Wait, WorkerOptions};
 use problem::Problem;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -121,30 +120,10 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// Half of `mac-entries`: the most that one uplink may fill, so that the stations behind it
-    /// leave room for those of other ports.
+    /// Returns half of `mac-entries`: the most that one uplink may fill, so that the stations behind
+    /// it leave room for those of other ports.
     pub fn half_of_macs(&self) -> u16 {
         u16::try_from(self.mac_entries.0 / 2).unwrap_or(u16::MAX)
-    }
-
-    /// In the form of the data path.
-    pub fn options(&self) -> SwitchOptions {
-        let workers = match &self.workers {
-            Workers::Count(count) => vec![WorkerOptions { cpu: None }; usize::from(*count)],
-            Workers::Cores(cores) => {
-                cores.iter().map(|core| WorkerOptions { cpu: Some(usize::from(*core)) }).collect()
-            }
-        };
-        SwitchOptions {
-            workers,
-            wait: match self.poll {
-                Poll::Always => Wait::Always,
-                Poll::Adaptive => Wait::Adaptive,
-                Poll::Never => Wait::Never,
-            },
-            mac_entries: self.mac_entries.0 as usize,
-            mac_ageing_s: self.mac_ageing.0,
-        }
     }
 }
 

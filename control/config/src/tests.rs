@@ -211,24 +211,4 @@ fn a_whole_file_reads() {
     let config = read(include_str!("../tests/switch.toml")).unwrap();
     assert_eq!(config.switch.workers, Workers::Cores(vec![0, 1]));
     assert_eq!(config.ports.len(), 3);
-    let settings = config.port("vm1").unwrap().settings(&SwitchConfig::default(), 1500, None, None);
-    assert_eq!(settings.mtu, 9000);
-    assert_eq!(settings.vlan, datapath::Vlan::Access(10));
-    assert_eq!(settings.rate.map(|rate| rate.bits_per_second), Some(1_000_000_000));
-}
-
-#[test]
-fn what_is_absent_follows_the_role() {
-    let config = read("[[port]]\nname='v'\ntap='t'\n[[port]]\nname='u'\npacket='e'").unwrap();
-    let own = wire::Mac([2, 0, 0, 0, 0, 1]);
-    let switch = SwitchConfig::default();
-    let settings = |name| config.port(name).unwrap().settings(&switch, 1500, Some(own), None);
-    assert_eq!((settings("v").mac, settings("v").mac_guard), (Some(own), true));
-    // One station behind an uplink filled the table of all VLANs.
-    assert_eq!((settings("v").mac_limit, settings("u").mac_limit), (64, 4096));
-    assert_eq!((settings("v").storm.is_some(), settings("u").storm), (true, None));
-    assert_eq!(settings("v").rsc.policy, datapath::RscPolicy::Ndis);
-    assert_eq!((settings("u").mac, settings("u").mac_guard), (None, false));
-    assert_eq!(settings("u").rsc.policy, datapath::RscPolicy::Off);
-    assert_eq!(settings("u").role, datapath::PortRole::Uplink);
 }

@@ -93,35 +93,42 @@ impl SocketPath {
     /// Longest path in bytes: `sun_path` of unix(7) without the terminating null byte.
     const LONGEST: usize = 107;
 
-    /// As a path.
+    /// Returns the socket's path.
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 }
 
 impl Account {
-    /// As text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
+/// The name `port`, so that a port can be made with `..PortConfig::default()`.
+impl Default for PortName {
+    fn default() -> PortName {
+        PortName("port".to_owned())
+    }
+}
+
 impl PortName {
-    /// As text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl HostName {
-    /// As text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Namespace {
-    /// The namespace's path.
+    /// Returns the namespace's path.
     pub fn path(&self) -> PathBuf {
         // An absolute path replaces the directory it is joined to.
         Path::new("/run/netns").join(&self.0)
@@ -158,7 +165,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// The text, if it is `good`; otherwise the problem with `wanted`.
+/// Returns the text if it is `good`, otherwise the problem with `wanted`.
 fn text(
     scalar: &Scalar,
     good: impl Fn(&str) -> bool,
@@ -187,7 +194,7 @@ impl FromScalar for PortName {
     }
 }
 
-/// Whether a name is a file name that stays in its directory.
+/// Returns whether a name is a file name that stays in its directory.
 fn is_file_name(name: &str) -> bool {
     let odd = |c: char| "/%".contains(c) || c.is_whitespace() || c.is_control();
     (1..=255).contains(&name.len()) && name != "." && name != ".." && !name.contains(odd)
@@ -272,7 +279,7 @@ impl FromScalar for MacAddress {
     }
 }
 
-/// Whole numbers in a range.
+/// Implements reading and writing of whole numbers in a range.
 macro_rules! ranged {
     ($($name:ident($inner:ty) = $range:expr;)*) => {$(
         impl FromScalar for $name {

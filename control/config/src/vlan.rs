@@ -2,7 +2,6 @@
 
 use super::port::PortConfig;
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
-use datapath::VlanSet;
 use problem::Problem;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,12 +21,17 @@ through_scalar!(VlanId, VlanList);
 text_or_number!(VlanList);
 
 impl VlanList {
-    /// In the form of the data path.
-    pub fn to_set(&self) -> VlanSet {
-        self.0.iter().flat_map(RangeInclusive::clone).collect()
+    /// Returns the ids of the VLANs, in ascending order.
+    pub fn ids(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().flat_map(RangeInclusive::clone)
     }
 
-    /// Sorts the ranges, and joins those that touch.
+    /// Returns whether a VLAN is in the list.
+    pub fn contains(&self, vlan: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&vlan))
+    }
+
+    /// Makes a list of the ranges: sorts them, and joins those that touch.
     fn of(mut ranges: Vec<RangeInclusive<u16>>) -> VlanList {
         ranges.sort_by_key(|range| *range.start());
         let mut joined: Vec<RangeInclusive<u16>> = Vec::new();
@@ -44,7 +48,14 @@ impl VlanList {
 }
 
 impl PortConfig {
-    /// Its VLAN mode: `untagged`, `access 10` or `trunk 10,20-30 native 1`.
+    /// Returns whether the port carries frames of a VLAN, where 0 is the VLAN of untagged frames.
+    pub fn carries_vlan(&self, vlan: u16) -> bool {
+        let untagged = if self.trunk.is_some() { self.native } else { self.vlan };
+        let is_tagged = self.trunk.as_ref().is_some_and(|list| list.contains(vlan));
+        is_tagged || vlan == untagged.map_or(0, |id| id.0)
+    }
+
+    /// Returns the port's VLAN mode: `untagged`, `access 10` or `trunk 10,20-30 native 1`.
     pub fn vlan_text(&self) -> String {
         match (&self.trunk, self.native, self.vlan) {
             (Some(list), Some(native), _) => format!("trunk {list} native {}", native.0),
@@ -103,7 +114,7 @@ impl FromScalar for VlanList {
     }
 }
 
-/// `10` or `20-30`.
+/// Parses `10` or `20-30`.
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -122,7 +133,7 @@ mod tests {
             let list = VlanList::of(ranges.clone());
             for id in 0..=LAST {
                 let expected = ranges.iter().any(|range| range.contains(&id));
-                prop_assert_eq!(list.to_set().contains(id), expected);
+                prop_assert_eq!(list.contains(id), expected);
             }
             prop_assert_eq!(list.to_string().parse(), Ok(list));
         }

@@ -22,7 +22,7 @@ pub struct WebConfig {
 }
 
 impl WebConfig {
-    /// Whether no key is set.
+    /// Returns whether no key is set.
     pub(super) fn is_empty(&self) -> bool {
         *self == WebConfig::default()
     }

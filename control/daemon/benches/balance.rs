@@ -3,12 +3,12 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench")]
 
 use config::Config;
-use daemon::memory::MemoryDevices;
 use daemon::running::Running;
 use ports::steering::{ENTRIES, Vnic};
 use rustix::time::{ClockId, clock_gettime};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
+use test_devices::MemoryDevices;
 
 /// One for each port that a switch can have besides the uplink.
 const VNICS: u16 = 1023;

@@ -3,7 +3,7 @@
 //! A front end passes descriptors, and so decides within limits how many its port needs. If they
 //! run out, other ports' guests cannot connect.
 
-use config::{Config, PortConfig};
+use config::{Config, Device, PortConfig};
 use problem::Problem;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -25,16 +25,14 @@ const RING_KEPT: u64 = 2;
 const STEERING: u64 = 5;
 
 fn of(port: &PortConfig) -> u64 {
-    // An xdp port has as many queues as its device.
-    let absent = if port.xdp.is_some() { 64 } else { 1 };
-    let queues = port.queues.map_or(absent, |queues| u64::from(queues.0));
-    match port.vhost_user {
-        Some(_) => GUEST + (2 * queues + 1) * RING,
-        None if port.packet.is_some() && queues > 1 || port.xdp.is_some() => {
-            queues * QUEUE + STEERING
-        }
-        None if port.packet.is_some() => QUEUE + RING_KEPT,
-        None => queues * QUEUE,
+    let queues = u64::from(port.queue_pairs());
+    match port.device() {
+        Device::VhostUser(_) => GUEST + (2 * queues + 1) * RING,
+        Device::Packet(_) if queues > 1 => queues * QUEUE + STEERING,
+        Device::Packet(_) => QUEUE + RING_KEPT,
+        // Without the key, the port has as many queues as its device.
+        Device::Xdp(_) => port.queues.map_or(64, |_| queues) * QUEUE + STEERING,
+        Device::None | Device::Tap(_) | Device::Team(_) => queues * QUEUE,
     }
 }
 

@@ -7,8 +7,9 @@
 mod kind;
 mod team;
 
+use crate::settings;
 use api::body::{FindingBody, HealthBody};
-use config::{Config, PortConfig, PortRole, SwitchConfig};
+use config::{Config, Device, PortConfig, PortRole};
 use datapath::{RscFailureReason, RscStatus, Vlan};
 pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
@@ -66,7 +67,7 @@ pub(crate) struct Picture {
 impl Picture {
     /// Returns what the configuration alone says about a port.
     pub(crate) fn of(port: &PortConfig) -> Picture {
-        let settings = port.settings(&SwitchConfig::default(), 0, None, None);
+        let settings = settings::of_keys(port);
         Picture {
             name: port.name.to_string(),
             role: port.role(),
@@ -77,14 +78,14 @@ impl Picture {
             links: Vec::new(),
             guest_mtu: None,
             mac: port.mac.map(|mac| mac.0),
-            mac_unknown: port.vhost_user.is_some() && port.mac.is_none() && port.mac_guard(),
+            mac_unknown: port.device().is_guest() && port.mac.is_none() && port.mac_guard(),
             held_mac: None,
             held_mac_behind: None,
             trouble: None,
             too_big: 0,
             guarded: Default::default(),
             degraded: Vec::new(),
-            is_xdp: port.xdp.is_some(),
+            is_xdp: matches!(port.device(), Device::Xdp(_)),
             not_steered: None,
             members: Vec::new(),
             member: port.team_member.as_ref().map(ToString::to_string),

@@ -5,19 +5,16 @@
 //! one tokio thread, and serves the REST API ([`handlers`]) on a Unix socket and optionally a web
 //! page (`web`). The API's bodies and its client are in [`api`]. Nothing here runs per frame.
 
-mod accounts;
 mod actor;
 mod api_socket;
 mod connections;
 mod descriptors;
-pub mod devices;
 mod event_log;
 mod guest;
 pub mod handlers;
-pub mod handover;
+mod handover;
 pub mod health;
 pub mod log;
-pub mod memory;
 pub mod metrics;
 pub mod migration;
 mod numa;
@@ -30,6 +27,7 @@ mod replacement;
 pub mod running;
 mod sandbox;
 pub mod server;
+mod settings;
 mod shared;
 pub mod site;
 mod source;

@@ -2,8 +2,9 @@
 //! connect. The kernel reports which process connected. This module decides what that process may
 //! do.
 
-use crate::{accounts, peer_groups};
+use crate::peer_groups;
 use config::SwitchConfig;
+use devices::accounts;
 use problem::Problem;
 use rustix::net::sockopt::socket_peercred;
 use std::os::fd::AsFd;

@@ -8,10 +8,10 @@ use api::body::{
 };
 use api::client::{Client, ClientError};
 use config::{Config, RscMode, RssKey, SteerMode};
-use daemon::memory::{Fate, MemoryDevices};
 use problem::Problem;
 use serde_json::{Value, json};
 use test_daemon::{Daemon, eventually};
+use test_devices::{Fate, MemoryDevices};
 use tokio::sync::oneshot;
 
 const TWO: &str = "\

@@ -55,7 +55,7 @@ fn what_was_done_before_an_error_is_taken_back() {
         it.table = vec![1; 128];
         it.port.isolated = Some(true);
     });
-    daemon.devices.set("tap1", daemon::memory::Fate::Gone);
+    daemon.devices.set("tap1", test_devices::Fate::Gone);
     test_daemon::eventually("the port is closed", || {
         let state = daemon.client.port("vm1").unwrap().state;
         (state != api::body::StateBody::Up).then_some(())
@@ -65,7 +65,7 @@ fn what_was_done_before_an_error_is_taken_back() {
     assert!(matches!(failed, Err(ClientError::Refused(_))), "{failed:?}");
     assert_eq!(daemon.client.port("vm1").unwrap().config, before);
     // The same holds if the import made the port.
-    daemon.devices.set("tap2", daemon::memory::Fate::Gone);
+    daemon.devices.set("tap2", test_devices::Fate::Gone);
     let wanted = export(&daemon, |it| {
         it.table = vec![1; 128];
         it.port.name = "vm2".parse().unwrap();

@@ -5,12 +5,12 @@ mod test_daemon;
 
 use api::body::Origin;
 use api::client::{Client, ClientError};
-use daemon::memory::MemoryDevices;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use test_daemon::{Daemon, eventually};
+use test_devices::MemoryDevices;
 use tokio::sync::oneshot;
 
 const FILE: &str = "[[port]]\nname = \"web\"\ntap = \"tap0\"\n";
@@ -109,7 +109,7 @@ fn a_revision_of_the_fleet_is_an_event_and_so_are_steps_that_fail() {
     daemon.client.put_fleet(8, &[port("f1")]).unwrap();
     let eight = (1, "fleet revision 8 applied: 0 steps".to_owned());
     assert_eq!(told(), [seven, eight]);
-    daemon.devices.set("f-f2", daemon::memory::Fate::Gone);
+    daemon.devices.set("f-f2", test_devices::Fate::Gone);
     assert!(!daemon.client.put_fleet(9, &[port("f1"), port("f2")]).unwrap().applied);
     let last = told().pop().unwrap();
     assert!(last.1.starts_with("fleet revision 9: 1 of 1 steps failed: "), "{last:?}");

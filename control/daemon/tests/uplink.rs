@@ -10,8 +10,8 @@
 )]
 
 use config::{Config, PortConfig};
-use daemon::devices::{HostDevices, OpenError, Opened, Opener};
 use daemon::running::Running;
+use devices::{HostDevices, OpenError, Opened, Opener};
 use ports::packet::{self, PacketOptions, Spread};
 use ports::steering::{Steering, Vnic};
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, namespace};

@@ -127,7 +127,7 @@ fn the_state_has_ports_and_workers_and_no_secret() {
     assert_eq!(state["ports"][0]["state"], "up");
     assert_eq!(state["may_change"], true);
     assert_eq!(state["findings"], serde_json::json!([]));
-    site.daemon.devices.set("eth1", daemon::memory::Fate::Gone);
+    site.daemon.devices.set("eth1", test_devices::Fate::Gone);
     eventually("what is broken is found", || {
         let state: Value = serde_json::from_str(&site.get("/state").1).unwrap();
         (state["findings"][0]["severity"] == "error").then_some(())

@@ -151,7 +151,7 @@ mod tests {
             for host in &hosts {
                 let config = configuration(&model, host, &claimed).unwrap();
                 prop_assert_eq!(&config, &configuration(&model, host, &claimed).unwrap());
-                for port in config.ports.into_iter().filter(|port| port.packet.is_none()) {
+                for port in config.ports.into_iter().filter(|port| !matches!(port.device(), config::Device::Packet(_))) {
                     let wanted = model.ports.iter().find(|other| other.name == port.name).unwrap();
                     prop_assert_eq!(carrier(wanted, &claimed), Some(&host.name));
                     prop_assert_eq!(port.mac, Some(wanted.mac));

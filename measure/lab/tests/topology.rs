@@ -65,7 +65,7 @@ fn daemon(file: &str) -> Result<(), String> {
         take_over: false,
         sandbox: None,
     };
-    daemon::server::run(&options, Box::new(daemon::devices::HostDevices::default()))
+    daemon::server::run(&options, Box::new(devices::HostDevices::default()))
         .map_err(|problem| problem.to_string())
 }
 

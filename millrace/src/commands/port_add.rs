@@ -8,8 +8,8 @@ use crate::output::{self, Failure, Outcome};
 use api::body::PortBody;
 use clap::{ArgGroup, Args};
 use config::{
-    self, Account, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName, Queues,
-    Rate, Size, SocketPath, VlanId, VlanList, Weight,
+    self, Account, Device, FileMode, HostName, MacAddress, Mtu, Namespace, PortConfig, PortName,
+    Queues, Rate, Size, SocketPath, VlanId, VlanList, Weight,
 };
 use problem::Problem;
 use serde_json::Value;
@@ -154,7 +154,7 @@ fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> 
     keys.retain(|_, value| !value.is_null());
     let name = &port.name;
     let port = config::with_keys(port, &keys).map_err(Failure::Usage)?;
-    if port.device() == PortConfig::named(port.name.clone()).device() {
+    if port.device() == Device::None {
         let problem = Problem::new(format!("port {name} has no device"))
             .wanted(
                 "one of --tap, --packet, --team, --xdp and --vhost-user, with its device or socket",

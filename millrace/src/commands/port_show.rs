@@ -6,7 +6,7 @@ use crate::global::Global;
 use crate::output::{self, Outcome};
 use api::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use clap::Args;
-use config::PortConfig;
+use config::{Device, PortConfig};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -69,7 +69,7 @@ fn text(shown: &Shown) -> String {
         ("weight", port.config.weight.map(|weight| weight.0.to_string()).unwrap_or_default()),
         ("takes", port.offloads.join(" ")),
         (
-            if port.config.xdp.is_some() { "limits" } else { "in software" },
+            if matches!(port.config.device(), Device::Xdp(_)) { "limits" } else { "in software" },
             port.degraded.join("; "),
         ),
         ("flows spread by", port.spread.as_ref().map(spread).unwrap_or_default()),

@@ -6,9 +6,9 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
 
 use config::Poll;
-use daemon::devices::HostDevices;
 use daemon::log;
 use daemon::server::{self, Options};
+use devices::HostDevices;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

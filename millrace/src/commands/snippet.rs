@@ -3,6 +3,7 @@
 //! The stories boot their guests with these options.
 
 use api::body::PortBody;
+use config::Device;
 use problem::Problem;
 
 /// A vhost-user port as the options for its guest need it.
@@ -29,12 +30,12 @@ impl Vnic {
     /// The port is not a vhost-user port.
     pub(crate) fn of(port: &PortBody) -> Result<Vnic, Problem> {
         let config = &port.config;
-        let socket = config.vhost_user.as_ref().ok_or_else(|| {
-            Problem::new(format!("port {} is not a vhost-user port", port.name))
+        let Device::VhostUser(socket) = config.device() else {
+            return Err(Problem::new(format!("port {} is not a vhost-user port", port.name))
                 .seen(&port.device)
                 .wanted("a vhost-user port")
-                .remedy("add one with `millrace port add NAME --vhost-user PATH`")
-        })?;
+                .remedy("add one with `millrace port add NAME --vhost-user PATH`"));
+        };
         Ok(Vnic {
             name: port.name.clone(),
             socket: socket.to_string(),

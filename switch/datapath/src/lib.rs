@@ -43,7 +43,7 @@ mod worker;
 pub use counters::{DropReason, PortCounters, RscException};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use settings::acl::{AclAction, AclEnd, AclProtocol, AclRule};
-pub use settings::guard::{Guards, Prefix};
+pub use settings::guard::Guards;
 pub use settings::mark::AclMark;
 pub use settings::{
     PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
@@ -55,3 +55,4 @@ pub use status::{
 };
 pub use switch::Switch;
 pub use switch::rehearsal::{Rehearsal, Snapshot};
+pub use wire::Prefix;

@@ -45,11 +45,6 @@ pub struct CountersBody {
     pub rsc: RscCountersBody,
 }
 
-/// The reasons by which drops are counted.
-pub fn drop_reasons() -> impl Iterator<Item = &'static str> {
-    datapath::DropReason::ALL.iter().map(|reason| reason.name())
-}
-
 /// Coalescing, with the names of `Get-NetAdapterStatistics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]

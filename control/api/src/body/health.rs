@@ -21,7 +21,7 @@ impl Severity {
     /// All severities, worst first.
     pub const ALL: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Info];
 
-    /// The name in API, metrics and tables.
+    /// Returns the name in API, metrics and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -53,14 +53,14 @@ pub struct HealthBody {
 }
 
 impl HealthBody {
-    /// The result of a check with these findings.
+    /// Returns the result of a check with these findings.
     pub fn of(mut findings: Vec<FindingBody>) -> HealthBody {
         findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
         let healthy = findings.iter().all(|found| found.severity == Severity::Info);
         HealthBody { healthy, findings }
     }
 
-    /// How many findings are of this severity.
+    /// Returns how many findings are of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|found| found.severity == severity).count()
     }

@@ -1,7 +1,6 @@
 //! Dynamic VMMQ: moves with the figures that caused them, and the load so far of everything that
 //! can move.
 
-use ports::steering::Order;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -47,7 +46,7 @@ pub struct VmmqMoveBody {
 }
 
 impl VmmqMoveBody {
-    /// Each queue or entry that moved, such as `queue 0` or `entry 17 of vm1`.
+    /// Returns each queue or entry that moved, such as `queue 0` or `entry 17 of vm1`.
     pub fn items(&self) -> Vec<String> {
         if self.entries.is_empty() {
             return vec![self.item.clone()];
@@ -82,16 +81,6 @@ pub enum OrderBody {
     NearlySure,
     /// Unknown: an old queue was not read in time, so the new one stopped waiting.
     GivenUp,
-}
-
-impl From<Order> for OrderBody {
-    fn from(order: Order) -> OrderBody {
-        match order {
-            Order::Kept => OrderBody::Kept,
-            Order::NearlySure => OrderBody::NearlySure,
-            Order::GivenUp => OrderBody::GivenUp,
-        }
-    }
 }
 
 /// Busy times and frames so far, read within about a millisecond. The difference between two

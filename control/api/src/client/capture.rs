@@ -32,7 +32,11 @@ impl From<ClientError> for CaptureError {
 
 impl Client {
     /// Captures until the capture ends, and stops it at SIGINT or SIGTERM; a second signal ends the
-    /// process. The file is created once the daemon has accepted the request.
+    /// process. The file is created once the daemon has accepted the request. Returns the capture.
+    ///
+    /// # Errors
+    /// The daemon refuses the capture or closes the connection, or the file cannot be created or
+    /// written.
     pub fn run_capture<W: Write>(
         &self,
         start: &CaptureStart,
@@ -96,8 +100,8 @@ impl Client {
     }
 }
 
-/// Reports the first SIGINT or SIGTERM. The second ends the process, even if its other thread waits
-/// for a hanging daemon or a pipe that is not read.
+/// Returns a channel that reports the first SIGINT or SIGTERM. The second one ends the process,
+/// even if its other thread waits for a hanging daemon or a pipe that is not read.
 fn stop_signals() -> io::Result<UnboundedReceiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();

@@ -1,8 +1,7 @@
 //! The socket at which a successor asks for this process's descriptors. It lies beside the API's
 //! socket and serves only processes of the same user.
 
-use super::manifest::VERSION;
-use super::message;
+use devices::store::{VERSION, message};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{

@@ -2,14 +2,15 @@
 //! each in its own message with its name, the manifest last. The old daemon stops its ports before
 //! it sends the first.
 
-use super::{MANIFEST, Store, listener, message};
+use super::listener;
 use crate::descriptors;
+use devices::store::{MANIFEST, Store, message};
 use problem::Problem;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,8 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends all kept descriptors to the successor. The old daemon calls this.
 pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
-    let content = store.content();
-    let all = content.all();
+    store.with_all(|all| hand_over_all(all, successor));
+}
+
+fn hand_over_all(all: &[(String, BorrowedFd<'_>)], successor: &OwnedFd) {
     let sent = all.iter().try_for_each(|(name, file)| {
         match message::send(successor, name, Some(*file)) {
             // Goes on: other sessions and devices, and the manifest, can still be sent.
@@ -33,9 +36,9 @@ pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
             sent => sent,
         }
     });
-    let sent = match content.manifest {
-        Some(_) => sent,
-        None => sent.and_then(|()| message::send(successor, NOTHING, None)),
+    let sent = match all.last() {
+        Some((name, _)) if name == MANIFEST => sent,
+        _ => sent.and_then(|()| message::send(successor, NOTHING, None)),
     };
     match sent {
         Ok(()) => {

@@ -4,7 +4,7 @@ use super::check::{DEVICE_KEYS, Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
 use api::body::{PortBody, RssChange, RssEntry};
 use api::client::{Client, ClientError};
-use config::{MacAddress, PortConfig, PortName, SocketPath};
+use config::{Device, MacAddress, PortConfig, PortName, SocketPath};
 use ports::steering::ENTRIES;
 use problem::Problem;
 use serde::Serialize;
@@ -222,7 +222,7 @@ impl Terms {
                 .seen(there.config.device())
                 .wanted(format!("vhost-user {socket}"))
                 .remedy("with --as, name the port that has this socket");
-        let is_it = there.config.vhost_user.as_ref() == Some(socket);
+        let is_it = there.config.device() == Device::VhostUser(socket);
         (!is_it).then(|| wanted.finding("kind", problem))
     }
 

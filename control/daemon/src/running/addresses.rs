@@ -28,10 +28,10 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
     use config::Config;
     use serde_json::json;
     use std::time::Instant;
+    use test_devices::MemoryDevices;
     use wire::Mac;
 
     const VICTIM: Mac = Mac([2, 0, 0, 0, 0, 9]);

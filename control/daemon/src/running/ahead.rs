@@ -30,7 +30,7 @@ impl Running {
 fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
     let netns = port.netns.as_ref().map(|netns| resolved(&netns.path()));
     let device = |name: String| (netns.clone(), resolved(Path::new(&name)));
-    port.device_names().into_iter().map(device).collect()
+    port.device().names().into_iter().map(device).collect()
 }
 
 /// The path without links in its folder; itself where it has none. Its last part need not be there

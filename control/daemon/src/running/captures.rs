@@ -195,10 +195,10 @@ impl Capturing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
     use hyper::body::Body;
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
+    use test_devices::MemoryDevices;
 
     fn start(port: &str) -> CaptureStart {
         CaptureStart { port: port.into(), snaplen: None, count: None, seconds: Some(5) }

@@ -2,9 +2,9 @@
 //! Hyper-V does. Multipath in the guest then uses the other path instead of waiting for answers.
 
 use super::{PortDevice, Running, RunningPort};
-use crate::devices::Condition;
 use crate::health::Picture;
 use config::{PortConfig, PortRole};
+use devices::Condition;
 use std::time::{Duration, Instant};
 use tracing::Level;
 
@@ -75,8 +75,8 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Fate, MemoryDevices};
     use config::Config;
+    use test_devices::{Fate, MemoryDevices};
 
     #[test]
     fn a_vnic_without_a_member_follows_the_last_uplink_of_its_vlan() {

@@ -26,9 +26,9 @@ mod trace;
 mod uplinks;
 mod vmmq;
 
-use crate::devices::{OpenError, Opened, Opener, Watch};
 use crate::event_log::EventLog;
 use crate::log;
+use crate::settings;
 use crate::state::Added;
 use ::ports::Nanos;
 use api::body::{Origin, StepBody};
@@ -36,6 +36,7 @@ use captures::Capturing;
 use config::plan::{self, Step, plan};
 use config::{Config, PortConfig, PortName, Section, nearest};
 use datapath::{DropReason, PortCounters, PortId, PortSettings, Switch};
+use devices::{OpenError, Opened, Opener, Watch};
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl Running {
         now: Instant,
     ) -> Result<Running, Problem> {
         config.check()?;
-        let switch = Switch::start(config.switch.options()).map_err(|error| {
+        let switch = Switch::start(settings::of_switch(&config.switch)).map_err(|error| {
             Problem::new(error.to_string())
                 .remedy("correct `workers` in [switch]; `lscpu -e` shows the cores")
         })?;

@@ -200,9 +200,9 @@ impl Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
     use config::generate;
     use proptest::prelude::*;
+    use test_devices::MemoryDevices;
 
     proptest! {
         /// Two configurations with the same names and devices in part: whatever the API had, the

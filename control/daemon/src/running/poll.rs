@@ -1,11 +1,11 @@
 //! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
-use crate::devices::Condition;
 use crate::health::DROPS_AGE;
 use api::body::RatesBody;
 use config::PortName;
 use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use devices::Condition;
 use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;
@@ -289,9 +289,9 @@ impl OpenPort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{MemoryDevices, patiently};
     use config::Config;
     use std::time::Duration;
+    use test_devices::MemoryDevices;
     use wire::Mac;
     use wire::vnet::VnetHeader;
 
@@ -350,7 +350,7 @@ mod tests {
         let (first, other) = (own(&running, "vm1").unwrap(), own(&running, "vm2").unwrap());
         let mut second = 0;
         let mut remade_with = |running: &mut Running, mac| {
-            for fate in [crate::memory::Fate::Gone, crate::memory::Fate::Up] {
+            for fate in [test_devices::Fate::Gone, test_devices::Fate::Up] {
                 devices.set("tap1", fate);
                 devices.set_mac("tap1", mac);
                 second += 1;
@@ -518,15 +518,17 @@ mod tests {
         };
         assert_eq!(kinds(&mut running), (true, vec![]));
         for device in ["eth1", "tap1"] {
-            devices.set(device, crate::memory::Fate::Down);
+            devices.set(device, test_devices::Fate::Down);
         }
         let told = ["uplink_down", "port_down"].map(str::to_owned).to_vec();
-        let found = patiently(|| Some(kinds(&mut running)).filter(|found| found.1 == told));
+        let found = waiting::until("what is told appears", || {
+            Some(kinds(&mut running)).filter(|found| found.1 == told)
+        });
         assert!(!found.0);
         for device in ["eth1", "tap1"] {
-            devices.set(device, crate::memory::Fate::Up);
+            devices.set(device, test_devices::Fate::Up);
         }
-        patiently(|| Some(kinds(&mut running)).filter(|found| found == &(true, vec![])));
+        waiting::until("nothing is told", || kinds(&mut running) == (true, vec![]));
     }
 
     /// Else it would be broken for good, because the device itself is there and up.
@@ -535,7 +537,7 @@ mod tests {
         let (devices, start) = (MemoryDevices::default(), Instant::now());
         let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='eth9'\n").unwrap();
         let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
-        devices.set("eth9", crate::memory::Fate::Failed);
+        devices.set("eth9", test_devices::Fate::Failed);
         running.poll(start + Duration::from_secs(1));
         let events = running.switch_body(start).events;
         let text = "port u is broken: its ring has stalled";

@@ -110,11 +110,11 @@ pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<Por
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevices;
     use config::Config;
     use datapath::Vlan;
     use serde_json::json;
     use std::time::Duration;
+    use test_devices::MemoryDevices;
 
     /// A port that was refused was configured and saved, and opened by itself once the worker
     /// answered; a changed one stayed changed.

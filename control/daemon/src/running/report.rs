@@ -1,7 +1,6 @@
 //! The running state as bodies of the API.
 
 use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort};
-use crate::devices::Condition;
 use crate::guest;
 use crate::health::{self, Kind, Picture};
 use crate::sandbox;
@@ -11,6 +10,7 @@ use api::body::{
 };
 use config::{PortName, PortRole, VmmqMode};
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
+use devices::Condition;
 use ports::Offloads;
 use ports::packet::Spread;
 use problem::Problem;
@@ -153,7 +153,7 @@ impl Running {
         let findings = health::mtu_findings(&pictures);
         let port = |((_, port), picture): ((&PortName, &RunningPort), &Picture)| MtuPortBody {
             port: picture.name.clone(),
-            device: port.config.device(),
+            device: port.config.device().to_string(),
             vlan: port.config.vlan_text(),
             mtu: port.open().map(|open| open.settings.mtu),
             links: picture
@@ -354,7 +354,7 @@ fn not_open() -> (RscStatus, RscStatus) {
 
 /// Its device, with the receive mode if there are several.
 fn device_text(port: &RunningPort) -> String {
-    let device = port.config.device();
+    let device = port.config.device().to_string();
     match port.open().and_then(|open| open.watch.way()) {
         Some(way) => format!("{device} ({way})"),
         None => device,

@@ -5,6 +5,7 @@
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
+use crate::settings;
 use ::ports::closing;
 use api::body::{StepBody, StepOutcome};
 use config::plan::Step;
@@ -39,7 +40,7 @@ impl Running {
     fn remember_guest_mtu(&mut self, name: &str, keys: &[String]) {
         let port = self.ports.iter().find(|(other, _)| other.as_str() == name);
         let open =
-            port.and_then(|(_, port)| port.open().filter(|_| port.config.vhost_user.is_some()));
+            port.and_then(|(_, port)| port.open().filter(|_| port.config.device().is_guest()));
         match open.filter(|open| open.connections > 0) {
             Some(open) if keys.iter().any(|key| key == "mtu") => {
                 self.guest_mtus.entry(name.to_owned()).or_insert(open.settings.mtu);
@@ -232,7 +233,7 @@ impl Running {
         // The table keeps its size from startup.
         let mac_entries = self.started.switch.mac_entries;
         let switch = SwitchConfig { mac_entries, ..self.config.switch.clone() };
-        port.settings(&switch, mtu, mac, mirror)
+        settings::of_port(port, &switch, mtu, mac, mirror)
     }
 
     /// Sends the switch every setting that has changed since it was last sent; returns the last

@@ -2,9 +2,9 @@
 
 use super::report::offload_names;
 use super::{PortDevice, Running, RunningPort};
-use crate::devices::{team_algorithm, team_fail_back};
 use api::body::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 use config::{PortConfig, PortName, PortRole};
+use devices::{team_algorithm, team_fail_back};
 use ports::Offloads;
 use ports::team::{HomeStatus, MemberStatus, Place, Team, TeamStatus};
 use problem::Problem;
@@ -21,14 +21,14 @@ impl RunningPort {
 impl Running {
     /// All teams, by port.
     pub fn team_bodies(&self) -> Vec<TeamBody> {
-        let teams = self.ports.iter().filter(|(_, port)| port.config.team.is_some());
+        let teams = self.ports.iter().filter(|(_, port)| port.config.device().is_team());
         teams.map(|(name, port)| self.team_body_of(name, port)).collect()
     }
 
     /// One team.
     pub fn team_body(&self, name: &str) -> Result<TeamBody, Problem> {
         let (name, port) = self.port(name)?;
-        if port.config.team.is_none() {
+        if !port.config.device().is_team() {
             let teams: Vec<String> = self.team_bodies().into_iter().map(|team| team.port).collect();
             let wanted = if teams.is_empty() {
                 "a team (there are none)".to_owned()

@@ -228,9 +228,9 @@ fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Fate, MemoryDevices};
     use config::Config;
     use std::time::Duration;
+    use test_devices::{Fate, MemoryDevices};
     use wire::vnet::VnetHeader;
 
     const UPLINK: &str = "[[port]]\nname='up'\npacket='eth9'\nqueues=2\ntrunk='1-9'\nnative=1\n";

@@ -10,10 +10,13 @@
 mod calls;
 mod files;
 pub(crate) mod helper;
+mod opener;
 mod privilege;
 
+pub(crate) use opener::Restricted;
+
 use api::body::{RestrictionBody, SandboxBody};
-use config::{Config, Namespace, PortConfig};
+use config::{Config, Device, PortConfig};
 use landlock::RulesetStatus;
 use problem::Problem;
 use std::path::{Path, PathBuf};
@@ -190,7 +193,7 @@ impl Allowed {
         }
         for port in ports {
             sockets.extend(own_socket(port).and_then(parent));
-            namespaces.extend(port.netns.as_ref().map(Namespace::path).as_deref().and_then(parent));
+            namespaces.extend(port.netns_path().as_deref().and_then(parent));
         }
         let resolved = |paths: Vec<PathBuf>| {
             let mut paths: Vec<_> =
@@ -231,7 +234,7 @@ impl Allowed {
                 .remedy(remedy)
         };
         let socket = own_socket(port).filter(|path| elsewhere(path, &self.sockets));
-        let netns = port.netns.as_ref().map(Namespace::path);
+        let netns = port.netns_path();
         let netns = netns.filter(|path| elsewhere(path, &self.namespaces));
         let socket = socket.map(|path| {
             let remedy = "move the socket there, or name its directory in `socket-directories` of [switch] and restart";
@@ -247,14 +250,16 @@ impl Allowed {
 
 /// Returns the socket that the daemon creates for the port.
 fn own_socket(port: &PortConfig) -> Option<&Path> {
-    let path = port.vhost_user.as_ref().map(|socket| socket.as_path());
-    path.filter(|_| port.vhost_client != Some(true))
+    match port.device() {
+        Device::VhostUser(socket) if port.vhost_client != Some(true) => Some(socket.as_path()),
+        _ => None,
+    }
 }
 
 /// Returns the port's namespace if it is a process's link. Following that link means inspecting the
 /// process, which the kernel refuses a restricted daemon.
 fn process_namespace(port: &PortConfig) -> Option<PathBuf> {
-    let path = port.netns.as_ref().map(Namespace::path)?;
+    let path = port.netns_path()?;
     let process = path.strip_prefix("/proc").ok()?.iter().next()?.to_str()?;
     process.parse::<u32>().is_ok().then_some(path)
 }

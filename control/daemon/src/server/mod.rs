@@ -10,8 +10,7 @@ pub use crate::sandbox::helper::run as run_helper;
 pub use crate::source::read_file;
 
 use crate::descriptors;
-use crate::devices::Opener;
-use crate::handover::{self, Store};
+use crate::handover;
 use crate::log;
 use crate::peer::Groups;
 use crate::running::Running;
@@ -22,6 +21,8 @@ use crate::state::{self, Keeper, Kept};
 use crate::web;
 use api::body::StepOutcome;
 use config::{Config, Poll, Section, SwitchConfig, WebConfig};
+use devices::Opener;
+use devices::store::Store;
 use problem::Problem;
 use sd_notify::NotifyState;
 use socket::Socket;
@@ -64,6 +65,7 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     let inside = runtime.enter();
     let stop = stop_signal()?;
     drop(inside);
+    let opener = Box::new(sandbox::Restricted(opener));
     let outcome = runtime.block_on(serve(options, opener, stop));
     // A reload that still waits for its file does not delay the end.
     runtime.shutdown_background();

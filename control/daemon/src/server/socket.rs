@@ -5,8 +5,8 @@
 //! socket, and the file is removed only while it is still that one, so a directory that others can
 //! write to cannot redirect us to another file.
 
-use crate::accounts;
 use config::SwitchConfig;
+use devices::accounts;
 use problem::Problem;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, chmod, chownat, fchmod, fstat, open, openat,

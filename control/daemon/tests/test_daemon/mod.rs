@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 use api::client::Client;
-use daemon::memory::MemoryDevices;
 use daemon::server::{self, Options};
 use problem::Problem;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use test_devices::MemoryDevices;
 use tokio::sync::oneshot;
 
 /// Stops the daemon and removes its directory on drop.

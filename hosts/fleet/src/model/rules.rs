@@ -2,8 +2,8 @@
 //! configuration.
 
 use super::{Model, Port, VERSION};
-use api::body::drop_reasons;
 use config::nearest;
+use datapath::DropReason;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -50,7 +50,7 @@ fn distinct<'m, N: Display + 'm, V: Display + Ord + 'm>(
 
 /// Refuses a word that is no drop reason of a switch.
 fn is_reason(word: &str) -> Result<(), Problem> {
-    let known: Vec<&str> = drop_reasons().collect();
+    let known: Vec<&str> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
     if known.contains(&word) {
         return Ok(());
     }

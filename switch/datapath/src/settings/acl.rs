@@ -1,10 +1,9 @@
 //! The rules of a port's ACL, as an operator sets them: stateless, tested in order.
 
-use crate::settings::guard::Prefix;
 use crate::settings::mark::AclMark;
 use ports::capture::Direction;
 use std::ops::RangeInclusive;
-use wire::Mac;
+use wire::{Mac, Prefix};
 
 /// The action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -245,7 +245,7 @@ mod tests {
     use super::super::{XdpError, XdpOptions, open};
     use super::EgressDrop::{Down, Full, Refused};
     use super::*;
-    use crate::{Burst, EgressQueue, Ingress, Nanos, namespace};
+    use crate::{Burst, EgressQueue, IngressQueue, Nanos, namespace};
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::time::Timespec;
     use std::process::Command;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     /// Takes from a queue `count` times, and sleeps in between if it may.
-    fn turns(ingress: &mut dyn Ingress, start: Instant, count: u32) {
+    fn turns(ingress: &mut IngressQueue, start: Instant, count: u32) {
         for _ in 0..count {
             if !ingress.arm() {
                 let (ready, patience) =
@@ -314,12 +314,12 @@ mod tests {
 
             let (start, ingress) = (Instant::now(), &mut device.ingress[0]);
             // The kernel's own frames at the other end may end a few of them early.
-            turns(&mut **ingress, start, 200);
+            turns(ingress, start, 200);
             assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
             assert_eq!(lock(&egress.state).transmit.pending(), 1);
             while lock(&egress.state).transmit.pending() > 0 {
                 lock(&egress.state).reap();
-                turns(&mut **ingress, start, 1);
+                turns(ingress, start, 1);
             }
         };
         if let Err(error) = namespace::fresh(test) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::namespace;
 use crate::packet::{self, PacketOptions};
-use crate::{Burst, Egress, Ingress, Nanos, Outgoing, Slice, bpf};
+use crate::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, Slice, bpf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::vnet::VnetHeader;
@@ -24,7 +24,7 @@ fn tell(line: &str) -> bool {
 }
 
 /// Sends the frame out of one port. Returns the bytes that arrive at the other.
-fn pass(from: &dyn Egress, to: &mut dyn Ingress) -> Vec<u8> {
+fn pass(from: &EgressQueue, to: &mut IngressQueue) -> Vec<u8> {
     let payload = [Slice::from(&FRAME[..])];
     let frame = Outgoing { vnet: VnetHeader::default(), header: &[], payload: &payload, len: 60 };
     from.deliver(&[frame], &mut Vec::new()).unwrap();
@@ -64,7 +64,7 @@ fn a_tag_that_a_peer_keeps_beside_its_frame_is_lost_until_it_is_put_into_it() {
             Err(error) => return eprintln!("skipped: needs Linux 6.6: {error}"),
         };
         let (egress, ingress) = (&peer.device.egress[0], &mut there.device.ingress[0]);
-        assert_eq!(pass(&**egress, &mut **ingress), FRAME);
+        assert_eq!(pass(egress, ingress), FRAME);
         assert!(
             there.limits.iter().any(|limit| limit.contains("txvlan off")),
             "{:?}",
@@ -74,7 +74,7 @@ fn a_tag_that_a_peer_keeps_beside_its_frame_is_lost_until_it_is_put_into_it() {
             return eprintln!("skipped: needs ethtool");
         }
         let tagged = [&FRAME[..12], &[0x81, 0, 0, 7], &FRAME[12..]].concat();
-        assert_eq!(pass(&**egress, &mut **ingress), tagged);
+        assert_eq!(pass(egress, ingress), tagged);
     };
     if let Err(error) = namespace::fresh(test) {
         eprintln!("skipped: needs the right to make a network namespace: {error}");

@@ -1,8 +1,9 @@
 //! Compares a port with the port of the same name at the destination.
 
 use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
+use crate::settings;
 use api::body::{GuestBody, PortBody, StateBody};
-use config::{PortConfig, SwitchConfig, from_value};
+use config::{PortConfig, from_value};
 use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
 use problem::Problem;
 use serde_json::{Map, Value};
@@ -76,7 +77,7 @@ impl Pair<'_> {
     }
 
     fn kind(&self) -> Option<Finding> {
-        if self.to.config.vhost_user.is_some() {
+        if self.to.config.device().is_guest() {
             return None;
         }
         let problem = Problem::new("the destination's port is not a vhost-user port")
@@ -243,10 +244,8 @@ impl Pair<'_> {
             Some(value) => other.insert(key.to_owned(), value),
             None => other.remove(key),
         };
-        let settings =
-            |config: &PortConfig| config.settings(&SwitchConfig::default(), 0, None, None);
         let other = from_value::<PortConfig>(Value::Object(other));
-        let same = |other| settings(&other) == settings(&self.from.config);
+        let same = |other| settings::of_keys(&other) == settings::of_keys(&self.from.config);
         SETTINGS_KEYS.contains(&key) && other.is_ok_and(same)
     }
 

@@ -1,11 +1,11 @@
 //! Tests of two hosts that are alike, and of the findings when one thing is changed.
 
 use super::*;
-use crate::memory::MemoryDevices;
 use crate::migration::HOST;
 use crate::running::Running;
 use api::body::GuestBody;
 use std::time::Instant;
+use test_devices::MemoryDevices;
 
 const MAC: &str = "52:54:00:00:00:01";
 

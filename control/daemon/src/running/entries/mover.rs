@@ -5,7 +5,7 @@
 //! a queue of them. Uplinks do not wait for one another.
 
 use super::super::moves::Record;
-use api::body::HeldBody;
+use api::body::{HeldBody, OrderBody};
 use balance::Move;
 use datapath::PortId;
 use ports::steering::{EntryMove, Moved, Order, Steering, Vnic};
@@ -136,7 +136,11 @@ fn held(moved: &Moved) -> HeldBody {
         us: u64::try_from(moved.held.as_micros()).unwrap_or(u64::MAX),
         frames: moved.held_frames,
         lost: moved.lost_frames,
-        order: moved.order.into(),
+        order: match moved.order {
+            Order::Kept => OrderBody::Kept,
+            Order::NearlySure => OrderBody::NearlySure,
+            Order::GivenUp => OrderBody::GivenUp,
+        },
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::mover::Together;
 use super::*;
-use crate::memory::{Fate, MemoryDevices, MemorySteering};
 use api::body::OrderBody;
 use balance::Reason;
 use config::Config;
@@ -10,6 +9,7 @@ use ports::steering::{EntryMove, Moved, Order, SteeringError, Table};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::cell::Cell;
+use test_devices::{Fate, MemoryDevices, MemorySteering};
 use wire::Mac;
 
 const UPLINK: &str =

@@ -1,16 +1,19 @@
 //! Opening a TAP port, with the previous process's descriptors if there are any.
 
-use super::{HostLink, OpenError, Opened, denied, link_denied, netns, queues, resume};
-use crate::handover::{Store, What};
+use crate::contract::{OpenError, Opened};
+use crate::link::{HostLink, denied, link_denied};
+use crate::resume::resume;
+use crate::store::{Store, What};
 use config::PortConfig;
 use ports::packet::Spread;
 use ports::tap::{self, TapError, TapOptions};
 
-pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the TAP device `name`.
+pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = TapOptions::new(name);
-    options.queues = queues(port);
+    options.queues = port.queue_pairs();
     options.mtu = port.mtu.map(|mtu| mtu.0);
-    options.netns = netns(port);
+    options.netns = port.netns_path();
     options.napi = port.napi.unwrap_or(false);
     let by = |files: &[_]| tap::open_kept(&options, files);
     let opened =

@@ -7,7 +7,7 @@ use std::fs;
 ///
 /// # Errors
 /// `/etc/passwd` has no such user, or cannot be read.
-pub(crate) fn user(name: &str) -> Result<u32, Problem> {
+pub fn user(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/passwd", "user")
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn user(name: &str) -> Result<u32, Problem> {
 ///
 /// # Errors
 /// `/etc/group` has no such group, or cannot be read.
-pub(crate) fn group(name: &str) -> Result<u32, Problem> {
+pub fn group(name: &str) -> Result<u32, Problem> {
     number(name, "/etc/group", "group")
 }
 

@@ -1,19 +1,22 @@
-//! Opening an xdp port, by AF_PACKET if AF_XDP is not available because of a privilege, a driver or
-//! an MTU.
+//! Opening an xdp port. It uses AF_PACKET if AF_XDP is not available because of a privilege, a
+//! driver or an MTU.
 
-use super::{DeviceState, HostLink, OpenError, Opened, Watch, denied, netns, packet};
-use crate::handover::Store;
+use crate::contract::{DeviceState, OpenError, Opened, Watch};
+use crate::link::{HostLink, denied, link_denied};
+use crate::packet;
+use crate::store::Store;
 use config::PortConfig;
 use ports::packet::Spread;
 use ports::xdp::{self, Mode, XdpError, XdpOptions};
 use problem::Problem;
 
-/// Receive mode of a port that fell back to AF_PACKET.
+/// The receive mode of a port that fell back to AF_PACKET.
 const BY_PACKET: &str = "by packet";
 
-pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the network device `name`.
+pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = XdpOptions::new(name);
-    options.netns = netns(port);
+    options.netns = port.netns_path();
     options.queues = port.queues.map(|queues| queues.0.into());
     options.promiscuous = port.promiscuous.unwrap_or(true);
     match xdp::open(&options) {
@@ -40,7 +43,7 @@ pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     }
 }
 
-/// Opens the port as a packet port, with the reason.
+/// Opens the port as a packet port, and adds the reason to what it lacks.
 fn instead(
     port: &PortConfig,
     name: &str,
@@ -69,7 +72,7 @@ fn way(mode: Mode) -> &'static str {
 fn refusal(error: &XdpError) -> OpenError {
     let denied = match error {
         XdpError::Set { source, .. } | XdpError::Program { source, .. } => denied(source),
-        XdpError::Link(error) => super::link_denied(error),
+        XdpError::Link(error) => link_denied(error),
         _ => false,
     };
     OpenError { reason: error.to_string(), denied }

@@ -1,15 +1,18 @@
 //! Opening a packet port, with the previous process's ring if there is one.
 
-use super::{HostLink, OpenError, Opened, denied, link_denied, netns, queues, resume};
-use crate::handover::{Store, What};
+use crate::contract::{OpenError, Opened};
+use crate::link::{HostLink, denied, link_denied};
+use crate::resume::resume;
+use crate::store::{Store, What};
 use config::PortConfig;
 use ports::packet::{self, PacketError, PacketOptions};
 
-/// Opens `name`, which an xdp port may have instead: that is not kept.
-pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the network device `name` by AF_PACKET. An xdp port falls back to this; its descriptors
+/// are not kept.
+pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
     let mut options = PacketOptions::new(name);
-    options.netns = netns(port);
-    options.queues = u8::try_from(queues(port)).unwrap_or(u8::MAX);
+    options.netns = port.netns_path();
+    options.queues = u8::try_from(port.queue_pairs()).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
     let what = What::of(port);
     options.kept = what.is_some();
@@ -29,7 +32,8 @@ pub(super) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     Ok(Opened { device, degraded, watch, earlier_mac })
 }
 
-pub(super) fn packet_denied(error: &PacketError) -> bool {
+/// Returns whether the device was not opened for lack of a privilege.
+pub(crate) fn packet_denied(error: &PacketError) -> bool {
     match error {
         PacketError::Socket { source, .. }
         | PacketError::Set { source, .. }

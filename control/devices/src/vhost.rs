@@ -1,9 +1,10 @@
 //! Opening a guest's port, and watching the guest behind it.
 
-use super::{DeviceState, OpenError, Opened, Watch, denied, queues};
 use crate::accounts;
+use crate::contract::{DeviceState, OpenError, Opened, Watch};
 use crate::guest;
-use crate::handover::{Carrier, Keeping, Store, What};
+use crate::link::denied;
+use crate::store::{Carrier, Keeping, Store, What};
 use config::{Account, Compat, PortConfig, Size};
 use ports::vhost::{
     self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
@@ -13,11 +14,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the port of the guest at `socket`.
+pub(crate) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
     let options = options(port, socket)?;
     let name = port.name.as_str();
     let left = What::of(port).and_then(|what| store.take(name, &what));
-    // A front end that has to connect again may be another guest's.
+    // A front end that has to connect again may belong to another guest.
     let resumed = left.as_ref().filter(|left| left.session.is_some());
     let earlier_mac = resumed.and_then(|left| left.address).map(|address| address.0);
     let (mut files, session) = left.map(|left| (left.files, left.session)).unwrap_or_default();
@@ -37,7 +39,7 @@ pub(super) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
 
 fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
     let mut options = VhostOptions::new(socket);
-    options.queues = queues(port);
+    options.queues = port.queue_pairs();
     options.mac = port.mac.map(|mac| mac.0);
     options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
     options.memory_limit = match port.memory_limit {
@@ -58,7 +60,7 @@ fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> 
     Ok(options)
 }
 
-/// Keeps the socket for the next process.
+/// Keeps the socket's descriptor for the next process.
 fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
     let (what, name) = (What::of(port)?, port.name.as_str());
     let listener = session.listener().filter(|_| what.files() > 0).transpose();
@@ -69,8 +71,8 @@ fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<
     Some(store.keep(name, what, &files))
 }
 
-/// A group without a mode gets 0660: connecting needs write permission, which the usual umask
-/// removes from the group.
+/// Returns the socket's mode, owner and group. A group without a mode gets 0660: connecting needs
+/// write permission, which the usual umask removes from the group.
 fn access(port: &PortConfig) -> Result<Access, Problem> {
     let number = |account: &Option<Account>, find: fn(&str) -> Result<u32, Problem>| {
         account.as_ref().map(|account| find(account.as_str())).transpose()
@@ -91,7 +93,7 @@ struct Guest {
     session: Session,
     /// The options with which it was opened.
     options: VhostOptions,
-    /// Its socket, and later its session, for the next process.
+    /// Keeps the socket, and later the session, for the next process.
     keeping: Option<Keeping>,
 }
 
@@ -139,14 +141,14 @@ impl Watch for Guest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HostDevices, Opener};
     use super::*;
+    use crate::{HostDevices, Opener};
     use config::Config;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    /// By this the control plane knows that a guest has left although it never saw the port down.
+    /// The count tells the control plane that a guest has left although it never saw the port down.
     #[test]
     fn front_ends_that_connect_are_counted() {
         let directory = tempfile::tempdir().unwrap();
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// How much memory the front end of this port may have mapped.
+    /// The port's key limits the memory that its front end may have mapped.
     #[test]
     fn memory_limit_reaches_the_session() {
         let limit = |key: &str| {

@@ -3,7 +3,7 @@
 //! dies while writing leaves a text that the next one refuses. The next one also refuses another
 //! version. Then all devices are opened anew.
 
-use config::{self, MacAddress, Namespace, PortConfig};
+use config::{self, Device, MacAddress, PortConfig};
 use problem::Problem;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 /// Version of the schema below. It changes whenever another Millrace would misinterpret a
 /// descriptor.
-pub(super) const VERSION: u64 = 4;
+pub const VERSION: u64 = 4;
 /// Longest text that is read, in bytes.
 const LONGEST: usize = 4 << 20;
 
@@ -63,29 +63,29 @@ pub enum What {
 impl What {
     /// Returns that part of a port; `None` if ports of its kind are always opened anew.
     pub(crate) fn of(port: &PortConfig) -> Option<What> {
-        if let Some(socket) = &port.vhost_user {
-            let listens = port.vhost_client != Some(true);
-            let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
-            let file = found.map(|found| (found.dev(), found.ino()));
-            return Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file });
-        }
-        if let Some(interface) = &port.packet {
+        match port.device() {
+            Device::Tap(device) => Some(What::Tap {
+                device: device.to_string(),
+                netns: port.netns_path(),
+                queues: port.queue_pairs(),
+                napi: port.napi.unwrap_or(false),
+            }),
             // With several queues, steering tables would have to be handed over too, and their
             // flows fenced between the processes.
-            return (port.queues.is_none_or(|queues| queues.0 == 1)).then(|| What::Packet {
-                interface: interface.as_str().to_owned(),
-                netns: port.netns.as_ref().map(Namespace::path),
+            Device::Packet(interface) => (port.queue_pairs() == 1).then(|| What::Packet {
+                interface: interface.to_string(),
+                netns: port.netns_path(),
                 promiscuous: port.promiscuous.unwrap_or(true),
                 vlans: keys(port, |key| VLANS.contains(&key)),
-            });
+            }),
+            Device::VhostUser(socket) => {
+                let listens = port.vhost_client != Some(true);
+                let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);
+                let file = found.map(|found| (found.dev(), found.ino()));
+                Some(What::VhostUser { keys: keys(port, |key| port.reopens(key)), file })
+            }
+            Device::None | Device::Team(_) | Device::Xdp(_) => None,
         }
-        let device = port.tap.as_ref()?.as_str().to_owned();
-        Some(What::Tap {
-            device,
-            netns: port.netns.as_ref().map(Namespace::path),
-            queues: port.queues.map_or(1, |queues| queues.0),
-            napi: port.napi.unwrap_or(false),
-        })
     }
 
     /// Returns how many descriptors there are.

@@ -16,7 +16,7 @@ const LONGEST: usize = 4096;
 ///
 /// # Errors
 /// The socket refuses it, or the other side is gone.
-pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let files = file.as_slice();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -31,7 +31,7 @@ pub(super) fn send(socket: impl AsFd, text: &str, file: Option<BorrowedFd<'_>>) 
 ///
 /// # Errors
 /// The socket cannot be read, or its timeout passes.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
+pub fn receive(socket: impl AsFd) -> io::Result<Option<(String, Option<OwnedFd>)>> {
     let mut bytes = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -4,7 +4,7 @@
 //! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
 //! it is told.
 
-use daemon::handover;
+use devices::store;
 
 /// Random bytes hardly ever are JSON: the first choice lets the short run reach behind the syntax,
 /// too.
@@ -26,7 +26,7 @@ fn fuzz_handover() {
             4 => inside("{\"version\":4,\"ports\":{},\"addresses\":{\"a\":", "}}"),
             _ => bytes.clone(),
         };
-        match handover::parse(&list) {
+        match store::parse(&list) {
             Ok(list) if [1, 3, 5].contains(&(start % 7)) => {
                 assert!(list.ports.contains_key("a"), "{list:?}")
             }

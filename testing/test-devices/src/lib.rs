@@ -1,8 +1,12 @@
-//! Memory ports behind any name, so that the whole control plane runs without devices and
-//! privileges.
+//! Memory ports behind any device's name, so that tests run the whole control plane without devices
+//! and privileges.
+//!
+//! [`MemoryDevices`] is the opener that a test gives the daemon. The test keeps a clone of it,
+//! which says what happens to a device ([`Fate`]), and has the other side of each port
+//! ([`MemoryDevices::peer`]).
 
-use crate::devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
-use config::PortConfig;
+use config::{Device, PortConfig};
+use devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
 use ports::{Offloads, memory};
@@ -13,48 +17,50 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 use wire::Mac;
 
-/// An [`Opener`] for tests and in-process guests. Every device opens, until
-/// [`set`](MemoryDevices::set) says otherwise.
+/// An [`Opener`] of memory ports. Every device opens, unless [`set`](MemoryDevices::set) says
+/// otherwise. Clones share their devices.
 #[derive(Clone, Default)]
 pub struct MemoryDevices(Arc<Mutex<Host>>);
 
-/// The devices by name, and what was said about them.
+/// The devices, by name, and what tests have set.
 #[derive(Default)]
 struct Host {
+    /// Devices that are not just up.
     fates: BTreeMap<String, Fate>,
-    /// Addresses, where they do not follow from the name.
+    /// Addresses that do not follow from the device's name.
     macs: BTreeMap<String, Mac>,
     /// Addresses that devices' ports had in an earlier process.
     earlier_macs: BTreeMap<String, Mac>,
+    /// The other sides of the open devices' first queues.
     peers: BTreeMap<String, memory::Peer>,
     /// Front ends that have connected to each device.
     connections: BTreeMap<String, u64>,
-    /// Of uplinks with several queues, those that are open.
+    /// The tables of open uplinks with several queues.
     steering: BTreeMap<String, Weak<MemorySteering>>,
-    /// Most vNICs of an uplink, where that is limited.
+    /// Most vNICs of an uplink, if limited.
     most_vnics: Option<usize>,
-    /// No uplink lets a vNIC go.
+    /// Whether uplinks fail to remove vNICs.
     keeps_vnics: bool,
 }
 
 /// What happens to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Fate {
-    /// It is there and up.
+    /// It exists and is up.
     #[default]
     Up,
-    /// It is there and down.
+    /// It exists and is down.
     Down,
-    /// It is there and works no more until it is opened anew.
+    /// It exists and carries no frames until it is reopened.
     Failed,
-    /// It is not there.
+    /// It does not exist.
     Gone,
-    /// It is there and this process may not open it.
+    /// It exists and this process may not open it.
     Denied,
 }
 
 impl MemoryDevices {
-    /// What shall happen to a device from now on.
+    /// Sets what happens to a device from now on.
     pub fn set(&self, device: &str, fate: Fate) {
         self.host().fates.insert(device.to_owned(), fate);
     }
@@ -64,32 +70,33 @@ impl MemoryDevices {
         self.host().macs.insert(device.to_owned(), mac);
     }
 
-    /// A device opened from now on resumes for a port that had this address in an earlier process.
+    /// Sets the address that a device's port had in an earlier process, which it resumes when
+    /// opened from now on.
     pub fn set_earlier_mac(&self, device: &str, mac: Mac) {
         self.host().earlier_macs.insert(device.to_owned(), mac);
     }
 
-    /// The guest behind a device leaves, and another one connects at once.
+    /// Replaces the guest behind a device: one leaves, and another one connects at once.
     pub fn replace_guest(&self, device: &str) {
         *self.host().connections.entry(device.to_owned()).or_default() += 1;
     }
 
-    /// Uplinks opened from now on take no more vNICs than this.
+    /// Limits the vNICs of each uplink.
     pub fn limit_tables(&self, most: usize) {
         self.host().most_vnics = Some(most);
     }
 
-    /// Whether uplinks fail to let vNICs go from now on.
+    /// Sets whether uplinks fail to remove vNICs from now on.
     pub fn refuse_removal(&self, refuse: bool) {
         self.host().keeps_vnics = refuse;
     }
 
-    /// What steers the queues of an open uplink, where it has several.
+    /// Returns the tables of an open uplink with several queues.
     pub fn steering(&self, device: &str) -> Option<Arc<MemorySteering>> {
         self.host().steering.get(device)?.upgrade()
     }
 
-    /// The other side of an open device's first queue.
+    /// Returns the other side of an open device's first queue.
     pub fn peer(&self, device: &str) -> Option<memory::Peer> {
         self.host().peers.get(device).cloned()
     }
@@ -111,7 +118,7 @@ const QUEUES: u16 = 4;
 
 impl Opener for MemoryDevices {
     fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
-        let device = port.devices().next().map(|(_, device)| device).unwrap_or_default();
+        let device = port.device().names().join("+");
         let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };
         match self.fate(&device) {
             Fate::Gone => return Err(refuse("there is no such device", false)),
@@ -124,20 +131,19 @@ impl Opener for MemoryDevices {
             opened.map_err(|error| refuse(&error.to_string(), false))
         };
         let (mut opened, peer) = open()?;
-        let queues = port.queues.map_or(1, |queues| queues.0.min(QUEUES));
+        let queues = port.queue_pairs().min(QUEUES);
         for _ in 1..queues {
             let (more, _) = open()?;
             opened.ingress.extend(more.ingress);
             opened.egress.extend(more.egress);
         }
         opened.live.set_queues(queues);
-        // A guest's vNIC does not tell its address.
+        // The device of a guest's vNIC does not have the vNIC's address.
         let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
-        opened.mac = port.vhost_user.is_none().then_some(mac);
+        opened.mac = (!port.device().is_guest()).then_some(mac);
         self.host().peers.insert(device.clone(), peer);
-        let queues = port.queues.map_or(1, |queues| queues.0);
-        let spread = match u8::try_from(queues) {
-            Ok(queues @ 2..) if port.packet.is_some() => {
+        let spread = match u8::try_from(port.queue_pairs()) {
+            Ok(queues @ 2..) if matches!(port.device(), Device::Packet(_)) => {
                 let steering = Arc::new(MemorySteering::new(queues, self.clone()));
                 self.host().steering.insert(device.clone(), Arc::downgrade(&steering));
                 Spread::Tables(steering)
@@ -150,7 +156,7 @@ impl Opener for MemoryDevices {
     }
 }
 
-/// A locally administered address that follows from the name.
+/// Returns a locally administered address that follows from the name.
 fn address(device: &str) -> Mac {
     let sum = device.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let [a, b, c, d] = sum.to_be_bytes();
@@ -192,7 +198,7 @@ impl Watch for MemoryWatch {
 /// The table of a vNIC.
 #[derive(Clone)]
 struct Row {
-    /// Address and VLAN; none of the default vNIC.
+    /// Address and VLAN; `None` for the default vNIC.
     station: Option<(Mac, u16)>,
     table: Table,
     frames: [u64; ENTRIES],
@@ -203,14 +209,15 @@ pub struct MemorySteering {
     queues: u8,
     devices: MemoryDevices,
     vnics: Mutex<BTreeMap<Vnic, Row>>,
-    /// vNICs that were removed.
+    /// Number of vNICs that were removed.
     removed: Mutex<u32>,
-    /// Taken while entries move.
+    /// Locked while entries move.
     moves: Mutex<()>,
 }
 
 impl MemorySteering {
-    pub(crate) fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
+    /// Returns the tables of an uplink with this number of queues and only the default vNIC.
+    pub fn new(queues: u8, devices: MemoryDevices) -> MemorySteering {
         let mut table = [0; ENTRIES];
         table.iter_mut().zip((0..queues).cycle()).for_each(|(entry, queue)| *entry = queue);
         let default = Row { station: None, table, frames: [0; ENTRIES] };
@@ -218,14 +225,14 @@ impl MemorySteering {
         MemorySteering { queues, devices, vnics, removed: Mutex::new(0), moves: Mutex::new(()) }
     }
 
-    /// Counts frames as if they had come by an entry of a vNIC's table.
+    /// Counts frames as if an entry of a vNIC's table had steered them.
     pub fn count(&self, vnic: Vnic, entry: usize, frames: u64) {
         let mut vnics = self.vnics();
         let count = vnics.get_mut(&vnic).and_then(|row| row.frames.get_mut(entry));
         count.into_iter().for_each(|count| *count += frames);
     }
 
-    /// Entries are on the move, and vNICs neither come nor go, until the guard is dropped.
+    /// Lets moves of entries last, and adding and removing vNICs fail, until the guard is dropped.
     pub fn hold_moves(&self) -> MutexGuard<'_, ()> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -317,18 +324,5 @@ impl Steering for MemorySteering {
         let (order, held) = (Order::Kept, Duration::ZERO);
         let moved = |entries| Moved { entries, order, held_frames: 0, lost_frames: 0, held };
         Ok(queues.into_values().map(moved).collect())
-    }
-}
-
-/// What is seen at last, within a minute.
-#[cfg(test)]
-pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(std::time::Instant::now() < end, "it does not come about");
-        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

@@ -5,21 +5,17 @@
 //!
 //! A [`Store`] holds descriptors by name. The `manifest`, a memfd kept like the others, describes
 //! each. The same names and descriptors go two ways: to systemd's descriptor store as ports open
-//! and close, so that they survive SIGKILL (`systemd`), and to a successor that asks for them, once
-//! this process has stopped its ports (`successor`). The successor closes descriptors that it does
-//! not want or cannot use, in systemd's store too, before it opens anything anew.
+//! and close, so that they survive SIGKILL (`systemd`), and to a successor that asks the daemon for
+//! them, once it has stopped its ports. The next process closes descriptors that it does not want
+//! or cannot use, in systemd's store too, before it opens anything anew.
 
 mod inherited;
-mod listener;
 mod manifest;
-mod message;
-mod successor;
+pub mod message;
 mod systemd;
 
 pub(crate) use inherited::{Carrier, Inherited};
-pub(crate) use listener::Listener;
-pub use manifest::{List, What, parse};
-pub(crate) use successor::{hand_over, take_over};
+pub use manifest::{List, VERSION, What, parse};
 
 use config::{MacAddress, PortConfig};
 use inherited::{Sorted, list_of, sort};
@@ -30,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The name of the manifest's own descriptor. Names of ports' descriptors contain a dot.
-const MANIFEST: &str = "manifest";
+pub const MANIFEST: &str = "manifest";
 
 /// Suffix of the name of a port's session.
 const SESSION: &str = ".session";
@@ -83,7 +79,7 @@ pub struct Keeping {
 impl Store {
     /// Takes the descriptors that systemd has kept, and reports changes to it from now on. Call it
     /// once, before the process has threads or descriptors of its own.
-    pub(crate) fn join_systemd(&self) {
+    pub fn join_systemd(&self) {
         let Some(systemd) = systemd::Systemd::from_environment() else { return };
         let given = systemd::given();
         self.content().systemd = Some(systemd);
@@ -91,7 +87,7 @@ impl Store {
     }
 
     /// Takes the descriptors that an earlier process left. Those not in its manifest are closed.
-    pub(crate) fn inherit(&self, given: Vec<(String, OwnedFd)>) {
+    pub fn inherit(&self, given: Vec<(String, OwnedFd)>) {
         if given.is_empty() {
             return;
         }
@@ -113,7 +109,7 @@ impl Store {
 
     /// Closes sessions that no port has taken; their front ends must reconnect. Sockets and devices
     /// wait for ports that are opened later.
-    pub(crate) fn end_sessions(&self) {
+    pub fn end_sessions(&self) {
         let mut content = self.content();
         content.inherited.values_mut().for_each(|left| drop(left.session.take()));
     }
@@ -121,7 +117,7 @@ impl Store {
     /// Closes descriptors that no configured port will take, so that they keep no device busy.
     /// Until then systemd has all of them: a process that ends earlier, for example because it has
     /// no configuration, leaves them to the next one.
-    pub(crate) fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
+    pub fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
         let wanted: BTreeMap<String, What> =
             ports.filter_map(|port| Some((port.name.to_string(), What::of(port)?))).collect();
         let mut content = self.content();
@@ -165,7 +161,7 @@ impl Store {
     }
 
     /// Closes the descriptors that an earlier process left for a removed port.
-    pub(crate) fn discard_left(&self, name: &str) {
+    pub fn discard_left(&self, name: &str) {
         let left = self.content().inherited.remove(name);
         left.into_iter().for_each(|left| self.discard(name, left));
     }
@@ -196,7 +192,7 @@ impl Store {
 
     /// Notes a changed configuration of an open port with a kept ring. Other kinds of ports keep
     /// the configuration with which they were opened.
-    pub(crate) fn note_change(&self, port: &PortConfig) {
+    pub fn note_change(&self, port: &PortConfig) {
         let mut content = self.content();
         let entry = content.kept.get_mut(port.name.as_str());
         if let (Some(entry), Some(what @ What::Packet { .. })) = (entry, What::of(port))
@@ -208,17 +204,17 @@ impl Store {
     }
 
     /// Returns whether kept descriptors outlive the process without a successor.
-    pub(crate) fn is_with_systemd(&self) -> bool {
+    pub fn is_with_systemd(&self) -> bool {
         self.content().systemd.is_some()
     }
 
     /// Waits until systemd has all kept descriptors.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         self.content().systemd.iter().for_each(systemd::Systemd::settle);
     }
 
     /// Notes the addresses, by port, that ports must keep in the next process.
-    pub(crate) fn note_addresses(&self, addresses: BTreeMap<String, MacAddress>) {
+    pub fn note_addresses(&self, addresses: BTreeMap<String, MacAddress>) {
         let mut content = self.content();
         content.addresses = addresses;
         content.write();
@@ -227,7 +223,7 @@ impl Store {
     /// Excludes rings from the hand-over: a worker that hangs may still give back slots that a
     /// successor has taken by then. Two processes can use the other descriptors at once: a TAP
     /// device gives each frame to one of them.
-    pub(crate) fn withhold_rings(&self) {
+    pub fn withhold_rings(&self) {
         let mut content = self.content();
         let is_ring = |_: &String, entry: &mut Entry| matches!(entry.what, What::Packet { .. });
         let names: Vec<String> =
@@ -239,8 +235,14 @@ impl Store {
         }
     }
 
+    /// Calls `work` with the names and descriptors that the next process is to have, the manifest
+    /// last if there is one.
+    pub fn with_all<T>(&self, work: impl FnOnce(&[(String, BorrowedFd<'_>)]) -> T) -> T {
+        work(&self.content().all())
+    }
+
     /// Marks the end of the process: ports that close from now on keep their descriptors.
-    pub(crate) fn seal(&self) {
+    pub fn seal(&self) {
         self.content().is_sealed = true;
     }
 

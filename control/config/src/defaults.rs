@@ -1,0 +1,55 @@
+//! What an absent key of a port means: its default, from the role or from `[switch]`.
+
+use super::port::{MacSpoofing, PortConfig, PortRole, RscMode};
+use super::storm::Storm;
+use super::{Device, Namespace};
+use std::path::PathBuf;
+
+impl PortConfig {
+    /// Returns which way the port faces, configured or by default.
+    pub fn role(&self) -> PortRole {
+        self.role.unwrap_or(match self.device() {
+            Device::Packet(_) | Device::Team(_) | Device::Xdp(_) => PortRole::Uplink,
+            Device::None | Device::Tap(_) | Device::VhostUser(_) => PortRole::Vnic,
+        })
+    }
+
+    /// Returns the number of queue pairs, configured or by default.
+    pub fn queue_pairs(&self) -> u16 {
+        self.queues.map_or(1, |queues| queues.0)
+    }
+
+    /// Returns the path of the device's network namespace; `None` for the daemon's.
+    pub fn netns_path(&self) -> Option<PathBuf> {
+        self.netns.as_ref().map(Namespace::path)
+    }
+
+    /// Returns the rules of coalescing toward the port, configured or by default. `default` is that
+    /// of `[switch]`.
+    pub fn rsc(&self, default: RscMode) -> RscMode {
+        self.rsc.unwrap_or(match self.role() {
+            PortRole::Vnic => default,
+            PortRole::Uplink => RscMode::Off,
+        })
+    }
+
+    /// Returns whether forged source addresses are dropped, configured or by default.
+    pub fn mac_guard(&self) -> bool {
+        self.mac_spoofing.map_or(self.role() == PortRole::Vnic, |key| key == MacSpoofing::Deny)
+    }
+
+    /// Returns the most addresses learned on the port, configured or by default; 0 for no limit,
+    /// `None` for half of `mac-entries`.
+    pub fn mac_limit(&self) -> Option<u16> {
+        let default = (self.role() == PortRole::Vnic).then_some(64);
+        self.mac_limit.map(|limit| limit.0).or(default)
+    }
+
+    /// Returns the limits of storm control, configured or by default.
+    pub fn storm(&self) -> Storm {
+        self.storm.unwrap_or(match self.role() {
+            PortRole::Vnic => Storm::DEFAULT,
+            PortRole::Uplink => Storm::Off,
+        })
+    }
+}

@@ -1,0 +1,22 @@
+//! Refuses the ports that a restricted daemon cannot open, before their devices are touched.
+
+use super::refusal;
+use config::PortConfig;
+use devices::store::Store;
+use devices::{OpenError, Opened, Opener};
+
+/// An opener of devices behind the restrictions of this process.
+pub(crate) struct Restricted(pub(crate) Box<dyn Opener>);
+
+impl Opener for Restricted {
+    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+        match refusal(port) {
+            Some(problem) => Err(OpenError { reason: problem.to_string(), denied: false }),
+            None => self.0.open(port),
+        }
+    }
+
+    fn store(&self) -> Store {
+        self.0.store()
+    }
+}

@@ -1,0 +1,133 @@
+//! What the daemon knows of a device: it asks an [`Opener`] for the device of a port, and once a
+//! second the device's [`Watch`] for its state.
+
+use crate::store::Store;
+use config::PortConfig;
+use ports::Device;
+use ports::packet::Spread;
+use ports::team::Team;
+use ports::vhost::Status;
+use problem::Problem;
+use std::time::Instant;
+use wire::Mac;
+
+/// The opened device of a port.
+pub struct Opened {
+    /// The device's queues.
+    pub device: Device,
+    /// Offloads that the kernel lacks, each as a sentence: the switch does them in software, or
+    /// they are lost.
+    pub degraded: Vec<String>,
+    /// The state of the device, from now on.
+    pub watch: Box<dyn Watch>,
+    /// The address that the port had in an earlier process, if it resumes what that process left.
+    pub earlier_mac: Option<Mac>,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The reason, for people.
+    pub reason: String,
+    /// Whether this process lacks a privilege.
+    pub denied: bool,
+}
+
+/// A device as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceState {
+    /// Whether it carries frames.
+    pub condition: Condition,
+    /// Largest IP packet, in bytes.
+    pub mtu: u16,
+    /// Front ends that have connected so far, if the device is a guest's vNIC; otherwise 0.
+    pub connections: u64,
+}
+
+/// Whether a device carries frames, and why not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// It carries frames.
+    Up,
+    /// It carries no frames for now, for this reason.
+    Down(String),
+    /// It carries no frames until its guest restarts. The device itself works and stays open.
+    Broken(String),
+    /// It carries no frames until it is reopened.
+    Failed(String),
+    /// The device no longer exists.
+    Gone,
+}
+
+/// Opens the devices that the configuration names. The daemon calls it from several threads.
+pub trait Opener: Send + Sync {
+    /// Opens the port's device. Creates it first if it is of a kind that the switch creates.
+    ///
+    /// # Errors
+    /// The device does not exist, is in use, or this process may not open it.
+    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError>;
+
+    /// Returns the descriptors that outlive the process.
+    fn store(&self) -> Store {
+        Store::default()
+    }
+}
+
+/// An open device, as the daemon asks for its state once a second. Dropping it closes what the
+/// device's queues do not own.
+pub trait Watch: Send {
+    /// Returns the state of the device now.
+    fn state(&self) -> DeviceState;
+
+    /// Returns the host's devices that frames pass, each with its MTU: the port's own, and those
+    /// below it.
+    fn links(&self) -> Vec<(String, u16)> {
+        Vec::new()
+    }
+
+    /// Returns how flows are spread over several ingress queues, if the switch spreads them.
+    fn spread(&self) -> Spread {
+        Spread::Single
+    }
+
+    /// Returns the receive mode, if the device's kind has several.
+    fn way(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns the guest's state, if the device is a guest's vNIC.
+    fn guest(&self) -> Option<Status> {
+        None
+    }
+
+    /// Returns the most memory that the guest may have mapped, if limited.
+    fn memory_limit(&self) -> Option<u64> {
+        None
+    }
+
+    /// Takes the guest's link up or down.
+    fn set_link(&self, _is_up: bool) {}
+
+    /// Returns the guest's events since the last call, in sentences.
+    fn news(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the team, if the device is one.
+    fn team(&self) -> Option<&Team> {
+        None
+    }
+
+    /// Asks the device to end, so that another process can resume where this one stops. The caller
+    /// has taken the device's queues from the workers.
+    fn suspend(&self) {}
+
+    /// Keeps what that process needs to resume, if the device ends before `until`.
+    fn hand_over(&mut self, _until: Instant) {}
+
+    /// Sets the device's own MTU, if the port's kind lets the switch set it.
+    ///
+    /// # Errors
+    /// The kernel refuses the MTU.
+    fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
+}
