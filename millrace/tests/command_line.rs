@@ -1,7 +1,7 @@
 //! Tests the command line as people and scripts use it: help, messages, exit codes.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-#[path = "../../control/daemon/tests/test_daemon/mod.rs"]
+#[path = "../../control/daemon/tests/it/test_daemon.rs"]
 mod test_daemon;
 
 use std::path::Path;

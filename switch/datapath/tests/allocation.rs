@@ -1,5 +1,6 @@
 //! Once warm, a turn allocates nothing: not when it forwards, not when it coalesces, not when it
-//! segments. The dearest turn asks for what its work limit allows.
+//! segments. The dearest turn asks for what its work limit allows. A program of its own, since it
+//! has an allocator of its own.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![allow(clippy::unwrap_used, reason = "a test says what it means")]

@@ -1,5 +1,5 @@
 //! Counts allocations: none per frame and none per burst, over turns of each kind of port after a
-//! first one.
+//! first one. A program of its own, since it has an allocator of its own.
 
 #![allow(
     clippy::expect_used,

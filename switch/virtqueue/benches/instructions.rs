@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "the macros of the bench harness make public items")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what goes wrong here ends the bench")]
 
-#[path = "../tests/guest/mod.rs"]
+#[path = "../tests/it/guest.rs"]
 mod guest;
 
 use guest::{BUFFERS, Guest, readable, writable};

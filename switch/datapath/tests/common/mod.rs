@@ -13,11 +13,7 @@
     clippy::unwrap_used,
     reason = "a test says what it means, and its numbers are small"
 )]
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses its part of what has no outside"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each program uses its part of what has no outside")]
 
 pub mod limits;
 pub mod packet;

@@ -1,7 +1,7 @@
 //! Helpers of the tests with real devices: a namespace for each, commands in it, waiting for a
 //! queue, UDP frames.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "`allocation` uses a part")]
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,

@@ -1,6 +1,6 @@
 //! What is served is what the documents say, and nothing can be changed.
 
-#[path = "../../../../../control/daemon/tests/exported/mod.rs"]
+#[path = "../../../../../control/daemon/tests/it/exported.rs"]
 mod exported;
 
 use super::*;

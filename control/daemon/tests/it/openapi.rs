@@ -1,0 +1,96 @@
+//! The OpenAPI document, as far as it can be checked without a validator, which `scripts/openapi`
+//! runs.
+
+use config::{Config, PortConfig, from_value};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn document() -> Value {
+    serde_json::to_value(daemon::handlers::document()).unwrap()
+}
+
+/// Returns path, method and operation of each endpoint.
+fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let of_path = |(path, item)| {
+        let item: &Value = item;
+        let methods = item.as_object().unwrap().iter();
+        methods.map(move |(method, operation)| (path, method.as_str(), operation))
+    };
+    paths.iter().map(|(path, item)| (path.as_str(), item)).flat_map(of_path).collect()
+}
+
+#[test]
+fn each_operation_has_an_id_of_its_own_and_describes_what_it_answers() {
+    let document = document();
+    let operations = operations(&document);
+    let ids: BTreeSet<&str> = operations
+        .iter()
+        .map(|(.., operation)| operation["operationId"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids.len(), operations.len());
+    assert!(operations.iter().any(|(path, ..)| *path == "/metrics"));
+    for (path, method, operation) in operations {
+        assert!(operation["summary"].is_string(), "{method} {path}");
+        let responses = operation["responses"].as_object().unwrap();
+        for (status, response) in responses {
+            let place = format!("{method} {path}: {status}");
+            assert!(!response["description"].as_str().unwrap().is_empty(), "{place}");
+            let schema = &response["content"]["application/problem+json"]["schema"]["$ref"];
+            let problem = schema.as_str() == Some("#/components/schemas/Problem");
+            assert_eq!(problem, status.starts_with(['4', '5']), "{place}");
+        }
+        let takes = |status: &str| responses.contains_key(status);
+        assert!(
+            operation["requestBody"].is_null() || ["400", "413", "422"].into_iter().all(takes),
+            "{path}"
+        );
+        for parameter in operation["parameters"].as_array().unwrap_or(&Vec::new()) {
+            let name = parameter["name"].as_str().unwrap();
+            let within = match name {
+                "If-Match" => "header",
+                _ if path.contains(&format!("{{{name}}}")) => "path",
+                _ => "query",
+            };
+            assert_eq!(parameter["in"], within, "{path}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_range_of_the_schema_is_the_range_of_the_daemon() {
+    let document = document();
+    let accepts = |schema, key: &str, value: i64| match schema {
+        "PortConfig" => {
+            from_value::<PortConfig>(json!({"name": "vm1", "tap": "t", key: value})).is_ok()
+        }
+        _ => from_value::<Config>(json!({"switch": {key: value}})).is_ok(),
+    };
+    let mut ranges = 0;
+    for schema in ["PortConfig", "SwitchConfig"] {
+        let keys = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
+        for (key, value) in keys {
+            let [min, max] = ["minimum", "maximum"].map(|limit| value[limit].as_i64());
+            let has_type = value["type"].to_string().contains("integer");
+            assert_eq!(has_type, min.is_some() && max.is_some(), "{schema}.{key}");
+            if let Some((min, max)) = min.zip(max) {
+                ranges += 1;
+                let taken = [min - 1, min, max, max + 1].map(|n| accepts(schema, key, n));
+                assert_eq!(taken, [false, true, true, false], "{schema}.{key}");
+            }
+        }
+    }
+    assert!(ranges >= 8, "{ranges} keys with a range");
+}
+
+#[test]
+fn workers_are_a_number_or_a_list() {
+    let schema = &document()["components"]["schemas"]["Workers"]["oneOf"];
+    assert_eq!((&schema[0]["type"], &schema[1]["type"]), (&json!("integer"), &json!("array")));
+    for (workers, taken) in
+        [(json!(1), true), (json!(257), false), (json!([0, 4095]), true), (json!([4096]), false)]
+    {
+        let config = json!({"switch": {"workers": workers}});
+        assert_eq!(from_value::<Config>(config).is_ok(), taken, "{workers}");
+    }
+}

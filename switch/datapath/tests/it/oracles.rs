@@ -1,0 +1,140 @@
+//! Which queue a frame goes to, and its hash, beside what others say of the same frames: DPDK,
+//! QEMU, and the kernel with QEMU's program.
+
+use crate::common::packet::{Extension, GUEST, PEER, Packet, Scene, VLAN, packet};
+use crate::common::trunk;
+use crate::oracle::device::Device;
+use crate::oracle::dpdk::Dpdk;
+use crate::oracle::{QUEUES, Setting, setting};
+use datapath::{PortSettings, Rss};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::cell::RefCell;
+use tempfile::TempDir;
+use wire::parse;
+use wire::toeplitz::{HashTypes, Key, Toeplitz};
+
+/// What we do with packets by this setting: their queue and hash.
+fn ours(setting: &Setting, packets: &[Packet]) -> Vec<(usize, Option<u32>)> {
+    let key = Key(setting.key);
+    let rss = Rss { key: Some(key), types: setting.types, ..Rss::default() };
+    let mut scene = Scene::new(QUEUES.into(), PortSettings { rss, ..trunk(0, &[VLAN]) });
+    let table = setting.table.iter().map(|queue| usize::from(*queue));
+    let entries: Vec<_> = table.enumerate().collect();
+    scene.bench.switch.set_rss_entries(scene.guest, &entries).unwrap();
+    let toeplitz = Toeplitz::new(&key);
+    let hash = |packet: &Packet| {
+        let frame = packet.frame(PEER, GUEST);
+        toeplitz.hash_types(&frame, &parse(&frame, frame.len()).unwrap(), setting.types)
+    };
+    packets.iter().map(|packet| (scene.receives(packet), hash(packet))).collect()
+}
+
+/// Compares with what another says of each frame: the queue, and perhaps the hash. A second tag is
+/// known to the others only behind one of 802.1ad.
+fn compare(
+    packets: impl Strategy<Value = Packet>,
+    types: impl Strategy<Value = HashTypes>,
+    other: impl FnMut(&Setting, &[u8]) -> (usize, Option<Option<u32>>),
+) {
+    let other = RefCell::new(other);
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+    let packets = packets.prop_map(|packet| Packet { tags: packet.tags.min(1), ..packet });
+    let all = (setting(types), vec(packets, 1..20));
+    let compared = runner.run(&all, |(setting, packets)| {
+        for (packet, (queue, hash)) in packets.iter().zip(ours(&setting, &packets)) {
+            let said = other.borrow_mut()(&setting, &packet.frame(PEER, GUEST));
+            prop_assert_eq!((said.0, said.1.unwrap_or(hash)), (queue, hash), "{:?}", packet);
+        }
+        Ok(())
+    });
+    if let Err(difference) = compared {
+        panic!("{difference:?}");
+    }
+}
+
+/// The six types without extension headers; and what of them is set.
+fn plain_types() -> impl Strategy<Value = HashTypes> {
+    (0..0x40u16).prop_map(HashTypes::from_bits_truncate)
+}
+
+#[test]
+fn hash_and_queue_are_those_of_dpdk() {
+    let mut dpdk = match Dpdk::start() {
+        Ok(dpdk) => dpdk,
+        Err(needed) => return eprintln!("skipped: needs {needed}"),
+    };
+    compare(packet(), plain_types(), |setting, frame| {
+        let hash = dpdk.hash(setting, frame);
+        (setting.table[hash.unwrap_or(0) as usize % 128].into(), Some(hash))
+    });
+}
+
+/// QEMU hashes by a type with extension headers also frames that have none, and then by addresses
+/// and ports where only that of the addresses is asked for. Both make no difference where they are
+/// asked for together with those without.
+fn all_types() -> impl Strategy<Value = HashTypes> {
+    (plain_types(), any::<bool>()).prop_map(|(plain, extended)| {
+        let v6 = plain.bits() & 0x38;
+        plain | HashTypes::from_bits_truncate(if extended { v6 << 3 } else { 0 })
+    })
+}
+
+/// QEMU looks for a home address from byte 8 of its header on, and forgets it at a further header
+/// of the kind.
+fn modest(packet: Packet) -> Packet {
+    let (mut chain, mut homes, mut routes) = (vec![], vec![], vec![]);
+    for header in packet.chain {
+        match header {
+            Extension::Options => chain.push(header),
+            Extension::Home { address, .. } => {
+                homes.push(Extension::Home { padded: true, address })
+            }
+            Extension::Route(..) => routes.push(header),
+        }
+    }
+    chain.extend(homes.into_iter().take(1).chain(routes.into_iter().take(1)));
+    Packet { chain, ..packet }
+}
+
+#[test]
+fn hash_and_queue_are_those_of_qemu() {
+    with_device(true, |device| compare_device(device, true));
+}
+
+#[test]
+fn the_queue_is_the_one_that_the_kernel_finds_by_the_program_of_qemu() {
+    with_device(false, |mut device| {
+        let any = Setting { key: [1; 40], types: HashTypes::PLAIN, table: vec![0; 128] };
+        device.set_up(&any);
+        if device.said().contains("software RSS") {
+            return eprintln!("skipped: needs the right to load eBPF: {}", device.said());
+        }
+        compare_device(device, false);
+    });
+}
+
+/// Compares with a device, which reports hashes or does not.
+fn compare_device(mut device: Device, reports: bool) {
+    let mut last = None;
+    compare(packet().prop_map(modest), all_types(), |setting, frame| {
+        if last.replace(setting.clone()).is_none_or(|last| last != *setting) {
+            device.set_up(setting);
+        }
+        let (queue, hash) = device.receives(frame);
+        (queue, reports.then_some(hash))
+    });
+}
+
+/// A device in a namespace of its own, or why not.
+fn with_device(reports: bool, test: impl FnOnce(Device) + Send) {
+    let folder = TempDir::new().unwrap();
+    let tested = ports::namespace::fresh(|| match Device::start(folder.path(), reports) {
+        Ok(device) => test(device),
+        Err(needed) => eprintln!("skipped: needs {needed}"),
+    });
+    if let Err(error) = tested {
+        eprintln!("skipped: needs the right to make a network namespace: {error}");
+    }
+}

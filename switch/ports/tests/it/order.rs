@@ -1,0 +1,348 @@
+//! Tests moves of an uplink's table entries under load, between queues with one reader each. A
+//! fence keeps the order, each frame arrives once, and without the fence the same load finds frames
+//! that overtake each other.
+
+use crate::support::{in_namespace, ip, udp_header};
+use ports::packet::{self, Opened, PacketOptions, Spread};
+use ports::steering::{EntryMove, Moved, Order, Steering, Table, Vnic};
+use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use wire::toeplitz::{Key, Toeplitz};
+use wire::vnet::VnetHeader;
+
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+const FLOWS: u8 = 8;
+const BATCH: u32 = 32;
+/// Offset of a frame's number in its flow.
+const NUMBER: usize = 42;
+
+#[derive(Debug, Default)]
+struct Load {
+    /// Whether the moves are made: then the sender stops.
+    done: AtomicBool,
+    /// Whether the sender has stopped: the readers stop once all frames are delivered.
+    all_sent: AtomicBool,
+    sent: AtomicU64,
+    delivered: AtomicU64,
+    overtaken: AtomicU64,
+    /// Frames with the number that came last: those delivered twice.
+    twice: AtomicU64,
+    /// Frames that the kernel dropped because a ring was full.
+    lost: AtomicU64,
+    /// The latest number of each flow.
+    latest: [AtomicU32; FLOWS as usize],
+}
+
+/// Ends the threads of a load however the moves end, even after a failed assertion: their scope
+/// waits for them.
+struct Done<'a>(&'a Load);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::Relaxed);
+    }
+}
+
+fn header(flow: u8) -> Vec<u8> {
+    udp_header(THEIR_MAC, OUR_MAC, [[10, 9, flow, 2], [10, 9, 0, 1]], 18)
+}
+
+fn frame(flow: u8, number: u32) -> Vec<u8> {
+    let mut bytes = header(flow);
+    bytes.extend(number.to_be_bytes());
+    bytes.resize(60, 0);
+    bytes
+}
+
+/// Returns the entry that a flow hits.
+fn entry(flow: u8) -> usize {
+    let frame = frame(flow, 0);
+    let parsed = wire::parse(&frame, frame.len()).expect("Ethernet");
+    Toeplitz::new(&Key::MICROSOFT).hash_flow(&frame, &parsed) as usize % 128
+}
+
+fn deliver(egress: &mut EgressQueue, frames: &[Vec<u8>]) {
+    let outgoing = |header| Outgoing { vnet: VnetHeader::default(), header, payload: &[], len: 60 };
+    let outgoing: Vec<_> = frames.iter().map(|frame| outgoing(frame.as_slice())).collect();
+    egress.deliver(&outgoing, &mut Vec::new()).expect("deliver");
+}
+
+/// Sends all flows in turn, no faster than readers on a busy machine can follow.
+fn send(egress: &mut EgressQueue, load: &Load) {
+    let mut number = 0u32;
+    while !load.done.load(Ordering::Relaxed) {
+        let mut frames = Vec::new();
+        for _ in 0..BATCH / u32::from(FLOWS) {
+            number += 1;
+            frames.extend((0..FLOWS).map(|flow| frame(flow, number)));
+        }
+        deliver(egress, &frames);
+        load.sent.fetch_add(BATCH.into(), Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    load.all_sent.store(true, Ordering::Release);
+}
+
+/// Runs turns of one queue like a worker: frames that were taken count as delivered before they are
+/// released.
+fn read(ingress: &mut IngressQueue, load: &Load) {
+    // Frames that have not arrived after so many looks at an empty queue are lost.
+    let mut looks = 10_000;
+    while looks > 0 {
+        let all_sent = load.all_sent.load(Ordering::Acquire);
+        if all_sent && load.delivered.load(Ordering::Relaxed) >= load.sent.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut burst = Burst::new();
+        ingress.take(Nanos(1), &mut burst).expect("take");
+        let is_empty = burst.frames().is_empty();
+        for frame in burst.frames() {
+            let mut bytes = Vec::new();
+            burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+            if bytes.get(6..12) == Some(&OUR_MAC) {
+                let number = u32::from_be_bytes(bytes[NUMBER..NUMBER + 4].try_into().expect("4"));
+                let latest =
+                    load.latest[usize::from(bytes[28])].fetch_max(number, Ordering::AcqRel);
+                load.overtaken.fetch_add(u64::from(number < latest), Ordering::Relaxed);
+                load.twice.fetch_add(u64::from(number == latest), Ordering::Relaxed);
+                load.delivered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        drop(burst);
+        ingress.release();
+        if is_empty {
+            looks -= u32::from(all_sent);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    load.lost.fetch_add(ingress.lost(), Ordering::Relaxed);
+}
+
+/// Opens a port at one end of a link of this name, and one at the other with `queues` queues and
+/// rings of `ring_bytes`. Returns them with the steering.
+fn open(link: &str, queues: u8, ring_bytes: usize) -> Option<(Opened, Opened, Arc<dyn Steering>)> {
+    let [near, far] = [0, 1].map(|end| format!("{link}{end}"));
+    ip(&format!("link add {near} type veth peer name {far}"));
+    ip(&format!("link set {near} up"));
+    ip(&format!("link set {far} up"));
+    let here = packet::open(&PacketOptions::new(&near)).expect("open");
+    let key = Some(Key::MICROSOFT);
+    let several = PacketOptions { queues, key, ring_bytes, ..PacketOptions::new(&far) };
+    let there = packet::open(&several).expect("open");
+    let Spread::Tables(steering) = there.spread.clone() else {
+        eprintln!("skipped: needs the right to load eBPF programs");
+        return None;
+    };
+    Some((here, there, steering))
+}
+
+/// Sends over a link of this name to this many queues while entries are moved. Returns the load's
+/// counts; `None` if programs cannot be loaded.
+fn under_load(link: &str, queues: u8, moves: impl FnOnce(&dyn Steering)) -> Option<Load> {
+    let (mut here, mut there, steering) = open(link, queues, 8 << 20)?;
+    let load = Load::default();
+    std::thread::scope(|scope| {
+        let _done = Done(&load);
+        scope.spawn(|| send(&mut here.device.egress[0], &load));
+        there.device.ingress.iter_mut().for_each(|ingress| {
+            scope.spawn(|| read(ingress, &load));
+        });
+        moves(&*steering);
+    });
+    Some(load)
+}
+
+/// Flips the flows' entries in turn between two queues.
+fn flip(link: &str, flips: usize, flip: impl Fn(&dyn Steering, usize, u8)) -> Option<Load> {
+    let entries: Vec<usize> = (0..FLOWS).map(entry).collect();
+    under_load(link, 2, |steering| {
+        for number in 0..flips {
+            let entry = entries[number % entries.len()];
+            flip(steering, entry, 1 - table(steering)[entry]);
+        }
+    })
+}
+
+fn table(steering: &dyn Steering) -> Table {
+    steering.table(Vnic::DEFAULT).expect("a table")
+}
+
+/// Moves entries, checks that all of them name another queue then, and returns the results in
+/// order.
+fn move_entries(steering: &dyn Steering, moves: &[(usize, u8)]) -> Vec<Moved> {
+    let moves = moves.iter().map(|&(entry, queue)| EntryMove { vnic: Vnic::DEFAULT, entry, queue });
+    let moves: Vec<EntryMove> = moves.collect();
+    let moved = steering.move_entries(&moves, Duration::from_secs(30)).expect("moved");
+    assert!(moved.iter().all(|moved| moved.order == Order::Kept), "{moved:?}");
+    assert_eq!(moved.iter().map(|moved| moved.entries.len()).sum::<usize>(), moves.len());
+    moved
+}
+
+/// Checks that each frame arrived once and in order, unless the kernel says that it dropped the
+/// frame.
+fn assert_in_order_and_once(load: Load) {
+    eprintln!("{load:?}");
+    let [sent, delivered, overtaken, twice, lost] =
+        [load.sent, load.delivered, load.overtaken, load.twice, load.lost]
+            .map(AtomicU64::into_inner);
+    assert!(delivered > 100);
+    assert_eq!((overtaken, twice), (0, 0));
+    assert!(delivered <= sent && delivered + lost >= sent, "{delivered} and {lost} of {sent}");
+}
+
+fn number(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Prints how long the moves took.
+fn tell(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    let [median, most] = [50, 100].map(at);
+    eprintln!(
+        "{what}: n {}, median {median:?}, 5 to 95 % {:?} to {:?}, 99 % {:?}, most {most:?}",
+        times.len(),
+        at(5),
+        at(95),
+        at(99)
+    );
+}
+
+#[test]
+fn moves_of_entries_under_load_reorder_nothing() {
+    in_namespace(|| {
+        let (held, took) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let held_frames = Cell::new(0);
+        let load = flip("mill", number("MILLRACE_FLIPS", 100), |steering, entry, to| {
+            let start = Instant::now();
+            let moved = move_entries(steering, &[(entry, to)]);
+            took.borrow_mut().push(start.elapsed());
+            held.borrow_mut().push(moved[0].held);
+            held_frames.set(held_frames.get() + moved[0].held_frames);
+        });
+        let Some(load) = load else { return };
+        tell("held", &mut held.into_inner());
+        tell("took", &mut took.into_inner());
+        eprintln!("{} frames held", held_frames.get());
+        assert_in_order_and_once(load);
+    });
+}
+
+/// Moves of one decision: all flows to queue 0, from there to three others, dealt out, and in a
+/// circle. Moves from one queue to several, or from several to one, make one batch; a circle of
+/// four makes two.
+#[test]
+fn decisions_of_several_queues_under_load_reorder_nothing() {
+    const KINDS: [&str; 4] = ["to one queue", "one to three", "dealt out", "in a circle"];
+    in_namespace(|| {
+        let entries: Vec<usize> = (0..FLOWS).map(entry).collect();
+        let target = |kind: usize, flow: u8, from: u8| match kind {
+            0 => 0,
+            1 => 1 + flow % 3,
+            2 => flow % 4,
+            _ => (from + 1) % 4,
+        };
+        let (mut took, mut held): ([Vec<Duration>; 4], Vec<Duration>) = Default::default();
+        let load = under_load("mill", 4, |steering| {
+            for number in 0..number("MILLRACE_DECISIONS", 60) {
+                let table = table(steering);
+                let to = |flow| {
+                    let entry = entries[usize::from(flow)];
+                    (entry, target(number % 4, flow, table[entry]))
+                };
+                let moves = (0..FLOWS).map(to).filter(|&(entry, queue)| table[entry] != queue);
+                let start = Instant::now();
+                let moved = move_entries(steering, &moves.collect::<Vec<_>>());
+                took[number % 4].push(start.elapsed());
+                held.extend(moved.iter().map(|moved| moved.held));
+            }
+        });
+        let Some(load) = load else { return };
+        KINDS.iter().zip(&mut took).for_each(|(kind, took)| tell(kind, took));
+        tell("held", &mut held);
+        assert_in_order_and_once(load);
+    });
+}
+
+/// Each uplink has its own fence: simultaneous moves neither wait for each other nor harm each
+/// other's order.
+#[test]
+fn two_uplinks_move_entries_at_the_same_time() {
+    in_namespace(|| {
+        let (under_way, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        let flips = |link| {
+            flip(link, number("MILLRACE_FLIPS", 50), |steering, entry, to| {
+                most.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                move_entries(steering, &[(entry, to)]);
+                under_way.fetch_sub(1, Ordering::Relaxed);
+            })
+        };
+        let loads = std::thread::scope(|scope| {
+            ["left", "right"]
+                .map(|link| scope.spawn(move || flips(link)))
+                .map(|it| it.join().expect("no panic"))
+        });
+        let loads: Vec<_> = loads.into_iter().flatten().collect();
+        let Some(most) = (!loads.is_empty()).then(|| most.into_inner()) else { return };
+        eprintln!("{most} moves at once");
+        assert_eq!(most, 2);
+        loads.into_iter().for_each(assert_in_order_and_once);
+    });
+}
+
+/// While a queue waits for another one, frames that its ring has no room for are lost, to keep the
+/// order.
+#[test]
+fn frames_that_a_held_queue_has_no_room_for_are_counted() {
+    in_namespace(|| {
+        // 32 slots.
+        let Some((mut here, _there, steering)) = open("mill", 2, 64 << 10) else { return };
+        let egress = &mut here.device.egress[0];
+        let [moving, other] = [0, 1].map(entry);
+        assert_ne!(moving, other);
+        steering.set_entry(Vnic::DEFAULT, moving, 0).expect("set");
+        steering.set_entry(Vnic::DEFAULT, other, 1).expect("set");
+        let of = |flow, count| (0..count).map(|number| frame(flow, number)).collect::<Vec<_>>();
+        // The old queue has a frame that stays unread, and the new one has lost some already.
+        deliver(egress, &of(0, 1));
+        deliver(egress, &of(1, 100));
+        let moved = std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                let moving = EntryMove { vnic: Vnic::DEFAULT, entry: moving, queue: 1 };
+                steering.move_entries(&[moving], Duration::from_secs(1)).expect("moved")
+            });
+            while table(&*steering)[moving] != 1 {
+                std::thread::yield_now();
+            }
+            deliver(egress, &of(0, 100));
+            mover.join().expect("no panic").remove(0)
+        });
+        assert_eq!((moved.order, moved.held_frames), (Order::GivenUp, 32));
+        // A few frames of the kernel's own may arrive as well.
+        assert!((100..120).contains(&moved.lost_frames), "{moved:?}");
+    });
+}
+
+#[test]
+fn stores_without_a_fence_are_found_to_reorder() {
+    // If the readers take turns on one core, a whole load may stay in order.
+    for _ in 0..20 {
+        let mut overtaken = None;
+        in_namespace(|| {
+            let load = flip("mill", number("MILLRACE_FLIPS", 300), |steering, entry, to| {
+                steering.set_entry(Vnic::DEFAULT, entry, to).expect("set");
+                std::thread::sleep(Duration::from_millis(2));
+            });
+            overtaken = load.map(|load| load.overtaken.into_inner());
+        });
+        match overtaken {
+            Some(0) => {}
+            Some(_) | None => return,
+        }
+    }
+    panic!("no frame of 20 loads was overtaken");
+}
