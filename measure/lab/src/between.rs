@@ -11,12 +11,12 @@
 mod bench;
 
 use crate::LabError;
+use crate::bulk_flows::Ends;
 use crate::campaign::Point;
 use crate::experiments::Feature;
 use crate::host::{Host, Identity, Whereabouts};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
-use crate::pair::Pair;
 use crate::report::{BenchFacts, Check, Command, HostFacts};
 use crate::running::Running;
 use crate::site::{self, Measured, Tell};
@@ -120,9 +120,9 @@ impl Site {
         Ok(Site { sender, receiver, identities, running, to, link, _directory })
     }
 
-    fn pair(&mut self) -> Pair<'_> {
+    fn pair(&mut self) -> Ends<'_> {
         let Site { sender, receiver, to, link, .. } = self;
-        Pair { sender, receiver, to: *to, link }
+        Ends { sender, receiver, to: *to, link }
     }
 }
 
@@ -171,7 +171,7 @@ impl site::Site for Site {
 
     fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let mut bench = Hosts::start(self, point.load, interrupt.clone())?;
-        let run = point.experiment.run(&mut bench, progress);
+        let run = point.plan.run(&mut bench, progress);
         Ok((run, bench.account()))
     }
 }

@@ -6,11 +6,13 @@
 //! finished point is kept at once (in a `State`), so that a campaign can be taken up again where it
 //! ended.
 
-use crate::experiment::{Ended, Experiment, Measure, Run};
-use crate::experiments::{Bulk, Feature, Load};
+use crate::experiments::Feature;
 use crate::host::is_root;
 use crate::interrupt::Interrupt;
+use crate::load::{Bulk, Load};
+use crate::measure::Measure;
 use crate::options::Options;
+use crate::plan::{Ended, Plan, Run};
 use crate::progress::Progress;
 use crate::report::{self, Case, Command, Report, Setting, Threshold};
 use crate::site::{InProcess, Measured, Namespaces, Site};
@@ -38,7 +40,7 @@ pub struct Campaign {
 pub(crate) struct Point {
     pub(crate) feature: &'static Feature,
     pub(crate) load: Load,
-    pub(crate) experiment: Experiment,
+    pub(crate) plan: Plan,
 }
 
 /// What came of it.
@@ -71,8 +73,8 @@ impl Outcome {
 impl Campaign {
     /// Refuses thresholds of figures that it does not compare.
     fn check(&self, thresholds: &[Threshold]) -> Result<(), LabError> {
-        let compares = self.points.iter().filter(|point| point.experiment.arms.len() > 1);
-        let known: Vec<&Measure> = compares.flat_map(|point| point.experiment.measures).collect();
+        let compares = self.points.iter().filter(|point| point.plan.arms.len() > 1);
+        let known: Vec<&Measure> = compares.flat_map(|point| point.plan.measures).collect();
         report::check_thresholds(thresholds, &known)
     }
 }
@@ -155,22 +157,22 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<bool, LabError> {
     let mut site: Option<(&Feature, Box<dyn Site>)> = None;
-    let mut left: Duration = campaign.points.iter().map(|point| point.experiment.length()).sum();
+    let mut left: Duration = campaign.points.iter().map(|point| point.plan.length()).sum();
     let (mut progress, mut complete) = (Progress::new(), true);
     for (place, point) in campaign.points.iter().enumerate() {
-        left = left.saturating_sub(point.experiment.length());
+        left = left.saturating_sub(point.plan.length());
         if state.has(place) || (state.is_in_process() && point.takes_hosts()) {
             continue;
         }
         let of = format!("{} {} of {}", campaign.name, place + 1, campaign.points.len());
-        progress.phase(&point.words(&of), left, point.experiment.stop.narrow.is_some());
+        progress.phase(&point.words(&of), left, point.plan.stop.narrow.is_some());
         let run = visit(&mut site, point, options, state, interrupt)
             .and_then(|site| site.run(point, interrupt, &mut |step| progress.step(step)));
         let run = kept(run, !state.is_empty())?;
         for note in site.iter().flat_map(|(_, site)| site.left_out()) {
             state.note(note);
         }
-        let case = Case::new(&point.experiment, point.setting(), run.0, run.1);
+        let case = Case::new(&point.plan, point.setting(), run.0, run.1);
         let opinion = site.as_ref().filter(|_| !case.setting.is_round_trips());
         if let Some(note) = opinion.and_then(|(_, site)| site.second_opinion(&case)) {
             let toward =

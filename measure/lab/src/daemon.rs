@@ -2,14 +2,16 @@
 //! socket.
 
 use crate::LabError;
-use crate::come_and_go::ComeAndGo;
 use crate::host::{Host, Request};
 use crate::interrupt::Interrupt;
+use crate::load::Way;
 use crate::machine::MAC;
-use crate::passed::Passed;
 use crate::port::{Port, switch_error};
+use crate::port_churn::PortChurn;
 use crate::report::Command;
-use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
+use crate::switch_counters::SwitchCounters;
+use crate::topology::{GUEST, Topology, UPLINK, VNIC};
+use crate::vnic::Vnic;
 use api::body::{PortBody, StateBody, TeamBody};
 use api::client::Client;
 use serde_json::{Value, json};
@@ -33,7 +35,7 @@ pub(crate) struct Daemon {
     uplink: Port,
     socket: PathBuf,
     /// The port that comes and goes, while it does.
-    visitor: Option<ComeAndGo>,
+    visitor: Option<PortChurn>,
     /// How often it has come.
     visits: Arc<AtomicU64>,
     interrupt: Interrupt,
@@ -83,12 +85,12 @@ impl Daemon {
     }
 
     /// Lets a third port come and go from now on, or no more.
-    pub(crate) fn come_and_go(&mut self, on: bool) -> Result<(), LabError> {
+    pub(crate) fn churn_ports(&mut self, on: bool) -> Result<(), LabError> {
         // First the old one ends.
         self.visitor = None;
         if on {
-            self.vnic.tell(ComeAndGo::command());
-            self.visitor = Some(ComeAndGo::begin(self.socket.clone(), self.visits.clone())?);
+            self.vnic.tell(PortChurn::command());
+            self.visitor = Some(PortChurn::begin(self.socket.clone(), self.visits.clone())?);
         }
         Ok(())
     }
@@ -156,14 +158,14 @@ impl Daemon {
     }
 
     /// Counters of both ports, of their queues and of the workers.
-    pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
+    pub(crate) fn passed(&self, way: Way) -> Result<SwitchCounters, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
             Way::FromVnic => (&self.vnic, &self.uplink),
         };
         let queues = self.client.queues().map_err(switch_error)?;
         let workers = self.client.switch().map_err(switch_error)?.workers;
-        Ok(Passed { ingress: from.counters()?, egress: to.counters()?, queues, workers })
+        Ok(SwitchCounters { ingress: from.counters()?, egress: to.counters()?, queues, workers })
     }
 }
 

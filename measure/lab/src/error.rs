@@ -1,6 +1,5 @@
 //! Errors of an experiment, for the person who runs it.
 
-use crate::options::Receivers;
 use problem::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,7 +96,7 @@ pub enum LabError {
     )]
     NoTap {
         /// What was asked for.
-        asked: Receivers,
+        asked: String,
         /// What the kernel said.
         #[source]
         source: std::io::Error,

@@ -1,15 +1,15 @@
 //! The report of a campaign: its figures put in their places, the proofs and counts that stand
 //! behind them, and what a reader should know before believing them.
 
-use crate::LabError;
 use crate::campaign::Campaign;
-use crate::experiment::Ended;
-use crate::experiments::{Feature, PROOF, Proof, itself, latency};
+use crate::experiments::{Feature, PROOF, Proof, self_test};
 use crate::options::Options;
+use crate::plan::Ended;
 use crate::report::{
     self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
 };
 use crate::state::State;
+use crate::{LabError, round_trips};
 
 /// Ethernet header of a frame, in bytes.
 const ETHERNET: f64 = 14.0;
@@ -35,7 +35,7 @@ pub(crate) fn report(
         all.partition(|case| case.setting.is_round_trips());
     if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
-        let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
+        let trips = latency.iter_mut().map(|case| (case, round_trips::MEASURES));
         report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
     let (Some(first), Some(point)) = (cases.first(), campaign.points.first()) else {
@@ -51,7 +51,7 @@ pub(crate) fn report(
     let all = cases.iter().chain(&latency);
     let accounts: Vec<Account> = all.filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
-    checks.extend(itself::checks(&cases));
+    checks.extend(self_test::checks(&cases));
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
@@ -72,7 +72,7 @@ pub(crate) fn report(
         commands: std::iter::once(run).chain(state.commands.iter().cloned()).collect(),
         notes,
         measures: point.feature.measures,
-        latency_measures: latency::MEASURES,
+        latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     };
     report.thresholds = report::hold_thresholds(&options.fail_if, &report);
@@ -178,11 +178,13 @@ fn ending(ended: &Ended) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::{case_of, rsc};
-    use crate::options::Receivers;
-    use crate::passed::put_ratio;
+    use crate::experiments::rsc;
+    use crate::measure::GUIDE;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
+    use crate::switch_counters::put_ratio;
     use crate::validate;
+    use crate::vnic::Receivers;
     use statistics::Verdict;
     use std::time::Duration;
 
@@ -211,10 +213,10 @@ mod tests {
 
     #[test]
     fn of_tries_which_are_alike_only_a_check_that_fails_is_told() {
-        let options = Options::itself("".into());
-        let campaign = itself::campaign(&options);
+        let options = Options::self_test("".into());
+        let campaign = self_test::campaign(&options);
         let told = |frame: f64, truth: Option<f64>| {
-            let plan = &campaign.points[0].experiment;
+            let plan = &campaign.points[0].plan;
             let of_frame = |_, _| Values::from([("frame_bytes_on_the_wire".into(), frame)]);
             let case = Case { truth, ..case_of(plan, 2, of_frame) };
             proofs(&campaign, &options, &[case]).len()
@@ -261,14 +263,12 @@ mod tests {
         // Cases of seven pairs claim nothing at 99 %, and take nothing from the others.
         let mut beside: Vec<Case> =
             std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
-        report::hold_together(
-            &mut beside.iter_mut().map(|case| (case, rsc::MEASURES)).collect::<Vec<_>>(),
-        );
+        report::hold_together(&mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>());
         assert_eq!(verdict(&beside[0]), Verdict::Improved, "among cases of few pairs");
         let mut cases = vec![case(14), case(16)];
         assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
         cases.extend(std::iter::repeat_with(|| case(8)).take(9));
-        let mut all: Vec<_> = cases.iter_mut().map(|case| (case, rsc::MEASURES)).collect();
+        let mut all: Vec<_> = cases.iter_mut().map(|case| (case, GUIDE)).collect();
         report::hold_together(&mut all);
         assert_eq!(verdict(&cases[0]), Verdict::NoDifferenceSeen, "among eleven");
         assert_eq!(verdict(&cases[1]), Verdict::Improved);

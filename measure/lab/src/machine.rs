@@ -2,10 +2,10 @@
 //! toward one.
 
 use crate::LabError;
-use crate::experiments::migration::Transport;
 use crate::guest::{Console, Files, connect, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::migration::transport::Transport;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

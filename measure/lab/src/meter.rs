@@ -1,7 +1,7 @@
 //! What an interval cost the whole machine: the columns of the guide's table, and where the time
 //! went.
 
-use crate::experiment::Values;
+use crate::plan::Values;
 use std::time::Instant;
 use traffic::measure::{Busiest, CpuSample, CycleCounter, CycleSample, online};
 

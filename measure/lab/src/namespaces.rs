@@ -1,20 +1,20 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], measured from
 //! outside.
 
-use crate::LabError;
+use crate::bulk_flows::{BulkFlows, Ends};
 use crate::campaign::Point;
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Bench, MOVES, Measured, Usage, Values};
-use crate::experiments::{Load, ON, peers};
 use crate::host::Reading;
 use crate::interrupt::Interrupt;
+use crate::load::{Load, Way};
 use crate::meter::{Meter, Moment};
-use crate::pair::{Carried, Pair};
-use crate::passed::{Passed, put_ratio};
 use crate::placement::Placement;
+use crate::plan::{Arm, Bench, MOVES, Measured, ON, Usage, Values};
 use crate::report::Account;
-use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology, Way};
+use crate::switch_counters::{SwitchCounters, put_ratio};
+use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology};
 use crate::usage::{self, Reading as _, Sides};
+use crate::{LabError, peers};
 use procfs::process::Process;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub(crate) struct Namespaces<'t> {
     begin: Instant,
     /// The route in use.
     route: Route,
-    carried: Carried,
+    carried: BulkFlows,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -40,7 +40,7 @@ struct Snapshot {
     /// Nanoseconds that the switch's threads have run, before and after it was asked for its
     /// counters.
     ran: [Option<u64>; 2],
-    passed: Option<Passed>,
+    passed: Option<SwitchCounters>,
     /// Ports that came beside those of the load.
     visits: u64,
     way: Way,
@@ -56,11 +56,11 @@ impl<'t> Namespaces<'t> {
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
         let (meter, begin) = (Meter::new(), Instant::now());
-        let (route, carried) = (Route::Switch, Carried::default());
+        let (route, carried) = (Route::Switch, BulkFlows::default());
         let mut bench =
             Namespaces { topology, daemon, point, meter, interrupt, begin, route, carried };
         // Connections begin with the first arm, whatever an earlier run left in force.
-        if let Some(first) = point.experiment.arms.first() {
+        if let Some(first) = point.plan.arms.first() {
             bench.switch_to(first)?;
         }
         Ok(bench)
@@ -69,7 +69,7 @@ impl<'t> Namespaces<'t> {
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
         let Some(bulk) = self.point.load.carried() else { return Ok(()) };
-        if let Some(first) = self.point.experiment.phases.first() {
+        if let Some(first) = self.point.plan.phases.first() {
             self.topology.sender.limit(first.bits_per_s)?;
         }
         self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
@@ -100,7 +100,7 @@ impl<'t> Namespaces<'t> {
     fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
         let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
-        for phase in &self.point.experiment.phases {
+        for phase in &self.point.plan.phases {
             let length = Duration::from_secs_f64(phase.seconds);
             self.topology.sender.limit(phase.bits_per_s)?;
             self.pass(length / 4)?;
@@ -191,10 +191,10 @@ fn ran(process: u32) -> Option<u64> {
 }
 
 /// Sender and receiver on a route.
-fn pair(topology: &mut Topology, route: Route) -> Pair<'_> {
+fn pair(topology: &mut Topology, route: Route) -> Ends<'_> {
     let ((_, link), to) = (topology.links(route), topology.address(route));
     let Topology { sender, receiver, .. } = topology;
-    Pair { sender, receiver, to, link }
+    Ends { sender, receiver, to, link }
 }
 
 impl Bench for Namespaces<'_> {
@@ -233,7 +233,7 @@ impl Bench for Namespaces<'_> {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if !self.point.experiment.phases.is_empty() {
+        if !self.point.plan.phases.is_empty() {
             return self.phases();
         }
         let before = self.snapshot()?;
@@ -261,7 +261,7 @@ impl Bench for Namespaces<'_> {
 impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
         // A third port comes no more; a host that is gone has no connections to end.
-        let _ = self.daemon.come_and_go(false);
+        let _ = self.daemon.churn_ports(false);
         let _ = self.carried.stop(pair(self.topology, self.route));
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::LabError;
 use crate::between::Between;
-use crate::experiment::StopRule;
 use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
+use crate::plan::StopRule;
 use crate::report::Threshold;
-use crate::topology::Vnic;
+use crate::shell::word;
+use crate::vnic::Receivers;
 use serde::{Deserialize, Serialize};
 use statistics::{DEFAULT_REPETITIONS, FEWEST_PAIRS};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,47 +76,6 @@ pub struct Quick {
     pub connections: &'static [u32],
     /// Bytes of one call, where blocks are measured.
     pub blocks: &'static [u32],
-}
-
-/// What the guest's vNIC is, where RSC toward it is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Receivers {
-    /// A TAP without GRO of its own.
-    Tap,
-    /// A TAP whose kernel coalesces (GRO) what it is given.
-    TapGro,
-    /// The vhost-user vNIC of a virtual machine.
-    Qemu,
-    /// A TAP without and one with GRO, one after the other.
-    Both,
-}
-
-impl Receivers {
-    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the
-    /// vNIC is a veth.
-    ///
-    /// # Errors
-    /// One was asked for, and there can be no TAP.
-    pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
-        match (asked, Vnic::tap()) {
-            (Some(Receivers::Qemu), _) => Ok(asked),
-            (asked, Ok(())) => Ok(asked.or(Some(Receivers::Both))),
-            (None, Err(_)) => Ok(None),
-            (Some(asked), Err(source)) => Err(LabError::NoTap { asked, source }),
-        }
-    }
-}
-
-impl fmt::Display for Receivers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Receivers::Tap => "tap",
-            Receivers::TapGro => "tap-gro",
-            Receivers::Qemu => "qemu",
-            Receivers::Both => "both",
-        })
-    }
 }
 
 impl Options {
@@ -228,12 +187,6 @@ impl Options {
         let (repetitions, narrow) = (self.repetitions, self.narrow);
         StopRule { repetitions, narrow, least: repetitions.div_ceil(2) }
     }
-}
-
-/// A word of a shell's command line, in quotes where a shell would read more into it.
-pub(crate) fn word(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@".contains(&byte);
-    if text.bytes().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ mod write;
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
 pub(crate) use answer::{Row, disturbance};
+#[cfg(test)]
+pub(crate) use case::case_of;
 pub use case::{ArmFigures, Case, Setting};
 pub(crate) use case::{hold_together, plural};
 pub(crate) use html::comparison;
@@ -32,7 +34,7 @@ pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
 pub use write::write;
 pub(crate) use write::{put, read};
 
-use crate::experiment::Measure;
+use crate::measure::Measure;
 use crate::placement::Placement;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,8 @@
 //! whatever happened: unless someone else has changed it meanwhile, which ends the measurement.
 
 use crate::LabError;
-use crate::experiments::{Feature, ON, Toggle};
+use crate::experiments::{Feature, Toggle};
+use crate::plan::ON;
 use crate::port::{Port, switch_error};
 use crate::report::Check;
 use api::body::PortBody;

@@ -7,16 +7,17 @@
 
 use crate::campaign::Point;
 use crate::daemon::Daemon;
-use crate::experiment::{Run, Step};
-use crate::experiments::{Feature, Load};
+use crate::experiments::Feature;
 use crate::host::{become_root, is_root};
-use crate::in_process;
 use crate::interrupt::Interrupt;
+use crate::load::{Load, Way};
 use crate::namespaces::Namespaces as Bench;
 use crate::options::Options;
+use crate::plan::{Run, Step};
 use crate::report::{Account, BenchFacts, Case, Check, Command};
-use crate::topology::{Topology, Vnic, Way, congestion};
-use crate::{LabError, iperf};
+use crate::topology::{Topology, congestion};
+use crate::vnic::Vnic;
+use crate::{LabError, in_process, iperf};
 
 /// Told of each step.
 pub(crate) type Tell<'t> = &'t mut dyn FnMut(&Step<'_>);
@@ -111,7 +112,7 @@ impl Site for Namespaces {
     fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let Namespaces { topology, daemon, .. } = self;
         let mut bench = Bench::start(topology, daemon, point, interrupt.clone())?;
-        let run = point.experiment.run(&mut bench, progress);
+        let run = point.plan.run(&mut bench, progress);
         Ok((run, bench.account()))
     }
 
@@ -183,6 +184,6 @@ impl Site for InProcess {
 
     fn run(&mut self, point: &Point, interrupt: &Interrupt, progress: Tell<'_>) -> Measured {
         let mut bench = in_process::InProcess::start(point.load, interrupt.clone())?;
-        Ok((point.experiment.run(&mut bench, progress), None))
+        Ok((point.plan.run(&mut bench, progress), None))
     }
 }

@@ -5,8 +5,8 @@
 //! complete.
 
 use crate::LabError;
-use crate::experiment::Ended;
 use crate::options::Options;
+use crate::plan::Ended;
 use crate::report::{self, BenchFacts, Case, Check, Command, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::path::Path;

@@ -18,17 +18,16 @@ mod virtual_machine;
 
 use crate::LabError;
 use crate::experiments::Feature;
-use crate::experiments::peers::Setup;
 use crate::guest::Files;
 use crate::host::{Host, Reading, Request};
+use crate::load::Way;
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::report::Command;
+use crate::vnic::Vnic;
 pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 pub(crate) use team::{MEMBERS, RATE, other_end};
@@ -50,44 +49,10 @@ pub(crate) const PORT: u16 = 5001;
 /// Out of the way of NTttcp's ports and of its synchronisation.
 pub(crate) const ROUND_TRIP_PORT: u16 = 4999;
 
-/// What the guest's vNIC is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vnic {
-    /// A TAP that the switch creates in the guest's namespace.
-    Tap,
-    /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
-    Veth,
-    /// A vhost-user port, with a virtual machine behind it.
-    VhostUser,
-}
-
-impl Vnic {
-    /// A TAP where we may have one.
-    fn possible() -> Vnic {
-        if Vnic::tap().is_ok() { Vnic::Tap } else { Vnic::Veth }
-    }
-
-    /// Whether we may have a TAP.
-    pub(crate) fn tap() -> std::io::Result<()> {
-        std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)
-    }
-}
-
 /// Ethernet header, in bytes.
 pub(crate) const ETHERNET: u64 = 14;
 /// IPv4 and TCP headers, time stamps included, in bytes.
 pub(crate) const IP_AND_TCP: u64 = 20 + 32;
-
-/// Which way the load runs through the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub enum Way {
-    /// The sender is on the wire, the receiver is the guest.
-    #[serde(rename = "receive")]
-    ToVnic,
-    /// The sender is the guest, the receiver is on the wire.
-    #[serde(rename = "send")]
-    FromVnic,
-}
 
 impl Way {
     /// The links of sender and receiver.
@@ -95,14 +60,6 @@ impl Way {
         match self {
             Way::ToVnic => (WIRE, VNIC),
             Way::FromVnic => (VNIC, WIRE),
-        }
-    }
-
-    /// What people read.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Way::ToVnic => "guest receives",
-            Way::FromVnic => "guest sends",
         }
     }
 }
@@ -116,6 +73,14 @@ pub(crate) enum Route {
     Bridge,
     /// Open vSwitch.
     OpenVswitch,
+}
+
+/// How frames get from the sender to the receiver while an arm is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) route: Route,
+    /// The kernel coalesces (GRO) what arrives at the switch.
+    pub(crate) coalesces: bool,
 }
 
 /// The sender's and the receiver's last byte of their addresses.

@@ -7,7 +7,7 @@
 //! processor.
 
 use crate::LabError;
-use crate::experiment::{Usage, Values};
+use crate::plan::{Usage, Values};
 use std::time::{Duration, Instant};
 use traffic::measure::{AllProcesses, CpuSample, ProcessSample};
 

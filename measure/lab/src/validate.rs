@@ -6,9 +6,12 @@
 //! connections. Other features have checks of their own and the same measuring.
 
 use crate::campaign::{Campaign, Point};
-use crate::experiment::{Arm, Experiment, Phase};
-use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, REOPENING, latency, peers, rsc};
-use crate::options::{Options, Receivers};
+use crate::experiments::{Feature, REOPENING, rsc};
+use crate::load::{BUFFER_BYTES, Bulk, Load};
+use crate::options::Options;
+use crate::plan::{Arm, Phase, Plan};
+use crate::vnic::Receivers;
+use crate::{peers, round_trips};
 use statistics::FEWEST_PAIRS;
 use std::time::Duration;
 
@@ -28,19 +31,19 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
         Some(Receivers::Tap) | None => (feature, None),
     };
     let mut bulk = feature.experiment(options.mtu, options.interval, options.stop());
-    let (alone, idle) = (bulk.clone(), latency::experiment(&bulk));
+    let (alone, idle) = (bulk.clone(), round_trips::plan(&bulk));
     let mut loaded = idle.clone();
     // In process and between hosts there is our switch only.
     if feature.whole_guide && !options.in_process && options.between.is_none() {
         bulk.arms.extend(peers::arms());
-        loaded.arms.extend(latency::peers());
+        loaded.arms.extend(peers::arms().filter(|arm| peers::setup(&arm.name).coalesces));
         fewer(&mut loaded, 2);
     }
     let mut points: Vec<Point> =
         options.connections.iter().map(|count| under(feature, &bulk, *count)).collect();
     let few = few(&options.connections);
     if feature.whole_guide {
-        let trips = |load, experiment| Point { feature, load, experiment };
+        let trips = |load, experiment| Point { feature, load, plan: experiment };
         points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process does one or the other.
         if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
@@ -54,13 +57,13 @@ pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
 }
 
 /// Bulk connections under an experiment.
-pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
-    let (mut experiment, load) = (experiment.clone(), Load::bulk(connections));
+pub(crate) fn under(feature: &'static Feature, plan: &Plan, connections: u32) -> Point {
+    let (mut plan, load) = (plan.clone(), Load::bulk(connections));
     if connections >= MANY {
-        fewer(&mut experiment, 3);
+        fewer(&mut plan, 3);
     }
-    experiment.warm_up += load.gathering();
-    Point { feature, load, experiment }
+    plan.warm_up += load.gathering();
+    Point { feature, load, plan }
 }
 
 /// `millrace validate`, with arms of these names and labels, each on the one before it, for which
@@ -73,7 +76,7 @@ pub(crate) fn stepped(
 ) -> Campaign {
     let plain = feature.experiment(options.mtu, options.interval, options.stop());
     let seconds = phases.iter().map(|phase| phase.seconds).reduce(|sum, next| sum + next);
-    let plan = Experiment {
+    let plan = Plan {
         arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
         interval: seconds.map_or(plain.interval, Duration::from_secs_f64),
         phases,
@@ -94,7 +97,7 @@ fn few(connections: &[u32]) -> Vec<u32> {
 }
 
 /// One interval of so many, but as many as show a difference.
-fn fewer(experiment: &mut Experiment, of: usize) {
+fn fewer(experiment: &mut Plan, of: usize) {
     let repetitions = &mut experiment.stop.repetitions;
     *repetitions = repetitions.div_ceil(of).max(FEWEST_PAIRS).min(*repetitions);
 }
@@ -112,7 +115,7 @@ mod tests {
             let points = campaign(rsc::FEATURE, &options).points.into_iter();
             let (first, second): (Vec<Point>, Vec<Point>) =
                 points.partition(|point| !point.feature.receiver_gro);
-            let load = |point: &Point| (point.load, point.experiment.arms.len());
+            let load = |point: &Point| (point.load, point.plan.arms.len());
             (first.len(), second.iter().map(load).collect::<Vec<_>>())
         };
         let one = |connections| (Load::bulk(connections), 2);
@@ -133,7 +136,7 @@ mod tests {
             let options =
                 Options { connections, in_process, repetitions: 14, ..Options::new("".into()) };
             let points = campaign(rsc::FEATURE, &options).points.into_iter();
-            let point = |point: Point| (point.load, point.experiment.stop.repetitions);
+            let point = |point: Point| (point.load, point.plan.stop.repetitions);
             points.map(point).collect::<Vec<_>>()
         };
         let beside = |connections| {

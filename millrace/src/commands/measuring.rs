@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
-    use lab::options::Receivers;
+    use lab::vnic::Receivers;
 
     #[test]
     fn the_commands_that_reports_print_are_accepted() {
@@ -112,7 +112,7 @@ mod tests {
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),
             ("iscsi", Options { mtu: 9000, ..new() }),
-            ("self", Options::itself(PathBuf::new())),
+            ("self", Options::self_test(PathBuf::new())),
             ("ladder", new()),
             ("connections", Options::connections(PathBuf::new())),
             ("sweep", Options { queues: vec![1, 2], ..Options::sweep(PathBuf::new()) }),

@@ -6,11 +6,12 @@ use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, iscsi, itself, jumbo, limits, lso, migration, rsc, storage,
+    Feature, acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, rsc, self_test, storage,
     team, vlan, vmmq, vrss, xdp,
 };
-use lab::options::{Options, Receivers};
+use lab::options::Options;
 use lab::validate;
+use lab::vnic::Receivers;
 use problem::Problem;
 use std::path::PathBuf;
 
@@ -414,9 +415,9 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         What::Iscsi(iscsi) => prove(iscsi::FEATURE, &iscsi.options()?, global),
         What::Itself(Itself { tries, measuring }) => {
-            let options = measuring.options(Options::itself, &[])?;
+            let options = measuring.options(Options::self_test, &[])?;
             let tries = tries.map_or(options.tries, usize::from);
-            carry_out(&itself::campaign, &Options { tries, ..options }, global)
+            carry_out(&self_test::campaign, &Options { tries, ..options }, global)
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The bench between hosts: bulk connections or round trips, measured by asking everyone.
 
 use super::Site;
-use crate::LabError;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, ON, latency};
+use crate::bulk_flows::BulkFlows;
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::meter::{Meter, Moment};
-use crate::pair::Carried;
-use crate::passed::delivered;
+use crate::plan::{Arm, Bench, Measured, ON, Values};
 use crate::report::{Account, difference};
+use crate::switch_counters::delivered;
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
 use crate::usage::{self, Machine};
+use crate::{LabError, round_trips};
 use api::body::CountersBody;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) struct Hosts<'s> {
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
-    carried: Carried,
+    carried: BulkFlows,
     /// Bytes that the toggled port had been given when the load began.
     given: u64,
 }
@@ -50,7 +50,7 @@ impl<'s> Hosts<'s> {
         // Connections begin with the first arm, whatever an earlier load left in force.
         site.running.switch(ON)?;
         let given = site.running.port.counters()?.egress_bytes;
-        let (meter, begin, carried) = (Meter::new(), Instant::now(), Carried::default());
+        let (meter, begin, carried) = (Meter::new(), Instant::now(), BulkFlows::default());
         let mut bench = Hosts { site, load, meter, interrupt, begin, carried, given };
         if let Load::RoundTrips(_) = load {
             let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
@@ -169,7 +169,7 @@ impl Bench for Hosts<'_> {
         self.site.running.check()?;
         // The sender says how long its round trips took, and nothing else.
         let trips = trips.into_iter().flatten();
-        values.extend(trips.filter(|(key, _)| latency::is_own(key)));
+        values.extend(trips.filter(|(key, _)| round_trips::is_own(key)));
         Ok(Measured { values, usage: Vec::new() })
     }
 

@@ -1,8 +1,10 @@
 //! Port ACLs: a hundred rules toward the guest, of which the last decides, against none.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off};
 use crate::LabError;
 use crate::daemon::Daemon;
+use crate::experiments::{Feature, PLAIN};
+use crate::measure::NO_WORSE;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::Check;
 use crate::topology::{Route, Topology};
 use serde_json::{Value, json};

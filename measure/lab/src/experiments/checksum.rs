@@ -4,11 +4,13 @@
 //! LSO is off in both arms. Without checksum offload there is none, and with it one train in place
 //! of 45 frames would be what is measured.
 
-use super::vnic::Offload;
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
+use crate::experiments::vnic::Offload;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::load::Way;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC, Way};
+use crate::topology::{Topology, VNIC};
 use ports::link::LinkOffload;
 
 const CHECKSUM: Offload = Offload { which: LinkOffload::TxCsum, words: "Checksum offload" };

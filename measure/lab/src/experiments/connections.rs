@@ -1,8 +1,9 @@
 //! `millrace connections`: what one connection and ten thousand get through the same switch, toward
 //! a guest.
 
-use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Point};
+use crate::experiments::{Feature, PLAIN, sweep};
+use crate::load::Load;
 use crate::options::Options;
 use std::path::PathBuf;
 
@@ -36,7 +37,7 @@ pub fn campaign(options: &Options) -> Campaign {
         let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
         let load = Load::bulk(*connections);
         experiment.warm_up += load.gathering();
-        Point { feature: FEATURE, load, experiment }
+        Point { feature: FEATURE, load, plan: experiment }
     };
     let points = options.connections.iter().map(point).collect();
     Campaign { name: FEATURE.name, title: FEATURE.title, points }

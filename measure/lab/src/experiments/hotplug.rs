@@ -3,7 +3,9 @@
 //!
 //! The port is an unused TAP, so any cost to the others comes from the switch.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off, proven};
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::measure::NO_WORSE;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
 use statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
@@ -16,7 +18,7 @@ pub const FEATURE: &Feature = &Feature {
     title: "Hot add and remove: a port every 100 ms, or none",
     arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
     measures: NO_WORSE,
-    switch: |_, daemon, arm| daemon.come_and_go(arm == ON),
+    switch: |_, daemon, arm| daemon.churn_ports(arm == ON),
     proof: Some(proof),
     note: Some(
         "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
@@ -48,7 +50,7 @@ fn by_chance(case: &Case) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ended, Run, Sample, StopRule, Values};
+    use crate::plan::{Ended, Run, Sample, StopRule, Values};
     use crate::report::Setting;
     use statistics::sequence;
     use std::time::Duration;

@@ -5,8 +5,9 @@
 //! arm shows how much of the difference is the worker's waking up, which a worker that polls all
 //! the time does not do.
 
-use super::{Feature, PLAIN, proven, rsc};
-use crate::experiment::{Arm, Measure};
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Programs;
 
@@ -35,7 +36,7 @@ const SEQUENTIAL: Measure = Measure {
     improvement: "sequential",
     label: "128 KiB x 32 (MB/s)",
     equal_within: EQUAL_WITHIN,
-    ..rsc::THROUGHPUT
+    ..THROUGHPUT
 };
 const RANDOM: Measure = Measure {
     key: "random_32_per_s",
@@ -96,8 +97,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     #[test]

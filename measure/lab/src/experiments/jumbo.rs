@@ -5,11 +5,14 @@
 //! frame of each size is sent end to end, and one byte more must be refused; where a full frame is
 //! lost, the error says at which hop.
 
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
 use crate::daemon::Daemon;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::load::Way;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, Vnic, WIRE, Way};
+use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, WIRE};
+use crate::vnic::Vnic;
 
 /// MTU without jumbo frames, in bytes.
 pub const SMALL: u16 = 1500;

@@ -5,14 +5,15 @@
 //! segmentation (LSO), coalescing (RSC), limits of coalescing. All run in turn under the same
 //! connections, so a step's gain is its own.
 
-use super::{Feature, Load, PLAIN, proven};
 use crate::LabError;
 use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
-use crate::experiment::Arm;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::load::{Load, Way};
 use crate::options::Options;
+use crate::plan::Arm;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC, WIRE, Way};
+use crate::topology::{Topology, VNIC, WIRE};
 use ports::link::LinkOffload;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ pub fn campaign(options: &Options) -> Campaign {
         let plan = feature.experiment(options.mtu, options.interval, options.stop());
         let counts = options.connections.iter();
         let load = counts.map(|count| Load::bulk(*count));
-        load.map(move |load| Point { feature, load, experiment: plan.clone() })
+        load.map(move |load| Point { feature, load, plan: plan.clone() })
     };
     let points = [SEND, RECEIVE].into_iter().flat_map(of).collect();
     Campaign { name: RECEIVE.name, title: RECEIVE.title, points }

@@ -3,7 +3,8 @@
 //! FreeBSD's hn(4) has such limits per connection, because very long trains mean few
 //! acknowledgements.
 
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
 use serde_json::{Value, json};
 

@@ -4,10 +4,11 @@
 //! to the switch by itself. What leaves the uplink is the uplink's matter: it takes trains where
 //! the kernel behind it does, and is cut for in the switch where it does not.
 
-use super::vnic::Offload;
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
+use crate::experiments::vnic::Offload;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::load::Way;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::Way;
 use ports::link::LinkOffload;
 
 const LSO: Offload = Offload { which: LinkOffload::Tso, words: "LSO" };

@@ -5,46 +5,17 @@
 //! `crate::migration`: an interval is one migration, under a stream whose every byte is compared
 //! and pings all the time.
 
-use super::{Feature, PLAIN, rsc};
 use crate::campaign::Campaign;
-use crate::experiment::{Arm, Experiment, Measure};
+use crate::experiments::{Feature, PLAIN};
+use crate::measure::{Measure, THROUGHPUT};
 use crate::migration::Site;
+use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::{Options, Quick};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
 use crate::validate::under;
 use statistics::{Better, FEWEST_PAIRS, Summary};
 use std::path::PathBuf;
-
-/// How memory is sent in an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transport {
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// Of the uplinks and of the hosts' own ports, in bytes.
-    pub(crate) mtu: u16,
-    /// Connections: more than one is QEMU's multifd.
-    pub(crate) channels: u8,
-    /// Memory bypasses the switch, over a direct wire from the host to the physical switch.
-    pub(crate) direct: bool,
-}
-
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
-/// whole are the four questions.
-pub(crate) const TRANSPORTS: [Transport; 4] = [
-    through("mtu1500_1", "MTU 1500, 1 channel", 1500, 1),
-    through("mtu9000_1", "MTU 9000, 1 channel", 9000, 1),
-    through("mtu9000_4", "MTU 9000, 4 channels", 9000, 4),
-    through("mtu1500_4", "MTU 1500, 4 channels", 1500, 4),
-];
-const fn through(name: &'static str, label: &'static str, mtu: u16, channels: u8) -> Transport {
-    Transport { name, label, mtu, channels, direct: false }
-}
-/// The arms of Millrace and of Open vSwitch with DPDK that differ in the switch alone.
-const DIRECT: [Transport; 2] = [
-    Transport { direct: true, ..through("millrace", "Millrace, memory by a direct wire", 1500, 1) },
-    Transport { direct: true, ..through(PEER, "OVS-DPDK, memory by a direct wire", 1500, 1) },
-];
-pub(crate) const PEER: &str = "ovs_dpdk";
 
 impl Options {
     /// What `validate migration` does with the guest in this directory, 78 migrations, and
@@ -57,11 +28,6 @@ impl Options {
             ..Options::new(program)
         }
     }
-}
-
-/// Of all arms, in their order.
-pub(crate) fn transports() -> impl Iterator<Item = Transport> {
-    TRANSPORTS.into_iter().chain(DIRECT)
 }
 
 /// Repetitions by default: enough for a verdict on all figures together.
@@ -79,7 +45,7 @@ const TOTAL: Measure = Measure {
     equal_within: None,
 };
 const RATE: Measure =
-    Measure { key: "migration_bps", improvement: "rate", label: "Rate (MB/s)", ..rsc::THROUGHPUT };
+    Measure { key: "migration_bps", improvement: "rate", label: "Rate (MB/s)", ..THROUGHPUT };
 const fn ms(key: &'static str, improvement: &'static str, label: &'static str) -> Measure {
     Measure { key, improvement, label, decimals: 0, ..TOTAL }
 }
@@ -121,7 +87,7 @@ const FEATURE: &Feature = &Feature {
 pub fn campaign(options: &Options) -> Campaign {
     let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
     let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
-    let plan = Experiment { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
+    let plan = Plan { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
     Campaign { name: FEATURE.name, title: FEATURE.title, points: vec![under(FEATURE, &plan, 1)] }
 }
 
@@ -162,8 +128,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the
@@ -171,7 +137,7 @@ mod tests {
     fn moved(spoil: impl Fn(&mut Values)) -> Case {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let options = Options { repetitions: 2, ..Options::new("unused".into()) };
-        let mut plan = campaign(&options).points.remove(0).experiment;
+        let mut plan = campaign(&options).points.remove(0).plan;
         (plan.stop, plan.interval) = (stop, Duration::from_secs(1));
         case_of(&plan, 2, |_, place| {
             let Transport { mtu, channels, .. } = transports().nth(place).unwrap();

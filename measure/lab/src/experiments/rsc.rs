@@ -1,51 +1,8 @@
 //! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
 
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
-use crate::experiment::Measure;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::plan::{OFF, ON, on_off};
 use crate::report::{Case, Check};
-use statistics::Better;
-
-/// Of the whole machine.
-pub(super) const CPU: Measure = Measure {
-    key: "cpu_percent",
-    improvement: "cpu_percent",
-    label: "Avg. CPU %",
-    scale: 1.0,
-    decimals: 2,
-    better: Better::Lower,
-    equal_within: None,
-};
-
-/// Of the whole machine, by a byte that the receiver's application got.
-pub(super) const CYCLES: Measure = Measure {
-    key: "cycles_per_byte",
-    improvement: "cycles_per_byte",
-    label: "Cycles/Byte",
-    decimals: 3,
-    ..CPU
-};
-
-/// What the receiver's application got. Megabytes are 2^20 bytes, as NTttcp counts.
-pub(super) const THROUGHPUT: Measure = Measure {
-    key: "throughput_bps",
-    improvement: "throughput",
-    label: "Throughput (MB/s)",
-    scale: 1.0 / 8.0 / 1_048_576.0,
-    decimals: 1,
-    better: Better::Higher,
-    equal_within: None,
-};
-
-/// Of the switch, the receiver and their kernel, whatever the sender used.
-pub(super) const RECEIVING: Measure = Measure {
-    key: "receiving_cpu_s_per_gib",
-    improvement: "receiving_cpu",
-    label: "Receiving CPU s/GiB",
-    ..CPU
-};
-
-/// The guide's three columns, and its question by itself: what receiving costs.
-pub const MEASURES: &[Measure] = &[CPU, CYCLES, THROUGHPUT, RECEIVING];
 
 /// `millrace validate rsc`. The arms are called as in the guide's table.
 pub const FEATURE: &Feature = &Feature {

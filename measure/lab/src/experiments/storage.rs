@@ -4,37 +4,19 @@
 //! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then
 //! a member is pulled under a copy whose every byte is compared.
 
-use super::{Feature, PLAIN, rsc};
-use crate::experiment::{Arm, Measure};
+use crate::experiments::{Feature, PLAIN};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Site;
+use crate::storage::paths::{PATHS, Paths};
 use statistics::Better;
 
-/// What both paths are in an arm.
-pub(crate) struct Paths {
-    /// Key in JSON.
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// In bytes.
-    pub(crate) mtu: u16,
-    /// Queue pairs that the guest uses of each vNIC.
-    pub(crate) pairs: u16,
-}
-
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
-/// whole are the four questions.
-pub(crate) const PATHS: [Paths; 4] = [
-    Paths { name: "mtu1500_1", label: "MTU 1500, 1 queue pair", mtu: 1500, pairs: 1 },
-    Paths { name: "mtu9000_1", label: "MTU 9000, 1 queue pair", mtu: 9000, pairs: 1 },
-    Paths { name: "mtu9000_4", label: "MTU 9000, 4 queue pairs", mtu: 9000, pairs: 4 },
-    Paths { name: "mtu1500_4", label: "MTU 1500, 4 queue pairs", mtu: 1500, pairs: 4 },
-];
-
 const fn rate(key: &'static str, label: &'static str) -> Measure {
-    Measure { key, improvement: key, label, ..rsc::THROUGHPUT }
+    Measure { key, improvement: key, label, ..THROUGHPUT }
 }
 const fn requests(key: &'static str, label: &'static str) -> Measure {
-    Measure { key, improvement: key, label, scale: 1.0, decimals: 0, ..rsc::THROUGHPUT }
+    Measure { key, improvement: key, label, scale: 1.0, decimals: 0, ..THROUGHPUT }
 }
 
 /// The columns.
@@ -94,8 +76,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     /// Two rounds in which all was as it should be, but for one value of the last arm.

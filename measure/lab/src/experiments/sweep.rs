@@ -2,24 +2,21 @@
 //! for one that receives, all offloads at their defaults. Where numbers of queues are given, each
 //! is an arm: ports are opened anew for it while the connections go on.
 
-use super::{Bulk, Feature, Load, PLAIN, REOPENING, proven, rsc};
 use crate::LabError;
 use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure};
+use crate::experiments::{Feature, PLAIN, REOPENING, proven};
+use crate::load::{Bulk, Load, Way};
+use crate::measure::{CPU, CYCLES, Measure, THROUGHPUT};
 use crate::options::{Options, Quick};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check, plural};
-use crate::topology::Way;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Throughput in the unit that network people compare.
-pub(super) const THROUGHPUT: Measure =
-    Measure { label: "Throughput (Gb/s)", scale: 1e-9, decimals: 2, ..rsc::THROUGHPUT };
-
 /// It, and what it cost.
 pub(super) const MEASURES: &[Measure] =
-    &[THROUGHPUT, Measure { decimals: 1, ..rsc::CPU }, Measure { decimals: 2, ..rsc::CYCLES }];
+    &[THROUGHPUT, Measure { decimals: 1, ..CPU }, Measure { decimals: 2, ..CYCLES }];
 
 /// Connections of a whole sweep.
 pub const CONNECTIONS: &[u32] = &[1, 2, 4, 8, 16];
@@ -110,10 +107,10 @@ fn proof(case: &Case) -> Option<Check> {
 }
 
 /// What is measured of each load.
-fn experiment(feature: &Feature, options: &Options) -> Experiment {
+fn experiment(feature: &Feature, options: &Options) -> Plan {
     let plain = feature.experiment(options.mtu, options.interval, options.stop());
     let settle = if options.queues.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
-    Experiment { arms: arms(&options.queues), settle, ..plain }
+    Plan { arms: arms(&options.queues), settle, ..plain }
 }
 
 /// `millrace sweep`.
@@ -123,7 +120,7 @@ pub fn campaign(options: &Options) -> Campaign {
         for connections in options.connections.iter().copied() {
             for buffer_bytes in options.blocks.iter().copied() {
                 let load = Load::Bulk(Bulk { connections, buffer_bytes });
-                points.push(Point { feature, load, experiment: experiment(feature, options) });
+                points.push(Point { feature, load, plan: experiment(feature, options) });
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Teaming: an uplink of one member against one of two, and how long a guest is not heard when its
 //! member's link is lost.
 
-use super::{Feature, PLAIN, proven};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::load::Way;
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::{MEMBERS, RATE, Route, Topology, Way, other_end};
+use crate::topology::{MEMBERS, RATE, Route, Topology, other_end};
 use crate::validate::stepped;
 use serde_json::json;
 use statistics::quantile;

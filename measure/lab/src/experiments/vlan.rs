@@ -1,8 +1,10 @@
 //! VLANs: the guest's port as an access port, or as a trunk whose untagged VLAN is the same one.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off};
 use crate::LabError;
 use crate::daemon::Daemon;
+use crate::experiments::{Feature, PLAIN};
+use crate::measure::NO_WORSE;
+use crate::plan::{OFF, ON, on_off};
 use crate::report::Check;
 use crate::topology::Topology;
 use serde_json::{Value, json};

@@ -5,12 +5,13 @@
 //! interval goes through four phases, so that what is dynamic has to spread in the third and has
 //! time to come together in the last of them.
 
-use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::{MOVES, Measure, Phase};
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::measure::{Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
+use crate::plan::{MOVES, Phase};
 use crate::report::{Case, Check, plural};
 use crate::topology::Topology;
 use crate::validate::stepped;
@@ -47,22 +48,14 @@ const SWITCH: Measure = Measure {
     improvement: "low_switch_cpu",
     label: "Switch at 100 Mb/s (processors)",
     decimals: 3,
-    ..rsc::RECEIVING
+    ..RECEIVING
 };
 
 pub(super) const MEASURES: &[Measure] = &[
-    Measure { label: "Throughput at full load (Gb/s)", ..sweep::THROUGHPUT },
+    Measure { label: "Throughput at full load (Gb/s)", ..THROUGHPUT_GBPS },
     // Not processors: an arm that carries more at full load would look worse.
-    rsc::RECEIVING,
+    RECEIVING,
     SWITCH,
-];
-
-/// Columns of the table of phases.
-pub(crate) const BY_PHASE: &[Measure] = &[
-    Measure { label: "Mb/s", scale: 1e-6, decimals: 1, ..sweep::THROUGHPUT },
-    Measure { key: "switch_run_s_per_s", label: "Switch (processors)", ..SWITCH },
-    Measure { key: "workers_in_use", label: "Workers in use", decimals: 1, ..SWITCH },
-    Measure { key: MOVES, label: "Moves", decimals: 0, ..SWITCH },
 ];
 
 const FEATURE: &Feature = &Feature {
@@ -132,8 +125,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
     /// What is sent in the phases, in bits a second.
     const RATES: [f64; 4] = [0.0, 1e8, 1e9, 0.0];
@@ -141,7 +134,7 @@ mod tests {
     /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the
     /// four phases.
     fn passes(queues: [f64; 3], moves: [f64; 3], rates: [f64; 4]) -> bool {
-        let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
+        let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).plan;
         let figures = |_, place: usize| {
             let figures = [
                 ("uplink_queues", queues[place]),
@@ -165,7 +158,7 @@ mod tests {
     fn it_measures_for_less_than_five_minutes_and_a_quick_one_for_less_than_78_s() {
         use std::time::Duration;
         let length = |options: Options| -> Duration {
-            campaign(&options).points.iter().map(|point| point.experiment.length()).sum()
+            campaign(&options).points.iter().map(|point| point.plan.length()).sum()
         };
         let options = Options::vmmq(2, "".into());
         assert!(length(options.clone()) < Duration::from_secs(300));

@@ -1,8 +1,8 @@
 //! An offload of the guest's own link, on against off: what `lso` and `checksum` share. The guest
 //! is the one that sends.
 
-use super::ON;
 use crate::LabError;
+use crate::plan::ON;
 use crate::report::Check;
 use crate::topology::{Topology, VNIC};
 use ports::link::LinkOffload;

@@ -5,15 +5,16 @@
 //! vNIC's. The guest's kernel answers each flow on the queue that it came from, so a queue from
 //! which nothing comes is one to which nothing went.
 
-use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::Measure;
+use crate::experiments::{Feature, PLAIN, proven};
+use crate::measure::{CPU, Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, Vnic};
+use crate::topology::Topology;
 use crate::validate::stepped;
+use crate::vnic::Vnic;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -25,7 +26,7 @@ const ARMS: [&str; 3] = ["one", "rss", "follow"];
 pub(crate) const CONNECTIONS: u32 = 16;
 
 pub(super) const MEASURES: &[Measure] =
-    &[sweep::THROUGHPUT, Measure { decimals: 1, ..rsc::CPU }, rsc::RECEIVING];
+    &[THROUGHPUT_GBPS, Measure { decimals: 1, ..CPU }, RECEIVING];
 
 const FEATURE: &Feature = &Feature {
     name: "vrss",
@@ -92,8 +93,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
     #[test]
     fn connections_reach_every_queue_by_hash() {
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn a_silent_queue_in_one_interval_fails_the_proof() {
         let passes = |pairs: [f64; 3], silent: f64| {
-            let plan = campaign(&Options::vrss(2, "".into())).points.remove(0).experiment;
+            let plan = campaign(&Options::vrss(2, "".into())).points.remove(0).plan;
             let figures = |round, place: usize| {
                 let is_silent = place == 2 && round == 1;
                 let figures = [

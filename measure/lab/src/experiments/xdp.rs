@@ -1,14 +1,14 @@
 //! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux
 //! bridge with GRO on and off.
 
-use super::{Feature, PLAIN, peers};
-use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiments::{Feature, PLAIN};
 use crate::options::Options;
 use crate::report::Check;
 use crate::topology::{Route, Topology, UPLINK};
 use crate::validate::stepped;
+use crate::{LabError, peers};
 use serde_json::json;
 
 /// The arms, the first against each other: names, labels, the keys that name the device, and
@@ -39,7 +39,7 @@ pub fn campaign(options: &Options) -> Campaign {
     let mut campaign = stepped(FEATURE, options, own.into_iter(), Vec::new());
     for point in &mut campaign.points {
         let bridges = peers::arms().filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
-        point.experiment.arms.extend(bridges);
+        point.plan.arms.extend(bridges);
     }
     campaign
 }

@@ -3,8 +3,8 @@
 //! A child is asked for everything. An agent far away is asked for traffic and counters alone: see
 //! [`Request::forbidden`].
 
-use crate::experiment::Values;
-use crate::experiments::Bulk;
+use crate::load::Bulk;
+use crate::plan::Values;
 use crate::report::Machine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, to_value};

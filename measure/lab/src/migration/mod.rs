@@ -16,14 +16,15 @@ mod course;
 mod frames;
 mod place;
 mod stream;
+pub(crate) mod transport;
 
 use crate::LabError;
 use crate::campaign::Point;
-use crate::experiment::{Arm, Bench, Measured};
-use crate::experiments::migration::{PEER, TRANSPORTS, Transport, transports};
 use crate::guest::Files;
 use crate::interrupt::Interrupt;
+use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured};
 use crate::report::{BenchFacts, Command};
 use crate::site::{self, Tell};
 use course::{Course, Kit};
@@ -132,7 +133,7 @@ impl site::Site for Site {
     }
 
     fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+        Ok((point.plan.run(self, progress), None))
     }
 
     fn left_out(&self) -> Vec<String> {

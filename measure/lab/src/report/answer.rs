@@ -4,8 +4,8 @@
 use super::case::{Loss, Setting, capital, plural};
 use super::table::{Points, level};
 use super::{Case, Check, Report};
-use crate::experiment::Measure;
-use crate::topology::Way;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::usage::OTHERS;
 use statistics::{CONFIDENCE, Comparison, Verdict};
 use std::collections::BTreeMap;

@@ -1,11 +1,9 @@
 //! One connection count (or the latency run): its arms, side by side.
 
 use super::Account;
-use crate::experiment::{
-    Arm, Ended, Experiment, Measure, Phase, Run, Sample, Values, compare_arms, questions,
-};
-use crate::experiments::BUFFER_BYTES;
-use crate::topology::Way;
+use crate::load::{BUFFER_BYTES, Way};
+use crate::measure::Measure;
+use crate::plan::{Arm, Ended, Phase, Plan, Run, Sample, Values, compare_arms, questions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statistics::{CONFIDENCE, Comparison, Summary, holm};
@@ -218,20 +216,15 @@ impl ArmFigures {
 
 impl Case {
     /// Sums up a run.
-    pub fn new(
-        experiment: &Experiment,
-        setting: Setting,
-        run: Run,
-        account: Option<Account>,
-    ) -> Case {
+    pub fn new(plan: &Plan, setting: Setting, run: Run, account: Option<Account>) -> Case {
         let figures = |arm: &Arm| {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
         };
         // An arm beyond the question that never ran is none.
         let ran = |arm: &Arm| run.samples.iter().any(|sample| sample.arm == arm.name);
-        let asked = asked(experiment.steps);
-        let arms = experiment.arms.iter().enumerate();
+        let asked = asked(plan.steps);
+        let arms = plan.arms.iter().enumerate();
         let arms: Vec<&Arm> =
             arms.filter(|(place, arm)| *place < asked || ran(arm)).map(|(_, arm)| arm).collect();
         let mut case = Case {
@@ -241,14 +234,14 @@ impl Case {
             steps: Vec::new(),
             peers: BTreeMap::new(),
             order: arms.iter().map(|arm| arm.name.clone()).collect(),
-            interval_s: experiment.interval.as_secs_f64(),
-            phases: experiment.phases.clone(),
+            interval_s: plan.interval.as_secs_f64(),
+            phases: plan.phases.clone(),
             ended: run.ended,
-            truth: experiment.truth,
+            truth: plan.truth,
             account,
             samples: run.samples,
         };
-        case.answer(experiment.steps, experiment.measures, |_| CONFIDENCE);
+        case.answer(plan.steps, plan.measures, |_| CONFIDENCE);
         case
     }
 
@@ -381,4 +374,23 @@ fn ask(
     let (case, measures) = cases.get(number)?;
     let arms = *questions(&case.order, case.stepped()).get(question)?;
     compare_arms(&case.samples, measures.get(measure)?, arms, confidence)
+}
+
+/// A case under a plan whose arms, by their places, had these figures in each of so many rounds.
+#[cfg(test)]
+pub(crate) fn case_of(
+    plan: &Plan,
+    rounds: usize,
+    figures: impl Fn(usize, usize) -> crate::plan::Values,
+) -> Case {
+    let sample = |(round, place): (usize, usize)| Sample {
+        round,
+        arm: plan.arms[place].name.clone(),
+        started_s: 0.0,
+        values: figures(round, place),
+        usage: Vec::new(),
+    };
+    let samples = statistics::sequence(plan.arms.len(), rounds).map(sample).collect();
+    let run = Run { samples, ended: Ended::Complete };
+    Case::new(plan, Setting::default(), run, None)
 }

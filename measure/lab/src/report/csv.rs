@@ -2,7 +2,7 @@
 //! exact, other numbers have six digits; `report.json` has all of them.
 
 use super::{Report, Setting};
-use crate::experiment::Sample;
+use crate::plan::Sample;
 use std::collections::BTreeSet;
 
 /// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::answer::headline;
-use crate::experiment::Ended;
+use crate::plan::Ended;
 use quick_junit::{NonSuccessKind, Report as Tests, TestCase, TestCaseStatus, TestSuite};
 
 /// The checks, the thresholds of `--fail-if`, and whether all of it was measured.

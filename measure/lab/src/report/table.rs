@@ -7,12 +7,29 @@ pub(super) use points::Points;
 use super::answer::{change, doubt};
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
-use crate::experiment::Measure;
-use crate::experiments::vmmq;
+use crate::measure::{Measure, RECEIVING, THROUGHPUT};
 use crate::meter::BUSIEST;
+use crate::plan::MOVES;
 use serde::Serialize;
 use statistics::{Better, Comparison, Summary, Verdict};
 use std::collections::BTreeMap;
+
+/// Processors that the switch's threads used.
+const PROCESSORS: Measure = Measure {
+    key: "switch_run_s_per_s",
+    improvement: "switch_run_s_per_s",
+    label: "Switch (processors)",
+    decimals: 3,
+    ..RECEIVING
+};
+
+/// Columns of the table of phases.
+const BY_PHASE: &[Measure] = &[
+    Measure { label: "Mb/s", scale: 1e-6, decimals: 1, ..THROUGHPUT },
+    PROCESSORS,
+    Measure { key: "workers_in_use", label: "Workers in use", decimals: 1, ..PROCESSORS },
+    Measure { key: MOVES, label: "Moves", decimals: 0, ..PROCESSORS },
+];
 
 /// One table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -132,11 +149,11 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
 
 /// A row for each phase of the intervals and each arm, with how long it was.
 fn phases(case: &Case) -> Option<Table> {
-    let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, vmmq::BY_PHASE);
+    let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, BY_PHASE);
     (!case.phases.is_empty()).then(|| Table {
         title: "Phases of each interval: median (min–max) over the last three quarters of each; moves and losses count from its start"
             .to_owned(),
-        head: lossy_heads(vmmq::BY_PHASE),
+        head: lossy_heads(BY_PHASE),
         rows: case.phase_arms().map(row).collect(),
     })
 }

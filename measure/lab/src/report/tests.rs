@@ -2,11 +2,14 @@
 
 use super::table::SIDES;
 use super::*;
-use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
-use crate::experiments::{case_of, latency, peers, rsc, vmmq, vrss};
+use crate::experiments::{rsc, vmmq, vrss};
+use crate::load::Way;
+use crate::measure::GUIDE;
 use crate::meter::BUSIEST;
 use crate::options::Options;
-use crate::topology::Way;
+use crate::plan::{Ended, Plan, Run, Sample, StopRule, Usage, Values};
+use crate::report::case_of;
+use crate::{peers, round_trips};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -66,7 +69,7 @@ fn samples_and_peer() -> Vec<Sample> {
 }
 
 /// As `validate rsc` makes it.
-fn with_peers(mut experiment: Experiment) -> Experiment {
+fn with_peers(mut experiment: Plan) -> Plan {
     experiment.arms.extend(peers::arms());
     experiment
 }
@@ -87,7 +90,7 @@ fn a_peer_has_its_own_pairs_and_one_that_never_ran_has_no_row() {
 fn report() -> Report {
     let run = |samples| Run { samples, ended: Ended::Complete };
     let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
-    let trips = latency::experiment(&measured);
+    let trips = round_trips::plan(&measured);
     let measured = with_peers(measured);
     Report {
         schema: SCHEMA,
@@ -110,8 +113,8 @@ fn report() -> Report {
         }],
         commands: vec![Command { host: "sender".into(), command: "ip link </script> up".into() }],
         notes: vec!["A note.".into()],
-        measures: rsc::MEASURES,
-        latency_measures: latency::MEASURES,
+        measures: GUIDE,
+        latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     }
 }
@@ -512,7 +515,7 @@ fn a_sweep_with_arms_has_them_in_each_cell_and_a_verdict_for_each_load() {
 #[test]
 fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
     let mut report = report();
-    let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
+    let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).plan;
     let figures = |_, place: usize| {
         // What is lost when all is over: of all phases together next to nothing.
         let counts = |phase: &'static str, delivered, lost| {
@@ -558,7 +561,7 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
 #[test]
 fn steps_with_long_names_are_rows_with_all_their_words() {
     let mut report = report();
-    let plan = vrss::campaign(&Options::vrss(4, "".into())).points.remove(0).experiment;
+    let plan = vrss::campaign(&Options::vrss(4, "".into())).points.remove(0).plan;
     let figures =
         |_, place: usize| Values::from([("throughput_bps".into(), (place + 1) as f64 * 1e9)]);
     report.cases[0] = case_of(&plan, 5, figures);
@@ -648,7 +651,7 @@ fn a_threshold_of_a_figure_that_is_not_compared_is_refused_with_those_that_are()
         let one = ["speed < 1x".parse().unwrap()];
         check_thresholds(&one, known).unwrap_err().to_string()
     };
-    let known: Vec<&Measure> = rsc::MEASURES.iter().collect();
+    let known: Vec<&Measure> = GUIDE.iter().collect();
     assert!(refused(&known).contains("cpu_percent, cycles_per_byte, receiving_cpu, throughput"));
     assert!(refused(&[]).contains("this experiment compares nothing"));
 }

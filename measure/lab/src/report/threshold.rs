@@ -3,7 +3,7 @@
 use super::table::level;
 use super::{Case, Report};
 use crate::LabError;
-use crate::experiment::Measure;
+use crate::measure::Measure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statistics::{Comparison, Verdict};

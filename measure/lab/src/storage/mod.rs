@@ -9,22 +9,22 @@
 //! What the guest does is in millrace/tests/stories/guest/storage, which is told at its console.
 //! Called by the campaign as a [`Site`] of its own.
 
+pub(crate) mod paths;
 mod programs;
 mod target;
 
-use crate::LabError;
 use crate::campaign::Point;
-use crate::daemon;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::storage::PATHS;
 use crate::guest::{Console, Files, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured, Values};
 use crate::port::switch_error;
 use crate::report::{BenchFacts, Check, Command};
 use crate::site::{self, Tell};
+use crate::storage::paths::PATHS;
 use crate::topology::{MEMBERS, offloads, wire};
+use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
 use api::client::Client;
 pub(crate) use programs::Programs;
@@ -263,7 +263,7 @@ impl site::Site for Site {
     }
 
     fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+        Ok((point.plan.run(self, progress), None))
     }
 
     fn commands(&self) -> Vec<Command> {

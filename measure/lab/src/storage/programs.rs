@@ -11,17 +11,16 @@
 //! [`Site`](site::Site) of its own.
 
 use super::target::{self, TARGET};
-use crate::LabError;
 use crate::campaign::Point;
-use crate::daemon;
-use crate::experiment::{Arm, Bench, Measured, Values};
 use crate::experiments::iscsi::{LOADS, WAYS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured, Values};
 use crate::report::{BenchFacts, Command};
 use crate::site::{self, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
+use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -206,7 +205,7 @@ impl site::Site for Programs {
     }
 
     fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+        Ok((point.plan.run(self, progress), None))
     }
 
     fn commands(&self) -> Vec<Command> {

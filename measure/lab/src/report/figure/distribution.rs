@@ -2,9 +2,9 @@
 
 use super::canvas::{Canvas, marks, points};
 use super::{Drawn, Figure};
-use crate::experiments::latency::PARTS;
 use crate::report::case::capital;
 use crate::report::{ArmFigures, Case};
+use crate::round_trips::PARTS;
 
 /// A line for each arm: of each part of its round trips the median over its intervals. `None` where
 /// none came back.

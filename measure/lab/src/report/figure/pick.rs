@@ -7,13 +7,13 @@ use super::lines::{evenly, lines};
 use super::strip::strip;
 use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
-use crate::experiment::Measure;
-use crate::passed::TRAINS_OF;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::report::answer::{self, by_receiver};
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
 use crate::report::{ArmFigures, Case, Report};
-use crate::topology::Way;
+use crate::switch_counters::TRAINS_OF;
 use serde::Serialize;
 
 /// All questions in one figure; where nothing is compared there is none.

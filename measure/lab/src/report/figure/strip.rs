@@ -2,7 +2,8 @@
 
 use super::canvas::{Canvas, marks, seconds};
 use super::{Drawn, Figure};
-use crate::experiment::{Measure, Sample};
+use crate::measure::Measure;
+use crate::plan::Sample;
 use crate::report::Case;
 use crate::report::table::arrow;
 

@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, marks, points, seconds};
 use super::{Drawn, Figure};
-use crate::experiment::{Sample, Values};
+use crate::plan::{Sample, Values};
 use crate::report::table::SIDES;
 use crate::usage::PROCESSES;
 

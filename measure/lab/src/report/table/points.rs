@@ -2,10 +2,10 @@
 //! Or a sweep whose cases have the same arms.
 
 use super::{Table, lossy_heads, lossy_row};
-use crate::experiment::Measure;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::report::Case;
 use crate::report::case::{block, capital, plural};
-use crate::topology::Way;
 use std::collections::BTreeSet;
 
 /// See the module; with what occurs of each coordinate, in order.

@@ -5,8 +5,8 @@
 //! matters. Beside bulk connections a round trip waits in their queues, and for a processor at both
 //! ends.
 
-use super::peers;
-use crate::experiment::{Arm, Experiment, Measure, Values};
+use crate::measure::Measure;
+use crate::plan::{Plan, Values};
 use hdrhistogram::Histogram;
 use statistics::Better;
 
@@ -30,7 +30,7 @@ const P99: Measure = Measure {
 };
 
 /// Median and 99th percentile of the round trips of an interval.
-pub const MEASURES: &[Measure] = &[MEDIAN, P99];
+pub(crate) const MEASURES: &[Measure] = &[MEDIAN, P99];
 
 /// Key of an interval's figure, and the part of its round trips that were faster.
 pub(crate) const PARTS: [(&str, f64); 8] = [
@@ -62,14 +62,8 @@ pub(crate) fn is_own(key: &str) -> bool {
 }
 
 /// The experiment that goes with a bulk one: the same arms and times.
-pub fn experiment(bulk: &Experiment) -> Experiment {
-    Experiment { name: "latency", measures: MEASURES, ..bulk.clone() }
-}
-
-/// Other switches whose queues are looked at beside bulk connections: those that coalesce in the
-/// kernel.
-pub(crate) fn peers() -> impl Iterator<Item = Arm> {
-    peers::arms().filter(|arm| peers::setup(&arm.name).coalesces)
+pub(crate) fn plan(bulk: &Plan) -> Plan {
+    Plan { name: "latency", measures: MEASURES, ..bulk.clone() }
 }
 
 #[cfg(test)]

@@ -2,16 +2,8 @@
 //! switches. Each is an arm like the others, under the same load in the same order; one that cannot
 //! run is named and the others go on.
 
-use crate::experiment::Arm;
-use crate::topology::Route;
-
-/// How frames get from the sender to the receiver while an arm is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Setup {
-    pub(crate) route: Route,
-    /// The kernel coalesces (GRO) what arrives at the switch.
-    pub(crate) coalesces: bool,
-}
+use crate::plan::Arm;
+use crate::topology::{Route, Setup};
 
 /// Of every arm that is a feature's own.
 const OWN: Setup = Setup { route: Route::Switch, coalesces: false };

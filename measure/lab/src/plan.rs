@@ -1,6 +1,6 @@
 //! An experiment as data, and the engine that runs it on any bench.
 //!
-//! An [`Experiment`] names its arms, its measures, how long an interval is and when to stop. The
+//! An [`Plan`] names its arms, its measures, how long an interval is and when to stop. The
 //! [`Bench`] is whatever can be switched from arm to arm while it runs: namespaces around a real
 //! switch, stacks in process, or a fake in tests. All time passes through the bench, so the engine
 //! can be tested on virtual time.
@@ -9,9 +9,10 @@
 //! traffic is thrown away, and whole rounds only in every comparison.
 
 use crate::error::LabError;
+use crate::measure::Measure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use statistics::{Better, CONFIDENCE, Comparison, Rule, compare, sequence};
+use statistics::{CONFIDENCE, Comparison, compare, sequence};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,30 +29,13 @@ pub struct Arm {
     pub label: String,
 }
 
-/// One figure of an interval.
-#[derive(Clone, Copy, Debug)]
-pub struct Measure {
-    /// Key of a sample in JSON, with its unit.
-    pub key: &'static str,
-    /// Key under `comparisons`.
-    pub improvement: &'static str,
-    /// What people read, with the unit after `scale`.
-    pub label: &'static str,
-    /// From the raw unit to the one people read.
-    pub scale: f64,
-    /// Decimals people read.
-    pub decimals: usize,
-    /// Which way is good.
-    pub better: Better,
-    /// Where no difference is hoped for: what is as good as none, as a part.
-    pub equal_within: Option<f64>,
-}
-
-impl Measure {
-    /// How it is judged at this confidence.
-    pub(crate) fn rule(&self, confidence: f64) -> Rule {
-        Rule { better: self.better, confidence, equal_within: self.equal_within }
-    }
+/// Name of the arm with the feature, in JSON.
+pub const ON: &str = "on";
+/// Name of the arm without.
+pub const OFF: &str = "off";
+/// The two arms of most features.
+pub(crate) fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
+    vec![Arm { name: ON.into(), label: on.into() }, Arm { name: OFF.into(), label: off.into() }]
 }
 
 /// When enough has been measured. Whatever comes first ends the run.
@@ -68,7 +52,7 @@ pub struct StopRule {
 
 /// What is run.
 #[derive(Clone, Debug)]
-pub struct Experiment {
+pub struct Plan {
     /// Key: `rsc`.
     pub name: &'static str,
     /// The arm that should be better, the baseline, and any that the first is held against beside;
@@ -247,7 +231,7 @@ pub struct Step<'a> {
     pub last: Option<&'a Values>,
 }
 
-impl Experiment {
+impl Plan {
     /// Time a whole run takes.
     pub fn length(&self) -> Duration {
         self.warm_up + self.left(0)
@@ -380,7 +364,7 @@ pub(crate) fn compare_arms(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use statistics::Verdict;
+    use statistics::{Better, Verdict};
 
     const MEASURES: &[Measure] = &[Measure {
         key: "speed",
@@ -457,9 +441,9 @@ mod tests {
         }
     }
 
-    fn experiment(repetitions: usize) -> Experiment {
+    fn experiment(repetitions: usize) -> Plan {
         let arm = |name: &str| Arm { name: name.into(), label: name.to_uppercase() };
-        Experiment {
+        Plan {
             name: "fake",
             arms: vec![arm("on"), arm("off")],
             steps: 0,
@@ -493,7 +477,7 @@ mod tests {
         assert_eq!(KEYS.map(|key| all[key]), [3.0; 4]);
     }
 
-    fn run(experiment: &Experiment, bench: &mut FakeBench) -> (Run, Vec<(Option<String>, u64)>) {
+    fn run(experiment: &Plan, bench: &mut FakeBench) -> (Run, Vec<(Option<String>, u64)>) {
         let mut steps = Vec::new();
         let run = experiment.run(bench, &mut |step| {
             steps.push((step.arm.map(|arm| arm.name.clone()), step.left.as_secs()));

@@ -2,9 +2,9 @@
 //! their last byte.
 
 use crate::LabError;
-use crate::experiments::Bulk;
 use crate::host::{Host, ONLY_TO_CLIENT, Reading, Request, connecting};
 use crate::interrupt::Interrupt;
+use crate::load::Bulk;
 use crate::report::Account;
 use crate::topology::PORT;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
-pub(crate) struct Pair<'h> {
+pub(crate) struct Ends<'h> {
     pub(crate) sender: &'h mut Host,
     pub(crate) receiver: &'h mut Host,
     /// The receiver's address on the way that is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Pair<'h> {
 
 /// Bulk connections of a bench, over one path after the other, and what all of them carried.
 #[derive(Default)]
-pub(crate) struct Carried {
+pub(crate) struct BulkFlows {
     /// The receiver before those that send now.
     before: Reading,
     sending: bool,
@@ -39,15 +39,15 @@ pub(crate) struct Carried {
     unknown: bool,
 }
 
-impl Carried {
+impl BulkFlows {
     /// Opens all connections, which send from now on.
     pub(crate) fn begin(
         &mut self,
-        pair: Pair<'_>,
+        pair: Ends<'_>,
         bulk: Bulk,
         interrupt: &Interrupt,
     ) -> Result<(), LabError> {
-        let Pair { sender, receiver, to, link } = pair;
+        let Ends { sender, receiver, to, link } = pair;
         self.sending = true;
         self.before = receiver.read(link)?;
         let at = SocketAddr::new(Family::of(to).unspecified(), PORT);
@@ -77,7 +77,7 @@ impl Carried {
     }
 
     /// Ends what is sent; its last bytes may still be on their way.
-    pub(crate) fn stop(&mut self, pair: Pair<'_>) -> Result<(), LabError> {
+    pub(crate) fn stop(&mut self, pair: Ends<'_>) -> Result<(), LabError> {
         if std::mem::take(&mut self.sending) { stop(pair.sender) } else { Ok(()) }
     }
 
@@ -85,7 +85,7 @@ impl Carried {
     /// what `payload` says the frames had between two readings of the receiver.
     pub(crate) fn end(
         &mut self,
-        pair: Pair<'_>,
+        pair: Ends<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) {
@@ -96,7 +96,7 @@ impl Carried {
 
     fn drain(
         &mut self,
-        Pair { sender, receiver, link, .. }: Pair<'_>,
+        Ends { sender, receiver, link, .. }: Ends<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) -> Result<(), LabError> {

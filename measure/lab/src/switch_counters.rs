@@ -1,13 +1,13 @@
 //! What passed the switch in an interval, by the counters of its ports.
 
-use crate::experiment::Values;
+use crate::plan::Values;
 use api::body::{CountersBody, QueueBody, WorkerBody};
 
 /// Begin of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
 
 /// Counters of what passed the switch on its way to the receiver.
-pub(crate) struct Passed {
+pub(crate) struct SwitchCounters {
     /// Of the sender's port.
     pub(crate) ingress: CountersBody,
     /// Of the receiver's port.
@@ -17,9 +17,9 @@ pub(crate) struct Passed {
     pub(crate) workers: Vec<WorkerBody>,
 }
 
-impl Passed {
+impl SwitchCounters {
     /// What the switch took from the sender and gave to the receiver.
-    pub(crate) fn since(&self, earlier: &Passed) -> Values {
+    pub(crate) fn since(&self, earlier: &SwitchCounters) -> Values {
         let (taken, taken_before) = (&self.ingress, &earlier.ingress);
         let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
         let frames = taken.ingress_frames - taken_before.ingress_frames;

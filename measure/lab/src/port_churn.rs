@@ -16,12 +16,12 @@ const NAME: &str = "visitor";
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// See the module. It ends, and the port is gone, when this is dropped.
-pub(crate) struct ComeAndGo {
+pub(crate) struct PortChurn {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ComeAndGo {
+impl PortChurn {
     /// As a person would type it, for the report.
     pub(crate) fn command() -> String {
         let (each, half) = (PERIOD.as_millis(), PERIOD.as_secs_f64() / 2.0);
@@ -32,7 +32,7 @@ impl ComeAndGo {
 
     /// Adds and removes the port once, so that a switch that refuses is known, and then begins.
     /// `added` counts.
-    pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<ComeAndGo, LabError> {
+    pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<PortChurn, LabError> {
         let told = |error: &dyn std::error::Error| LabError::Switch(error.to_string());
         let port: PortConfig = serde_json::from_value(json!({ "name": NAME, "tap": NAME }))
             .map_err(|error| told(&error))?;
@@ -55,11 +55,11 @@ impl ComeAndGo {
                 std::thread::sleep(PERIOD / 2);
             }
         });
-        Ok(ComeAndGo { stop, thread: Some(thread) })
+        Ok(PortChurn { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for ComeAndGo {
+impl Drop for PortChurn {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -9,10 +9,12 @@
 //! beyond it. It catches up with what it is late, so that a neighbour who takes the processor for
 //! milliseconds moves bytes from one interval to the next and makes none disappear.
 
-use super::{Bulk, Feature, Load, PLAIN, rsc};
 use crate::campaign::{Campaign, Point};
-use crate::experiment::{Arm, Experiment, Measure};
+use crate::experiments::{Feature, PLAIN};
+use crate::load::{Bulk, Load};
+use crate::measure::{Measure, THROUGHPUT};
 use crate::options::{Options, Quick};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
 use statistics::Verdict;
 use std::path::PathBuf;
@@ -37,7 +39,7 @@ const RATE: u64 = 400_000_000;
 const SLOWED: f64 = 0.95;
 /// Bytes of a call: small, for a rate is kept to within a call.
 const BUFFER_BYTES: u32 = 16 * 1024;
-const MEASURES: &[Measure] = &[rsc::THROUGHPUT];
+const MEASURES: &[Measure] = &[THROUGHPUT];
 const BASELINE: &str = "as_it_is";
 
 const FEATURE: &Feature = &Feature {
@@ -70,7 +72,7 @@ fn arms(truth: f64) -> Vec<Arm> {
 
 impl Options {
     /// What `validate self` does: 20 tries of each kind.
-    pub fn itself(program: PathBuf) -> Options {
+    pub fn self_test(program: PathBuf) -> Options {
         let plain = Options::new(program);
         Options {
             repetitions: REPETITIONS,
@@ -88,8 +90,8 @@ pub fn campaign(options: &Options) -> Campaign {
     let plan = FEATURE.experiment(options.mtu, options.interval, options.stop());
     let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
     let point = |truth: f64| {
-        let experiment = Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() };
-        Point { feature: FEATURE, load, experiment }
+        let experiment = Plan { arms: arms(truth), truth: Some(truth), ..plan.clone() };
+        Point { feature: FEATURE, load, plan: experiment }
     };
     // In turn, so that both kinds meet the same machine.
     let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
@@ -107,7 +109,7 @@ enum Answer {
 
 impl Answer {
     fn of(case: &Case, truth: f64) -> Answer {
-        let Some(found) = case.comparisons.get(rsc::THROUGHPUT.improvement) else {
+        let Some(found) = case.comparisons.get(THROUGHPUT.improvement) else {
             return Answer::Undecided;
         };
         let holds = |ratio: f64| (found.interval.low..=found.interval.high).contains(&ratio);
@@ -144,13 +146,13 @@ pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
     /// A try whose first arm had between `low` and `high` of the other's throughput.
     fn tried(truth: f64, low: f64, high: f64) -> Case {
-        let options = Options::itself("unused".into());
-        let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).experiment;
+        let options = Options::self_test("unused".into());
+        let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).plan;
         case_of(&plan, REPETITIONS, |round, place| {
             let factor = if round % 2 == 0 { low } else { high };
             let rate = if place == 0 { factor } else { 1.0 };

@@ -1,0 +1,69 @@
+//! Kinds of the guest's vNIC, and the receivers that a user can ask for.
+
+use crate::LabError;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What the guest's vNIC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vnic {
+    /// A TAP that the switch creates in the guest's namespace.
+    Tap,
+    /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
+    Veth,
+    /// A vhost-user port, with a virtual machine behind it.
+    VhostUser,
+}
+
+impl Vnic {
+    /// A TAP where we may have one.
+    pub(crate) fn possible() -> Vnic {
+        if Vnic::tap().is_ok() { Vnic::Tap } else { Vnic::Veth }
+    }
+
+    /// Whether we may have a TAP.
+    pub(crate) fn tap() -> std::io::Result<()> {
+        std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)
+    }
+}
+
+/// What the guest's vNIC is, where RSC toward it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Receivers {
+    /// A TAP without GRO of its own.
+    Tap,
+    /// A TAP whose kernel coalesces (GRO) what it is given.
+    TapGro,
+    /// The vhost-user vNIC of a virtual machine.
+    Qemu,
+    /// A TAP without and one with GRO, one after the other.
+    Both,
+}
+
+impl Receivers {
+    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the
+    /// vNIC is a veth.
+    ///
+    /// # Errors
+    /// One was asked for, and there can be no TAP.
+    pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
+        match (asked, Vnic::tap()) {
+            (Some(Receivers::Qemu), _) => Ok(asked),
+            (asked, Ok(())) => Ok(asked.or(Some(Receivers::Both))),
+            (None, Err(_)) => Ok(None),
+            (Some(asked), Err(source)) => Err(LabError::NoTap { asked: asked.to_string(), source }),
+        }
+    }
+}
+
+impl fmt::Display for Receivers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Receivers::Tap => "tap",
+            Receivers::TapGro => "tap-gro",
+            Receivers::Qemu => "qemu",
+            Receivers::Both => "both",
+        })
+    }
+}
