@@ -2,7 +2,8 @@
 //! behind them, and what a reader should know before believing them.
 
 use crate::campaign::Campaign;
-use crate::experiments::{Feature, PROOF, Proof, self_test};
+use crate::experiment::{PROOF, Proof};
+use crate::experiments::self_test;
 use crate::options::Options;
 use crate::plan::Ended;
 use crate::report::{
@@ -34,7 +35,7 @@ pub(crate) fn report(
     let (mut latency, mut cases): (Vec<_>, Vec<_>) =
         all.partition(|case| case.setting.is_round_trips());
     if let Some(point) = campaign.points.first() {
-        let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
+        let bulk = cases.iter_mut().map(|case| (case, point.experiment.description().measures));
         let trips = latency.iter_mut().map(|case| (case, round_trips::MEASURES));
         report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
@@ -43,7 +44,7 @@ pub(crate) fn report(
     };
     let mut bench = state.bench.clone().unwrap_or_default();
     let one_machine = bench.hosts.is_empty();
-    if !bench.in_process && one_machine && point.feature.site.is_none() {
+    if !bench.in_process && one_machine && point.experiment.site().is_none() {
         bench.description.insert_str(0, HOSTS);
     }
     let mut checks = state.checks.clone();
@@ -71,7 +72,7 @@ pub(crate) fn report(
         checks,
         commands: std::iter::once(run).chain(state.commands.iter().cloned()).collect(),
         notes,
-        measures: point.feature.measures,
+        measures: point.experiment.description().measures,
         latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     };
@@ -81,14 +82,18 @@ pub(crate) fn report(
 
 /// What each case shows of itself. Where there are several, each says which it is.
 fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> {
-    let feature_of = |case: &Case| -> Option<&Feature> {
-        let mut points = campaign.points.iter().map(|point| point.feature);
-        points.find(|feature| case.setting.way.is_none_or(|way| way == feature.way))
+    let experiment_of = |case: &Case| {
+        let mut points = campaign.points.iter().map(|point| point.experiment);
+        points.find(|experiment| {
+            let own = experiment.description().wiring.way;
+            case.setting.way.is_none_or(|way| way == own)
+        })
     };
     let mut checks = Vec::new();
     for case in cases.iter().filter(|case| case.rounds() > 0) {
-        let proof =
-            feature_of(case).and_then(|feature| feature.proof).map(|proof| proven(case, proof));
+        let proof = experiment_of(case)
+            .and_then(|experiment| experiment.proof())
+            .map(|proof| proven(case, proof));
         for mut check in proof.into_iter().chain(wire_check(case, options.mtu)) {
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
@@ -178,7 +183,8 @@ fn ending(ended: &Ended) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::rsc;
+    use crate::experiment::Experiment;
+    use crate::experiments::rsc::Rsc;
     use crate::measure::GUIDE;
     use crate::plan::{StopRule, Values};
     use crate::report::case_of;
@@ -191,7 +197,7 @@ mod tests {
     /// A run of RSC whose arm `off` got so many frames and bytes in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
-        let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);
         case_of(&experiment, 4, |_, place| {
             let (frames, joined) = [(100, 900), (frames, 0)][place];
             let mut values = Values::from([("received_bytes".into(), frames as f64 * 1448.0)]);
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_dead_arm_fails_the_proof_that_it_passed_with_its_zero() {
-        let check = |case: &Case| proven(case, rsc::FEATURE.proof.unwrap());
+        let check = |case: &Case| proven(case, Rsc::Plain.proof().unwrap());
         assert!(check(&off_got(1000)).passed);
         let dead = check(&off_got(0));
         assert!(!dead.passed && dead.seen.contains("Disabled"), "{dead:?}");
@@ -230,7 +236,7 @@ mod tests {
     #[test]
     fn the_command_of_a_run_that_fell_back_in_process_says_so() {
         let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
-        let campaign = validate::campaign(rsc::FEATURE, &options);
+        let campaign = validate::campaign(&options);
         let command = |bench: BenchFacts| {
             let mut state = State::new("rsc", &options, String::new());
             state.meet(bench, None);
@@ -251,7 +257,7 @@ mod tests {
         // not.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8 };
         let of = |rounds: usize, agree: usize| {
-            let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);
             case_of(&experiment, rounds, |round, place| {
                 let speed = if place == 0 && round < agree { 2.0 } else { 1.0 };
                 let speed = if place == 0 && round >= agree { 0.5 } else { speed };

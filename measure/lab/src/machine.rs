@@ -5,7 +5,6 @@ use crate::LabError;
 use crate::guest::{Console, Files, connect, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::migration::transport::Transport;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -74,12 +73,12 @@ impl Machine {
         &mut self,
         other: &mut Machine,
         to: &str,
-        by: Transport,
+        channels: u8,
         interrupt: &Interrupt,
     ) -> Result<(Value, [f64; 2]), LabError> {
         let wish = |name: &str, on: bool| json!({ "capability": name, "state": on });
-        let wishes = [wish("return-path", true), wish("multifd", by.channels > 1)];
-        let limits = json!({ "multifd-channels": by.channels, "max-bandwidth": BANDWIDTH });
+        let wishes = [wish("return-path", true), wish("multifd", channels > 1)];
+        let limits = json!({ "multifd-channels": channels, "max-bandwidth": BANDWIDTH });
         for (machine, command) in [(&mut *other, "migrate-incoming"), (&mut *self, "migrate")] {
             machine.tell("migrate-set-capabilities", &json!({ "capabilities": wishes }))?;
             machine.tell("migrate-set-parameters", &limits)?;

@@ -2,14 +2,14 @@
 //! outside.
 
 use crate::bulk_flows::{BulkFlows, Ends};
-use crate::campaign::Point;
 use crate::daemon::Daemon;
+use crate::experiment::Experiment;
 use crate::host::Reading;
 use crate::interrupt::Interrupt;
 use crate::load::{Load, Way};
 use crate::meter::{Meter, Moment};
 use crate::placement::Placement;
-use crate::plan::{Arm, Bench, MOVES, Measured, ON, Usage, Values};
+use crate::plan::{Arm, Bench, MOVES, Measured, ON, Plan, Usage, Values};
 use crate::report::Account;
 use crate::switch_counters::{SwitchCounters, put_ratio};
 use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology};
@@ -22,13 +22,21 @@ use std::time::{Duration, Instant};
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     daemon: &'t mut Daemon,
-    point: &'t Point,
+    work: Work<'t>,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
     /// The route in use.
     route: Route,
     carried: BulkFlows,
+}
+
+/// What a bench carries out: a plan of an experiment under a load.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'t> {
+    pub(crate) experiment: &'static dyn Experiment,
+    pub(crate) load: Load,
+    pub(crate) plan: &'t Plan,
 }
 
 /// Everything that is read at both ends of an interval.
@@ -52,15 +60,15 @@ impl<'t> Namespaces<'t> {
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,
-        point: &'t Point,
+        work: Work<'t>,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
         let (meter, begin) = (Meter::new(), Instant::now());
         let (route, carried) = (Route::Switch, BulkFlows::default());
         let mut bench =
-            Namespaces { topology, daemon, point, meter, interrupt, begin, route, carried };
+            Namespaces { topology, daemon, work, meter, interrupt, begin, route, carried };
         // Connections begin with the first arm, whatever an earlier run left in force.
-        if let Some(first) = point.plan.arms.first() {
+        if let Some(first) = work.plan.arms.first() {
             bench.switch_to(first)?;
         }
         Ok(bench)
@@ -68,18 +76,18 @@ impl<'t> Namespaces<'t> {
 
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
-        let Some(bulk) = self.point.load.carried() else { return Ok(()) };
-        if let Some(first) = self.point.plan.phases.first() {
+        let Some(bulk) = self.work.load.carried() else { return Ok(()) };
+        if let Some(first) = self.work.plan.phases.first() {
             self.topology.sender.limit(first.bits_per_s)?;
         }
-        self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
+        self.carried.begin(ends(self.topology, self.route), bulk, &self.interrupt)
     }
 
     /// Ends the connections of the route in use, and waits until all has arrived.
     fn leave(&mut self) {
         let (_, link) = self.topology.links(self.route);
         let payload = self.topology.payload(link);
-        self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
+        self.carried.end(ends(self.topology, self.route), &self.interrupt, payload);
     }
 
     /// Ends the load, and says what everyone counted. `None` where a host did not answer, or where
@@ -100,7 +108,7 @@ impl<'t> Namespaces<'t> {
     fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
         let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
-        for phase in &self.point.plan.phases {
+        for phase in &self.work.plan.phases {
             let length = Duration::from_secs_f64(phase.seconds);
             self.topology.sender.limit(phase.bits_per_s)?;
             self.pass(length / 4)?;
@@ -191,7 +199,7 @@ fn ran(process: u32) -> Option<u64> {
 }
 
 /// Sender and receiver on a route.
-fn pair(topology: &mut Topology, route: Route) -> Ends<'_> {
+fn ends(topology: &mut Topology, route: Route) -> Ends<'_> {
     let ((_, link), to) = (topology.links(route), topology.address(route));
     let Topology { sender, receiver, .. } = topology;
     Ends { sender, receiver, to, link }
@@ -208,12 +216,12 @@ impl Bench for Namespaces<'_> {
         self.topology.enter(setup)?;
         if setup.route == Route::Switch {
             let own = if peer.is_some() { ON } else { &arm.name };
-            (self.point.feature.switch)(self.topology, self.daemon, own)?;
+            self.work.experiment.switch(self.topology, self.daemon, own)?;
         }
         if !self.carried.sends() {
             self.connect()?;
         }
-        if moves { self.pass(self.point.load.gathering()) } else { Ok(()) }
+        if moves { self.pass(self.work.load.gathering()) } else { Ok(()) }
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
@@ -222,7 +230,7 @@ impl Bench for Namespaces<'_> {
             return Err(error);
         }
         // What a broken path still holds is nobody's.
-        let _ = self.carried.stop(pair(self.topology, self.route));
+        let _ = self.carried.stop(ends(self.topology, self.route));
         self.topology.left_out.push(format!("{} was left out: {error}.", arm.label));
         Ok(())
     }
@@ -233,12 +241,12 @@ impl Bench for Namespaces<'_> {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if !self.point.plan.phases.is_empty() {
+        if !self.work.plan.phases.is_empty() {
             return self.phases();
         }
         let before = self.snapshot()?;
         let (mut trips, mut watched) = (None, None);
-        match self.point.load {
+        match self.work.load {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
             Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
@@ -262,6 +270,6 @@ impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
         // A third port comes no more; a host that is gone has no connections to end.
         let _ = self.daemon.churn_ports(false);
-        let _ = self.carried.stop(pair(self.topology, self.route));
+        let _ = self.carried.stop(ends(self.topology, self.route));
     }
 }

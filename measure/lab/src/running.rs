@@ -5,7 +5,6 @@
 //! whatever happened: unless someone else has changed it meanwhile, which ends the measurement.
 
 use crate::LabError;
-use crate::experiments::{Feature, Toggle};
 use crate::plan::ON;
 use crate::port::{Port, switch_error};
 use crate::report::Check;
@@ -20,6 +19,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
+
+/// Brings an arm, by its name, into force at one port of a running switch.
+pub(crate) type Toggle = fn(&Port, &str) -> Result<(), LabError>;
 
 /// See the module.
 pub(crate) struct Running {
@@ -50,10 +52,8 @@ impl Running {
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
-        feature: &Feature,
+        toggle: Toggle,
     ) -> Result<Running, LabError> {
-        let refused = || LabError::NotBetweenHosts(feature.name.to_owned());
-        let toggle = feature.toggle.ok_or_else(refused)?;
         let client = Client::connect(socket).map_err(unreachable)?;
         let found = match port {
             Some(name) => client.port(name).map_err(switch_error)?,

@@ -17,7 +17,6 @@ mod team;
 mod virtual_machine;
 
 use crate::LabError;
-use crate::experiments::Feature;
 use crate::guest::Files;
 use crate::host::{Host, Reading, Request};
 use crate::load::Way;
@@ -83,6 +82,25 @@ pub(crate) struct Setup {
     pub(crate) coalesces: bool,
 }
 
+/// Which hosts and links a topology has, and which way the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wiring {
+    /// Way of the load through the switch.
+    pub(crate) way: Way,
+    /// Two wires to the switch, whose uplink is a team.
+    pub(crate) members: bool,
+    /// A Linux bridge between sender and receiver, beside the switch.
+    pub(crate) bridge: bool,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
+    pub(crate) receiver_gro: bool,
+}
+
+impl Wiring {
+    /// One wire to the switch, and a guest that receives.
+    pub(crate) const PLAIN: Wiring =
+        Wiring { way: Way::ToVnic, members: false, bridge: false, receiver_gro: false };
+}
+
 /// The sender's and the receiver's last byte of their addresses.
 const SENDER: u8 = 1;
 const RECEIVER: u8 = 2;
@@ -118,8 +136,8 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Starts the hosts and connects them for a feature. The switch does not run yet.
-    pub(crate) fn new(feature: &Feature, options: &Options) -> Result<Topology, LabError> {
+    /// Starts the hosts and connects them for a wiring. The switch does not run yet.
+    pub(crate) fn new(wiring: Wiring, options: &Options) -> Result<Topology, LabError> {
         let program = &options.program;
         let files =
             options.guest.as_deref().map(|guest| Files::find(guest, "initramfs")).transpose()?;
@@ -141,11 +159,11 @@ impl Topology {
             vnic: if files.is_some() { Vnic::VhostUser } else { Vnic::possible() },
             files,
             virtual_machine: None,
-            way: feature.way,
+            way: wiring.way,
             mtu: options.mtu,
             queues: options.most_queues(),
             pulls: options.pulls,
-            receiver_gro: feature.receiver_gro,
+            receiver_gro: wiring.receiver_gro,
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
@@ -154,10 +172,10 @@ impl Topology {
         };
         topology.place();
         topology.connect_switch()?;
-        if feature.members {
+        if wiring.members {
             topology.connect_team()?;
         }
-        if feature.whole_guide || feature.bridge {
+        if wiring.bridge {
             topology.connect_bridge()?;
         }
         let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");

@@ -1,9 +1,8 @@
 //! The whole validation in one process, short: two stacks through the real switch, RSC toggled
 //! under their traffic.
 
-use lab::campaign::{self, Outcome};
-use lab::experiments::rsc;
 use lab::options::Options;
+use lab::runner::{self, Outcome};
 use lab::validate;
 use lab::{Interrupt, LabError};
 use std::time::Duration;
@@ -20,7 +19,7 @@ fn options(place: &tempfile::TempDir) -> Options {
 }
 
 fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError> {
-    campaign::run(&|options| validate::campaign(rsc::FEATURE, options), options, interrupt)
+    runner::run(&validate::campaign, options, interrupt)
 }
 
 #[test]

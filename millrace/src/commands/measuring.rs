@@ -4,10 +4,10 @@
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
-use lab::campaign::{self, Campaign};
+use lab::campaign::Campaign;
 use lab::options::Options;
 use lab::report::Threshold;
-use lab::{Interrupt, LabError, report};
+use lab::{Interrupt, LabError, report, runner};
 use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ pub(crate) fn carry_out(
     options: &Options,
     global: &Global,
 ) -> Outcome {
-    let done = match campaign::run(make, options, &Interrupt::default()) {
+    let done = match runner::run(make, options, &Interrupt::default()) {
         Ok(done) => done,
         Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
         Err(error @ LabError::Threshold(_)) => {

@@ -1,6 +1,6 @@
 //! The bench between hosts: bulk connections or round trips, measured by asking everyone.
 
-use super::Site;
+use super::existing::ExistingHosts;
 use crate::bulk_flows::BulkFlows;
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
@@ -19,7 +19,7 @@ use traffic::measure::ProcessSample;
 
 /// See the module.
 pub(crate) struct Hosts<'s> {
-    site: &'s mut Site,
+    site: &'s mut ExistingHosts,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
@@ -43,7 +43,7 @@ struct Snapshot {
 impl<'s> Hosts<'s> {
     /// Starts the load, with the first arm in force.
     pub(super) fn start(
-        site: &'s mut Site,
+        site: &'s mut ExistingHosts,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Hosts<'s>, LabError> {
@@ -59,7 +59,7 @@ impl<'s> Hosts<'s> {
         if let Some(bulk) = load.carried() {
             let interrupt = bench.interrupt.clone();
             let Hosts { site, carried, .. } = &mut bench;
-            carried.begin(site.pair(), bulk, &interrupt)?;
+            carried.begin(site.ends(), bulk, &interrupt)?;
         }
         Ok(bench)
     }
@@ -68,7 +68,7 @@ impl<'s> Hosts<'s> {
     /// `None` where nobody answers, or where there are no bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         let sent = self.carried.sends();
-        self.carried.end(self.site.pair(), &self.interrupt, payload);
+        self.carried.end(self.site.ends(), &self.interrupt, payload);
         if sent {
             // A port that does not say what it was given has proven nothing.
             let now = self.site.running.port.counters().map_or(0, |now| now.egress_bytes);
@@ -78,7 +78,7 @@ impl<'s> Hosts<'s> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let Site { sender, receiver, running, link, .. } = &mut *self.site;
+        let ExistingHosts { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.port.counters()?,
             machine: Machine::read(),
@@ -181,7 +181,7 @@ impl Bench for Hosts<'_> {
 impl Drop for Hosts<'_> {
     fn drop(&mut self) {
         // A host that is gone has no connections to end.
-        let _ = self.carried.stop(self.site.pair());
+        let _ = self.carried.stop(self.site.ends());
     }
 }
 

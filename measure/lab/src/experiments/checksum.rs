@@ -5,32 +5,59 @@
 //! of 45 frames would be what is measured.
 
 use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::experiments::vnic::Offload;
-use crate::experiments::{Feature, PLAIN, proven};
 use crate::load::Way;
-use crate::plan::{OFF, ON, on_off};
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC};
+use crate::topology::{Topology, VNIC, Wiring};
 use ports::link::LinkOffload;
 
 const CHECKSUM: Offload = Offload { which: LinkOffload::TxCsum, words: "Checksum offload" };
 
 /// `millrace validate checksum`.
-pub const FEATURE: &Feature = &Feature {
-    name: "checksum",
-    title: "Checksum offload of the guest: on against off",
-    arms: |_| on_off("Checksum Offload Enabled", "Checksum Offload Disabled"),
-    way: Way::FromVnic,
-    switch: |topology, _, arm| CHECKSUM.switch(topology, arm),
-    checks: |topology, _| checks(topology),
-    proof: Some(proof),
-    note: Some(
-        "LSO is off in both arms, because it needs checksum offload. The switch completes a checksum only for a port that \
-         cannot take a partial one. The uplink here can, so the checksum is never computed: between hosts on one machine no \
-         wire needs it.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Checksum;
+
+impl Experiment for Checksum {
+    fn description(&self) -> Description {
+        Description {
+            name: "checksum",
+            title: "Checksum offload of the guest: on against off",
+            note: Some(
+                "LSO is off in both arms, because it needs checksum offload. The switch completes a checksum only for a port that \
+                 cannot take a partial one. The uplink here can, so the checksum is never computed: between hosts on one machine no \
+                 wire needs it.",
+            ),
+            wiring: Wiring { way: Way::FromVnic, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("Checksum Offload Enabled", "Checksum Offload Disabled")
+    }
+
+    fn switch(&self, topology: &mut Topology, _: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        CHECKSUM.switch(topology, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate checksum`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Checksum, options)
+}
 
 /// LSO goes off and stays off.
 fn checks(topology: &mut Topology) -> Result<Vec<Check>, LabError> {

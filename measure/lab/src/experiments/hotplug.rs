@@ -3,28 +3,54 @@
 //!
 //! The port is an unused TAP, so any cost to the others comes from the switch.
 
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::measure::NO_WORSE;
-use crate::plan::{OFF, ON, on_off};
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
+use crate::topology::Topology;
 use statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
 /// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports
 /// come and go.
-pub const FEATURE: &Feature = &Feature {
-    name: "hotplug",
-    title: "Hot add and remove: a port every 100 ms, or none",
-    arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
-    measures: NO_WORSE,
-    switch: |_, daemon, arm| daemon.churn_ports(arm == ON),
-    proof: Some(proof),
-    note: Some(
-        "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Hotplug;
+
+impl Experiment for Hotplug {
+    fn description(&self) -> Description {
+        Description {
+            name: "hotplug",
+            title: "Hot add and remove: a port every 100 ms, or none",
+            measures: NO_WORSE,
+            note: Some(
+                "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("A port is added and removed every 100 ms", "No port is added")
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        daemon.churn_ports(arm == ON)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate hotplug`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Hotplug, options)
+}
 
 /// That ports did come and go, and that the two others lost no more by it than without.
 fn proof(case: &Case) -> Option<Check> {
@@ -65,7 +91,7 @@ mod tests {
         };
         let stop = StopRule { repetitions: 8, narrow: None, least: 4 };
         let run = Run { samples: sequence(2, 8).map(sample).collect(), ended: Ended::Complete };
-        let experiment = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let experiment = Hotplug.plan(1500, Duration::from_secs(1), stop);
         proof(&Case::new(&experiment, Setting::default(), run, None)).unwrap().passed
     }
 

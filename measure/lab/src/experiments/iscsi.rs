@@ -5,8 +5,10 @@
 //! arm shows how much of the difference is the worker's waking up, which a worker that polls all
 //! the time does not do.
 
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::campaign::Campaign;
+use crate::experiment::{Description, Experiment, MakeSite, Proof, proven};
 use crate::measure::{Measure, THROUGHPUT};
+use crate::options::Options;
 use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Programs;
@@ -64,20 +66,41 @@ pub(crate) const LOADS: [(&str, &str, f64); 3] = [
 pub const MEASURES: &[Measure] = &[SEQUENTIAL, RANDOM, ONE_BY_ONE];
 
 /// `millrace validate iscsi`.
-pub const FEATURE: &Feature = &Feature {
-    name: "iscsi",
-    title: "iSCSI between two programs: through the switch against a direct veth",
-    arms: |_| WAYS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into(),
-    measures: MEASURES,
-    site: Some(Programs::make),
-    proof: Some(proof),
-    note: Some(
-        "Reads of a LUN that is in the page cache, by one session: `x 32` and `x 1` are how many requests are outstanding. The \
-         hoped-for result is no difference above 10 %. A worker with poll = \"always\" never sleeps, so it takes a whole \
+#[derive(Debug)]
+pub(crate) struct Iscsi;
+
+impl Experiment for Iscsi {
+    fn description(&self) -> Description {
+        Description {
+            name: "iscsi",
+            title: "iSCSI between two programs: through the switch against a direct veth",
+            measures: MEASURES,
+            note: Some(
+                "Reads of a LUN that is in the page cache, by one session: `x 32` and `x 1` are how many requests are outstanding. The \
+                 hoped-for result is no difference above 10 %. A worker with poll = \"always\" never sleeps, so it takes a whole \
          processor.",
-    ),
-    ..PLAIN
-};
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        WAYS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into()
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(Programs::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate iscsi`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Iscsi, options)
+}
 
 /// That what was read came over the arm's own link.
 fn proof(case: &Case) -> Option<Check> {
@@ -105,7 +128,7 @@ mod tests {
     fn what_came_over_another_link_fails_the_proof() {
         let passes = |other: [f64; 3]| {
             let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
-            let plan = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            let plan = Iscsi.plan(1500, Duration::from_secs(1), stop);
             let figures = [("own_bytes", [1e9; 3]), ("other_bytes", other)];
             let values = |place: usize| figures.map(|(key, of)| (key.to_owned(), of[place]));
             proof(&case_of(&plan, 2, |_, place| Values::from(values(place)))).unwrap().passed

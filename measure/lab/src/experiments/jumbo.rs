@@ -6,10 +6,12 @@
 //! lost, the error says at which hop.
 
 use crate::LabError;
+use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::load::Way;
-use crate::plan::{OFF, ON, on_off};
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
 use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, WIRE};
 use crate::vnic::Vnic;
@@ -27,16 +29,45 @@ const HOPS: [&str; 4] = [
 ];
 
 /// `millrace validate jumbo`.
-pub const FEATURE: &Feature = &Feature {
-    name: "jumbo",
-    title: "Jumbo frames: on against off",
-    arms: |mtu| on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")),
-    switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
-    checks,
-    proof: Some(proof),
-    note: Some("RSC has its default in both arms, so this is what jumbo frames add to it."),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Jumbo;
+
+impl Experiment for Jumbo {
+    fn description(&self) -> Description {
+        Description {
+            name: "jumbo",
+            title: "Jumbo frames: on against off",
+            note: Some("RSC has its default in both arms, so this is what jumbo frames add to it."),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, mtu: u16) -> Vec<Arm> {
+        on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}"))
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm == ON)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate jumbo`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Jumbo, options)
+}
 
 /// The sender changes last on the way up and first on the way down, so that no link meets a frame
 /// too large for it.

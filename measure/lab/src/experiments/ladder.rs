@@ -8,12 +8,12 @@
 use crate::LabError;
 use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::load::{Load, Way};
 use crate::options::Options;
 use crate::plan::Arm;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC, WIRE};
+use crate::topology::{Topology, VNIC, WIRE, Wiring};
 use ports::link::LinkOffload;
 use serde_json::json;
 
@@ -30,35 +30,54 @@ const STEPS: [(&str, &str); 5] = [
 /// step.
 const LIMITS: (u8, u16) = (25, 2);
 
-/// The guest receives.
-const RECEIVE: &Feature = &Feature {
-    name: "ladder",
-    title: "The ladder of offloads: what each step adds",
-    arms: |_| STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into(),
-    steps: true,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "Checksum offload is switched at both ends; without it the receiving guest verifies checksums itself. The guest \
-         does LSO, and RSC works toward the guest, so LSO has an effect when the guest sends and RSC when it receives. The \
-         limits are length-limit 25 and ack-limit 2.",
-    ),
-    ..PLAIN
-};
+/// `millrace ladder`, by the way of the load.
+#[derive(Debug)]
+struct Ladder(Way);
 
-/// The guest sends.
-const SEND: &Feature = &Feature { way: Way::FromVnic, ..*RECEIVE };
+impl Experiment for Ladder {
+    fn description(&self) -> Description {
+        Description {
+            name: "ladder",
+            title: "The ladder of offloads: what each step adds",
+            steps: true,
+            note: Some(
+                "Checksum offload is switched at both ends; without it the receiving guest verifies checksums itself. The guest \
+                 does LSO, and RSC works toward the guest, so LSO has an effect when the guest sends and RSC when it receives. The \
+                 limits are length-limit 25 and ack-limit 2.",
+            ),
+            wiring: Wiring { way: self.0, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
 
-/// `millrace ladder`.
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into()
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace ladder`: first the guest sends, then it receives.
 pub fn campaign(options: &Options) -> Campaign {
-    let of = |feature: &'static Feature| {
-        let plan = feature.experiment(options.mtu, options.interval, options.stop());
+    let of = |experiment: &'static Ladder| {
+        let plan = experiment.plan(options.mtu, options.interval, options.stop());
         let counts = options.connections.iter();
         let load = counts.map(|count| Load::bulk(*count));
-        load.map(move |load| Point { feature, load, plan: plan.clone() })
+        load.map(move |load| Point { experiment, load, plan: plan.clone() })
     };
-    let points = [SEND, RECEIVE].into_iter().flat_map(of).collect();
-    Campaign { name: RECEIVE.name, title: RECEIVE.title, points }
+    let points = [&Ladder(Way::FromVnic), &Ladder(Way::ToVnic)].into_iter().flat_map(of).collect();
+    Campaign::new(&Ladder(Way::ToVnic), points)
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {

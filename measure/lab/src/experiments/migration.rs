@@ -5,15 +5,14 @@
 //! `crate::migration`: an interval is one migration, under a stream whose every byte is compared
 //! and pings all the time.
 
-use crate::campaign::Campaign;
-use crate::experiments::{Feature, PLAIN};
+use crate::campaign::{Campaign, Point};
+use crate::experiment::{Description, Experiment, MakeSite, Proof};
 use crate::measure::{Measure, THROUGHPUT};
-use crate::migration::Site;
+use crate::migration::MigrationSite;
 use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::{Options, Quick};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
-use crate::validate::under;
 use statistics::{Better, FEWEST_PAIRS, Summary};
 use std::path::PathBuf;
 
@@ -61,34 +60,48 @@ pub const MEASURES: &[Measure] = &[
     ms("gap_ms", "gap", "Gap of frames (ms)"),
 ];
 
-const FEATURE: &Feature = &Feature {
-    name: "migration",
-    title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
-    steps: true,
-    site: Some(Site::make),
-    measures: MEASURES,
-    proof: Some(proof),
-    note: Some(
-        "An interval is one migration, in alternating directions, with load before and after it. The arms form a ring: \
-         jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together compare four channels \
-         with one at MTU 1500. Total, rate and downtime are QEMU's figures. CPU s/GiB is the processor time of both switches, \
-         both QEMUs with the guest, and the kernel per GiB sent. The ping outage is the longest time without an answer, at one \
-         request every 5 ms. The gap of frames is the time from the last frame that the source's switch delivered to the guest \
-         to the first one that the destination's delivered. The switch's part of the gap excludes the time from QEMU's STOP to \
-         RESUME; it includes at most two intervals between pings, and is negative if the first frame arrived before RESUME. \
-         Between Millrace and OVS-DPDK the switch is the only difference: QEMU, kernel, hosts and bridge are alike, the others are \
-         idle, and memory bypasses both switches, over a direct wire from the host to the bridge, at MTU 1500 by 1 channel. The polling \
-         threads of OVS may sleep 0.5 ms (pmd-maxsleep). No frames are captured in these arms, so they have no gap.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate migration`.
+#[derive(Debug)]
+pub(crate) struct Migration;
+
+impl Experiment for Migration {
+    fn description(&self) -> Description {
+        Description {
+            name: "migration",
+            title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "An interval is one migration, in alternating directions, with load before and after it. The arms form a ring: \
+                 jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together compare four channels \
+                 with one at MTU 1500. Total, rate and downtime are QEMU's figures. CPU s/GiB is the processor time of both switches, \
+                 both QEMUs with the guest, and the kernel per GiB sent. The ping outage is the longest time without an answer, at one \
+                 request every 5 ms. The gap of frames is the time from the last frame that the source's switch delivered to the guest \
+                 to the first one that the destination's delivered. The switch's part of the gap excludes the time from QEMU's STOP to \
+                 RESUME; it includes at most two intervals between pings, and is negative if the first frame arrived before RESUME. \
+                 Between Millrace and OVS-DPDK the switch is the only difference: QEMU, kernel, hosts and bridge are alike, the others are \
+                 idle, and memory bypasses both switches, over a direct wire from the host to the bridge, at MTU 1500 by 1 channel. The polling \
+                 threads of OVS may sleep 0.5 ms (pmd-maxsleep). No frames are captured in these arms, so they have no gap.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(MigrationSite::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 /// `millrace validate migration`.
 pub fn campaign(options: &Options) -> Campaign {
     let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
-    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
+    let plain = Migration.plan(options.mtu, options.interval, options.stop());
     let plan = Plan { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
-    Campaign { name: FEATURE.name, title: FEATURE.title, points: vec![under(FEATURE, &plan, 1)] }
+    Campaign::new(&Migration, vec![Point::bulk(&Migration, &plan, 1)])
 }
 
 /// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was

@@ -1,35 +1,67 @@
-//! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide.
+//! RSC in the vSwitch, on against off: activities 2 and 3 of Microsoft's validation guide. The
+//! campaign is that of the whole guide, in [`validate`](crate::validate).
 
-use crate::experiments::{Feature, PLAIN, proven};
-use crate::plan::{OFF, ON, on_off};
+use crate::LabError;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
+use crate::running::Toggle;
+use crate::topology::{Topology, Wiring};
 
-/// `millrace validate rsc`. The arms are called as in the guide's table.
-pub const FEATURE: &Feature = &Feature {
-    name: "rsc",
-    title: "RSC in the vSwitch: on against off",
-    arms: |_| on_off("RSC in the vSwitch Enabled", "RSC in the vSwitch Disabled"),
-    whole_guide: true,
-    switch: |_, daemon, arm| daemon.vnic.set_rsc(arm == ON),
-    toggle: Some(|port, arm| port.set_rsc(arm == ON)),
-    checks: |_, daemon| daemon.vnic.rsc_checks(),
-    proof: Some(proof),
-    ..PLAIN
-};
+/// `millrace validate rsc`, by what receives. The arms are called as in the guide's table.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Rsc {
+    /// Toward a TAP without GRO of its own, or a veth.
+    Plain,
+    /// Toward a receiver that coalesces by itself (GRO), as most guests do.
+    TowardGro,
+    /// Toward a virtual machine, each instruction of which is emulated.
+    TowardQemu,
+}
 
-/// The same toward a receiver that coalesces by itself, as most guests do.
-pub(crate) const TOWARD_GRO: &Feature = &Feature { receiver_gro: true, ..*FEATURE };
+/// The note on figures that QEMU's emulation distorts.
+const EMULATED: &str = "QEMU emulates the receiver's virtual machine without hardware virtualisation (TCG): each instruction of its kernel \
+                        takes many of this machine's. Its rates and costs say little about a guest in production; the meaningful figure is \
+                        the ratio of RSC on to off, toward a kernel with its own GRO.";
 
-/// The same toward a virtual machine, of whose receiving each instruction is emulated.
-pub(crate) const TOWARD_QEMU: &Feature = &Feature {
-    whole_guide: false,
-    note: Some(
-        "QEMU emulates the receiver's virtual machine without hardware virtualisation (TCG): each instruction of its kernel \
-         takes many of this machine's. Its rates and costs say little about a guest in production; the meaningful figure is \
-         the ratio of RSC on to off, toward a kernel with its own GRO.",
-    ),
-    ..*FEATURE
-};
+impl Experiment for Rsc {
+    fn description(&self) -> Description {
+        let is_emulated = *self == Rsc::TowardQemu;
+        Description {
+            name: "rsc",
+            title: "RSC in the vSwitch: on against off",
+            note: is_emulated.then_some(EMULATED),
+            wiring: Wiring {
+                bridge: !is_emulated,
+                receiver_gro: *self == Rsc::TowardGro,
+                ..Wiring::PLAIN
+            },
+            whole_guide: !is_emulated,
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("RSC in the vSwitch Enabled", "RSC in the vSwitch Disabled")
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        daemon.vnic.set_rsc(arm == ON)
+    }
+
+    fn toggle(&self) -> Option<Toggle> {
+        Some(|port, arm| port.set_rsc(arm == ON))
+    }
+
+    fn checks(&self, _: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        daemon.vnic.rsc_checks()
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 fn proof(case: &Case) -> Option<Check> {
     let depth = |arm| case.median(arm, "segments_per_train");

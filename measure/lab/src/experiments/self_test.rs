@@ -9,13 +9,16 @@
 //! beyond it. It catches up with what it is late, so that a neighbour who takes the processor for
 //! milliseconds moves bytes from one interval to the next and makes none disappear.
 
+use crate::LabError;
 use crate::campaign::{Campaign, Point};
-use crate::experiments::{Feature, PLAIN};
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment};
 use crate::load::{Bulk, Load};
 use crate::measure::{Measure, THROUGHPUT};
 use crate::options::{Options, Quick};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
+use crate::topology::Topology;
 use statistics::Verdict;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,23 +45,35 @@ const BUFFER_BYTES: u32 = 16 * 1024;
 const MEASURES: &[Measure] = &[THROUGHPUT];
 const BASELINE: &str = "as_it_is";
 
-const FEATURE: &Feature = &Feature {
-    name: "self",
-    title: "The lab itself: equal arms, and an arm slowed by 5 %",
-    arms: |_| arms(1.0),
-    measures: MEASURES,
-    switch: |topology, _, arm| {
+/// `millrace validate self`.
+#[derive(Debug)]
+pub(crate) struct SelfTest;
+
+impl Experiment for SelfTest {
+    fn description(&self) -> Description {
+        Description {
+            name: "self",
+            title: "The lab itself: equal arms, and an arm slowed by 5 %",
+            measures: MEASURES,
+            note: Some(
+                "Each try is a separate experiment: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
+                 sender sends at 380 Mb/s. A try is right if its interval holds the true change and not the other, undecided if it \
+                 holds both 0 % and -5 %, and wrong otherwise.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        arms(1.0)
+    }
+
+    fn switch(&self, topology: &mut Topology, _: &mut Daemon, arm: &str) -> Result<(), LabError> {
         let rate = if arm == "slowed" { RATE as f64 * SLOWED } else { RATE as f64 };
         #[allow(clippy::cast_possible_truncation, reason = "below the rate")]
         topology.sender.limit(Some(rate as u64))
-    },
-    note: Some(
-        "Each try is a separate experiment: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
-         sender sends at 380 Mb/s. A try is right if its interval holds the true change and not the other, undecided if it \
-         holds both 0 % and -5 %, and wrong otherwise.",
-    ),
-    ..PLAIN
-};
+    }
+}
 
 /// The arms of a try, the first of which has so much of the other's throughput.
 fn arms(truth: f64) -> Vec<Arm> {
@@ -87,15 +102,15 @@ impl Options {
 
 /// `millrace validate self`.
 pub fn campaign(options: &Options) -> Campaign {
-    let plan = FEATURE.experiment(options.mtu, options.interval, options.stop());
+    let plan = SelfTest.plan(options.mtu, options.interval, options.stop());
     let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
     let point = |truth: f64| {
         let experiment = Plan { arms: arms(truth), truth: Some(truth), ..plan.clone() };
-        Point { feature: FEATURE, load, plan: experiment }
+        Point { experiment: &SelfTest, load, plan: experiment }
     };
     // In turn, so that both kinds meet the same machine.
     let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
-    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+    Campaign::new(&SelfTest, points)
 }
 
 /// What a try came to.

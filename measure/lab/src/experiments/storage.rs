@@ -4,11 +4,13 @@
 //! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then
 //! a member is pulled under a copy whose every byte is compared.
 
-use crate::experiments::{Feature, PLAIN};
+use crate::campaign::Campaign;
+use crate::experiment::{Description, Experiment, MakeSite, Proof};
 use crate::measure::{Measure, THROUGHPUT};
+use crate::options::Options;
 use crate::plan::Arm;
 use crate::report::{Case, Check};
-use crate::storage::Site;
+use crate::storage::StorageSite;
 use crate::storage::paths::{PATHS, Paths};
 use statistics::Better;
 
@@ -29,23 +31,44 @@ pub const MEASURES: &[Measure] = &[
 ];
 
 /// `millrace validate storage`.
-pub const FEATURE: &Feature = &Feature {
-    name: "storage",
-    title: "Direct storage: iSCSI with multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs",
-    arms: |_| PATHS.map(|paths| Arm { name: paths.name.into(), label: paths.label.into() }).into(),
-    steps: true,
-    measures: MEASURES,
-    site: Some(Site::make),
-    proof: Some(proof),
-    note: Some(
-        "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
-         of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
-         was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
-         the target's file are compared. The arms form a ring: jumbo frames, then queue pairs, then MTU 1500 again, so that all \
-         steps together compare four queue pairs with one at MTU 1500. A path is one connection, which uses one queue pair.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Storage;
+
+impl Experiment for Storage {
+    fn description(&self) -> Description {
+        Description {
+            name: "storage",
+            title: "Direct storage: iSCSI with multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
+                 of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
+                 was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
+                 the target's file are compared. The arms form a ring: jumbo frames, then queue pairs, then MTU 1500 again, so that all \
+                 steps together compare four queue pairs with one at MTU 1500. A path is one connection, which uses one queue pair.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        PATHS.map(|paths| Arm { name: paths.name.into(), label: paths.label.into() }).into()
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(StorageSite::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate storage`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Storage, options)
+}
 
 /// That no request failed and no byte was wrong, that the other path went on, that frames were of
 /// each arm's size, with the 14 bytes of their Ethernet header, and that both vNICs used its queue
@@ -83,7 +106,7 @@ mod tests {
     /// Two rounds in which all was as it should be, but for one value of the last arm.
     fn checked(spoilt: (&str, f64)) -> Check {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
-        let plan = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let plan = Storage.plan(1500, Duration::from_secs(1), stop);
         let case = case_of(&plan, 2, |_, place| {
             let mut values = Values::from([
                 ("io_errors".into(), 0.0),

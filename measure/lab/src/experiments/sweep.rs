@@ -3,14 +3,15 @@
 //! is an arm: ports are opened anew for it while the connections go on.
 
 use crate::LabError;
-use crate::campaign::{Campaign, Point};
+use crate::campaign::{Campaign, Point, REOPENING};
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, REOPENING, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::load::{Bulk, Load, Way};
 use crate::measure::{CPU, CYCLES, Measure, THROUGHPUT};
 use crate::options::{Options, Quick};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check, plural};
+use crate::topology::{Topology, Wiring};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -28,23 +29,36 @@ pub const QUICK_CONNECTIONS: &[u32] = &[1, 4, 16];
 /// The same for a first look.
 pub const QUICK_BLOCKS: &[u32] = &[512, 4096, 32_768, 524_288];
 
-/// The guest sends.
-const SEND: &Feature = &Feature {
-    name: "sweep",
-    title: "Throughput by block size and connections",
-    arms: |_| vec![measured()],
-    measures: MEASURES,
-    way: Way::FromVnic,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    proof: Some(proof),
-    note: Some(
-        "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
-    ),
-    ..PLAIN
-};
+/// `millrace sweep`, by the way of the load.
+#[derive(Debug)]
+struct Sweep(Way);
 
-/// The guest receives.
-const RECEIVE: &Feature = &Feature { way: Way::ToVnic, ..*SEND };
+impl Experiment for Sweep {
+    fn description(&self) -> Description {
+        Description {
+            name: "sweep",
+            title: "Throughput by block size and connections",
+            measures: MEASURES,
+            note: Some(
+                "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
+            ),
+            wiring: Wiring { way: self.0, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        vec![measured()]
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 impl Options {
     /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
@@ -106,23 +120,23 @@ fn proof(case: &Case) -> Option<Check> {
     proven(had.iter().all(as_said), seen)
 }
 
-/// What is measured of each load.
-fn experiment(feature: &Feature, options: &Options) -> Plan {
-    let plain = feature.experiment(options.mtu, options.interval, options.stop());
+/// Returns the plan that is measured under each load.
+fn plan(experiment: &Sweep, options: &Options) -> Plan {
+    let plain = experiment.plan(options.mtu, options.interval, options.stop());
     let settle = if options.queues.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
     Plan { arms: arms(&options.queues), settle, ..plain }
 }
 
-/// `millrace sweep`.
+/// Returns the campaign of `millrace sweep`: first the guest sends, then it receives.
 pub fn campaign(options: &Options) -> Campaign {
     let mut points = Vec::new();
-    for feature in [SEND, RECEIVE] {
+    for experiment in [&Sweep(Way::FromVnic), &Sweep(Way::ToVnic)] {
         for connections in options.connections.iter().copied() {
             for buffer_bytes in options.blocks.iter().copied() {
                 let load = Load::Bulk(Bulk { connections, buffer_bytes });
-                points.push(Point { feature, load, plan: experiment(feature, options) });
+                points.push(Point { experiment, load, plan: plan(experiment, options) });
             }
         }
     }
-    Campaign { name: SEND.name, title: SEND.title, points }
+    Campaign::new(&Sweep(Way::FromVnic), points)
 }

@@ -4,12 +4,11 @@
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::load::Way;
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::{MEMBERS, RATE, Route, Topology, other_end};
-use crate::validate::stepped;
+use crate::topology::{MEMBERS, RATE, Route, Topology, Wiring, other_end};
 use serde_json::json;
 use statistics::quantile;
 use std::net::{SocketAddr, UdpSocket};
@@ -29,25 +28,41 @@ const AFTER: Duration = Duration::from_millis(500);
 /// A guest that is not heard by then will not be.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-const FEATURE: &Feature = &Feature {
-    name: "team",
-    title: "Teaming: an uplink of one member or of two",
-    way: Way::FromVnic,
-    members: true,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    checks,
-    proof: Some(proof),
-    note: Some(
-        "Each member carries 200 Mbit/s (tc tbf), so that the links are the bottleneck. The algorithm is dynamic, because one guest has \
-         one home member. Connections are spread by hash, so a single connection gains nothing.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate team`.
+#[derive(Debug)]
+pub(crate) struct Team;
+
+impl Experiment for Team {
+    fn description(&self) -> Description {
+        Description {
+            name: "team",
+            title: "Teaming: an uplink of one member or of two",
+            note: Some(
+                "Each member carries 200 Mbit/s (tc tbf), so that the links are the bottleneck. The algorithm is dynamic, because one guest has \
+                 one home member. Connections are spread by hash, so a single connection gains nothing.",
+            ),
+            wiring: Wiring { way: Way::FromVnic, members: true, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 /// `millrace validate team`.
 pub fn campaign(options: &Options) -> Campaign {
     let labels = ["Two members", "One member"].map(str::to_owned);
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+    Campaign::reopening(&Team, options, ARMS.into_iter().zip(labels), Vec::new())
 }
 
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {

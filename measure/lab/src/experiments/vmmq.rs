@@ -8,13 +8,12 @@
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::measure::{Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
 use crate::plan::{MOVES, Phase};
 use crate::report::{Case, Check, plural};
 use crate::topology::Topology;
-use crate::validate::stepped;
 use serde_json::json;
 
 /// The arms, each on the one before it; the later two are called as the key `vmmq` has it.
@@ -58,27 +57,51 @@ pub(super) const MEASURES: &[Measure] = &[
     SWITCH,
 ];
 
-const FEATURE: &Feature = &Feature {
-    name: "vmmq",
-    title: "Dynamic VMMQ: one queue, several static ones, several balanced by load",
-    steps: true,
-    measures: MEASURES,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "Each interval has four phases: idle, 100 Mb/s, full load, idle. The table of phases has their lengths. Losses, resent \
-         segments and moves are counted from a phase's start (keys such as `full_lost_frames`). All other figures cover its last \
-         three quarters; keys that name no phase belong to the full load. Workers in use are those that took at least 1 % of the \
-         frames; with one queue the second worker takes the guest's acknowledgements.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate vmmq`.
+#[derive(Debug)]
+pub(crate) struct Vmmq;
+
+impl Experiment for Vmmq {
+    fn description(&self) -> Description {
+        Description {
+            name: "vmmq",
+            title: "Dynamic VMMQ: one queue, several static ones, several balanced by load",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "Each interval has four phases: idle, 100 Mb/s, full load, idle. The table of phases has their lengths. Losses, resent \
+                 segments and moves are counted from a phase's start (keys such as `full_lost_frames`). All other figures cover its last \
+                 three quarters; keys that name no phase belong to the full load. Workers in use are those that took at least 1 % of the \
+                 frames; with one queue the second worker takes the guest's acknowledgements.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 /// `millrace validate vmmq`.
 pub fn campaign(options: &Options) -> Campaign {
     let queues = plural(options.most_queues(), "queue");
     let labels = [plural(1, "queue"), format!("{queues}, static"), format!("{queues}, dynamic")];
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), phases(options.interval.as_secs_f64()))
+    Campaign::reopening(
+        &Vmmq,
+        options,
+        ARMS.into_iter().zip(labels),
+        phases(options.interval.as_secs_f64()),
+    )
 }
 
 /// Opened anew, a port has its entries spread over all its queues, wherever load had moved them.

@@ -8,12 +8,11 @@
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN, proven};
+use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::measure::{CPU, Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
 use crate::report::{Case, Check};
 use crate::topology::Topology;
-use crate::validate::stepped;
 use crate::vnic::Vnic;
 use serde_json::json;
 use std::path::PathBuf;
@@ -28,20 +27,39 @@ pub(crate) const CONNECTIONS: u32 = 16;
 pub(super) const MEASURES: &[Measure] =
     &[THROUGHPUT_GBPS, Measure { decimals: 1, ..CPU }, RECEIVING];
 
-const FEATURE: &Feature = &Feature {
-    name: "vrss",
-    title: "vRSS: a vNIC with one queue pair or several",
-    steps: true,
-    measures: MEASURES,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "The guest answers a flow on the queue that the table chose, so the last arm shows the cost of following. In all arms the \
-         uplink has as many queues as the vNIC has at most. Connections are spread by hash; the default is 16 per queue, because \
-         fewer may leave a queue silent, which fails the check.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate vrss`.
+#[derive(Debug)]
+pub(crate) struct Vrss;
+
+impl Experiment for Vrss {
+    fn description(&self) -> Description {
+        Description {
+            name: "vrss",
+            title: "vRSS: a vNIC with one queue pair or several",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "The guest answers a flow on the queue that the table chose, so the last arm shows the cost of following. In all arms the \
+                 uplink has as many queues as the vNIC has at most. Connections are spread by hash; the default is 16 per queue, because \
+                 fewer may leave a queue silent, which fails the check.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 impl Options {
     /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
@@ -56,7 +74,7 @@ pub fn campaign(options: &Options) -> Campaign {
     let pairs = options.most_queues();
     let several = |steer| format!("{pairs} queue pairs, steer={steer}");
     let labels = ["1 queue pair".to_owned(), several(ARMS[1]), several(ARMS[2])];
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+    Campaign::reopening(&Vrss, options, ARMS.into_iter().zip(labels), Vec::new())
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {

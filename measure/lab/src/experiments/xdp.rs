@@ -3,11 +3,10 @@
 
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiments::{Feature, PLAIN};
+use crate::experiment::{Description, Experiment};
 use crate::options::Options;
 use crate::report::Check;
-use crate::topology::{Route, Topology, UPLINK};
-use crate::validate::stepped;
+use crate::topology::{Route, Topology, UPLINK, Wiring};
 use crate::{LabError, peers};
 use serde_json::json;
 
@@ -20,23 +19,37 @@ const ARMS: [(&str, &str, &str, bool); 4] = [
     ("packet_rsc_off", "AF_PACKET, RSC off", "packet", false),
 ];
 
-const FEATURE: &Feature = &Feature {
-    name: "xdp",
-    title: "AF_XDP: the uplink as a packet port or as an xdp port",
-    bridge: true,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    checks,
-    note: Some(
-        "The sender's checksum offload is on in all arms. Reopening an uplink loses frames in flight, so each arm runs for a second before \
-         it is measured.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate xdp`.
+#[derive(Debug)]
+pub(crate) struct Xdp;
+
+impl Experiment for Xdp {
+    fn description(&self) -> Description {
+        Description {
+            name: "xdp",
+            title: "AF_XDP: the uplink as a packet port or as an xdp port",
+            note: Some(
+                "The sender's checksum offload is on in all arms. Reopening an uplink loses frames in flight, so each arm runs for a second before \
+                 it is measured.",
+            ),
+            wiring: Wiring { bridge: true, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+}
 
 /// `millrace validate xdp`.
 pub fn campaign(options: &Options) -> Campaign {
     let own = ARMS.map(|(name, label, ..)| (name, label.to_owned()));
-    let mut campaign = stepped(FEATURE, options, own.into_iter(), Vec::new());
+    let mut campaign = Campaign::reopening(&Xdp, options, own.into_iter(), Vec::new());
     for point in &mut campaign.points {
         let bridges = peers::arms().filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
         point.plan.arms.extend(bridges);

@@ -125,7 +125,8 @@ impl Course {
         let wires = [self.physical.read(&leaves)?, self.physical.read(&arrives)?];
         let (sides, begin) = (self.sides(&other), Instant::now());
         let address = format!("{address}:{MEMORY}");
-        let (said, [stop, resume]) = self.guest.migrate(&mut other, &address, by, interrupt)?;
+        let (said, [stop, resume]) =
+            self.guest.migrate(&mut other, &address, by.channels, interrupt)?;
         let used = self.sides(&other).since(&sides);
         let seconds = begin.elapsed().as_secs_f64();
         let (frames, bytes) = self.physical.read(&leaves)?.arrived_since(&wires[0]);

@@ -2,7 +2,9 @@
 
 use super::table::SIDES;
 use super::*;
-use crate::experiments::{rsc, vmmq, vrss};
+use crate::experiment::Experiment;
+use crate::experiments::rsc::Rsc;
+use crate::experiments::{vmmq, vrss};
 use crate::load::Way;
 use crate::measure::GUIDE;
 use crate::meter::BUSIEST;
@@ -89,7 +91,7 @@ fn a_peer_has_its_own_pairs_and_one_that_never_ran_has_no_row() {
 
 fn report() -> Report {
     let run = |samples| Run { samples, ended: Ended::Complete };
-    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+    let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
     let trips = round_trips::plan(&measured);
     let measured = with_peers(measured);
     Report {
@@ -143,7 +145,7 @@ fn wide() -> Report {
         sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
         sample.values.insert("receiving_cpu_s_per_gib".into(), 1.5);
     }
-    let mut measured = with_peers(rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP));
+    let mut measured = with_peers(Rsc::Plain.plan(1500, Duration::from_secs(1), STOP));
     for arm in measured.arms.iter_mut().filter(|arm| arm.name == "linux_bridge") {
         arm.label = "RSC Enabled, kernel's GRO at the uplink".into();
     }
@@ -314,7 +316,7 @@ fn a_stall_is_counted_and_shown_in_every_form() {
         }
     }
     let run = Run { samples, ended: Ended::Complete };
-    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+    let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
     report.cases[0] = Case::new(&measured, SETTING, run, None);
     let json = serde_json::to_value(&report.cases[0]).unwrap();
     let arm = |name: &str, key: &str| json["arms"][name][key].as_u64();
@@ -348,7 +350,7 @@ fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cen
             sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
         }
         let run = Run { samples, ended: Ended::Complete };
-        let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
         Report { cases: vec![Case::new(&measured, SETTING, run, None)], ..report() }
     };
     for (lost, resent, words) in [
@@ -578,7 +580,7 @@ fn steps_with_long_names_are_rows_with_all_their_words() {
 #[test]
 fn a_verdict_of_few_pairs_says_its_level_wherever_it_stands() {
     let of = |rounds| {
-        let plan = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        let plan = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
         let figures = |_, place| Values::from([("throughput_bps".into(), [2e9, 1e9][place])]);
         let case = case_of(&plan, rounds, figures);
         terminal(&Report { cases: vec![case], latency: Vec::new(), ..report() })
@@ -678,12 +680,8 @@ fn junit_has_a_test_for_each_check_and_threshold() {
 fn a_report_of_nothing_is_still_a_report() {
     let mut report = report();
     let empty = Run { samples: Vec::new(), ended: Ended::Interrupted };
-    report.cases[0] = Case::new(
-        &rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP),
-        SETTING,
-        empty,
-        None,
-    );
+    report.cases[0] =
+        Case::new(&Rsc::Plain.plan(1500, Duration::from_secs(1), STOP), SETTING, empty, None);
     assert!(terminal(&report).contains("not measured"));
     html::page(&report, "{}").unwrap();
 }

@@ -8,17 +8,17 @@
 //!
 //! The TAPs stay while switches come and go: one runs only in its own arm, so that a worker which
 //! polls all the time takes no processor from another arm. Called by the campaign as a
-//! [`Site`](site::Site) of its own.
+//! [`Site`] of its own.
 
 use super::target::{self, TARGET};
-use crate::campaign::Point;
 use crate::experiments::iscsi::{LOADS, WAYS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::options::Options;
-use crate::plan::{Arm, Bench, Measured, Values};
+use crate::plan::{Arm, Bench, Measured, Plan, Values};
 use crate::report::{BenchFacts, Command};
-use crate::site::{self, Tell};
+use crate::site::{self, RunResult, Site, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
 use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
@@ -58,7 +58,7 @@ impl Programs {
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Box<dyn site::Site>, LabError> {
+    ) -> Result<Box<dyn Site>, LabError> {
         let perf = find("iscsi-perf", "libiscsi-bin")?;
         let programs = [find("tgtd", "tgt")?, find("tgtadm", "tgt")?];
         let directory = site::prepare(interrupt)?;
@@ -191,7 +191,7 @@ impl Bench for Programs {
     }
 }
 
-impl site::Site for Programs {
+impl Site for Programs {
     fn facts(&self) -> BenchFacts {
         BenchFacts {
             description: "tgtd serves a file to iscsi-perf, each in a network namespace of its own; nothing is pinned to a \
@@ -204,8 +204,8 @@ impl site::Site for Programs {
         }
     }
 
-    fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.plan.run(self, progress), None))
+    fn run(&mut self, _: Load, plan: &Plan, _: &Interrupt, progress: Tell<'_>) -> RunResult {
+        Ok((plan.run(self, progress), None))
     }
 
     fn commands(&self) -> Vec<Command> {
