@@ -10,6 +10,7 @@
 
 mod bench;
 pub(crate) mod existing;
+mod site;
 
 use crate::host::Whereabouts;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@
 use crate::campaign::Campaign;
 use crate::experiment::{PROOF, Proof};
 use crate::experiments::self_test;
-use crate::options::Options;
+use crate::options::{Options, RscOptions};
 use crate::plan::Ended;
 use crate::report::{
     self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
@@ -57,7 +57,8 @@ pub(crate) fn report(
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
     // Whatever was asked for: elsewhere it is what can be run.
-    let run = Options { in_process: bench.in_process, ..options.clone() };
+    let rsc = RscOptions { in_process: bench.in_process, ..options.rsc.clone() };
+    let run = Options { rsc, ..options.clone() };
     let run = Command { host: "here".into(), command: run.command(campaign.name) };
     let mut report = Report {
         schema: SCHEMA,
@@ -235,7 +236,10 @@ mod tests {
     /// then refused.
     #[test]
     fn the_command_of_a_run_that_fell_back_in_process_says_so() {
-        let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
+        let options = Options {
+            rsc: RscOptions { receivers: Some(Receivers::Both), ..RscOptions::default() },
+            ..Options::new("".into())
+        };
         let campaign = validate::campaign(&options);
         let command = |bench: BenchFacts| {
             let mut state = State::new("rsc", &options, String::new());

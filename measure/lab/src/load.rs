@@ -1,4 +1,4 @@
-//! The load of a point: bulk connections or round trips, and which way they go through the switch.
+//! The load of a point: bulk connections or round trips, and their way through the switch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// What people read.
+    /// Returns the words of the report.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Way::ToVnic => "guest receives",
@@ -35,19 +35,20 @@ pub struct Bulk {
     pub buffer_bytes: u32,
 }
 
-/// NTttcp's `-l 64k`.
+/// Bytes of one call by default, NTttcp's `-l 64k`.
 pub(crate) const BUFFER_BYTES: u32 = 64 * 1024;
-/// Most threads at an end, and ports: NTttcp's default on Linux.
+/// Most threads, and ports, at each end: NTttcp's default on Linux.
 const THREADS: u32 = 16;
 
 impl Bulk {
-    /// Threads at each end, a port each: as many as share the connections evenly.
+    /// Returns the threads at each end, with a port each: the most that share the connections
+    /// evenly.
     pub(crate) fn threads(self) -> u32 {
         let even = (1..=THREADS).rev().find(|threads| self.connections.is_multiple_of(*threads));
         even.unwrap_or(1)
     }
 
-    /// What the receiver (`r`) or the sender (`s`) runs, as NTttcp's users type it.
+    /// Returns the command of the receiver (`r`) or the sender (`s`) in NTttcp's notation.
     pub(crate) fn command(self, role: char, at: SocketAddr) -> String {
         let (threads, bytes) = (self.threads(), self.buffer_bytes);
         let size = match bytes.is_multiple_of(1024) {
@@ -61,30 +62,30 @@ impl Bulk {
     }
 }
 
-/// What runs between sender and receiver while arms change.
+/// Traffic between sender and receiver while arms change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// Bulk connections.
     Bulk(Bulk),
-    /// A byte to and fro on one connection, one request at a time; beside it bulk connections, if
-    /// any.
+    /// One byte in each direction on one connection, one request at a time, and bulk connections
+    /// beside it, if any.
     RoundTrips(Option<Bulk>),
 }
 
 impl Load {
-    /// So many connections of NTttcp's usual buffers.
+    /// Returns bulk connections with NTttcp's default buffers.
     pub(crate) fn bulk(connections: u32) -> Load {
         Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
     }
 
-    /// How long its connections take to find out how fast each may be: all begin at once and lose
-    /// frames.
+    /// Returns the time until the connections have found their rates: all begin at once and lose
+    /// frames at first.
     pub(crate) fn gathering(self) -> Duration {
         let connections = self.carried().map_or(0, |bulk| bulk.connections);
         Duration::from_millis(300) + Duration::from_millis(1) * connections
     }
 
-    /// Its bulk connections.
+    /// Returns the bulk connections, if the load has any.
     pub(crate) fn carried(self) -> Option<Bulk> {
         match self {
             Load::Bulk(bulk) => Some(bulk),

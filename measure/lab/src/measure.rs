@@ -1,4 +1,5 @@
-//! Columns of a report's tables: what a measure is, and the measures that several experiments share.
+//! Columns of a report's tables: the type of a measure, and the measures that several experiments
+//! share.
 
 use statistics::{Better, Rule};
 
@@ -9,26 +10,26 @@ pub struct Measure {
     pub key: &'static str,
     /// Key under `comparisons`.
     pub improvement: &'static str,
-    /// What people read, with the unit after `scale`.
+    /// Head of the column, with the unit after `scale`.
     pub label: &'static str,
-    /// From the raw unit to the one people read.
+    /// Factor from the raw unit to that of the label.
     pub scale: f64,
-    /// Decimals people read.
+    /// Decimals shown.
     pub decimals: usize,
-    /// Which way is good.
+    /// Whether a higher or a lower figure is better.
     pub better: Better,
-    /// Where no difference is hoped for: what is as good as none, as a part.
+    /// Largest difference, as a fraction, that counts as none, if no difference is hoped for.
     pub equal_within: Option<f64>,
 }
 
 impl Measure {
-    /// How it is judged at this confidence.
+    /// Returns the rule of a verdict on this measure at a confidence.
     pub(crate) fn rule(&self, confidence: f64) -> Rule {
         Rule { better: self.better, confidence, equal_within: self.equal_within }
     }
 }
 
-/// Of the whole machine.
+/// Processor use of the whole machine.
 pub(crate) const CPU: Measure = Measure {
     key: "cpu_percent",
     improvement: "cpu_percent",
@@ -39,7 +40,7 @@ pub(crate) const CPU: Measure = Measure {
     equal_within: None,
 };
 
-/// Of the whole machine, by a byte that the receiver's application got.
+/// Cycles of the whole machine for each byte that the receiver's application read.
 pub(crate) const CYCLES: Measure = Measure {
     key: "cycles_per_byte",
     improvement: "cycles_per_byte",
@@ -48,7 +49,7 @@ pub(crate) const CYCLES: Measure = Measure {
     ..CPU
 };
 
-/// What the receiver's application got. Megabytes are 2^20 bytes, as NTttcp counts.
+/// Throughput at the receiver's application. Megabytes are 2^20 bytes, as NTttcp counts.
 pub(crate) const THROUGHPUT: Measure = Measure {
     key: "throughput_bps",
     improvement: "throughput",
@@ -59,7 +60,7 @@ pub(crate) const THROUGHPUT: Measure = Measure {
     equal_within: None,
 };
 
-/// Of the switch, the receiver and their kernel, whatever the sender used.
+/// Processor time of the switch, the receiver and their kernel, without the sender's.
 pub(crate) const RECEIVING: Measure = Measure {
     key: "receiving_cpu_s_per_gib",
     improvement: "receiving_cpu",
@@ -67,16 +68,16 @@ pub(crate) const RECEIVING: Measure = Measure {
     ..CPU
 };
 
-/// The guide's three columns, and its question by itself: what receiving costs.
+/// The three columns of Microsoft's guide, and the cost of receiving by itself.
 pub(crate) const GUIDE: &[Measure] = &[CPU, CYCLES, THROUGHPUT, RECEIVING];
 
-/// Throughput in the unit that network people compare.
+/// Throughput in gigabits per second.
 pub(crate) const THROUGHPUT_GBPS: Measure =
     Measure { label: "Throughput (Gb/s)", scale: 1e-9, decimals: 2, ..THROUGHPUT };
 
-/// Part of a figure that is as good as nothing.
+/// Largest difference, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.05);
-/// Those of RSC, where no difference is hoped for.
+/// Columns of experiments that should make no difference.
 pub(crate) const NO_WORSE: &[Measure] = &[
     Measure { equal_within: EQUAL_WITHIN, ..CPU },
     Measure { equal_within: EQUAL_WITHIN, ..CYCLES },

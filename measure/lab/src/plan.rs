@@ -1,12 +1,12 @@
-//! An experiment as data, and the engine that runs it on any bench.
+//! The plan of a measurement, and the engine that runs it on any bench.
 //!
-//! An [`Plan`] names its arms, its measures, how long an interval is and when to stop. The
-//! [`Bench`] is whatever can be switched from arm to arm while it runs: namespaces around a real
-//! switch, stacks in process, or a fake in tests. All time passes through the bench, so the engine
-//! can be tested on virtual time.
+//! A [`Plan`] names its arms, its measures, how long an interval is and when to stop. A [`Bench`]
+//! is what is switched from arm to arm while it runs: namespaces around a real switch, stacks in
+//! process, or a fake in tests. All time passes through the bench, so the engine is tested on
+//! virtual time.
 //!
-//! The engine's one promise is fairness: A B B A order, a settling time after every switch whose
-//! traffic is thrown away, and whole rounds only in every comparison.
+//! The engine guarantees fairness: arms in A B B A order, traffic discarded for a settling time
+//! after every switch of arms, and only whole rounds in a comparison.
 
 use crate::error::LabError;
 use crate::measure::Measure;
@@ -31,49 +31,49 @@ pub struct Arm {
 
 /// Name of the arm with the feature, in JSON.
 pub const ON: &str = "on";
-/// Name of the arm without.
+/// Name of the arm without it.
 pub const OFF: &str = "off";
-/// The two arms of most features.
+/// Returns the two arms of most experiments.
 pub(crate) fn on_off(on: impl Into<String>, off: impl Into<String>) -> Vec<Arm> {
     vec![Arm { name: ON.into(), label: on.into() }, Arm { name: OFF.into(), label: off.into() }]
 }
 
-/// When enough has been measured. Whatever comes first ends the run.
+/// When enough has been measured: the first condition that holds ends the run.
 #[derive(Clone, Copy, Debug)]
 pub struct StopRule {
     /// Most intervals per arm.
     pub repetitions: usize,
-    /// Ends early once every measure's interval is narrower than this (0.02: two per cent). `None`:
-    /// never early.
+    /// Width of the confidence interval (0.02: two per cent) that ends the run once all measures
+    /// are narrower; `None` never ends it early.
     pub narrow: Option<f64>,
-    /// Intervals per arm before which it does not end early.
+    /// Intervals per arm before which the run does not end early.
     pub least: usize,
 }
 
-/// What is run.
+/// What one run measures.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Key: `rsc`.
     pub name: &'static str,
-    /// The arm that should be better, the baseline, and any that the first is held against beside;
-    /// with `steps`, the baseline and what is added to it step by step; or a single one.
+    /// The arm that should be better, the baseline, and further arms that the first is compared
+    /// with; with `steps`, the baseline and then each step; or a single arm.
     pub arms: Vec<Arm>,
-    /// How many arms, from the first on, each stand on the one before; 0 if none do. Of those after
-    /// them, if any, the first is held against each further one.
+    /// Number of leading arms that are cumulative steps; 0 if none are. Of the arms after them, the
+    /// first is compared with each further one.
     pub steps: usize,
-    /// What each interval yields.
+    /// Measures that each interval yields.
     pub measures: &'static [Measure],
-    /// Runs before anything is measured, and is thrown away.
+    /// Time under load before the first interval; its traffic is discarded.
     pub warm_up: Duration,
-    /// Runs after each switch of arms, and is thrown away.
+    /// Time under load after each switch of arms; its traffic is discarded.
     pub settle: Duration,
-    /// One sample.
+    /// Length of an interval, which yields one sample.
     pub interval: Duration,
-    /// What each interval goes through; empty where it is the same all the time.
+    /// Phases of each interval; empty if the load is the same all the time.
     pub phases: Vec<Phase>,
     /// When to stop.
     pub stop: StopRule,
-    /// Where it is known beforehand: the ratio of throughput that is to be found.
+    /// Ratio of throughput that is to be found, if it is known beforehand.
     pub truth: Option<f64>,
 }
 
@@ -94,7 +94,7 @@ pub struct Phase {
 
 /// Key of the entries and queues that load moved.
 pub(crate) const MOVES: &str = "moves";
-/// Keys of what is counted over whole phases, because most of it happens at their beginning.
+/// Keys of counters that cover a whole phase, because most events happen at its beginning.
 const COUNTS: [&str; 7] = [
     "seconds",
     "lost_frames",
@@ -104,16 +104,17 @@ const COUNTS: [&str; 7] = [
     "sent_segments",
     MOVES,
 ];
-/// Figures of the phases that an interval is not about, besides these.
+/// Figures, besides [`COUNTS`], of the phases with limited load.
 const OF_A_PHASE: &[&str] = &["throughput_bps", "switch_run_s_per_s", "workers_in_use"];
 
 impl Phase {
-    /// The key of one of its figures.
+    /// Returns the key of a figure in this phase.
     pub(crate) fn key(&self, figure: &str) -> String {
         format!("{}{figure}", if self.bits_per_s.is_none() { "" } else { &self.keys })
     }
 
-    /// Its part of an interval's values, out of those of its settled part and those of all of it.
+    /// Returns what this phase adds to an interval's values, from the values of its settled part
+    /// and of the whole phase.
     pub(crate) fn part(&self, settled: Values, whole: Values) -> Values {
         let kept = |key: &str| self.bits_per_s.is_none() || OF_A_PHASE.contains(&key);
         let settled = settled.into_iter().filter(|(key, _)| kept(key));
@@ -122,7 +123,7 @@ impl Phase {
         figures.chain(counts.map(|(key, value)| (format!("{}{key}", self.keys), value))).collect()
     }
 
-    /// Its own values, out of an interval's.
+    /// Returns this phase's values from those of an interval.
     pub(crate) fn own(&self, values: &Values) -> Values {
         let figures = OF_A_PHASE.iter().map(|key| (key, self.key(key)));
         let counts = COUNTS.iter().map(|key| (key, format!("{}{key}", self.keys)));
@@ -162,12 +163,12 @@ pub struct Usage {
     pub sides: Values,
 }
 
-/// What a bench measured in one interval.
+/// Result of one interval on a bench.
 #[derive(Debug)]
 pub struct Measured {
     /// All raw numbers.
     pub values: Values,
-    /// Who used the processor within it.
+    /// Processor time of each side within it.
     pub usage: Vec<Usage>,
 }
 
@@ -185,7 +186,7 @@ pub enum Ended {
     Failed(String),
 }
 
-/// What came out: every sample, in the order of time.
+/// Result of a run: every sample, in the order of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// In the order of time.
@@ -194,50 +195,61 @@ pub struct Run {
     pub ended: Ended,
 }
 
-/// Where an experiment runs.
+/// Hosts and load of a run, which the engine switches from arm to arm.
 pub trait Bench {
-    /// Brings an arm into force without disturbing what runs.
+    /// Brings an arm into force without disturbing the load.
+    ///
+    /// # Errors
+    /// The arm cannot be brought into force.
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError>;
 
-    /// Lets time pass while the load runs. [`LabError::Interrupted`] when someone does not want to
-    /// wait.
+    /// Lets time pass while the load runs.
+    ///
+    /// # Errors
+    /// [`LabError::Interrupted`] after Ctrl-C, and an error if the switch has died.
     fn pass(&mut self, time: Duration) -> Result<(), LabError>;
 
     /// Measures one interval of the load.
+    ///
+    /// # Errors
+    /// A host, the switch or the load broke, or Ctrl-C was pressed.
     fn measure(&mut self, arm: &Arm, interval: Duration) -> Result<Measured, LabError>;
 
-    /// An arm could not be brought into force or measured. The experiment goes on without it, or
-    /// ends by the error that comes back.
+    /// Decides about an arm that could not be brought into force or measured: the run goes on
+    /// without it if this returns `Ok`.
+    ///
+    /// # Errors
+    /// The error that ends the run; by default the one given.
     fn give_up(&mut self, _arm: &Arm, error: LabError) -> Result<(), LabError> {
         Err(error)
     }
 
-    /// Time since the bench was set up.
+    /// Returns the time since the bench was set up.
     fn now(&self) -> Duration;
 }
 
-/// Where a run is; for the progress line.
+/// Progress of a run, for the line on the terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step<'a> {
-    /// The arm at work; `None` while warming up.
+    /// The arm in force; `None` while warming up.
     pub arm: Option<&'a Arm>,
     /// Intervals done.
     pub done: usize,
-    /// Intervals of a whole run.
+    /// Intervals of the whole run.
     pub total: usize,
-    /// Time a whole run still takes.
+    /// Time that the rest of the run takes at most.
     pub left: Duration,
-    /// What the last interval yielded; `None` before the first.
+    /// Values of the last interval; `None` before the first.
     pub last: Option<&'a Values>,
 }
 
 impl Plan {
-    /// Time a whole run takes.
+    /// Returns the time that a whole run takes.
     pub fn length(&self) -> Duration {
         self.warm_up + self.left(0)
     }
 
-    /// Intervals of a whole run.
+    /// Returns the number of intervals of a whole run.
     fn total(&self) -> usize {
         self.arms.len() * self.stop.repetitions
     }
@@ -247,8 +259,8 @@ impl Plan {
         (self.settle + self.interval).saturating_mul(intervals)
     }
 
-    /// Runs to the end of the stop rule, an interruption or a failure. Never loses what was
-    /// measured before.
+    /// Runs until the stop rule, an interruption or a failure ends it. The samples measured until
+    /// then are kept in any case.
     pub fn run(&self, bench: &mut dyn Bench, progress: &mut dyn FnMut(&Step<'_>)) -> Run {
         let mut samples = Vec::new();
         let ended = match self.measure_all(bench, progress, &mut samples) {
@@ -294,7 +306,7 @@ impl Plan {
         Ok(Ended::Complete)
     }
 
-    /// One interval of an arm, which is in force already unless it `changes`.
+    /// Measures one interval of an arm, after bringing it into force if it `changes`.
     fn sample(
         &self,
         bench: &mut dyn Bench,
@@ -311,7 +323,7 @@ impl Plan {
         Ok(Sample { round, arm: arm.name.clone(), started_s, values, usage })
     }
 
-    /// Whether every measure is known closely. Asked between rounds, never within one.
+    /// Whether every measure is known closely. Called between rounds, never within one.
     fn enough(&self, samples: &[Sample]) -> bool {
         let rounds = samples.last().map_or(0, |last| last.round + 1);
         let beyond = rounds.checked_sub(self.stop.least);
@@ -323,7 +335,8 @@ impl Plan {
             && self.measures.iter().all(known)
     }
 
-    /// The arm that should be better, against the baseline; of steps, the last against the first.
+    /// Compares the arm that should be better with the baseline; of steps, the last with the
+    /// first. Returns `None` if there are too few arms or samples.
     pub fn compare(&self, samples: &[Sample], measure: &Measure) -> Option<Comparison> {
         let names: Vec<String> = self.arms.iter().map(|arm| arm.name.clone()).collect();
         let question = questions(&names, self.steps).into_iter().next()?;
@@ -331,8 +344,8 @@ impl Plan {
     }
 }
 
-/// Which arms are compared, treatment and baseline: all steps together, each step with the one
-/// before it, and of the arms that are no steps the first with each further one.
+/// Returns the pairs of arms that are compared, the baseline second: the last step with the first,
+/// each step with the one before it, and of the other arms the first with each further one.
 pub(crate) fn questions(arms: &[String], steps: usize) -> Vec<[&str; 2]> {
     let (own, others) = arms.split_at(steps.min(arms.len()));
     let whole = match own {
@@ -345,7 +358,7 @@ pub(crate) fn questions(arms: &[String], steps: usize) -> Vec<[&str; 2]> {
     all.map(|pair| pair.map(String::as_str)).collect()
 }
 
-/// One arm against another in one measure, whole rounds only.
+/// Compares one arm with another in one measure, over whole rounds only.
 pub(crate) fn compare_arms(
     samples: &[Sample],
     measure: &Measure,

@@ -15,6 +15,7 @@ mod machine;
 mod table;
 mod text;
 mod threshold;
+mod verdict;
 mod write;
 
 pub use account::Account;
@@ -26,11 +27,11 @@ pub use case::{ArmFigures, Case, Setting};
 pub(crate) use case::{hold_together, plural};
 pub(crate) use html::comparison;
 pub use machine::{Machine, now_utc};
-pub(crate) use table::level;
 pub(crate) use text::WIDTH;
 pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
 pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
+pub(crate) use verdict::level;
 pub use write::write;
 pub(crate) use write::{put, read};
 

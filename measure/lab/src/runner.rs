@@ -206,8 +206,8 @@ fn choose_site(
     }
     let root = is_root();
     let Description { whole_guide, wiring, .. } = experiment.description();
-    let only_hosts = !whole_guide || wiring.receiver_gro || options.receiver_named;
-    if !options.in_process {
+    let only_hosts = !whole_guide || wiring.receiver_gro || options.rsc.receiver_named;
+    if !options.rsc.in_process {
         let made = NewHosts::make(experiment, options, interrupt);
         let why = match made.map(|site| Box::new(site) as Box<dyn Site>) {
             other if only_hosts => return other,

@@ -20,7 +20,7 @@ use crate::LabError;
 use crate::guest::Files;
 use crate::host::{Host, Reading, Request};
 use crate::load::Way;
-use crate::machine::Machine;
+use crate::machine::VirtualMachine;
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::report::Command;
@@ -115,7 +115,7 @@ pub(crate) struct Topology {
     /// What the guest is started from, where it is a virtual machine.
     pub(crate) files: Option<Files>,
     /// It, and the host of QEMU, once the guest is one.
-    virtual_machine: Option<(Machine, Host)>,
+    virtual_machine: Option<(VirtualMachine, Host)>,
     pub(crate) vnic: Vnic,
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
@@ -162,7 +162,7 @@ impl Topology {
             way: wiring.way,
             mtu: options.mtu,
             queues: options.most_queues(),
-            pulls: options.pulls,
+            pulls: options.team.pulls,
             receiver_gro: wiring.receiver_gro,
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),

@@ -37,7 +37,7 @@ pub(crate) struct Sides {
     at: Instant,
     /// Processor time that each has used so far, in seconds.
     used_s: [Option<f64>; 3],
-    machine: Option<Machine>,
+    machine: Option<MachineUsage>,
 }
 
 impl Sides {
@@ -48,7 +48,7 @@ impl Sides {
 
     /// Of sides that have used so many seconds so far.
     pub(crate) fn new(used_s: [Option<f64>; 3]) -> Sides {
-        Sides { at: Instant::now(), used_s, machine: Machine::read() }
+        Sides { at: Instant::now(), used_s, machine: MachineUsage::read() }
     }
 }
 
@@ -71,20 +71,24 @@ impl Reading for Sides {
 }
 
 /// The whole machine.
-pub(crate) struct Machine {
+pub(crate) struct MachineUsage {
     cpu: CpuSample,
     processes: AllProcesses,
 }
 
-impl Machine {
+impl MachineUsage {
     /// `None` where /proc does not tell.
-    pub(crate) fn read() -> Option<Machine> {
-        Some(Machine { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
+    pub(crate) fn read() -> Option<MachineUsage> {
+        Some(MachineUsage { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
     }
 }
 
 /// Adds what the machine did beside the processes whose values these are.
-pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Option<&Machine>) {
+pub(crate) fn add_machine(
+    values: &mut Values,
+    now: Option<&MachineUsage>,
+    then: Option<&MachineUsage>,
+) {
     let Some((now, then)) = now.zip(then) else { return };
     let ours = values.values().sum();
     let usage = now.cpu.since(&then.cpu);

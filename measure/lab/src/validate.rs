@@ -18,7 +18,7 @@ const FEW: u32 = 16;
 /// Returns all points of the guide. Toward a second receiver only RSC is compared, under few
 /// connections: other switches and round trips are known from the first receiver.
 pub fn campaign(options: &Options) -> Campaign {
-    let (rsc, second): (&'static Rsc, Option<&'static Rsc>) = match options.receivers {
+    let (rsc, second): (&'static Rsc, Option<&'static Rsc>) = match options.rsc.receivers {
         Some(Receivers::TapGro) => (&Rsc::TowardGro, None),
         Some(Receivers::Qemu) => (&Rsc::TowardQemu, None),
         Some(Receivers::Both) => (&Rsc::Plain, Some(&Rsc::TowardGro)),
@@ -29,7 +29,7 @@ pub fn campaign(options: &Options) -> Campaign {
     let (alone, idle) = (bulk.clone(), round_trips::plan(&bulk));
     let mut loaded = idle.clone();
     // In process and between existing hosts there is our switch only.
-    if whole_guide && !options.in_process && options.between.is_none() {
+    if whole_guide && !options.rsc.in_process && options.between.is_none() {
         bulk.arms.extend(peers::arms());
         // Queues beside bulk connections are looked at for the switches that coalesce in the kernel.
         loaded.arms.extend(peers::arms().filter(|arm| peers::setup(&arm.name).coalesces));
@@ -42,7 +42,7 @@ pub fn campaign(options: &Options) -> Campaign {
         let trips = |load, plan| Point { experiment: rsc, load, plan };
         points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process does one or the other.
-        if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
+        if let Some(connections) = few.last().copied().filter(|_| !options.rsc.in_process) {
             let beside = Bulk { connections, buffer_bytes: BUFFER_BYTES };
             points.push(trips(Load::RoundTrips(Some(beside)), loaded));
         }
@@ -64,12 +64,14 @@ fn few(connections: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::RscOptions;
 
     #[test]
     fn a_second_receiver_is_asked_the_question_alone_under_few_connections() {
         let of = |receivers, connections: &[u32]| {
             let connections = connections.to_vec();
-            let options = Options { connections, receivers, ..Options::new("".into()) };
+            let rsc = RscOptions { receivers, ..RscOptions::default() };
+            let options = Options { connections, rsc, ..Options::new("".into()) };
             let points = campaign(&options).points.into_iter();
             let (first, second): (Vec<Point>, Vec<Point>) =
                 points.partition(|point| !point.experiment.description().wiring.receiver_gro);
@@ -90,9 +92,9 @@ mod tests {
     #[test]
     fn a_thousand_connections_have_fewer_intervals_and_round_trips_sixteen_beside_them_at_most() {
         let of = |connections: &[u32], in_process: bool| {
+            let rsc = RscOptions { in_process, ..RscOptions::default() };
             let connections = connections.to_vec();
-            let options =
-                Options { connections, in_process, repetitions: 14, ..Options::new("".into()) };
+            let options = Options { connections, rsc, repetitions: 14, ..Options::new("".into()) };
             let points = campaign(&options).points.into_iter();
             let point = |point: Point| (point.load, point.plan.stop.repetitions);
             points.map(point).collect::<Vec<_>>()

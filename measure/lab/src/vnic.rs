@@ -4,30 +4,33 @@ use crate::LabError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What the guest's vNIC is.
+/// Kind of the guest's vNIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vnic {
     /// A TAP that the switch creates in the guest's namespace.
     Tap,
-    /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
+    /// A veth whose other end is a packet port; used if /dev/net/tun cannot be opened.
     Veth,
     /// A vhost-user port, with a virtual machine behind it.
     VhostUser,
 }
 
 impl Vnic {
-    /// A TAP where we may have one.
+    /// Returns a TAP if /dev/net/tun can be opened, and a veth otherwise.
     pub(crate) fn possible() -> Vnic {
         if Vnic::tap().is_ok() { Vnic::Tap } else { Vnic::Veth }
     }
 
-    /// Whether we may have a TAP.
+    /// Checks that a TAP can be created.
+    ///
+    /// # Errors
+    /// /dev/net/tun cannot be opened.
     pub(crate) fn tap() -> std::io::Result<()> {
         std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)
     }
 }
 
-/// What the guest's vNIC is, where RSC toward it is measured.
+/// Receivers that `validate rsc` can measure toward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Receivers {
@@ -42,11 +45,11 @@ pub enum Receivers {
 }
 
 impl Receivers {
-    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the
-    /// vNIC is a veth.
+    /// Returns the receivers to measure: those asked for, or both. `None` if none was asked for and
+    /// the vNIC is a veth.
     ///
     /// # Errors
-    /// One was asked for, and there can be no TAP.
+    /// [`LabError::NoTap`] if one was asked for and a TAP cannot be created.
     pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
         match (asked, Vnic::tap()) {
             (Some(Receivers::Qemu), _) => Ok(asked),

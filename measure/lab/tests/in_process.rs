@@ -1,7 +1,7 @@
 //! The whole validation in one process, short: two stacks through the real switch, RSC toggled
 //! under their traffic.
 
-use lab::options::Options;
+use lab::options::{Options, RscOptions};
 use lab::runner::{self, Outcome};
 use lab::validate;
 use lab::{Interrupt, LabError};
@@ -12,7 +12,7 @@ fn options(place: &tempfile::TempDir) -> Options {
         connections: vec![1, 4],
         repetitions: 2,
         interval: Duration::from_millis(100),
-        in_process: true,
+        rsc: RscOptions { in_process: true, ..RscOptions::default() },
         output: Some(place.path().join("report")),
         ..Options::new("unused in process".into())
     }

@@ -97,15 +97,17 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
+    use lab::options::RscOptions;
     use lab::vnic::Receivers;
 
     #[test]
     fn the_commands_that_reports_print_are_accepted() {
         let new = || Options::new(PathBuf::new());
         let receivers = Some(Receivers::Both);
+        let rsc = |in_process| RscOptions { in_process, receivers, receiver_named: false };
         let all = [
-            ("rsc", Options { receivers, narrow: Some(0.02), ..new() }),
-            ("rsc", Options { in_process: true, receivers, ..new() }),
+            ("rsc", Options { rsc: rsc(false), narrow: Some(0.02), ..new() }),
+            ("rsc", Options { rsc: rsc(true), ..new() }),
             ("acl", new()),
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("vmmq", Options::vmmq(2, PathBuf::new())),

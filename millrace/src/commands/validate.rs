@@ -10,7 +10,7 @@ use lab::experiments::{
     acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, self_test, storage, team, vlan,
     vmmq, vrss, xdp,
 };
-use lab::options::Options;
+use lab::options::{Options, RscOptions, SelfTestOptions, TeamOptions};
 use lab::validate;
 use lab::vnic::Receivers;
 use problem::Problem;
@@ -378,7 +378,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
                     .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
             };
             let (in_process, receiver_named) = (*in_process, named.is_some());
-            let options = Options { in_process, receivers, receiver_named, guest, ..options };
+            let rsc = RscOptions { in_process, receivers, receiver_named };
+            let options = Options { rsc, guest, ..options };
             carry_out(&validate::campaign, &options, global)
         }
         What::Limits(common) => {
@@ -401,7 +402,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         What::Team(Team { connections, measuring, pulls }) => {
             let options = measuring.options(Options::team, connections)?;
-            let options = Options { pulls: usize::from(*pulls), ..options };
+            let team = TeamOptions { pulls: usize::from(*pulls) };
+            let options = Options { team, ..options };
             carry_out(&team::campaign, &options, global)
         }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
@@ -417,8 +419,9 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Iscsi(iscsi) => carry_out(&iscsi::campaign, &iscsi.options()?, global),
         What::Itself(Itself { tries, measuring }) => {
             let options = measuring.options(Options::self_test, &[])?;
-            let tries = tries.map_or(options.tries, usize::from);
-            carry_out(&self_test::campaign, &Options { tries, ..options }, global)
+            let tries = tries.map_or(options.self_test.tries, usize::from);
+            let options = Options { self_test: SelfTestOptions { tries }, ..options };
+            carry_out(&self_test::campaign, &options, global)
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::{Arm, Bench, Measured, ON, Values};
 use crate::report::{Account, difference};
 use crate::switch_counters::delivered;
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
-use crate::usage::{self, Machine};
+use crate::usage::{self, MachineUsage};
 use crate::{LabError, round_trips};
 use api::body::CountersBody;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ struct Snapshot {
     given: CountersBody,
     /// The daemon's process.
     switch: Option<ProcessSample>,
-    machine: Option<Machine>,
+    machine: Option<MachineUsage>,
 }
 
 impl<'s> Hosts<'s> {
@@ -81,7 +81,7 @@ impl<'s> Hosts<'s> {
         let ExistingHosts { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.port.counters()?,
-            machine: Machine::read(),
+            machine: MachineUsage::read(),
             switch: running.process.and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
             // Last at both ends, so that bytes and machine are read in one go.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Rules of the arm with rules.
 const RULES: usize = 100;
-/// Decides about every frame, since no other rule matches.
+/// The last rule, which decides about every frame because no other matches.
 const LAST: &str = "allow out";
 
 /// `millrace validate acl`. Here the arm that should not be worse is the one with rules.
@@ -51,8 +51,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Acl, options)
 }
 
-/// What an arm changes at the vNIC's port. The addresses are for documentation (RFC 5737): nobody
-/// has them.
+/// Returns the change that brings an arm into force at the vNIC's port. The addresses are for
+/// documentation (RFC 5737), so no frame has them.
 fn change(arm: &str) -> Value {
     let deny = |number| {
         format!(
@@ -64,8 +64,7 @@ fn change(arm: &str) -> Value {
     json!({ "acl": (arm == ON).then(|| rules.collect::<Vec<_>>()) })
 }
 
-/// That the last rule decides about a packet that is sent, and that no rule is left where there are
-/// none.
+/// Checks that the last rule decides about a ping, and that no rule is left in the arm without.
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     daemon.vnic.change(&change(OFF))?;
     let without = daemon.vnic.acl()?.rules.len();

@@ -1,5 +1,5 @@
-//! `millrace connections`: what one connection and ten thousand get through the same switch, toward
-//! a guest.
+//! `millrace connections`: throughput of one to ten thousand connections through the same switch,
+//! toward a guest.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Description, Experiment};
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::plan::Arm;
 use std::path::PathBuf;
 
-/// Connections one after the other: from one to NTttcp's most.
+/// Connection counts in their order, up to NTttcp's maximum.
 pub const CONNECTIONS: &[u32] = &[1, 10, 100, 1000, 10_000];
 
 /// `millrace connections`.
@@ -38,13 +38,13 @@ impl Experiment for Connections {
 }
 
 impl Options {
-    /// What `connections` does: 1 to 10,000 connections, five seconds each.
+    /// Returns the defaults of `millrace connections`: 1 to 10,000 connections, five seconds each.
     pub fn connections(program: PathBuf) -> Options {
         Options { connections: CONNECTIONS.to_vec(), repetitions: 5, ..Options::new(program) }
     }
 }
 
-/// `millrace connections`.
+/// Returns the campaign of `millrace connections`.
 pub fn campaign(options: &Options) -> Campaign {
     let point = |connections: &u32| {
         let mut experiment = Connections.plan(options.mtu, options.interval, options.stop());

@@ -1,5 +1,5 @@
-//! Hot add and remove: a port added and removed all the time while others carry a flow, against no
-//! such port.
+//! Hot add and remove: a port is added and removed continuously while two others carry a flow,
+//! against no such port.
 //!
 //! The port is an unused TAP, so any cost to the others comes from the switch.
 
@@ -16,6 +16,7 @@ use statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
+
 /// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports
 /// come and go.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Hotplug, options)
 }
 
-/// That ports did come and go, and that the two others lost no more by it than without.
+/// Proves that ports were added and removed, and that the two others lost no more frames by it.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |arm, key| case.total(arm, key);
     let (on, off) = (sum(ON, "ports_added")?, sum(OFF, "ports_added")?);
@@ -64,8 +65,8 @@ fn proof(case: &Case) -> Option<Check> {
     proven(on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?), seen)
 }
 
-/// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds
-/// show no difference.
+/// Whether more loss may be chance: the quiet arm loses frames as well, and enough rounds show no
+/// difference.
 fn by_chance(case: &Case) -> Option<bool> {
     let [lost, quiet] = [ON, OFF].map(|arm| case.column(arm, LOST));
     let found = compare(&lost, &quiet, Better::Lower.into())?;

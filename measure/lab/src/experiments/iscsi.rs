@@ -1,9 +1,9 @@
 //! iSCSI between two programs, without a guest: through two TAP ports of a switch, or over a veth
 //! between the two.
 //!
-//! What runs is in `crate::storage::Programs`. The veth is what the kernel alone does; the third
-//! arm shows how much of the difference is the worker's waking up, which a worker that polls all
-//! the time does not do.
+//! The programs are run by `crate::storage::Programs`. The veth shows what the kernel alone does.
+//! The third arm shows how much of the difference is the wake-up of the worker, because a worker
+//! that polls all the time never sleeps.
 
 use crate::campaign::Campaign;
 use crate::experiment::{Description, Experiment, MakeSite, Proof, proven};
@@ -13,26 +13,26 @@ use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Programs;
 
-/// A way from the initiator to the target.
-pub(crate) struct Way {
+/// An arm: a link between the initiator and the target.
+pub(crate) struct IscsiArm {
     /// Key in JSON.
     pub(crate) name: &'static str,
     label: &'static str,
-    /// How a worker of the switch waits; `None` where there is no switch.
+    /// How a worker of the switch waits; `None` if the link has no switch.
     pub(crate) poll: Option<&'static str>,
 }
 
-/// The arms.
-pub(crate) const WAYS: [Way; 3] = [
-    Way { name: "millrace", label: "Two TAP ports", poll: Some("adaptive") },
-    Way { name: "veth", label: "A veth", poll: None },
-    Way { name: "always", label: "Two TAP ports, poll = \"always\"", poll: Some("always") },
+/// The arms, the baseline second.
+pub(crate) const ARMS: [IscsiArm; 3] = [
+    IscsiArm { name: "millrace", label: "Two TAP ports", poll: Some("adaptive") },
+    IscsiArm { name: "veth", label: "A veth", poll: None },
+    IscsiArm { name: "always", label: "Two TAP ports, poll = \"always\"", poll: Some("always") },
 ];
 
-/// What is as good as the veth, as a part.
+/// Largest difference from the veth, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
-/// Columns, the last two of which are requests in a second.
+/// Throughput of sequential reads.
 const SEQUENTIAL: Measure = Measure {
     key: "sequential_bps",
     improvement: "sequential",
@@ -55,7 +55,8 @@ const ONE_BY_ONE: Measure = Measure {
     ..RANDOM
 };
 
-/// What iscsi-perf is asked for: a column, its options, and by what a request counts there.
+/// Runs of iscsi-perf: the key of a column, the options, and the factor from requests per second to
+/// that column's unit.
 pub(crate) const LOADS: [(&str, &str, f64); 3] = [
     (SEQUENTIAL.key, "-m 32 -b 256", 8.0 * 128.0 * 1024.0),
     (RANDOM.key, "-m 32 -b 8 -r", 1.0),
@@ -85,7 +86,7 @@ impl Experiment for Iscsi {
     }
 
     fn arms(&self, _mtu: u16) -> Vec<Arm> {
-        WAYS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into()
+        ARMS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into()
     }
 
     fn site(&self) -> Option<MakeSite> {
@@ -102,10 +103,10 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Iscsi, options)
 }
 
-/// That what was read came over the arm's own link.
+/// Proves that the reads came over each arm's own link.
 fn proof(case: &Case) -> Option<Check> {
     let (mut passed, mut told) = (true, Vec::new());
-    for Way { name, label, .. } in &WAYS {
+    for IscsiArm { name, label, .. } in &ARMS {
         let [own, other] = [case.total(name, "own_bytes")?, case.total(name, "other_bytes")?];
         passed &= own > 1000.0 * other;
         told.push(format!(

@@ -17,7 +17,7 @@ use crate::topology::{Topology, VNIC, WIRE, Wiring};
 use ports::link::LinkOffload;
 use serde_json::json;
 
-/// Names and words of the steps, from the ground up.
+/// Names and labels of the steps, the baseline first.
 const STEPS: [(&str, &str); 5] = [
     ("base", "No offloads"),
     ("checksum", "+ checksum offload"),
@@ -26,8 +26,7 @@ const STEPS: [(&str, &str); 5] = [
     ("limits", "+ RSC limits"),
 ];
 
-/// Payload of a train in MTUs, and segments after which an acknowledgement ends it, at the last
-/// step.
+/// Limits at the last step: payload of a train in MTUs, and acknowledged segments that end one.
 const LIMITS: (u8, u16) = (25, 2);
 
 /// `millrace ladder`, by the way of the load.
@@ -95,8 +94,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     }))
 }
 
-/// Where the guest sends, its frames must grow at the step of LSO and not before; where it
-/// receives, at that of RSC.
+/// Proves the steps: a sending guest's frames must grow at the step of LSO and not before, a
+/// receiving guest's at that of RSC.
 fn proof(case: &Case) -> Option<Check> {
     let (key, before, after) = match case.setting.way? {
         Way::FromVnic => ("ingress_frame_bytes", "checksum", "lso"),

@@ -55,7 +55,7 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Limits, options)
 }
 
-/// What an arm changes at the vNIC's port.
+/// Returns the change that brings an arm into force at the vNIC's port.
 fn change(arm: &str) -> Value {
     json!({ "length-limit": (arm == OFF).then_some(SEGMENTS) })
 }

@@ -1,8 +1,8 @@
-//! LSO: the guest sends, and hands the switch whole trains or one frame at a time.
+//! LSO: the guest sends, and passes whole trains to the switch, or one frame at a time.
 //!
-//! With it off the guest's own stack cuts every send into frames of its MTU, and each makes the way
-//! to the switch by itself. What leaves the uplink is the uplink's matter: it takes trains where
-//! the kernel behind it does, and is cut for in the switch where it does not.
+//! With LSO off the guest's own stack cuts every send into frames of its MTU, each of which goes to
+//! the switch by itself. At the uplink both arms are alike: it takes trains if the kernel behind it
+//! does, and otherwise the switch segments them.
 
 use crate::LabError;
 use crate::campaign::Campaign;

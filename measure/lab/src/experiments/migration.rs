@@ -1,9 +1,9 @@
 //! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by
 //! one connection and four.
 //!
-//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. What runs is in
-//! `crate::migration`: an interval is one migration, under a stream whose every byte is compared
-//! and pings all the time.
+//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. The hosts are in
+//! `crate::migration`: an interval is one migration, under pings and a stream of which every byte is
+//! compared.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Description, Experiment, MakeSite, Proof};
@@ -17,8 +17,8 @@ use statistics::{Better, FEWEST_PAIRS, Summary};
 use std::path::PathBuf;
 
 impl Options {
-    /// What `validate migration` does with the guest in this directory, 78 migrations, and
-    /// `validate storage`, 52 pulls.
+    /// Returns the defaults of `validate migration`, with 78 migrations, and of `validate storage`,
+    /// with 52 pulls. The guest is in the given directory.
     pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
         Options {
             guest: Some(guest),
@@ -96,7 +96,7 @@ impl Experiment for Migration {
     }
 }
 
-/// `millrace validate migration`.
+/// Returns the campaign of `millrace validate migration`.
 pub fn campaign(options: &Options) -> Campaign {
     let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
     let plain = Migration.plan(options.mtu, options.interval, options.stop());
@@ -104,8 +104,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::new(&Migration, vec![Point::bulk(&Migration, &plan, 1)])
 }
 
-/// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was
-/// sent, and arrived, as each arm says.
+/// Proves that no byte of the stream was wrong or missing, that no ping was answered twice, and that
+/// memory crossed with the frame size, the channels and the way of each arm.
 fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
@@ -119,7 +119,7 @@ fn proof(case: &Case) -> Option<Check> {
         let largest = f64::from(mtu) + ETHERNET;
         as_labelled &= size <= largest && size > largest / 4.0;
         as_labelled &= if channels > 1 { multifd.min > 0.0 } else { multifd.max == 0.0 };
-        // The rest is the guest's stream, which does not reach the destination yet.
+        // The rest is the guest's stream, which does not yet reach the destination.
         as_labelled &= figures.figures.get("crossed_share")?.min > 0.5;
         told.push(format!("{size:.0} bytes per frame of memory in {label}"));
     }

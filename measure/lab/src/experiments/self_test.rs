@@ -1,13 +1,12 @@
 //! `millrace validate self`: checks the lab's own verdicts by experiments with a known answer.
 //!
-//! Every other try has the same arm twice, and a difference that is found is wrong; in the others
-//! the sender of one arm sends 5 % less, and that must be found. The traffic is slowed and nothing
-//! else: TCP between two hosts, through the switch, in the bench, the order, the interval and the
-//! verdict of all experiments.
+//! Every other try has the same arm twice, and must find no difference. In the others the sender of
+//! one arm sends 5 % less, which must be found. Only the traffic is slowed; hosts, bench, order,
+//! intervals and verdict are those of all experiments.
 //!
-//! A sender with a rate of its own makes the difference exactly 5 %, whatever the host carries
-//! beyond it. It catches up with what it is late, so that a neighbour who takes the processor for
-//! milliseconds moves bytes from one interval to the next and makes none disappear.
+//! A sender with a fixed rate makes the difference exactly 5 %, whatever the host could carry. It
+//! catches up when it is late: a process that takes the processor for milliseconds moves bytes from
+//! one interval to the next, and none are lost.
 
 use crate::LabError;
 use crate::campaign::{Campaign, Point};
@@ -15,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::experiment::{Description, Experiment};
 use crate::load::{Bulk, Load};
 use crate::measure::{Measure, THROUGHPUT};
-use crate::options::{Options, Quick};
+use crate::options::{Options, Quick, SelfTestOptions};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
 use crate::topology::Topology;
@@ -25,23 +24,23 @@ use std::time::Duration;
 
 /// Tries of each kind.
 pub const TRIES: usize = 20;
-/// The same for a first look.
+/// Tries of each kind with `--quick`.
 pub const QUICK_TRIES: usize = 5;
-/// Most intervals per arm; half of them are the fewest. Verdicts on forty tries that are held
-/// together take more than the usual number.
+/// Most intervals per arm; the fewest are half as many. Verdicts on forty tries that hold together
+/// need more than the usual number.
 pub const REPETITIONS: usize = 64;
-/// A try ends once it is known this closely: then its interval cannot hold both answers, held
-/// together with all others.
+/// Width of the interval at which a try ends: then the interval cannot hold both answers, even at
+/// the level at which all tries hold together.
 pub const NARROW: f64 = 0.025;
 /// Length of an interval.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bits a second of a sender that is not slowed: less than a busy host of two processors carries.
+/// Bits per second of a sender that is not slowed: less than a busy host of two processors carries.
 const RATE: u64 = 400_000_000;
-/// What is left of it where it is slowed.
+/// Fraction of [`RATE`] at which a slowed sender sends.
 const SLOWED: f64 = 0.95;
-/// Bytes of a call: small, for a rate is kept to within a call.
-const BUFFER_BYTES: u32 = 16 * 1024;
+/// Bytes of one call: few, because the rate is kept to within one call.
+const CALL_BYTES: u32 = 16 * 1024;
 const MEASURES: &[Measure] = &[THROUGHPUT];
 const BASELINE: &str = "as_it_is";
 
@@ -75,7 +74,7 @@ impl Experiment for SelfTest {
     }
 }
 
-/// The arms of a try, the first of which has so much of the other's throughput.
+/// Returns the arms of a try. `truth` is the first arm's throughput as a fraction of the second's.
 fn arms(truth: f64) -> Vec<Arm> {
     let (name, label) = match truth < 1.0 {
         true => ("slowed", "Slowed by 5 %"),
@@ -86,39 +85,39 @@ fn arms(truth: f64) -> Vec<Arm> {
 }
 
 impl Options {
-    /// What `validate self` does: 20 tries of each kind.
+    /// Returns the defaults of `validate self`: 20 tries of each kind.
     pub fn self_test(program: PathBuf) -> Options {
         let plain = Options::new(program);
         Options {
             repetitions: REPETITIONS,
             interval: INTERVAL,
             narrow: Some(NARROW),
-            tries: TRIES,
+            self_test: SelfTestOptions { tries: TRIES },
             quick: Quick { tries: QUICK_TRIES, ..plain.quick.clone() },
             ..plain
         }
     }
 }
 
-/// `millrace validate self`.
+/// Returns the campaign of `millrace validate self`.
 pub fn campaign(options: &Options) -> Campaign {
     let plan = SelfTest.plan(options.mtu, options.interval, options.stop());
-    let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
+    let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: CALL_BYTES });
     let point = |truth: f64| {
         let experiment = Plan { arms: arms(truth), truth: Some(truth), ..plan.clone() };
         Point { experiment: &SelfTest, load, plan: experiment }
     };
-    // In turn, so that both kinds meet the same machine.
-    let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
+    // In turn, so that both kinds run under the same conditions.
+    let points = (0..options.self_test.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
     Campaign::new(&SelfTest, points)
 }
 
-/// What a try came to.
+/// Result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Right,
     Wrong,
-    /// Its interval holds both, or there is none.
+    /// The interval holds both answers, or there is none.
     Undecided,
 }
 
@@ -138,8 +137,8 @@ impl Answer {
     }
 }
 
-/// That the known answers were found: none wrong, for all verdicts are held together, and no more
-/// than one in twenty undecided. Nothing where no answer is known.
+/// Checks that the known answers were found: none wrong, because all verdicts hold together, and no
+/// more than one in twenty undecided. Returns nothing for cases without a known answer.
 pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
     let kind = |truth: f64, name: &str, told: &str| {
         let tries = cases.iter().filter(|case| case.truth == Some(truth) && case.rounds() > 0);

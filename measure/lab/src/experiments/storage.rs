@@ -1,8 +1,8 @@
 //! Direct storage: a guest reads and writes a LUN by two paths, each pinned to a member of a team,
 //! and a member is pulled.
 //!
-//! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then
-//! a member is pulled under a copy whose every byte is compared.
+//! The hosts are in `crate::storage`: an interval runs each kind of request for a while, and then
+//! pulls a member under a copy of which every byte is compared.
 
 use crate::campaign::Campaign;
 use crate::experiment::{Description, Experiment, MakeSite, Proof};
@@ -70,8 +70,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Storage, options)
 }
 
-/// That no request failed and no byte was wrong, that the other path went on, that frames were of
-/// each arm's size, with the 14 bytes of their Ethernet header, and that both vNICs used its queue
+/// Proves that no request failed and no byte was wrong, that the other path went on, that frames had
+/// each arm's size (with 14 bytes of Ethernet header), and that both vNICs used the arm's queue
 /// pairs.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };

@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::experiment::{Description, Experiment, Proof, proven};
 use crate::load::{Bulk, Load, Way};
 use crate::measure::{CPU, CYCLES, Measure, THROUGHPUT};
-use crate::options::{Options, Quick};
+use crate::options::{Options, Quick, SweepOptions};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check, plural};
 use crate::topology::{Topology, Wiring};
@@ -65,7 +65,7 @@ impl Options {
     pub fn sweep(program: PathBuf) -> Options {
         Options {
             connections: CONNECTIONS.to_vec(),
-            blocks: BLOCKS.to_vec(),
+            sweep: SweepOptions { blocks: BLOCKS.to_vec() },
             repetitions: 3,
             quick: Quick {
                 repetitions: 2,
@@ -132,7 +132,7 @@ pub fn campaign(options: &Options) -> Campaign {
     let mut points = Vec::new();
     for experiment in [&Sweep(Way::FromVnic), &Sweep(Way::ToVnic)] {
         for connections in options.connections.iter().copied() {
-            for buffer_bytes in options.blocks.iter().copied() {
+            for buffer_bytes in options.sweep.blocks.iter().copied() {
                 let load = Load::Bulk(Bulk { connections, buffer_bytes });
                 points.push(Point { experiment, load, plan: plan(experiment, options) });
             }

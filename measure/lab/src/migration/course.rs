@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::guest::Files;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::machine::Machine;
+use crate::machine::VirtualMachine;
 use crate::migration::transport::Transport;
 use crate::plan::Values;
 use crate::report::Command;
@@ -43,7 +43,7 @@ pub(super) struct Kit {
 pub(super) struct Course {
     stream: Stream,
     /// Where the guest runs.
-    guest: Machine,
+    guest: VirtualMachine,
     /// The place of that among the places.
     at: usize,
     places: [Place; 2],
@@ -74,7 +74,8 @@ impl Course {
             "ip address add {GUEST}/24 dev eth0; ip link set eth0 up; \
              while :; do nc -l -p {STREAM} -e cat; done >/dev/null 2>&1 &"
         );
-        let guest = Machine::boot(&kit.files, places[0].for_machine(), &line, &kit.interrupt)?;
+        let guest =
+            VirtualMachine::boot(&kit.files, places[0].for_machine(), &line, &kit.interrupt)?;
         let stream = connect(&physical, &kit.interrupt)?;
         let stream = Stream::start(stream).map_err(LabError::io("starting the stream"))?;
         Ok(Course { stream, guest, at: 0, places, physical })
@@ -112,7 +113,7 @@ impl Course {
     ) -> Result<Values, LabError> {
         let interrupt = &kit.interrupt;
         let [from, to] = [self.at, 1 - self.at];
-        let mut other = Machine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
+        let mut other = VirtualMachine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
         let before = self.stream.settle(interrupt)?;
         let captures = match by.direct {
             true => [None, None],
@@ -173,7 +174,7 @@ impl Course {
     }
 
     /// What the source's QEMU, both switches and the destination's QEMU have used so far.
-    fn sides(&self, other: &Machine) -> Sides {
+    fn sides(&self, other: &VirtualMachine) -> Sides {
         let switches = self.places.each_ref().map(|place| used_s(place.switch.process()));
         let switches = switches.into_iter().sum::<Option<f64>>();
         Sides::new([used_s(self.guest.process), switches, used_s(other.process)])

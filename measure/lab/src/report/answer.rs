@@ -2,12 +2,13 @@
 //! how far to trust them.
 
 use super::case::{Loss, Setting, capital, plural};
-use super::table::{Points, level};
+use super::table::Points;
+use super::verdict::{change, doubt, level, nouns};
 use super::{Case, Check, Report};
 use crate::load::Way;
 use crate::measure::Measure;
 use crate::usage::OTHERS;
-use statistics::{CONFIDENCE, Comparison, Verdict};
+use statistics::{Comparison, Verdict};
 use std::collections::BTreeMap;
 
 /// A question and its verdict.
@@ -45,52 +46,6 @@ impl Row {
             _ => "open",
         }
     }
-}
-
-/// What a figure is called in a sentence, and the words for more and for less of it.
-fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
-    match measure.improvement {
-        "throughput" => ("throughput", "higher", "lower"),
-        "cpu_percent" => ("CPU", "more", "less"),
-        "cycles_per_byte" => ("cycles per byte", "more", "fewer"),
-        "receiving_cpu" => ("receiving CPU", "more", "less"),
-        "low_switch_cpu" => ("CPU of the switch at 100 Mb/s", "more", "less"),
-        "latency_median" => ("median round trip", "longer", "shorter"),
-        "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),
-        "total" => ("time of a migration", "longer", "shorter"),
-        "rate" => ("rate", "higher", "lower"),
-        "cpu" => ("CPU per GiB", "more", "less"),
-        "downtime" => ("downtime", "longer", "shorter"),
-        "ping_outage" => ("ping outage", "longer", "shorter"),
-        "outage_ratio" => ("outage against downtime", "more", "less"),
-        "gap" => ("gap of frames", "longer", "shorter"),
-        _ => (measure.label, "higher", "lower"),
-    }
-}
-
-/// `54.8 % fewer`, `2.20x`, or that no difference was seen.
-pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
-    let (_, more, less) = nouns(measure);
-    let percent = (found.ratio - 1.0) * 100.0;
-    match found.verdict {
-        Verdict::TooFewSamples => "too few rounds to tell".to_owned(),
-        Verdict::Equivalent => {
-            format!("no difference above {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
-        }
-        Verdict::NoDifferenceSeen if found.equal_within.is_some() => {
-            format!("not known to within {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
-        }
-        Verdict::NoDifferenceSeen => "no difference seen".to_owned(),
-        _ if found.ratio >= 2.0 => format!("{:.2}x", found.ratio),
-        _ if percent > 0.0 => format!("{percent:.1} % {more}"),
-        _ => format!("{:.1} % {less}", -percent),
-    }
-}
-
-/// ` (at 93.75 %)`, of a verdict of too few pairs for the usual level.
-pub(super) fn doubt(found: &Comparison) -> String {
-    let weak = found.level < CONFIDENCE && found.verdict != Verdict::TooFewSamples;
-    if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
 
 /// All questions, in the order of the tables. Against peers it is throughput alone, if that is

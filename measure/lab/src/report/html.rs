@@ -4,8 +4,9 @@
 use super::Report;
 use super::answer::{Row, caveat, headline, trust};
 use super::figure::{details, forest, overview, summary};
-use super::table::{tables, with_interval};
+use super::table::tables;
 use super::text::remarks;
+use super::verdict::with_interval;
 use crate::compare::Comparison;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, context};

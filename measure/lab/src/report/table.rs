@@ -4,14 +4,13 @@ mod points;
 
 pub(super) use points::Points;
 
-use super::answer::{change, doubt};
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
 use crate::measure::{Measure, RECEIVING, THROUGHPUT};
 use crate::meter::BUSIEST;
 use crate::plan::MOVES;
 use serde::Serialize;
-use statistics::{Better, Comparison, Summary, Verdict};
+use statistics::{Better, Comparison, Summary};
 use std::collections::BTreeMap;
 
 /// Processors that the switch's threads used.
@@ -162,29 +161,6 @@ fn spread(summary: Option<&Summary>, measure: &Measure) -> String {
     let Some(summary) = summary else { return "not measured".to_owned() };
     let show = |value: f64| format!("{:.*}", measure.decimals, value * measure.scale);
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
-}
-
-/// `29.6 % higher`, with its level where that is below the usual one.
-pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
-    verdict(measure, found) + &doubt(found)
-}
-
-/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
-fn verdict(measure: &Measure, found: &Comparison) -> String {
-    let worse = if found.verdict == Verdict::Worse { ", worse" } else { "" };
-    format!("{}{worse}", change(measure, found))
-}
-
-/// The same with its interval: `29.6 % higher (+27.0 to +31.2 at 99.33 %)`.
-pub(super) fn with_interval(measure: &Measure, found: &Comparison) -> String {
-    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
-    let (low, high) = (percent(found.interval.low), percent(found.interval.high));
-    format!("{} ({low} to {high} at {} %)", verdict(measure, found), level(found.level))
-}
-
-/// A level in per cent: never rounded up.
-pub(crate) fn level(level: f64) -> String {
-    format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
 }
 
 /// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent

@@ -2,7 +2,8 @@
 
 use super::answer::{caveat, headline, rows, trust};
 use super::case::capital;
-use super::table::{Points, Table, brief, findings, heaviest_side, tables};
+use super::table::{Points, Table, findings, heaviest_side, tables};
+use super::verdict::brief;
 use super::{Case, Check, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ContentArrangement, TableStyle};

@@ -1,6 +1,6 @@
 //! Conditions under which a report fails, for CI: `throughput < 2.0x`.
 
-use super::table::level;
+use super::verdict::level;
 use super::{Case, Report};
 use crate::LabError;
 use crate::measure::Measure;

@@ -11,7 +11,7 @@
 //! [`Site`] of its own.
 
 use super::target::{self, TARGET};
-use crate::experiments::iscsi::{LOADS, WAYS};
+use crate::experiments::iscsi::{ARMS, LOADS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::load::Load;
@@ -161,7 +161,7 @@ fn average(said: &str) -> Option<f64> {
 impl Bench for Programs {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.end_switch();
-        let poll = WAYS.iter().find(|way| way.name == arm.name).and_then(|way| way.poll);
+        let poll = ARMS.iter().find(|way| way.name == arm.name).and_then(|way| way.poll);
         self.link = usize::from(poll.is_some());
         poll.map_or(Ok(()), |poll| self.run_switch(poll))
     }
