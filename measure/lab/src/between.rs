@@ -1,12 +1,12 @@
-//! Experiments between hosts that there are already, through the switch that runs already.
+//! Experiments between existing hosts, through a switch that already runs.
 //!
 //! ```text
 //! sender (agent) ── network ── uplink switch (the user's daemon) port ── receiver (agent, or a process here)
 //! ```
 //!
-//! Only the load is ours, and what is toggled at the switch. Each host counts by its own clock, and
-//! times of two hosts are never compared: a throughput is the receiver's bytes by the receiver's
-//! time.
+//! The lab adds only the load, and toggles one port of the switch. Each host counts by its own
+//! clock, and times of two hosts are never compared: a throughput is the receiver's bytes by the
+//! receiver's time.
 
 mod bench;
 pub(crate) mod existing;
@@ -16,35 +16,35 @@ use crate::host::Whereabouts;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Who sends, who receives, and which switch is between them.
+/// The sender, the receiver, and the switch between them, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Between {
     /// The agent that sends.
     pub sender: Whereabouts,
-    /// Who receives.
+    /// The receiver.
     pub receiver: Receiver,
-    /// The receiver's address on the way through the switch. `None`: the one by which it is
+    /// The receiver's address on the way through the switch; `None` is the one by which it is
     /// reached.
     pub to: Option<IpAddr>,
-    /// The receiver's link on that way. `None`: the one with that address.
+    /// The receiver's link on that way; `None` is the one with that address.
     pub link: Option<String>,
-    /// The switch's port toward the receiver. `None`: its only vNIC.
+    /// The switch's port toward the receiver; `None` is its only vNIC.
     pub port: Option<String>,
     /// The daemon's socket.
     pub socket: PathBuf,
 }
 
-/// Who receives.
+/// Kind of the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receiver {
-    /// An agent.
+    /// An agent on another host.
     Agent(Whereabouts),
-    /// A process of ours, in the network namespace at this path, or in our own.
+    /// A process that the lab starts, in the network namespace at this path, or in its own.
     Here(Option<PathBuf>),
 }
 
 impl Between {
-    /// The options that name them, without the agents' tokens.
+    /// Returns the command-line options that name them, without the agents' tokens.
     pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (receiver, named) = match &self.receiver {
             Receiver::Agent(at) => ("receiver", Some(at.without_token("RECEIVER"))),

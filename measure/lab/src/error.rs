@@ -1,4 +1,4 @@
-//! Errors of an experiment, for the person who runs it.
+//! Errors of an experiment, worded for the person who runs it.
 
 use problem::Problem;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A virtual machine with one vNIC and a monitor (QMP). The migration experiment moves it, and RSC is
-//! measured toward it.
+//! A virtual machine with one vNIC and a monitor (QMP). The migration experiment moves it, and RSC
+//! is measured toward it.
 
 use crate::LabError;
 use crate::guest::{Console, Files, connect, vnic};
@@ -68,8 +68,8 @@ impl VirtualMachine {
         Ok(machine)
     }
 
-    /// Moves the guest to a machine that waits for it. Returns QEMU's figures (`query-migrate`), and
-    /// the times of STOP at the source and of RESUME at the destination, in seconds since 1970.
+    /// Moves the guest to a machine that waits for it. Returns QEMU's figures (`query-migrate`),
+    /// and the times of STOP at the source and of RESUME at the destination, in seconds since 1970.
     pub(crate) fn migrate(
         &mut self,
         other: &mut VirtualMachine,

@@ -1,4 +1,5 @@
-//! Options of a campaign: those that all experiments share, and the types of those that one alone has.
+//! Options of a campaign: those that all experiments share, and the types of those that one alone
+//! has.
 
 mod own;
 
@@ -96,14 +97,14 @@ impl Options {
         }
     }
 
-    /// Returns the defaults of `validate team`: 16 connections, because a single connection uses one
-    /// member at a time.
+    /// Returns the defaults of `validate team`: 16 connections, because a single connection uses
+    /// one member at a time.
     pub fn team(program: PathBuf) -> Options {
         Options { connections: vec![16], ..Options::new(program) }
     }
 
-    /// Returns the defaults of `validate vmmq`: 16 connections, ports with `queues` queues, and fewer
-    /// intervals, each of which has several phases.
+    /// Returns the defaults of `validate vmmq`: 16 connections, ports with `queues` queues, and
+    /// fewer intervals, each of which has several phases.
     pub fn vmmq(queues: u32, program: PathBuf) -> Options {
         Options {
             connections: vec![16],

@@ -389,8 +389,8 @@ mod tests {
         equal_within: None,
     }];
 
-    /// A bench on virtual time whose speed is 2 in arm `on` and 1 in arm `off`, and that logs what
-    /// is done to it.
+    /// A bench on virtual time with speed 2 in arm `on` and 1 in arm `off`, which logs what is done
+    /// to it.
     #[derive(Default)]
     struct FakeBench {
         clock: Duration,

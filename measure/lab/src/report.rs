@@ -1,8 +1,8 @@
-//! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a
-//! self-contained HTML page.
+//! The report of a campaign: one model, shown as terminal text, Markdown, JSON and a self-contained
+//! HTML page.
 //!
-//! [`Report`] is what `--json` prints, field by field. A case is a load: so many connections, such
-//! blocks, this way. Nothing is shown that is not in the JSON, and no number is there twice.
+//! [`Report`] is what `--json` prints, field by field. A case is a load: its connections, its
+//! blocks and its way. Everything shown is in the JSON, and no number is there twice.
 
 mod account;
 mod answer;
@@ -40,10 +40,10 @@ use crate::placement::Placement;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The number that tells a reader of the JSON which fields to expect.
+/// Version of the JSON's fields.
 pub const SCHEMA: u32 = 2;
 
-/// The JSON schema of a [`Report`].
+/// Returns the JSON schema of a [`Report`].
 pub fn json_schema() -> serde_json::Value {
     traffic::schema::of::<Report>("report", SCHEMA)
 }
@@ -116,7 +116,7 @@ pub struct BenchFacts {
 }
 
 impl BenchFacts {
-    /// Which of the benches it is.
+    /// Returns the kind of the site.
     pub(crate) fn kind(&self) -> &'static str {
         match (self.in_process, self.hosts.is_empty()) {
             (true, _) => "in process",

@@ -155,8 +155,8 @@ fn kept(run: RunResult, something_before: bool) -> RunResult {
     Ok((Run { samples: Vec::new(), ended }, None))
 }
 
-/// Returns the site of a point's experiment: the one in use, or a new one in its place, whose
-/// checks are run.
+/// Returns the site of a point's experiment: the one in use, or a new one in its place, after running
+/// its checks.
 fn visit<'s>(
     site: &'s mut Visited,
     point: &Point,

@@ -1,4 +1,5 @@
-//! State of a campaign: the finished points, in a file beside its report, so that it can be resumed.
+//! State of a campaign: the finished points, in a file beside its report, so that it can be
+//! resumed.
 //!
 //! The file is replaced atomically after each point, and removed when the campaign is complete.
 

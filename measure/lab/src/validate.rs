@@ -31,7 +31,8 @@ pub fn campaign(options: &Options) -> Campaign {
     // In process and between existing hosts there is our switch only.
     if whole_guide && !options.rsc.in_process && options.between.is_none() {
         bulk.arms.extend(peers::arms());
-        // Queues beside bulk connections are looked at for the switches that coalesce in the kernel.
+        // Queues beside bulk connections are looked at for the switches that coalesce in the
+        // kernel.
         loaded.arms.extend(peers::arms().filter(|arm| peers::setup(&arm.name).coalesces));
         fewer(&mut loaded, 2);
     }

@@ -36,7 +36,7 @@ impl Vnic {
 pub enum Receivers {
     /// A TAP without GRO of its own.
     Tap,
-    /// A TAP whose kernel coalesces (GRO) what it is given.
+    /// A TAP with a kernel that coalesces (GRO) what it receives.
     TapGro,
     /// The vhost-user vNIC of a virtual machine.
     Qemu,

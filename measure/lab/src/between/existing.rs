@@ -10,21 +10,24 @@ use crate::options::Options;
 use crate::running::Running;
 use std::net::IpAddr;
 
-/// The hosts and the switch, found and connected.
+/// Existing hosts and the switch between them.
 pub(crate) struct ExistingHosts {
     pub(super) sender: Host,
     pub(super) receiver: Host,
-    /// Of sender and receiver.
+    /// Identities of sender and receiver.
     pub(super) identities: [Identity; 2],
     pub(super) running: Running,
     pub(super) to: IpAddr,
     pub(super) link: String,
-    /// The receiver's log, where it is a process of ours. Ends last.
+    /// The receiver's log, if the lab has started it. Dropped last.
     _directory: tempfile::TempDir,
 }
 
 impl ExistingHosts {
-    /// Finds everybody.
+    /// Connects to the switch, the sender and the receiver.
+    ///
+    /// # Errors
+    /// The experiment cannot be toggled at a running switch, or one of the three is not reached.
     pub(crate) fn find(
         experiment: &'static dyn Experiment,
         between: &Between,
@@ -63,7 +66,8 @@ impl ExistingHosts {
     }
 }
 
-/// Where the receiver is sent to: what was said, or how it is reached, or how we are.
+/// Returns the address to which the sender sends: the one named, or the one by which the receiver's
+/// agent is reached, or the one by which the sender reaches this machine.
 fn address(between: &Between, sender: &Host, receiver: &Host) -> Result<IpAddr, LabError> {
     let guessed = match &between.receiver {
         Receiver::Agent(_) => receiver.addresses().map(|(_, agent)| agent),

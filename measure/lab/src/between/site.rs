@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::report::{BenchFacts, Check, Command, HostFacts};
 use crate::site::{RunResult, Site, Tell};
 
-/// Said where the daemon's processor time cannot be read.
+/// Sentence of the report if the daemon's processor time cannot be read.
 const UNSEEN: &str = " The switch's process is hidden from this one (ProtectProc, hidepid, or another PID namespace): the switch's CPU and the \
 cost of receiving are missing, and its time counts as that of others.";
 

@@ -1,9 +1,9 @@
 //! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by
 //! one connection and four.
 //!
-//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. The hosts are in
-//! `crate::migration`: an interval is one migration, under pings and a stream of which every byte is
-//! compared.
+//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. The hosts are
+//! in `crate::migration`: an interval is one migration, under pings and a stream of which every
+//! byte is compared.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Description, Experiment, MakeSite, Proof};
@@ -104,8 +104,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::new(&Migration, vec![Point::bulk(&Migration, &plan, 1)])
 }
 
-/// Proves that no byte of the stream was wrong or missing, that no ping was answered twice, and that
-/// memory crossed with the frame size, the channels and the way of each arm.
+/// Proves that no byte of the stream was wrong or missing, that no ping was answered twice, and
+/// that memory crossed with the frame size, the channels and the way of each arm.
 fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };

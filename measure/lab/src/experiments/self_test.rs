@@ -163,7 +163,7 @@ mod tests {
     use crate::plan::Values;
     use crate::report::case_of;
 
-    /// A try whose first arm had between `low` and `high` of the other's throughput.
+    /// Returns a try with a first arm that had between `low` and `high` of the other's throughput.
     fn tried(truth: f64, low: f64, high: f64) -> Case {
         let options = Options::self_test("unused".into());
         let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).plan;

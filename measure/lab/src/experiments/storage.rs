@@ -70,8 +70,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Storage, options)
 }
 
-/// Proves that no request failed and no byte was wrong, that the other path went on, that frames had
-/// each arm's size (with 14 bytes of Ethernet header), and that both vNICs used the arm's queue
+/// Proves that no request failed and no byte was wrong, that the other path went on, that frames
+/// had each arm's size (with 14 bytes of Ethernet header), and that both vNICs used the arm's queue
 /// pairs.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };

@@ -1,6 +1,6 @@
 //! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and
-//! for one that receives, all offloads at their defaults. Where numbers of queues are given, each
-//! is an arm: ports are opened anew for it while the connections go on.
+//! for one that receives, with all offloads at their defaults. If numbers of queues are given, each
+//! is an arm, for which ports are reopened while the connections go on.
 
 use crate::LabError;
 use crate::campaign::{Campaign, Point, REOPENING};
@@ -15,7 +15,7 @@ use crate::topology::{Topology, Wiring};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// It, and what it cost.
+/// Throughput, and its cost.
 pub(super) const MEASURES: &[Measure] =
     &[THROUGHPUT, Measure { decimals: 1, ..CPU }, Measure { decimals: 2, ..CYCLES }];
 
@@ -24,9 +24,9 @@ pub const CONNECTIONS: &[u32] = &[1, 2, 4, 8, 16];
 /// Blocks of a whole sweep, in bytes: 512 B to 512 KiB.
 pub const BLOCKS: &[u32] =
     &[512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288];
-/// The same for a first look.
+/// Connections with `--quick`.
 pub const QUICK_CONNECTIONS: &[u32] = &[1, 4, 16];
-/// The same for a first look.
+/// Blocks with `--quick`, in bytes.
 pub const QUICK_BLOCKS: &[u32] = &[512, 4096, 32_768, 524_288];
 
 /// `millrace sweep`, by the way of the load.
@@ -61,7 +61,8 @@ impl Experiment for Sweep {
 }
 
 impl Options {
-    /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
+    /// Returns the defaults of `millrace sweep`: 1 to 16 connections, 512 B to 512 KiB, three
+    /// seconds a point.
     pub fn sweep(program: PathBuf) -> Options {
         Options {
             connections: CONNECTIONS.to_vec(),
@@ -78,33 +79,33 @@ impl Options {
     }
 }
 
-/// The only arm: nothing is switched.
+/// Returns the only arm of an experiment that switches nothing.
 pub(super) fn measured() -> Arm {
     Arm { name: "measured".into(), label: "Measured".into() }
 }
 
-/// Begin of the names of arms that differ in their queues; the number follows.
+/// Prefix of the names of arms that differ in their queues; the number follows.
 const QUEUES: &str = "queues_";
 
-/// The arms: most queues first, against each smaller number; or the only one.
+/// Returns an arm for each number of queues, the largest first; or the only arm.
 fn arms(queues: &[u32]) -> Vec<Arm> {
     let arm =
         |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: plural(*count, "queue") };
     if queues.is_empty() { vec![measured()] } else { queues.iter().rev().map(arm).collect() }
 }
 
-/// The queues of an arm's ports; `None` of the only arm.
+/// Returns the queues of an arm's ports; `None` for the only arm.
 fn queues(arm: &str) -> Option<u32> {
     arm.strip_prefix(QUEUES)?.parse().ok()
 }
 
-/// Gives the uplink and the vNIC as many queues as the arm says.
+/// Reopens the uplink and the vNIC with the arm's number of queues.
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
     let change = queues(arm).map(|count| json!({ "queues": count }));
     change.map_or(Ok(()), |change| daemon.reopen(&change, &change))
 }
 
-/// By the queues that the switch had.
+/// Proves the arms by the queues that the switch had.
 fn proof(case: &Case) -> Option<Check> {
     let had = |arm: &String| {
         let [uplink, vnic] = ["uplink_queues", "vnic_queues"].map(|key| case.median(arm, key));

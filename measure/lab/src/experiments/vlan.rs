@@ -1,4 +1,4 @@
-//! VLANs: the guest's port as an access port, or as a trunk whose untagged VLAN is the same one.
+//! VLANs: the guest's port as an access port, or as a trunk with the same untagged VLAN.
 
 use crate::LabError;
 use crate::campaign::Campaign;
@@ -49,12 +49,12 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Vlan, options)
 }
 
-/// What an arm changes at the vNIC's port.
+/// Returns the change that brings an arm into force at the vNIC's port.
 fn change(arm: &str) -> Value {
     json!({ "trunk": (arm == ON).then_some(ALLOWED) })
 }
 
-/// That the port is what each arm says.
+/// Checks that the port is a trunk or an access port in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
     for arm in [OFF, ON] {

@@ -1,9 +1,9 @@
-//! Dynamic VMMQ: one queue, against several static ones, against several whose entries move by
-//! load.
+//! Dynamic VMMQ: one queue, against several static ones, against several with entries that move
+//! by load.
 //!
-//! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each
-//! interval goes through four phases, so that what is dynamic has to spread in the third and has
-//! time to come together in the last of them.
+//! The uplink is a fan-out group of packet sockets, and the vNIC a TAP with the same number of
+//! queues. Each interval has four phases, so that dynamic entries must spread in the third, and
+//! have time to move back together in the last.
 
 use crate::LabError;
 use crate::campaign::Campaign;
@@ -16,16 +16,17 @@ use crate::report::{Case, Check, plural};
 use crate::topology::Topology;
 use serde_json::json;
 
-/// The arms, each on the one before it; the later two are called as the key `vmmq` has it.
+/// The arms, which are cumulative steps; the later two are values of the key `vmmq`.
 const ARMS: [&str; 3] = ["one", "static", "dynamic"];
 
-/// Next to nothing: a buffer of each connection at its begin.
+/// Limit of an idle phase in bits per second; each connection still sends a buffer at its
+/// beginning.
 const IDLE: Option<u64> = Some(1000);
-/// Seconds in which the balancer can bring together what it spread: it looks back on 1.6 s, entries
-/// that moved rest for a second, and what connections have in their buffers is still to come.
+/// Seconds that the balancer needs to move entries back together: it averages over 1.6 s, moved
+/// entries rest for one second, and connections first empty their buffers.
 const COMING_TOGETHER: f64 = 2.8;
 
-/// Phases of an interval. Figures are those of the third one where their keys say nothing else.
+/// Returns the phases of an interval. Figures without a phase in their key are of the third.
 fn phases(seconds: f64) -> Vec<Phase> {
     let phase = |(keys, label, bits_per_s, seconds): (&str, &str, _, _)| Phase {
         keys: keys.into(),
@@ -52,7 +53,7 @@ const SWITCH: Measure = Measure {
 
 pub(super) const MEASURES: &[Measure] = &[
     Measure { label: "Throughput at full load (Gb/s)", ..THROUGHPUT_GBPS },
-    // Not processors: an arm that carries more at full load would look worse.
+    // Per GiB rather than in processors: an arm that carries more would otherwise look worse.
     RECEIVING,
     SWITCH,
 ];
@@ -92,7 +93,7 @@ impl Experiment for Vmmq {
     }
 }
 
-/// `millrace validate vmmq`.
+/// Returns the campaign of `millrace validate vmmq`.
 pub fn campaign(options: &Options) -> Campaign {
     let queues = plural(options.most_queues(), "queue");
     let labels = [plural(1, "queue"), format!("{queues}, static"), format!("{queues}, dynamic")];
@@ -104,7 +105,8 @@ pub fn campaign(options: &Options) -> Campaign {
     )
 }
 
-/// Opened anew, a port has its entries spread over all its queues, wherever load had moved them.
+/// Reopens both ports, which spreads the entries over all queues again, wherever load had moved
+/// them.
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     let one = json!({ "queues": 1, "vmmq": "static" });
     daemon.reopen(&one, &one)?;
@@ -112,8 +114,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
 }
 
-/// By the queues there were, by what moved, and by how much was sent in the phases that are not to
-/// be full.
+/// Proves the arms by the number of queues, by the moves, and by the throughput of the phases that
+/// are limited.
 fn proof(case: &Case) -> Option<Check> {
     let each = |figure: &dyn Fn(&str) -> Option<f64>| -> Option<[f64; 3]> {
         let [one, still, dynamic] = ARMS.map(figure);
@@ -129,7 +131,7 @@ fn proof(case: &Case) -> Option<Check> {
     let [idle, low, full, after] = <[[f64; 3]; 4]>::try_from(rates).ok()?;
     let [one, still, dynamic] = of("uplink_queues")?;
     let alike = of("vnic_queues")? == [one, still, dynamic];
-    // What connections had in their buffers is still on its way when it is idle again.
+    // Buffered bytes are still on their way when the last phase begins.
     let as_called = |arm: usize| {
         idle[arm] < 0.01 * low[arm]
             && (50e6..150e6).contains(&low[arm])
@@ -154,8 +156,8 @@ mod tests {
     /// What is sent in the phases, in bits a second.
     const RATES: [f64; 4] = [0.0, 1e8, 1e9, 0.0];
 
-    /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the
-    /// four phases.
+    /// Whether a case passes with these queues and moves of its arms, and these rates in the four
+    /// phases.
     fn passes(queues: [f64; 3], moves: [f64; 3], rates: [f64; 4]) -> bool {
         let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).plan;
         let figures = |_, place: usize| {

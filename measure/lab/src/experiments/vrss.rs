@@ -1,9 +1,9 @@
-//! vRSS: one vNIC with one queue pair, against several that the indirection table picks, against
-//! several where a flow is answered on the pair that the guest sent it from.
+//! vRSS: a vNIC with one queue pair, against several that the indirection table selects, against
+//! several with each flow delivered on the pair from which the guest sends it.
 //!
-//! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the
-//! vNIC's. The guest's kernel answers each flow on the queue that it came from, so a queue from
-//! which nothing comes is one to which nothing went.
+//! In all arms the uplink has as many queues as the vNIC has at most, so that only the vNIC's are
+//! compared. The guest's kernel answers each flow on the queue that it came from, so an ingress
+//! queue without frames is one to which nothing was delivered.
 
 use crate::LabError;
 use crate::campaign::Campaign;
@@ -17,11 +17,11 @@ use crate::vnic::Vnic;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// The arms, each on the one before it; the later two are called as the key `steer` has it.
+/// The arms, which are cumulative steps; the later two are values of the key `steer`.
 const ARMS: [&str; 3] = ["one", "rss", "follow"];
 
-/// Connections for each queue. With half as many, four queues would leave one silent in one of
-/// 2,500 intervals by chance.
+/// Connections for each queue. With half as many, one of four queues would be silent by chance in
+/// one of 2,500 intervals.
 pub(crate) const CONNECTIONS: u32 = 16;
 
 pub(super) const MEASURES: &[Measure] =
@@ -62,14 +62,15 @@ impl Experiment for Vrss {
 }
 
 impl Options {
-    /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
+    /// Returns the defaults of `validate vrss`: ports with `queues` queues, and enough connections
+    /// to reach each of them.
     pub fn vrss(queues: u32, program: PathBuf) -> Options {
         let connections = vec![CONNECTIONS * queues];
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 }
 
-/// `millrace validate vrss`.
+/// Returns the campaign of `millrace validate vrss`.
 pub fn campaign(options: &Options) -> Campaign {
     let pairs = options.most_queues();
     let several = |steer| format!("{pairs} queue pairs, steer={steer}");
@@ -85,8 +86,7 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     let (queues, is_one) = (topology.queues, arm == ARMS[0]);
     let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
     let uplink = json!({ "queues": queues });
-    // Opened anew in each arm, with one pair at first, so that none of them begins with more than
-    // another.
+    // Reopened in each arm, with one pair at first, so that all arms begin alike.
     daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
     daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
     match steer {
@@ -95,7 +95,7 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     }
 }
 
-/// By the queue pairs that the vNIC had, each of which carried frames in each interval.
+/// Proves the arms by the vNIC's queue pairs, each of which carried frames in each interval.
 fn proof(case: &Case) -> Option<Check> {
     let [one, rss, follow] = ARMS.map(|arm| case.median(arm, "vnic_queues"));
     let (one, rss, follow) = (one?, rss?, follow?);

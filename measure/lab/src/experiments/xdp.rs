@@ -1,4 +1,4 @@
-//! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux
+//! AF_XDP: the same uplink as an xdp port and as a packet port, with RSC on and off, beside a Linux
 //! bridge with GRO on and off.
 
 use crate::campaign::Campaign;
@@ -10,8 +10,8 @@ use crate::topology::{Route, Topology, UPLINK, Wiring};
 use crate::{LabError, peers};
 use serde_json::json;
 
-/// The arms, the first against each other: names, labels, the keys that name the device, and
-/// whether RSC is on.
+/// The arms, of which the first is compared with each other one: name, label, the key that names
+/// the device, and whether RSC is on.
 const ARMS: [(&str, &str, &str, bool); 4] = [
     ("xdp", "AF_XDP", "xdp", true),
     ("packet", "AF_PACKET", "packet", true),
@@ -46,7 +46,7 @@ impl Experiment for Xdp {
     }
 }
 
-/// `millrace validate xdp`.
+/// Returns the campaign of `millrace validate xdp`.
 pub fn campaign(options: &Options) -> Campaign {
     let own = ARMS.map(|(name, label, ..)| (name, label.to_owned()));
     let mut campaign = Campaign::reopening(&Xdp, options, own.into_iter(), Vec::new());
@@ -57,7 +57,10 @@ pub fn campaign(options: &Options) -> Campaign {
     campaign
 }
 
-/// An error where the uplink is not what the arm says, as where AF_XDP cannot be had.
+/// Brings an arm into force.
+///
+/// # Errors
+/// The uplink is not of the arm's kind, for example because AF_XDP is not available.
 fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     let known = ARMS.iter().find(|(name, ..)| *name == arm);
     let (kind, rsc) = known.map_or((arm, true), |(.., kind, rsc)| (*kind, *rsc));
@@ -76,7 +79,7 @@ fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     is_so.then_some(()).ok_or_else(|| LabError::Switch(why()))
 }
 
-/// What the uplink is in each arm.
+/// Reports the uplink's device in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
     for (arm, ..) in ARMS.into_iter().take(2).rev() {

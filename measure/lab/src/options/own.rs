@@ -1,5 +1,5 @@
-//! Options that only one experiment has. Each type is a part of [`Options`](super::Options), with its
-//! keys among those of the state file.
+//! Options that only one experiment has. Each type is a part of [`Options`](super::Options), with
+//! its keys among those of the state file.
 
 use crate::vnic::Receivers;
 use serde::{Deserialize, Serialize};

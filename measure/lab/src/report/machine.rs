@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads `/proc`. What is not there stays empty.
+    /// Reads the facts from `/proc`. Missing ones stay empty.
     pub fn read(time_stamp_hz: Option<f64>) -> Machine {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let model = CpuInfo::current().ok().and_then(|info| Some(info.model_name(0)?.to_owned()));
@@ -43,12 +43,12 @@ impl Machine {
         }
     }
 
-    /// What people read: `Linux 6.18.44, 4 x Intel Xeon`.
+    /// Returns `Linux 6.18.44, 4 x Intel Xeon`.
     pub(crate) fn words(&self) -> String {
         format!("{}, {}", self.kernel, self.counts())
     }
 
-    /// `4 x Intel Xeon`, and how many of them may be used where that is not all.
+    /// Returns `4 x Intel Xeon`, with the number that may be used if that is not all.
     pub(crate) fn counts(&self) -> String {
         let all = format!("{} x {}", self.processors, self.processor);
         match self.usable.filter(|usable| *usable != self.processors) {
@@ -58,7 +58,7 @@ impl Machine {
     }
 }
 
-/// Now, as `2026-11-21T21:40:00Z`.
+/// Returns the current time as `2026-11-21T21:40:00Z`.
 pub fn now_utc() -> String {
     DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -3,7 +3,7 @@
 use crate::measure::Measure;
 use statistics::{CONFIDENCE, Comparison, Verdict};
 
-/// What a figure is called in a sentence, and the words for more and for less of it.
+/// Returns the name of a figure in a sentence, and the words for more and for less of it.
 pub(super) fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
     match measure.improvement {
         "throughput" => ("throughput", "higher", "lower"),
@@ -24,7 +24,7 @@ pub(super) fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static 
     }
 }
 
-/// `54.8 % fewer`, `2.20x`, or that no difference was seen.
+/// Returns `54.8 % fewer`, `2.20x`, or that no difference was seen.
 pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
     let (_, more, less) = nouns(measure);
     let percent = (found.ratio - 1.0) * 100.0;
@@ -43,31 +43,31 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
     }
 }
 
-/// ` (at 93.75 %)`, of a verdict of too few pairs for the usual level.
+/// Returns ` (at 93.75 %)` for a verdict with too few pairs for the usual level.
 pub(super) fn doubt(found: &Comparison) -> String {
     let weak = found.level < CONFIDENCE && found.verdict != Verdict::TooFewSamples;
     if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
 
-/// `29.6 % higher`, with its level where that is below the usual one.
+/// Returns `29.6 % higher`, with its level if that is below the usual one.
 pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
     verdict(measure, found) + &doubt(found)
 }
 
-/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
+/// Returns `29.6 % higher`, `100.0 % longer, worse`, or that there is no verdict.
 fn verdict(measure: &Measure, found: &Comparison) -> String {
     let worse = if found.verdict == Verdict::Worse { ", worse" } else { "" };
     format!("{}{worse}", change(measure, found))
 }
 
-/// The same with its interval: `29.6 % higher (+27.0 to +31.2 at 99.33 %)`.
+/// Returns a verdict with its interval: `29.6 % higher (+27.0 to +31.2 at 99.33 %)`.
 pub(super) fn with_interval(measure: &Measure, found: &Comparison) -> String {
     let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
     let (low, high) = (percent(found.interval.low), percent(found.interval.high));
     format!("{} ({low} to {high} at {} %)", verdict(measure, found), level(found.level))
 }
 
-/// A level in per cent: never rounded up.
+/// Returns a level in per cent, never rounded up.
 pub(crate) fn level(level: f64) -> String {
     format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
 }

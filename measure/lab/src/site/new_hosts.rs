@@ -15,18 +15,18 @@ use crate::topology::{Topology, congestion};
 use crate::vnic::Vnic;
 use crate::{LabError, iperf};
 
-/// Sender, switch, bridge and receiver as processes of their own. The daemon's handle ends before
-/// its host.
+/// The hosts, and the daemon that runs in one of them. The daemon's handle is dropped before its
+/// host.
 pub(crate) struct NewHosts {
     daemon: Daemon,
     topology: Topology,
     experiment: &'static dyn Experiment,
-    /// What iperf3 said, where it is installed.
+    /// Result of iperf3, if it is installed.
     iperf: Option<iperf::Said>,
 }
 
 impl NewHosts {
-    /// Call it while this process has one thread.
+    /// Starts the hosts and the daemon. Call it while this process has one thread.
     pub(crate) fn make(
         experiment: &'static dyn Experiment,
         options: &Options,

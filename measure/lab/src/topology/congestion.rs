@@ -9,7 +9,8 @@ use crate::host::Host;
 /// The kernel's name of CUBIC.
 const CUBIC: &str = "cubic";
 
-/// Returns what TCP uses over the links: CUBIC, or the machine's default if the kernel has no CUBIC.
+/// Returns what TCP uses over the links: CUBIC, or the machine's default if the kernel has no
+/// CUBIC.
 pub(crate) fn congestion() -> Option<String> {
     let said = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
     let known = said("tcp_available_congestion_control").unwrap_or_default();

@@ -37,8 +37,9 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     Ok(host)
 }
 
-/// Turns a host into a switch by running `program`, with its files in `directory`, and with settings
-/// (as `ovs-vsctl set` takes them) and ports. Returns the prefix of `ovs-vsctl` commands to it.
+/// Turns a host into a switch by running `program`, with its files in `directory`, and with
+/// settings (as `ovs-vsctl set` takes them) and ports. Returns the prefix of `ovs-vsctl` commands
+/// to it.
 pub(crate) fn run(
     host: &mut Host,
     directory: &Path,

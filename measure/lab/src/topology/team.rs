@@ -1,6 +1,6 @@
-//! Two wires for a switch with a team as its uplink: the outer host's link is a bridge of both, like
-//! a physical switch that does not know of the team. Each wire carries [`RATE`] from the switch, so
-//! that the wires limit the throughput, and not the machine.
+//! Two wires for a switch with a team as its uplink: the outer host's link is a bridge of both,
+//! like a physical switch that does not know of the team. Each wire carries [`RATE`] from the
+//! switch, so that the wires limit the throughput, and not the machine.
 
 use super::{RECEIVER, Topology, UPLINK, WIRE, address, offloads, wire};
 use crate::LabError;
