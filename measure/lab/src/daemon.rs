@@ -158,7 +158,7 @@ impl Daemon {
     }
 
     /// Counters of both ports, of their queues and of the workers.
-    pub(crate) fn passed(&self, way: Way) -> Result<SwitchCounters, LabError> {
+    pub(crate) fn switch_counters(&self, way: Way) -> Result<SwitchCounters, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
             Way::FromVnic => (&self.vnic, &self.uplink),

@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod checksum;
 pub mod connections;
+mod guest_offload;
 pub mod hotplug;
 pub mod iscsi;
 pub mod jumbo;
@@ -18,7 +19,6 @@ pub mod sweep;
 pub mod team;
 pub mod vlan;
 pub mod vmmq;
-mod vnic;
 pub mod vrss;
 pub mod xdp;
 

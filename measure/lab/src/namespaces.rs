@@ -138,7 +138,7 @@ impl<'t> Namespaces<'t> {
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
         let ours = (self.route == Route::Switch).then_some(&*self.daemon);
-        let passed = ours.map(|daemon| daemon.passed(topology.way)).transpose()?;
+        let passed = ours.map(|daemon| daemon.switch_counters(topology.way)).transpose()?;
         Ok(Snapshot {
             way: topology.way,
             placement: topology.placement.clone().ok(),

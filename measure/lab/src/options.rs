@@ -200,6 +200,7 @@ impl Options {
 mod tests {
     use super::*;
     use crate::vnic::Receivers;
+    use serde_json::json;
 
     #[test]
     fn a_command_states_all_its_settings() {
@@ -236,5 +237,15 @@ mod tests {
             ..Options::new(program())
         };
         assert!(alone.command("rsc").ends_with(" --mtu 1500 --in-process"));
+    }
+
+    /// State files of earlier versions have all options beside each other.
+    #[test]
+    fn options_of_one_experiment_are_stored_among_those_of_all() {
+        let options = Options::sweep(PathBuf::new());
+        let stored = serde_json::to_value(&options).unwrap();
+        assert_eq!((&stored["blocks"][0], &stored["in_process"]), (&json!(512), &json!(false)));
+        let read: Options = serde_json::from_value(stored).unwrap();
+        assert_eq!(read, Options { quick: Quick::default(), ..options });
     }
 }

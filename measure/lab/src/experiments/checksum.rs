@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
 use crate::experiment::{Description, Experiment, Proof, proven};
-use crate::experiments::vnic::Offload;
+use crate::experiments::guest_offload::GuestOffload;
 use crate::load::Way;
 use crate::options::Options;
 use crate::plan::{Arm, OFF, ON, on_off};
@@ -16,7 +16,8 @@ use crate::report::{Case, Check};
 use crate::topology::{Topology, VNIC, Wiring};
 use ports::link::LinkOffload;
 
-const CHECKSUM: Offload = Offload { which: LinkOffload::TxCsum, words: "Checksum offload" };
+const CHECKSUM: GuestOffload =
+    GuestOffload { which: LinkOffload::TxCsum, words: "Checksum offload" };
 
 /// `millrace validate checksum`.
 #[derive(Debug)]

@@ -12,56 +12,35 @@ use crate::options::Options;
 use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Programs;
-
-/// An arm: a link between the initiator and the target.
-pub(crate) struct IscsiArm {
-    /// Key in JSON.
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// How a worker of the switch waits; `None` if the link has no switch.
-    pub(crate) poll: Option<&'static str>,
-}
-
-/// The arms, the baseline second.
-pub(crate) const ARMS: [IscsiArm; 3] = [
-    IscsiArm { name: "millrace", label: "Two TAP ports", poll: Some("adaptive") },
-    IscsiArm { name: "veth", label: "A veth", poll: None },
-    IscsiArm { name: "always", label: "Two TAP ports, poll = \"always\"", poll: Some("always") },
-];
+use crate::storage::iscsi::{self, ARMS, IscsiArm};
 
 /// Largest difference from the veth, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
 /// Throughput of sequential reads.
 const SEQUENTIAL: Measure = Measure {
-    key: "sequential_bps",
+    key: iscsi::SEQUENTIAL,
     improvement: "sequential",
     label: "128 KiB x 32 (MB/s)",
     equal_within: EQUAL_WITHIN,
     ..THROUGHPUT
 };
+/// Random reads, 32 at a time.
 const RANDOM: Measure = Measure {
-    key: "random_32_per_s",
+    key: iscsi::RANDOM,
     improvement: "random_32",
     label: "Random 4 KiB x 32 (1/s)",
     scale: 1.0,
     decimals: 0,
     ..SEQUENTIAL
 };
+/// Random reads, one at a time.
 const ONE_BY_ONE: Measure = Measure {
-    key: "random_1_per_s",
+    key: iscsi::ONE_BY_ONE,
     improvement: "random_1",
     label: "Random 4 KiB x 1 (1/s)",
     ..RANDOM
 };
-
-/// Runs of iscsi-perf: the key of a column, the options, and the factor from requests per second to
-/// that column's unit.
-pub(crate) const LOADS: [(&str, &str, f64); 3] = [
-    (SEQUENTIAL.key, "-m 32 -b 256", 8.0 * 128.0 * 1024.0),
-    (RANDOM.key, "-m 32 -b 8 -r", 1.0),
-    (ONE_BY_ONE.key, "-m 1 -b 8 -r", 1.0),
-];
 
 /// The columns.
 pub const MEASURES: &[Measure] = &[SEQUENTIAL, RANDOM, ONE_BY_ONE];
@@ -79,14 +58,14 @@ impl Experiment for Iscsi {
             note: Some(
                 "Reads of a LUN that is in the page cache, by one session: `x 32` and `x 1` are how many requests are outstanding. The \
                  hoped-for result is no difference above 10 %. A worker with poll = \"always\" never sleeps, so it takes a whole \
-         processor.",
+                 processor.",
             ),
             ..Description::PLAIN
         }
     }
 
     fn arms(&self, _mtu: u16) -> Vec<Arm> {
-        ARMS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into()
+        ARMS.map(|arm| Arm { name: arm.name.into(), label: arm.label.into() }).into()
     }
 
     fn site(&self) -> Option<MakeSite> {

@@ -125,7 +125,7 @@ fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
 
 /// Returns the bytes counted so far at each hop.
 fn bytes_by_hop(topology: &mut Topology, daemon: &Daemon) -> Result<[u64; 3], LabError> {
-    let passed = daemon.passed(Way::ToVnic)?;
+    let passed = daemon.switch_counters(Way::ToVnic)?;
     let sent = topology.sender.read(WIRE)?.sent_bytes;
     Ok([sent, passed.ingress.ingress_bytes, passed.egress.egress_bytes])
 }

@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
 use crate::experiment::{Description, Experiment, Proof, proven};
-use crate::experiments::vnic::Offload;
+use crate::experiments::guest_offload::GuestOffload;
 use crate::load::Way;
 use crate::options::Options;
 use crate::plan::{Arm, OFF, ON, on_off};
@@ -16,7 +16,7 @@ use crate::report::{Case, Check};
 use crate::topology::{Topology, Wiring};
 use ports::link::LinkOffload;
 
-const LSO: Offload = Offload { which: LinkOffload::Tso, words: "LSO" };
+const LSO: GuestOffload = GuestOffload { which: LinkOffload::Tso, words: "LSO" };
 
 /// `millrace validate lso`.
 #[derive(Debug)]

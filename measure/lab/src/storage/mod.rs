@@ -9,6 +9,7 @@
 //! What the guest does is in millrace/tests/stories/guest/storage, which is told at its console.
 //! Called by the campaign as a [`Site`] of its own.
 
+pub(crate) mod iscsi;
 pub(crate) mod paths;
 mod programs;
 mod target;

@@ -1,18 +1,18 @@
-//! The two paths to the LUN in each arm of the storage experiment.
+//! Arms of the storage experiment: the two paths to the LUN in each.
 
-/// What both paths are in an arm.
+/// Properties of both paths in an arm.
 pub(crate) struct Paths {
     /// Key in JSON.
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
-    /// In bytes.
+    /// MTU in bytes.
     pub(crate) mtu: u16,
-    /// Queue pairs that the guest uses of each vNIC.
+    /// Queue pairs of each vNIC that the guest uses.
     pub(crate) pairs: u16,
 }
 
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
-/// whole are the four questions.
+/// Arms that form a ring: each differs from its neighbours in one thing, so that the steps and the
+/// comparison of the last with the first are the four questions.
 pub(crate) const PATHS: [Paths; 4] = [
     Paths { name: "mtu1500_1", label: "MTU 1500, 1 queue pair", mtu: 1500, pairs: 1 },
     Paths { name: "mtu9000_1", label: "MTU 9000, 1 queue pair", mtu: 9000, pairs: 1 },

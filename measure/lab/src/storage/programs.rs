@@ -10,8 +10,8 @@
 //! polls all the time takes no processor from another arm. Called by the campaign as a
 //! [`Site`] of its own.
 
+use super::iscsi::{ARMS, LOADS};
 use super::target::{self, TARGET};
-use crate::experiments::iscsi::{ARMS, LOADS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::load::Load;

@@ -8,13 +8,13 @@ use crate::topology::{Topology, VNIC};
 use ports::link::LinkOffload;
 
 /// An offload and its name.
-pub(super) struct Offload {
+pub(super) struct GuestOffload {
     pub(super) which: LinkOffload,
     /// Name in the report.
     pub(super) words: &'static str,
 }
 
-impl Offload {
+impl GuestOffload {
     /// Brings an arm into force.
     pub(super) fn switch(&self, topology: &mut Topology, arm: &str) -> Result<(), LabError> {
         topology.guest().set_offloads(VNIC, &[(self.which, arm == ON)])
