@@ -11,10 +11,10 @@ mod text;
 
 pub use text::{page, text};
 
-use crate::LabError;
-use crate::experiment::Measure;
-use crate::experiments::{latency, measures};
+use crate::experiments::measures;
+use crate::measure::Measure;
 use crate::report::{self, Case, Machine, Report, SCHEMA, Setting};
+use crate::{LabError, round_trips};
 use schemars::JsonSchema;
 use serde::Serialize;
 use statistics::{Verdict, compare_independent};
@@ -171,7 +171,7 @@ impl Report {
     /// Returns all cases, each with its measures.
     fn judged(&self) -> impl Iterator<Item = (&Case, &'static [Measure])> {
         let bulk = self.cases.iter().map(|case| (case, measures(&self.experiment)));
-        bulk.chain(self.latency.iter().map(|case| (case, latency::MEASURES)))
+        bulk.chain(self.latency.iter().map(|case| (case, round_trips::MEASURES)))
     }
 
     /// Returns the circumstances that must be equal for a change to be due to the switch. An older

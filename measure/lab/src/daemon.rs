@@ -2,14 +2,16 @@
 //! socket.
 
 use crate::LabError;
-use crate::come_and_go::ComeAndGo;
 use crate::host::{Host, Request};
 use crate::interrupt::Interrupt;
+use crate::load::Way;
 use crate::machine::MAC;
-use crate::passed::Passed;
 use crate::port::{Port, switch_error};
+use crate::port_churn::PortChurn;
 use crate::report::Command;
-use crate::topology::{GUEST, Topology, UPLINK, VNIC, Vnic, Way};
+use crate::switch_counters::SwitchCounters;
+use crate::topology::{GUEST, Topology, UPLINK, VNIC};
+use crate::vnic::Vnic;
 use api::body::{PortBody, StateBody, TeamBody};
 use api::client::Client;
 use serde_json::{Value, json};
@@ -33,7 +35,7 @@ pub(crate) struct Daemon {
     uplink: Port,
     socket: PathBuf,
     /// A third port that is added and removed repeatedly, while that runs.
-    visitor: Option<ComeAndGo>,
+    visitor: Option<PortChurn>,
     /// How often the third port was added.
     visits: Arc<AtomicU64>,
     interrupt: Interrupt,
@@ -89,12 +91,12 @@ impl Daemon {
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn come_and_go(&mut self, on: bool) -> Result<(), LabError> {
+    pub(crate) fn churn_ports(&mut self, on: bool) -> Result<(), LabError> {
         // The old thread must end before another starts.
         self.visitor = None;
         if on {
-            self.vnic.tell(ComeAndGo::command());
-            self.visitor = Some(ComeAndGo::begin(self.socket.clone(), self.visits.clone())?);
+            self.vnic.tell(PortChurn::command());
+            self.visitor = Some(PortChurn::begin(self.socket.clone(), self.visits.clone())?);
         }
         Ok(())
     }
@@ -182,14 +184,14 @@ impl Daemon {
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub(crate) fn passed(&self, way: Way) -> Result<Passed, LabError> {
+    pub(crate) fn switch_counters(&self, way: Way) -> Result<SwitchCounters, LabError> {
         let (from, to) = match way {
             Way::ToVnic => (&self.uplink, &self.vnic),
             Way::FromVnic => (&self.vnic, &self.uplink),
         };
         let queues = self.client.queues().map_err(switch_error)?;
         let workers = self.client.switch().map_err(switch_error)?.workers;
-        Ok(Passed { ingress: from.counters()?, egress: to.counters()?, queues, workers })
+        Ok(SwitchCounters { ingress: from.counters()?, egress: to.counters()?, queues, workers })
     }
 }
 

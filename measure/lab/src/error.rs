@@ -1,27 +1,26 @@
-//! Errors of an experiment, for the person who runs it.
+//! Errors of an experiment, worded for the person who runs it.
 
-use crate::options::Receivers;
 use problem::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why an experiment did not start, or stopped.
+/// Reason that an experiment did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A program the topology needs is not installed.
     #[error("`{program}` is not installed: install the package `{package}`")]
     ProgramMissing {
-        /// What was called.
+        /// Name of the program.
         program: String,
-        /// The package that has it on Debian and most other systems.
+        /// Package that contains it on Debian and most other systems.
         package: &'static str,
     },
     /// A command of the topology failed.
     #[error("`{command}` failed: {output}")]
     Command {
-        /// As typed.
+        /// The command line.
         command: String,
-        /// What it printed last.
+        /// Last output of the command.
         output: String,
     },
     /// The kernel refused a network namespace.
@@ -30,93 +29,93 @@ pub enum LabError {
     /// A host ended or went silent, or answered with an error.
     #[error("the {host} host {} {doing}: {output}", if *died { "died while" } else { "could not" })]
     Host {
-        /// Its name in the topology.
+        /// Name of the host in the topology.
         host: String,
-        /// Whether it gave no answer.
+        /// Whether it died or went silent, rather than answering with an error.
         died: bool,
-        /// What it was asked.
+        /// What it was doing.
         doing: String,
-        /// The reason, or what it printed last.
+        /// The reason, or its last output.
         output: String,
     },
     /// The daemon did not come up or did not do what was asked.
     #[error("the switch: {0}")]
     Switch(String),
-    /// Sender and receiver did not find each other.
+    /// The sender did not reach the receiver.
     #[error("{from} did not reach {to} within {} s: the path between them carries no frames", waited.as_secs())]
     NoTraffic {
         /// The sender.
         from: String,
         /// The receiver.
         to: String,
-        /// How long it tried.
+        /// Time that it tried.
         waited: Duration,
     },
-    /// A full frame did not come through.
+    /// A frame of full size did not pass end to end.
     #[error(
         "a full frame of MTU {mtu} does not pass end to end: it is lost at {hop}; raise that link's MTU"
     )]
     FrameLost {
-        /// Of the links, in bytes.
+        /// MTU of the links, in bytes.
         mtu: u16,
-        /// Where it was not seen any more.
+        /// First hop that did not count the frame.
         hop: &'static str,
     },
-    /// No daemon answers whose switch could carry the load.
+    /// No daemon answers, so there is no switch to carry the load.
     #[error("{0}")]
     NoDaemon(Box<Problem>),
-    /// A feature that is not toggled at a running switch.
+    /// The experiment cannot be toggled at a running switch.
     #[error(
         "{0} cannot be toggled at a running switch: between hosts only `rsc` and `limits` can be measured; omit --sender to \
          validate {0} between namespaces on this host"
     )]
     NotBetweenHosts(String),
-    /// An experiment between hosts lacks something.
+    /// An experiment between existing hosts lacks something.
     #[error("{0}")]
     Between(String),
-    /// What should be a guest is none.
+    /// The directory named as a guest lacks a file.
     #[error(
         "{} has no {lacks}: run `scripts/guests qemu` and name the directory that it prints with --guest", directory.display()
     )]
     NoGuest {
-        /// What was named.
+        /// The directory.
         directory: PathBuf,
-        /// The first file that is not there.
+        /// The first file that is missing.
         lacks: &'static str,
     },
-    /// A virtual machine does not do what it should.
+    /// A virtual machine, or its monitor, does not do what it should.
     #[error("the virtual machine: {0}")]
     Machine(String),
-    /// Nothing to compare the switch with.
+    /// There is no other switch to compare with.
     #[error("no other switch runs on this host")]
     NoPeer,
-    /// A receiver that takes a TAP.
+    /// The receiver asked for needs a TAP, which cannot be created.
     #[error(
         "--receiver {asked}: /dev/net/tun cannot be opened ({source}), so the guest's vNIC would be a veth; load the module \
          (`modprobe tun`), or give this container the device, or omit --receiver"
     )]
     NoTap {
-        /// What was asked for.
-        asked: Receivers,
-        /// What the kernel said.
+        /// The receiver, as on the command line.
+        asked: String,
+        /// Error of the kernel.
         #[source]
         source: std::io::Error,
     },
     /// Two reports that cannot be compared.
     #[error("{0}")]
     Compare(String),
-    /// A threshold of a figure that there is not.
+    /// A threshold names a figure that the experiment does not compare.
     #[error("--fail-if {0}")]
     Threshold(String),
-    /// There is nothing to go on with.
+    /// The directory to resume from has no usable state.
     #[error("cannot resume from {}: {why}; name the directory of an interrupted run, or start a new one", path.display())]
     Resume {
         /// The state file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Someone pressed Ctrl-C.
+    /// Ctrl-C was pressed.
     #[error("interrupted")]
     Interrupted,
     /// The report could not be written.
@@ -124,23 +123,23 @@ pub enum LabError {
     Report {
         /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         source: std::io::Error,
     },
-    /// Anything else of the system.
+    /// Another operation of the system failed.
     #[error("{doing}: {source}")]
     Io {
         /// What was tried.
         doing: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl LabError {
-    /// The same; where a host has refused, what `say` makes of its reason.
+    /// Replaces the refusal of a host by what `say` returns for its reason; other errors stay.
     pub(crate) fn where_refused(self, say: impl FnOnce(String) -> LabError) -> LabError {
         match self {
             LabError::Host { died: false, output, .. } => say(output),
@@ -148,7 +147,7 @@ impl LabError {
         }
     }
 
-    /// For `map_err` where only the deed has to be said.
+    /// Returns a closure for `map_err` that adds what was being done.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> LabError {
         let doing = doing.into();
         move |source| LabError::Io { doing, source }

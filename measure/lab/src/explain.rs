@@ -1,14 +1,15 @@
 //! The report of a campaign: its figures, the checks behind them, and notes for the reader.
 
-use crate::LabError;
 use crate::campaign::Campaign;
-use crate::experiment::Ended;
-use crate::experiments::{Feature, PROOF, Proof, itself, latency};
-use crate::options::Options;
+use crate::experiment::{PROOF, Proof};
+use crate::experiments::self_test;
+use crate::options::{Options, RscOptions};
+use crate::plan::Ended;
 use crate::report::{
     self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
 };
 use crate::state::State;
+use crate::{LabError, round_trips};
 
 /// Ethernet header of a frame, in bytes.
 const ETHERNET: f64 = 14.0;
@@ -36,8 +37,8 @@ pub(crate) fn report(
     let (mut latency, mut cases): (Vec<_>, Vec<_>) =
         all.partition(|case| case.setting.is_round_trips());
     if let Some(point) = campaign.points.first() {
-        let bulk = cases.iter_mut().map(|case| (case, point.feature.measures));
-        let trips = latency.iter_mut().map(|case| (case, latency::MEASURES));
+        let bulk = cases.iter_mut().map(|case| (case, point.experiment.description().measures));
+        let trips = latency.iter_mut().map(|case| (case, round_trips::MEASURES));
         report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
     let (Some(first), Some(point)) = (cases.first(), campaign.points.first()) else {
@@ -45,7 +46,7 @@ pub(crate) fn report(
     };
     let mut bench = state.bench.clone().unwrap_or_default();
     let one_machine = bench.hosts.is_empty();
-    if !bench.in_process && one_machine && point.feature.site.is_none() {
+    if !bench.in_process && one_machine && point.experiment.site().is_none() {
         bench.description.insert_str(0, HOSTS);
     }
     let mut checks = state.checks.clone();
@@ -53,12 +54,13 @@ pub(crate) fn report(
     let all = cases.iter().chain(&latency);
     let accounts: Vec<Account> = all.filter_map(|case| case.account).collect();
     checks.extend(report::account_checks(&accounts));
-    checks.extend(itself::checks(&cases));
+    checks.extend(self_test::checks(&cases));
     let mut notes = state.notes.clone();
     notes.extend(explanations(&cases, &bench));
     let hz = first.arms_in_order().next().and_then(|arm| arm.median("time_stamp_hz"));
     // A run that fell back to one process prints `--in-process`, whatever was requested.
-    let run = Options { in_process: bench.in_process, ..options.clone() };
+    let rsc = RscOptions { in_process: bench.in_process, ..options.rsc.clone() };
+    let run = Options { rsc, ..options.clone() };
     let run = Command { host: "here".into(), command: run.command(campaign.name) };
     let mut report = Report {
         schema: SCHEMA,
@@ -73,8 +75,8 @@ pub(crate) fn report(
         checks,
         commands: std::iter::once(run).chain(state.commands.iter().cloned()).collect(),
         notes,
-        measures: point.feature.measures,
-        latency_measures: latency::MEASURES,
+        measures: point.experiment.description().measures,
+        latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     };
     report.thresholds = report::hold_thresholds(&options.fail_if, &report);
@@ -83,14 +85,18 @@ pub(crate) fn report(
 
 /// Returns the checks of each case, named by the case if there are several.
 fn proofs(campaign: &Campaign, options: &Options, cases: &[Case]) -> Vec<Check> {
-    let feature_of = |case: &Case| -> Option<&Feature> {
-        let mut points = campaign.points.iter().map(|point| point.feature);
-        points.find(|feature| case.setting.way.is_none_or(|way| way == feature.way))
+    let experiment_of = |case: &Case| {
+        let mut points = campaign.points.iter().map(|point| point.experiment);
+        points.find(|experiment| {
+            let own = experiment.description().wiring.way;
+            case.setting.way.is_none_or(|way| way == own)
+        })
     };
     let mut checks = Vec::new();
     for case in cases.iter().filter(|case| case.rounds() > 0) {
-        let proof =
-            feature_of(case).and_then(|feature| feature.proof).map(|proof| proven(case, proof));
+        let proof = experiment_of(case)
+            .and_then(|experiment| experiment.proof())
+            .map(|proof| proven(case, proof));
         for mut check in proof.into_iter().chain(wire_check(case, options.mtu)) {
             if cases.len() > 1 {
                 check.name = format!("{} ({})", check.name, case.setting.words());
@@ -179,18 +185,21 @@ fn ending(ended: &Ended) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::{case_of, rsc};
-    use crate::options::Receivers;
-    use crate::passed::put_ratio;
+    use crate::experiment::Experiment;
+    use crate::experiments::rsc::Rsc;
+    use crate::measure::GUIDE;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
+    use crate::switch_counters::put_ratio;
     use crate::validate;
+    use crate::vnic::Receivers;
     use statistics::Verdict;
     use std::time::Duration;
 
     /// A run of RSC whose arm `off` received `frames` frames in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
-        let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);
         case_of(&experiment, 4, |_, place| {
             let (frames, joined) = [(100, 900), (frames, 0)][place];
             let mut values = Values::from([("received_bytes".into(), frames as f64 * 1448.0)]);
@@ -201,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_dead_arm_fails_the_proof_that_it_passed_with_its_zero() {
-        let check = |case: &Case| proven(case, rsc::FEATURE.proof.unwrap());
+        let check = |case: &Case| proven(case, Rsc::Plain.proof().unwrap());
         assert!(check(&off_got(1000)).passed);
         let dead = check(&off_got(0));
         assert!(!dead.passed && dead.seen.contains("Disabled"), "{dead:?}");
@@ -212,10 +221,10 @@ mod tests {
 
     #[test]
     fn of_tries_which_are_alike_only_a_check_that_fails_is_told() {
-        let options = Options::itself("".into());
-        let campaign = itself::campaign(&options);
+        let options = Options::self_test("".into());
+        let campaign = self_test::campaign(&options);
         let told = |frame: f64, truth: Option<f64>| {
-            let plan = &campaign.points[0].experiment;
+            let plan = &campaign.points[0].plan;
             let of_frame = |_, _| Values::from([("frame_bytes_on_the_wire".into(), frame)]);
             let case = Case { truth, ..case_of(plan, 2, of_frame) };
             proofs(&campaign, &options, &[case]).len()
@@ -228,8 +237,11 @@ mod tests {
     /// `--in-process` refuses.
     #[test]
     fn the_command_of_a_run_that_fell_back_in_process_says_so() {
-        let options = Options { receivers: Some(Receivers::Both), ..Options::new("".into()) };
-        let campaign = validate::campaign(rsc::FEATURE, &options);
+        let options = Options {
+            rsc: RscOptions { receivers: Some(Receivers::Both), ..RscOptions::default() },
+            ..Options::new("".into())
+        };
+        let campaign = validate::campaign(&options);
         let command = |bench: BenchFacts| {
             let mut state = State::new("rsc", &options, String::new());
             state.meet(bench, None);
@@ -249,7 +261,7 @@ mod tests {
         // Fourteen of sixteen pairs agree: enough for a single verdict, not for one of eleven.
         let stop = StopRule { repetitions: 16, narrow: None, least: 8 };
         let of = |rounds: usize, agree: usize| {
-            let experiment = rsc::FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);
             case_of(&experiment, rounds, |round, place| {
                 let speed = if place == 0 && round < agree { 2.0 } else { 1.0 };
                 let speed = if place == 0 && round >= agree { 0.5 } else { speed };
@@ -261,14 +273,12 @@ mod tests {
         // Cases of seven pairs can have no verdict at 99 %, and do not weaken the others'.
         let mut beside: Vec<Case> =
             std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
-        report::hold_together(
-            &mut beside.iter_mut().map(|case| (case, rsc::MEASURES)).collect::<Vec<_>>(),
-        );
+        report::hold_together(&mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>());
         assert_eq!(verdict(&beside[0]), Verdict::Improved, "among cases of few pairs");
         let mut cases = vec![case(14), case(16)];
         assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
         cases.extend(std::iter::repeat_with(|| case(8)).take(9));
-        let mut all: Vec<_> = cases.iter_mut().map(|case| (case, rsc::MEASURES)).collect();
+        let mut all: Vec<_> = cases.iter_mut().map(|case| (case, GUIDE)).collect();
         report::hold_together(&mut all);
         assert_eq!(verdict(&cases[0]), Verdict::NoDifferenceSeen, "among eleven");
         assert_eq!(verdict(&cases[1]), Verdict::Improved);

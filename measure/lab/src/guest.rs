@@ -6,7 +6,7 @@
 use crate::LabError;
 use crate::host::{Host, Request};
 use crate::interrupt::Interrupt;
-use crate::options::word;
+use crate::shell::word;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
-//! A virtual machine with one vNIC and a monitor (QMP). Migration moves one, and RSC is measured
-//! toward one.
+//! A virtual machine with one vNIC and a monitor (QMP). The migration experiment moves it, and RSC
+//! is measured toward it.
 
 use crate::LabError;
-use crate::experiments::migration::Transport;
 use crate::guest::{Console, Files, connect, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
@@ -13,79 +12,80 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A monitor answers by then.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Memory that does not get along with the guest's writes for so long never will.
-const MOVE: Duration = Duration::from_secs(60);
-/// Address of its vNIC.
+/// Time within which the monitor must answer.
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time within which a migration must end; memory that has not converged by then never will.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+/// MAC address of its vNIC.
 pub(crate) const MAC: &str = "52:54:00:00:00:01";
-/// No limit of QEMU's own, in bytes a second.
+/// Migration bandwidth in bytes per second, so high that QEMU does not limit it.
 const BANDWIDTH: u64 = 100 << 30;
 
-/// See the module. It ends with its host.
-pub(crate) struct Machine {
+/// A running virtual machine. It ends with its host.
+pub(crate) struct VirtualMachine {
     monitor: BufReader<UnixStream>,
     /// The emulator's process.
     pub(crate) process: u32,
-    /// What happened while answers were waited for.
+    /// Events that the monitor sent so far.
     events: Vec<Value>,
 }
 
-impl Machine {
-    /// Boots the guest, and has it run a line of its shell. It ends with the host, and its sockets
-    /// are at a path with endings of their own: `vm` is the port's.
+impl VirtualMachine {
+    /// Boots the guest, and runs a line in its shell. Its sockets are at the given path with
+    /// extensions of their own; `vm` is the port's.
     pub(crate) fn boot(
         files: &Files,
         (host, path): (&mut Host, &Path),
         line: &str,
         interrupt: &Interrupt,
-    ) -> Result<Machine, LabError> {
+    ) -> Result<VirtualMachine, LabError> {
         let console = path.with_extension("console");
         start(files, (&mut *host, path), &Console::device(&console), "")?;
         Console::open(&console, interrupt)?.run(line)?;
-        Machine::reach(path, interrupt)
+        VirtualMachine::reach(path, interrupt)
     }
 
-    /// Starts a machine into which the guest may move.
+    /// Starts a machine that waits for an incoming migration.
     pub(crate) fn wait(
         files: &Files,
         (host, path): (&mut Host, &Path),
         interrupt: &Interrupt,
-    ) -> Result<Machine, LabError> {
+    ) -> Result<VirtualMachine, LabError> {
         start(files, (host, path), "null,id=console", " -incoming defer")?;
-        Machine::reach(path, interrupt)
+        VirtualMachine::reach(path, interrupt)
     }
 
-    fn reach(path: &Path, interrupt: &Interrupt) -> Result<Machine, LabError> {
+    fn reach(path: &Path, interrupt: &Interrupt) -> Result<VirtualMachine, LabError> {
         let stream = connect(&path.with_extension("qmp"), interrupt)?;
         let failed = || LabError::io("reaching QEMU's monitor");
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+        stream.set_read_timeout(Some(MONITOR_TIMEOUT)).map_err(failed())?;
         let peer = socket_peercred(&stream).map_err(|error| failed()(error.into()))?;
         let process = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or_default();
-        let mut machine = Machine { monitor: BufReader::new(stream), process, events: Vec::new() };
+        let mut machine =
+            VirtualMachine { monitor: BufReader::new(stream), process, events: Vec::new() };
         machine.read()?;
         machine.tell("qmp_capabilities", &json!({}))?;
         Ok(machine)
     }
 
-    /// Moves the guest to a machine that waits for it. What QEMU says of it (`query-migrate`), and
-    /// the seconds since 1970 of STOP here and of RESUME there.
+    /// Moves the guest to a machine that waits for it. Returns QEMU's figures (`query-migrate`),
+    /// and the times of STOP at the source and of RESUME at the destination, in seconds since 1970.
     pub(crate) fn migrate(
         &mut self,
-        other: &mut Machine,
+        other: &mut VirtualMachine,
         to: &str,
-        by: Transport,
+        channels: u8,
         interrupt: &Interrupt,
     ) -> Result<(Value, [f64; 2]), LabError> {
         let wish = |name: &str, on: bool| json!({ "capability": name, "state": on });
-        let wishes = [wish("return-path", true), wish("multifd", by.channels > 1)];
-        let limits = json!({ "multifd-channels": by.channels, "max-bandwidth": BANDWIDTH });
+        let wishes = [wish("return-path", true), wish("multifd", channels > 1)];
+        let limits = json!({ "multifd-channels": channels, "max-bandwidth": BANDWIDTH });
         for (machine, command) in [(&mut *other, "migrate-incoming"), (&mut *self, "migrate")] {
             machine.tell("migrate-set-capabilities", &json!({ "capabilities": wishes }))?;
             machine.tell("migrate-set-parameters", &limits)?;
             machine.tell(command, &json!({ "uri": format!("tcp:{to}") }))?;
         }
-        let done = interrupt.wait_for(MOVE, || {
+        let done = interrupt.wait_for(MIGRATION_TIMEOUT, || {
             let state = self.tell("query-migrate", &json!({}))?;
             match state["status"].as_str() {
                 Some("completed") => Ok(Some(state)),
@@ -93,14 +93,15 @@ impl Machine {
                 _ => Ok(None),
             }
         })?;
-        let late = || LabError::Machine(format!("the migration did not end within {MOVE:?}"));
+        let late =
+            || LabError::Machine(format!("the migration did not end within {MIGRATION_TIMEOUT:?}"));
         let moments = [self.when("STOP", interrupt)?, other.when("RESUME", interrupt)?];
         Ok((done.ok_or_else(late)?, moments))
     }
 
-    /// When something happened last, in seconds since 1970.
+    /// Waits for an event, and returns the time of its last occurrence in seconds since 1970.
     fn when(&mut self, event: &str, interrupt: &Interrupt) -> Result<f64, LabError> {
-        let found = interrupt.wait_for(PATIENCE, || {
+        let found = interrupt.wait_for(MONITOR_TIMEOUT, || {
             self.tell("query-status", &json!({}))?;
             let last = self.events.iter().rev().find(|one| one["event"] == event);
             let number = |key: &str| last?["timestamp"][key].as_f64();
@@ -111,7 +112,7 @@ impl Machine {
         Ok(seconds + us / 1e6)
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Ends the machine, and waits until it has ended.
     pub(crate) fn quit(mut self) -> Result<(), LabError> {
         self.tell("quit", &json!({}))?;
         let mut rest = Vec::new();
@@ -123,7 +124,7 @@ impl Machine {
         }
     }
 
-    /// A command of the monitor, which must succeed; its answer.
+    /// Runs a command of the monitor, which must succeed, and returns its answer.
     fn tell(&mut self, command: &str, arguments: &Value) -> Result<Value, LabError> {
         let wish = json!({ "execute": command, "arguments": arguments });
         let told = self.monitor.get_mut().write_all(format!("{wish}\n").as_bytes());

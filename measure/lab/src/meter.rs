@@ -1,6 +1,6 @@
 //! Processor use of the whole machine in an interval: the columns of the guide's table.
 
-use crate::experiment::Values;
+use crate::plan::Values;
 use std::time::Instant;
 use traffic::measure::{Busiest, CpuSample, CycleCounter, CycleSample, online};
 

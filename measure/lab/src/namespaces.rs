@@ -1,20 +1,20 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], whose counters the
 //! lab reads from outside.
 
-use crate::LabError;
-use crate::campaign::Point;
+use crate::bulk_flows::{BulkFlows, Ends};
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Bench, MOVES, Measured, Usage, Values};
-use crate::experiments::{Load, ON, peers};
+use crate::experiment::Experiment;
 use crate::host::Reading;
 use crate::interrupt::Interrupt;
+use crate::load::{Load, Way};
 use crate::meter::{Meter, Moment};
-use crate::pair::{Carried, Pair};
-use crate::passed::{Passed, put_ratio};
 use crate::placement::Placement;
+use crate::plan::{Arm, Bench, MOVES, Measured, ON, Plan, Usage, Values};
 use crate::report::Account;
-use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology, Way};
+use crate::switch_counters::{SwitchCounters, put_ratio};
+use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology};
 use crate::usage::{self, Reading as _, Sides};
+use crate::{LabError, peers};
 use procfs::process::Process;
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,21 @@ use std::time::{Duration, Instant};
 pub(crate) struct Namespaces<'t> {
     topology: &'t mut Topology,
     daemon: &'t mut Daemon,
-    point: &'t Point,
+    work: Work<'t>,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
     /// The route in use.
     route: Route,
-    carried: Carried,
+    carried: BulkFlows,
+}
+
+/// What a bench carries out: a plan of an experiment under a load.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'t> {
+    pub(crate) experiment: &'static dyn Experiment,
+    pub(crate) load: Load,
+    pub(crate) plan: &'t Plan,
 }
 
 /// The readings at one end of an interval.
@@ -40,7 +48,7 @@ struct Snapshot {
     /// Run time of the switch's threads in nanoseconds, before and after its counters were
     /// requested.
     ran: [Option<u64>; 2],
-    passed: Option<Passed>,
+    passed: Option<SwitchCounters>,
     /// How often a third port was added.
     visits: u64,
     way: Way,
@@ -55,15 +63,15 @@ impl<'t> Namespaces<'t> {
     pub(crate) fn start(
         topology: &'t mut Topology,
         daemon: &'t mut Daemon,
-        point: &'t Point,
+        work: Work<'t>,
         interrupt: Interrupt,
     ) -> Result<Namespaces<'t>, LabError> {
         let (meter, begin) = (Meter::new(), Instant::now());
-        let (route, carried) = (Route::Switch, Carried::default());
+        let (route, carried) = (Route::Switch, BulkFlows::default());
         let mut bench =
-            Namespaces { topology, daemon, point, meter, interrupt, begin, route, carried };
+            Namespaces { topology, daemon, work, meter, interrupt, begin, route, carried };
         // An earlier run may have left another arm in force.
-        if let Some(first) = point.experiment.arms.first() {
+        if let Some(first) = work.plan.arms.first() {
             bench.switch_to(first)?;
         }
         Ok(bench)
@@ -71,18 +79,18 @@ impl<'t> Namespaces<'t> {
 
     /// Opens connections over the route in use.
     fn connect(&mut self) -> Result<(), LabError> {
-        let Some(bulk) = self.point.load.carried() else { return Ok(()) };
-        if let Some(first) = self.point.experiment.phases.first() {
+        let Some(bulk) = self.work.load.carried() else { return Ok(()) };
+        if let Some(first) = self.work.plan.phases.first() {
             self.topology.sender.limit(first.bits_per_s)?;
         }
-        self.carried.begin(pair(self.topology, self.route), bulk, &self.interrupt)
+        self.carried.begin(ends(self.topology, self.route), bulk, &self.interrupt)
     }
 
     /// Ends the connections of the route in use, and waits until all their bytes have arrived.
     fn leave(&mut self) {
         let (_, link) = self.topology.links(self.route);
         let payload = self.topology.payload(link);
-        self.carried.end(pair(self.topology, self.route), &self.interrupt, payload);
+        self.carried.end(ends(self.topology, self.route), &self.interrupt, payload);
     }
 
     /// Ends the load, and returns the counts of all hosts. `None` if a host did not answer, or
@@ -103,7 +111,7 @@ impl<'t> Namespaces<'t> {
     fn phases(&mut self) -> Result<Measured, LabError> {
         let (mut values, mut usage) = (Values::new(), Vec::new());
         let (mut begin, mut moves) = (self.snapshot()?, self.daemon.moves()?);
-        for phase in &self.point.experiment.phases {
+        for phase in &self.work.plan.phases {
             let length = Duration::from_secs_f64(phase.seconds);
             self.topology.sender.limit(phase.bits_per_s)?;
             self.pass(length / 4)?;
@@ -133,7 +141,7 @@ impl<'t> Namespaces<'t> {
         let topology = &mut *self.topology;
         let sender = topology.sender.read(from_link)?;
         let ours = (self.route == Route::Switch).then_some(&*self.daemon);
-        let passed = ours.map(|daemon| daemon.passed(topology.way)).transpose()?;
+        let passed = ours.map(|daemon| daemon.switch_counters(topology.way)).transpose()?;
         Ok(Snapshot {
             way: topology.way,
             placement: topology.placement.clone().ok(),
@@ -195,10 +203,10 @@ fn ran(process: u32) -> Option<u64> {
 }
 
 /// Returns sender and receiver on a route.
-fn pair(topology: &mut Topology, route: Route) -> Pair<'_> {
+fn ends(topology: &mut Topology, route: Route) -> Ends<'_> {
     let ((_, link), to) = (topology.links(route), topology.address(route));
     let Topology { sender, receiver, .. } = topology;
-    Pair { sender, receiver, to, link }
+    Ends { sender, receiver, to, link }
 }
 
 impl Bench for Namespaces<'_> {
@@ -212,12 +220,12 @@ impl Bench for Namespaces<'_> {
         self.topology.enter(setup)?;
         if setup.route == Route::Switch {
             let own = if peer.is_some() { ON } else { &arm.name };
-            (self.point.feature.switch)(self.topology, self.daemon, own)?;
+            self.work.experiment.switch(self.topology, self.daemon, own)?;
         }
         if !self.carried.sends() {
             self.connect()?;
         }
-        if moves { self.pass(self.point.load.gathering()) } else { Ok(()) }
+        if moves { self.pass(self.work.load.gathering()) } else { Ok(()) }
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
@@ -226,7 +234,7 @@ impl Bench for Namespaces<'_> {
             return Err(error);
         }
         // The bytes that a broken path still holds are not counted.
-        let _ = self.carried.stop(pair(self.topology, self.route));
+        let _ = self.carried.stop(ends(self.topology, self.route));
         self.topology.left_out.push(format!("{} was left out: {error}.", arm.label));
         Ok(())
     }
@@ -237,12 +245,12 @@ impl Bench for Namespaces<'_> {
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
-        if !self.point.experiment.phases.is_empty() {
+        if !self.work.plan.phases.is_empty() {
             return self.phases();
         }
         let before = self.snapshot()?;
         let (mut trips, mut watched) = (None, None);
-        match self.point.load {
+        match self.work.load {
             Load::Bulk(_) => watched = Some(self.watch(interval)?),
             Load::RoundTrips(_) => {
                 self.pass(Duration::ZERO)?;
@@ -265,7 +273,7 @@ impl Bench for Namespaces<'_> {
 impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
         // No third port is added any more. A host that has ended has no connections to stop.
-        let _ = self.daemon.come_and_go(false);
-        let _ = self.carried.stop(pair(self.topology, self.route));
+        let _ = self.daemon.churn_ports(false);
+        let _ = self.carried.stop(ends(self.topology, self.route));
     }
 }

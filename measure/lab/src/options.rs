@@ -1,126 +1,89 @@
-//! What was asked for, the same for every experiment.
+//! Options of a campaign: those that all experiments share, and the types of those that one alone
+//! has.
+
+mod own;
+
+pub use own::{RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
 
 use crate::LabError;
 use crate::between::Between;
-use crate::experiment::StopRule;
 use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
+use crate::plan::StopRule;
 use crate::report::Threshold;
-use crate::topology::Vnic;
+use crate::shell::word;
 use serde::{Deserialize, Serialize};
 use statistics::{DEFAULT_REPETITIONS, FEWEST_PAIRS};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Settings of a campaign; each experiment adds the constructor of its own beside its code.
+/// Options of a campaign. An experiment with defaults of its own has a constructor beside its code.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
-    /// Connection counts, one after the other. At least one.
+    /// Connection counts, in the order of measuring. At least one.
     pub connections: Vec<u32>,
-    /// Bytes of one send or receive call, one after the other. For the sweep only.
-    pub blocks: Vec<u32>,
     /// Intervals per arm.
     pub repetitions: usize,
-    /// Smaller settings that [`Options::quick`] takes.
+    /// Values that [`Options::quick`] takes.
     #[serde(skip)]
     pub quick: Quick,
     /// Length of an interval.
     pub interval: Duration,
-    /// Ends a point early once all its figures are known this closely (0.02: within two per cent).
+    /// Width of the confidence interval (0.02: two per cent) that ends a point early.
     pub narrow: Option<f64>,
-    /// Two stacks in this process instead of hosts in namespaces. For RSC only.
-    pub in_process: bool,
-    /// Experiments of each kind by which the lab itself is validated; 0 for anything else.
-    pub tries: usize,
-    /// How often a team's member is pulled, by each algorithm; 0 for anything else.
-    pub pulls: usize,
-    /// Queues that the uplink and the vNIC have in an arm, fewest first; empty where all have one.
+    /// Queues of the uplink and the vNIC in each arm, fewest first; empty if all have one.
     pub queues: Vec<u32>,
-    /// Where the guest is, with its QEMU; `None` where none is needed.
+    /// Directory of the virtual machine and its QEMU; `None` if none is needed.
     pub guest: Option<PathBuf>,
-    /// MTU of every link, in bytes; with jumbo frames where those are what is validated.
+    /// MTU of every link, in bytes; `validate jumbo` measures 1500 as well.
     pub mtu: u16,
-    /// What receives; `None` where there is no choice.
-    pub receivers: Option<Receivers>,
-    /// The receiver was named, so no other will do.
-    pub receiver_named: bool,
-    /// Hosts that there are already, and the switch that runs between them, instead of namespaces.
-    /// Not kept for [`Options::resume`]: it holds secrets.
+    /// Options of `validate rsc` alone.
+    #[serde(flatten)]
+    pub rsc: RscOptions,
+    /// Options of `sweep` alone.
+    #[serde(flatten)]
+    pub sweep: SweepOptions,
+    /// Options of `validate self` alone.
+    #[serde(flatten)]
+    pub self_test: SelfTestOptions,
+    /// Options of `validate team` alone.
+    #[serde(flatten)]
+    pub team: TeamOptions,
+    /// Existing hosts, and the running switch between them, in place of namespaces. Not saved for
+    /// [`Options::resume`], because it holds secrets.
     #[serde(skip)]
     pub between: Option<Between>,
-    /// Directory of the report; `None`: `millrace-report-DATE` here.
+    /// Directory of the report; `None` is `millrace-report-DATE` in the current directory.
     #[serde(skip)]
     pub output: Option<PathBuf>,
-    /// Directory of a report that was interrupted: its finished points are kept, and it goes on
-    /// with the options it was begun with.
+    /// Directory of an interrupted report to resume. Its finished points are kept, and its own
+    /// options apply.
     #[serde(skip)]
     pub resume: Option<PathBuf>,
-    /// Conditions under which the report fails, those of this call.
+    /// Conditions of this call under which the report fails.
     #[serde(skip)]
     pub fail_if: Vec<Threshold>,
-    /// The binary that knows `lab-host` and `run`; usually this one.
+    /// The binary with the commands `lab-host` and `run`; usually this one.
     #[serde(skip)]
     pub program: PathBuf,
 }
 
-/// Smaller settings for a first look.
+/// Values of the options with `--quick`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quick {
     /// Most intervals per arm.
     pub repetitions: usize,
-    /// Experiments of each kind, where the lab itself is validated.
+    /// Tries of each kind of `validate self`.
     pub tries: usize,
-    /// Connection counts, where blocks are measured.
+    /// Connection counts of `sweep`.
     pub connections: &'static [u32],
-    /// Bytes of one call, where blocks are measured.
+    /// Bytes of one call of `sweep`.
     pub blocks: &'static [u32],
 }
 
-/// What the guest's vNIC is, where RSC toward it is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Receivers {
-    /// A TAP without GRO of its own.
-    Tap,
-    /// A TAP whose kernel coalesces (GRO) what it is given.
-    TapGro,
-    /// The vhost-user vNIC of a virtual machine.
-    Qemu,
-    /// A TAP without and one with GRO, one after the other.
-    Both,
-}
-
-impl Receivers {
-    /// Those that can be had: the ones asked for, or both. `None` where none was asked for and the
-    /// vNIC is a veth.
-    ///
-    /// # Errors
-    /// One was asked for, and there can be no TAP.
-    pub fn possible(asked: Option<Receivers>) -> Result<Option<Receivers>, LabError> {
-        match (asked, Vnic::tap()) {
-            (Some(Receivers::Qemu), _) => Ok(asked),
-            (asked, Ok(())) => Ok(asked.or(Some(Receivers::Both))),
-            (None, Err(_)) => Ok(None),
-            (Some(asked), Err(source)) => Err(LabError::NoTap { asked, source }),
-        }
-    }
-}
-
-impl fmt::Display for Receivers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Receivers::Tap => "tap",
-            Receivers::TapGro => "tap-gro",
-            Receivers::Qemu => "qemu",
-            Receivers::Both => "both",
-        })
-    }
-}
-
 impl Options {
-    /// What `validate` does without options.
+    /// Returns the defaults of most experiments.
     pub fn new(program: PathBuf) -> Options {
         Options {
             connections: vec![1],
@@ -134,13 +97,14 @@ impl Options {
         }
     }
 
-    /// What `validate team` does: 16 connections, for one has one member at a time.
+    /// Returns the defaults of `validate team`: 16 connections, because a single connection uses
+    /// one member at a time.
     pub fn team(program: PathBuf) -> Options {
         Options { connections: vec![16], ..Options::new(program) }
     }
 
-    /// What `validate vmmq` does: 16 connections, ports of so many queues, intervals of several
-    /// phases.
+    /// Returns the defaults of `validate vmmq`: 16 connections, ports with `queues` queues, and
+    /// fewer intervals, each of which has several phases.
     pub fn vmmq(queues: u32, program: PathBuf) -> Options {
         Options {
             connections: vec![16],
@@ -151,34 +115,34 @@ impl Options {
         }
     }
 
-    /// `--quick`: a first look, which sees differences of about 15 % and more.
+    /// Applies `--quick`, which detects differences of about 15 % and more.
     pub fn quick(mut self) -> Options {
-        if self.tries > 0 {
-            return Options { tries: self.quick.tries, ..self };
+        if self.self_test.tries > 0 {
+            return Options { self_test: SelfTestOptions { tries: self.quick.tries }, ..self };
         }
         self.repetitions = self.repetitions.min(self.quick.repetitions);
         self.interval = Duration::from_millis(500);
-        if !self.blocks.is_empty() {
+        if !self.sweep.blocks.is_empty() {
             self.connections = self.quick.connections.to_vec();
-            self.blocks = self.quick.blocks.to_vec();
+            self.sweep.blocks = self.quick.blocks.to_vec();
         }
         self
     }
 
-    /// The command of a campaign with these options, without secrets.
+    /// Returns the command of a campaign with these options, without secrets.
     pub fn command(&self, campaign: &str) -> String {
         let validates = !["ladder", "sweep", "connections"].contains(&campaign);
         let mut line = format!("millrace {}{campaign}", if validates { "validate " } else { "" });
         let mut put =
             |option: &str, value: String| line += &format!(" --{option} {}", word(&value));
-        let moves = self.receivers.is_none().then_some(self.guest.as_ref()).flatten();
-        match (self.tries, moves) {
+        let moves = self.rsc.receivers.is_none().then_some(self.guest.as_ref()).flatten();
+        match (self.self_test.tries, moves) {
             (0, None) if campaign == "iscsi" => {}
             (0, None) => put("connections", list(&self.connections)),
             (0, Some(guest)) => put("guest", guest.display().to_string()),
             (tries, _) => put("tries", tries.to_string()),
         }
-        for (option, numbers) in [("blocks", &self.blocks), ("queues", &self.queues)] {
+        for (option, numbers) in [("blocks", &self.sweep.blocks), ("queues", &self.queues)] {
             if !numbers.is_empty() {
                 put(option, list(numbers));
             }
@@ -188,14 +152,14 @@ impl Options {
         if let Some(narrow) = self.narrow {
             put("narrow", ((narrow * 1e6).round() / 1e4).to_string());
         }
-        let one_mtu = self.tries == 0 && self.queues.is_empty() && moves.is_none();
+        let one_mtu = self.self_test.tries == 0 && self.queues.is_empty() && moves.is_none();
         if validates && one_mtu {
             put("mtu", self.mtu.to_string());
         }
         self.fail_if.iter().for_each(|threshold| put("fail-if", threshold.to_string()));
-        match (&self.between, self.receivers) {
+        match (&self.between, self.rsc.receivers) {
             (Some(between), _) => between.options().for_each(|(option, value)| put(option, value)),
-            (None, _) if self.in_process => line += " --in-process",
+            (None, _) if self.rsc.in_process => line += " --in-process",
             (None, Some(receivers)) => {
                 put("receiver", receivers.to_string());
                 self.guest.iter().for_each(|guest| put("guest", guest.display().to_string()));
@@ -205,40 +169,38 @@ impl Options {
         line
     }
 
-    /// Refuses intervals in which an agent, which is asked for nothing meanwhile, would take us for
-    /// gone.
+    /// Refuses intervals so long that an agent, which hears nothing within one, would end.
+    ///
+    /// # Errors
+    /// [`LabError::Between`] with the longest interval.
     pub(crate) fn check_interval(&self) -> Result<(), LabError> {
         let [asked, most] = [self.interval, ROUND_TRIPS_MAX].map(|time| time.as_secs_f64());
         let why = || format!("intervals of {asked} s: with an agent {most} s is the maximum");
         (asked <= most).then_some(()).ok_or_else(|| LabError::Between(why()))
     }
 
-    /// The directory of the guest; where none was named, the one in which `scripts/guests` keeps
-    /// it.
+    /// Returns the directory of the virtual machine; by default the one of `scripts/guests`.
     pub(crate) fn guest(&self) -> &Path {
         self.guest.as_deref().unwrap_or(Path::new("target/guests/qemu"))
     }
 
-    /// Most queues of a port, of all arms.
+    /// Returns the largest number of queues of a port in any arm.
     pub(crate) fn most_queues(&self) -> u32 {
         self.queues.iter().copied().max().unwrap_or(1)
     }
 
+    /// Returns when a point ends.
     pub(crate) fn stop(&self) -> StopRule {
         let (repetitions, narrow) = (self.repetitions, self.narrow);
         StopRule { repetitions, narrow, least: repetitions.div_ceil(2) }
     }
 }
 
-/// A word of a shell's command line, in quotes where a shell would read more into it.
-pub(crate) fn word(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.,:/@".contains(&byte);
-    if text.bytes().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vnic::Receivers;
+    use serde_json::json;
 
     #[test]
     fn a_command_states_all_its_settings() {
@@ -253,7 +215,7 @@ mod tests {
         );
         let fail_if = vec!["throughput<2.0x".parse().unwrap()];
         let rsc = Options {
-            receivers: Some(Receivers::Both),
+            rsc: RscOptions { receivers: Some(Receivers::Both), ..RscOptions::default() },
             narrow: Some(0.02),
             fail_if,
             ..Options::new(program())
@@ -263,14 +225,27 @@ mod tests {
             "millrace validate rsc --connections 1 --repetitions 26 --seconds 1 --narrow 2 --mtu 1500 --fail-if 'throughput < 2x' --receiver both"
         );
         let machine = Options {
-            receivers: Some(Receivers::Qemu),
+            rsc: RscOptions { receivers: Some(Receivers::Qemu), ..RscOptions::default() },
             guest: Some("a guest".into()),
             ..Options::new(program())
         };
         let line = machine.command("rsc");
         assert!(line.ends_with(" --mtu 1500 --receiver qemu --guest 'a guest'"), "{line}");
         assert!(line.contains(" --connections 1 "), "{line}");
-        let alone = Options { in_process: true, ..Options::new(program()) };
+        let alone = Options {
+            rsc: RscOptions { in_process: true, ..RscOptions::default() },
+            ..Options::new(program())
+        };
         assert!(alone.command("rsc").ends_with(" --mtu 1500 --in-process"));
+    }
+
+    /// State files of earlier versions have all options beside each other.
+    #[test]
+    fn options_of_one_experiment_are_stored_among_those_of_all() {
+        let options = Options::sweep(PathBuf::new());
+        let stored = serde_json::to_value(&options).unwrap();
+        assert_eq!((&stored["blocks"][0], &stored["in_process"]), (&json!(512), &json!(false)));
+        let read: Options = serde_json::from_value(stored).unwrap();
+        assert_eq!(read, Options { quick: Quick::default(), ..options });
     }
 }

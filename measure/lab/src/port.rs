@@ -1,5 +1,5 @@
-//! A port of a daemon, ours in the topology or the user's own, changed and read over the API. Each
-//! change is noted as a person would type it, for the report.
+//! A port of a daemon, either the topology's or the user's own, changed and read over the API. Each
+//! change is kept as the equivalent command, for the report.
 
 use crate::LabError;
 use crate::report::{Check, Command};
@@ -9,11 +9,11 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// See the module.
+/// A port of a daemon.
 pub(crate) struct Port {
     client: Rc<Client>,
     pub(crate) name: String,
-    /// What was changed, each once.
+    /// Commands equivalent to the changes so far, each once.
     told: RefCell<Vec<String>>,
 }
 
@@ -22,54 +22,55 @@ impl Port {
         Port { client, name, told: RefCell::default() }
     }
 
-    /// Toggles coalescing toward it; done when this returns.
+    /// Turns coalescing toward the port on or off; it is in force on return.
     pub(crate) fn set_rsc(&self, on: bool) -> Result<(), LabError> {
         let (setting, word) = if on { (RscSetting::On, "on") } else { (RscSetting::Off, "off") };
         self.tell(format!("millrace rsc {word} {}", self.name));
         self.client.set_rsc(Some(&self.name), setting).map(drop).map_err(switch_error)
     }
 
-    /// Changes keys of it, spelled as in the file; null takes a key away.
+    /// Changes keys of the port, spelled as in the configuration file; null removes a key.
     pub(crate) fn change(&self, change: &Value) -> Result<(), LabError> {
         self.tell_change(change);
         self.client.change_port(&self.name, change).map(drop).map_err(switch_error)
     }
 
-    /// The same if its settings still have this tag ([`Port::tagged`]).
+    /// Like [`change`](Port::change), but refused unless the settings still have this tag
+    /// ([`Port::tagged`]).
     pub(crate) fn change_tagged(&self, change: &Value, tag: &str) -> Result<(), LabError> {
         self.tell_change(change);
         let changed = self.client.change_tagged_port(&self.name, change, tag);
         changed.map(drop).map_err(switch_error)
     }
 
-    /// What the daemon says of it, with the tag of its settings.
+    /// Reads the port's state, with the tag of its settings.
     pub(crate) fn tagged(&self) -> Result<(PortBody, String), LabError> {
         self.client.tagged_port(&self.name).map_err(switch_error)
     }
 
-    /// What the daemon says of it.
+    /// Reads the port's state.
     pub(crate) fn body(&self) -> Result<PortBody, LabError> {
         self.client.port(&self.name).map_err(switch_error)
     }
 
-    /// Its rules, with the frames each decided about.
+    /// Reads the port's rules, with the frames that each decided about.
     pub(crate) fn acl(&self) -> Result<AclBody, LabError> {
         self.client.acl(&self.name).map_err(switch_error)
     }
 
-    /// Its counters.
+    /// Reads the port's counters.
     pub(crate) fn counters(&self) -> Result<CountersBody, LabError> {
         self.client.counters(&self.name).map_err(switch_error)
     }
 
-    /// Activity 1 of the guide: coalescing toward it is on, and what each family's adapter status
-    /// says.
+    /// Runs activity 1 of the guide: checks each address family's adapter status of coalescing
+    /// toward the port.
     pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
         let rsc = self.client.rsc(Some(&self.name)).map_err(switch_error)?;
         Ok(rsc.iter().flat_map(statuses).collect())
     }
 
-    /// Every change so far, for the report.
+    /// Returns the commands of all changes so far, for the report.
     pub(crate) fn commands(&self) -> Vec<Command> {
         let told = self.told.borrow();
         told.iter().map(|line| Command { host: "switch".into(), command: line.clone() }).collect()
@@ -83,7 +84,7 @@ impl Port {
         self.tell(format!("millrace port set {}{}", self.name, keys.collect::<String>()));
     }
 
-    /// Notes a change, once however often it is made.
+    /// Keeps the command of a change, once however often it is made.
     pub(crate) fn tell(&self, line: String) {
         let mut told = self.told.borrow_mut();
         if !told.contains(&line) {
@@ -92,7 +93,7 @@ impl Port {
     }
 }
 
-/// What each family's adapter status says.
+/// Returns the checks of both families' adapter status.
 fn statuses(rsc: &RscBody) -> [Check; 2] {
     let RscBody { name, ipv4_enabled: v4, ipv6_enabled: v6, .. } = rsc;
     [
@@ -101,7 +102,8 @@ fn statuses(rsc: &RscBody) -> [Check; 2] {
     ]
 }
 
-/// A family's adapter status at a port: whether coalescing is enabled, and whether it works.
+/// Returns the check of a family's adapter status at a port: whether coalescing is enabled, and
+/// whether it is operational.
 pub(crate) fn status(
     port: &str,
     family: &str,
@@ -118,7 +120,7 @@ pub(crate) fn status(
     }
 }
 
-/// For `map_err`.
+/// Turns an error of the API's client into one of the switch, for `map_err`.
 pub(crate) fn switch_error(error: ClientError) -> LabError {
     LabError::Switch(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! The progress line: what runs, how fast, and how long it still takes. A terminal shows one line
 //! that is redrawn, everything else gets plain lines.
 
-use crate::experiment::Step;
+use crate::plan::Step;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Arm, Values};
+    use crate::plan::{Arm, Values};
 
     #[test]
     fn the_line_says_what_runs_how_fast_and_how_long_all_of_it_takes() {

@@ -1,8 +1,8 @@
-//! What an experiment leaves behind: one model, shown as terminal text, Markdown, JSON and a
-//! self-contained HTML page.
+//! The report of a campaign: one model, shown as terminal text, Markdown, JSON and a self-contained
+//! HTML page.
 //!
-//! [`Report`] is what `--json` prints, field by field. A case is a load: so many connections, such
-//! blocks, this way. Nothing is shown that is not in the JSON, and no number is there twice.
+//! [`Report`] is what `--json` prints, field by field. A case is a load: its connections, its
+//! blocks and its way. Everything shown is in the JSON, and no number is there twice.
 
 mod account;
 mod answer;
@@ -15,33 +15,36 @@ mod junit;
 mod table;
 mod text;
 mod threshold;
+mod verdict;
 mod write;
 
 pub use account::Account;
 pub(crate) use account::{checks as account_checks, difference};
 pub(crate) use answer::{Row, disturbance};
+#[cfg(test)]
+pub(crate) use case::case_of;
 pub use case::{ArmFigures, Case, Setting};
 pub(crate) use case::{hold_together, plural};
 pub use date::now_utc;
 pub(crate) use html::comparison;
-pub(crate) use table::level;
 pub(crate) use text::WIDTH;
 pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
 pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
 pub use traffic::measure::Machine;
+pub(crate) use verdict::level;
 pub use write::write;
 pub(crate) use write::{put, read};
 
-use crate::experiment::Measure;
+use crate::measure::Measure;
 use crate::placement::Placement;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The number that tells a reader of the JSON which fields to expect.
+/// Version of the JSON's fields.
 pub const SCHEMA: u32 = 2;
 
-/// The JSON schema of a [`Report`].
+/// Returns the JSON schema of a [`Report`].
 pub fn json_schema() -> serde_json::Value {
     traffic::schema::of::<Report>("report", SCHEMA)
 }
@@ -114,7 +117,7 @@ pub struct BenchFacts {
 }
 
 impl BenchFacts {
-    /// Which of the benches it is.
+    /// Returns the kind of the site.
     pub(crate) fn kind(&self) -> &'static str {
         match (self.in_process, self.hosts.is_empty()) {
             (true, _) => "in process",

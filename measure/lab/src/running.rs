@@ -6,7 +6,7 @@
 //! measurement.
 
 use crate::LabError;
-use crate::experiments::{Feature, ON, Toggle};
+use crate::plan::ON;
 use crate::port::{Port, switch_error};
 use crate::report::Check;
 use api::body::PortBody;
@@ -20,6 +20,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
+
+/// Brings an arm, by its name, into force at one port of a running switch.
+pub(crate) type Toggle = fn(&Port, &str) -> Result<(), LabError>;
 
 /// A running daemon and the port to toggle.
 pub(crate) struct Running {
@@ -54,10 +57,8 @@ impl Running {
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
-        feature: &Feature,
+        toggle: Toggle,
     ) -> Result<Running, LabError> {
-        let refused = || LabError::NotBetweenHosts(feature.name.to_owned());
-        let toggle = feature.toggle.ok_or_else(refused)?;
         let client = Client::connect(socket).map_err(unreachable)?;
         let found = match port {
             Some(name) => client.port(name).map_err(switch_error)?,

@@ -1,12 +1,11 @@
-//! What a campaign has finished so far, in a file beside its report, so that it can be taken up
-//! again.
+//! State of a campaign: the finished points, in a file beside its report, so that it can be
+//! resumed.
 //!
-//! The file is written after each point, whole or not at all, and taken away when the campaign is
-//! complete.
+//! The file is replaced atomically after each point, and removed when the campaign is complete.
 
 use crate::LabError;
-use crate::experiment::Ended;
 use crate::options::Options;
+use crate::plan::Ended;
 use crate::report::{self, BenchFacts, Case, Check, Command, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -14,20 +13,20 @@ use std::path::Path;
 /// The file's name.
 const FILE: &str = "state.json";
 
-/// See the module.
+/// Finished points of a campaign, with the options and facts that its report needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     schema: u32,
     campaign: String,
     pub(crate) options: Options,
-    /// When it began, UTC.
+    /// Date on which it began, UTC.
     pub(crate) date: String,
     pub(crate) bench: Option<BenchFacts>,
     pub(crate) checks: Vec<Check>,
     pub(crate) commands: Vec<Command>,
     pub(crate) notes: Vec<String>,
     finished: Vec<Finished>,
-    /// The point that was cut short, for the report alone: it is measured again.
+    /// The point that ended early. It is for the report alone, and is measured again on resume.
     #[serde(skip)]
     partial: Option<Finished>,
 }
@@ -35,7 +34,7 @@ pub(crate) struct State {
 /// One point's figures.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Finished {
-    /// Its place among the campaign's points.
+    /// Index among the campaign's points.
     place: usize,
     case: Case,
 }
@@ -46,7 +45,10 @@ impl State {
         State { schema: SCHEMA, campaign, options, date, ..State::default() }
     }
 
-    /// What an interrupted campaign of this name left in a directory.
+    /// Reads what an interrupted campaign of this name left in a directory.
+    ///
+    /// # Errors
+    /// [`LabError::Resume`] if there is no state, or it is of another campaign.
     pub(crate) fn read(directory: &Path, campaign: &str) -> Result<State, LabError> {
         let path = directory.join(FILE);
         let refuse = |why: String| LabError::Resume { path: path.clone(), why };
@@ -57,7 +59,10 @@ impl State {
         Ok(state)
     }
 
-    /// Writes what is finished.
+    /// Writes the finished points to the directory.
+    ///
+    /// # Errors
+    /// [`LabError::Report`] if the file cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LabError> {
         let path = directory.join(FILE);
         let failed = |source| LabError::Report { path: path.clone(), source };
@@ -66,9 +71,9 @@ impl State {
         report::put(directory, FILE, &text)
     }
 
-    /// Takes the file away: there is nothing to resume.
+    /// Removes the file when there is nothing to resume.
     pub(crate) fn remove(directory: &Path) {
-        // It may never have been written.
+        // The file may never have been written; other errors have no remedy here.
         let _ = std::fs::remove_file(directory.join(FILE));
     }
 
@@ -80,17 +85,17 @@ impl State {
         self.finished.is_empty() && self.partial.is_none()
     }
 
-    /// Whether it runs without hosts.
+    /// Whether the campaign runs in process, without hosts.
     pub(crate) fn is_in_process(&self) -> bool {
         self.bench.as_ref().is_some_and(|bench| bench.in_process)
     }
 
-    /// Whether a point was cut short by someone.
+    /// Whether Ctrl-C ended a point early.
     pub(crate) fn was_interrupted(&self) -> bool {
         self.partial.as_ref().is_some_and(|point| point.case.ended == Ended::Interrupted)
     }
 
-    /// Keeps a point's figures. Whether it ran to its end.
+    /// Keeps a point's figures. Returns whether the point ran to its end.
     pub(crate) fn keep(&mut self, place: usize, case: Case) -> bool {
         let whole = !matches!(case.ended, Ended::Interrupted | Ended::Failed(_));
         let point = Finished { place, case };
@@ -102,14 +107,14 @@ impl State {
         whole
     }
 
-    /// All figures, in the order of the campaign.
+    /// Returns all figures, in the order of the campaign.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let mut found: Vec<&Finished> = self.finished.iter().chain(&self.partial).collect();
         found.sort_by_key(|point| point.place);
         found.into_iter().map(|point| point.case.clone()).collect()
     }
 
-    /// A bench and what is to be known of the numbers made there.
+    /// Adds the facts of a site, and the note on numbers measured there.
     pub(crate) fn meet(&mut self, facts: BenchFacts, note: Option<&str>) {
         match &mut self.bench {
             None => self.bench = Some(facts),
@@ -133,7 +138,7 @@ impl State {
         }
     }
 
-    /// Adds checks; those of an earlier try give way.
+    /// Adds checks, in place of earlier ones of the same name.
     pub(crate) fn note_checks(&mut self, checks: Vec<Check>) {
         self.checks.retain(|known| !checks.iter().any(|check| check.name == known.name));
         self.checks.extend(checks);

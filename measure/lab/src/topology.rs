@@ -6,10 +6,10 @@
 //! sender ovs0 ── in1 ovs (Open vSwitch, from its first use on) out1 ── ovs0 receiver
 //! ```
 //!
-//! Where the vNIC's side is what sends, sender and receiver have changed places: the sender has
-//! vnic0, the receiver wire0. The wires carry frames of MTU size, as a physical network does: TSO
-//! and GSO are off where frames enter them, checksum offload stays on, as every NIC has it.
-//! Addresses exist inside these namespaces only.
+//! If the guest sends, sender and receiver have changed places: the sender has vnic0, the receiver
+//! wire0. The wires carry frames of MTU size, as a physical network does: TSO and GSO are off at
+//! the ends where frames enter them, and checksum offload stays on, as in every NIC. Addresses
+//! exist inside these namespaces only.
 
 mod congestion;
 pub(crate) mod ovs;
@@ -17,18 +17,16 @@ mod team;
 mod virtual_machine;
 
 use crate::LabError;
-use crate::experiments::Feature;
-use crate::experiments::peers::Setup;
 use crate::guest::Files;
 use crate::host::{Host, Reading, Request};
-use crate::machine::Machine;
+use crate::load::Way;
+use crate::machine::VirtualMachine;
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::report::Command;
+use crate::vnic::Vnic;
 pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 pub(crate) use team::{MEMBERS, RATE, other_end};
@@ -37,80 +35,38 @@ pub(crate) use team::{MEMBERS, RATE, other_end};
 pub(crate) const WIRE: &str = "wire0";
 /// The sender's and the receiver's links to the bridge.
 const PEER: &str = "peer0";
-/// Where the bridge takes frames from the sender.
+/// The bridge's link to the sender.
 const IN: &str = "in0";
 /// The switch's end of the wire.
 pub(crate) const UPLINK: &str = "uplink0";
 /// The guest's link to the switch.
 pub(crate) const VNIC: &str = "vnic0";
-/// The switch's end of the guest's link, where that is a veth.
+/// The switch's end of the guest's link, if that is a veth.
 pub(crate) const GUEST: &str = "guest0";
 /// NTttcp's first port.
 pub(crate) const PORT: u16 = 5001;
-/// Out of the way of NTttcp's ports and of its synchronisation.
+/// Port that answers round trips, which NTttcp does not use.
 pub(crate) const ROUND_TRIP_PORT: u16 = 4999;
-
-/// What the guest's vNIC is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Vnic {
-    /// A TAP that the switch creates in the guest's namespace.
-    Tap,
-    /// A veth whose other end is a packet port: where /dev/net/tun may not be used.
-    Veth,
-    /// A vhost-user port, with a virtual machine behind it.
-    VhostUser,
-}
-
-impl Vnic {
-    /// A TAP where we may have one.
-    fn possible() -> Vnic {
-        if Vnic::tap().is_ok() { Vnic::Tap } else { Vnic::Veth }
-    }
-
-    /// Whether we may have a TAP.
-    pub(crate) fn tap() -> std::io::Result<()> {
-        std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)
-    }
-}
 
 /// Ethernet header, in bytes.
 pub(crate) const ETHERNET: u64 = 14;
 /// IPv4 and TCP headers, time stamps included, in bytes.
 pub(crate) const IP_AND_TCP: u64 = 20 + 32;
 
-/// Which way the load runs through the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub enum Way {
-    /// The sender is on the wire, the receiver is the guest.
-    #[serde(rename = "receive")]
-    ToVnic,
-    /// The sender is the guest, the receiver is on the wire.
-    #[serde(rename = "send")]
-    FromVnic,
-}
-
 impl Way {
-    /// The links of sender and receiver.
+    /// Returns the links of sender and receiver.
     pub(crate) fn links(self) -> (&'static str, &'static str) {
         match self {
             Way::ToVnic => (WIRE, VNIC),
             Way::FromVnic => (VNIC, WIRE),
         }
     }
-
-    /// What people read.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Way::ToVnic => "guest receives",
-            Way::FromVnic => "guest sends",
-        }
-    }
 }
 
-/// Through which switch frames get from the sender to the receiver.
+/// The switch through which frames reach the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Ours.
+    /// This switch.
     Switch,
     /// The Linux bridge.
     Bridge,
@@ -118,48 +74,76 @@ pub(crate) enum Route {
     OpenVswitch,
 }
 
-/// The sender's and the receiver's last byte of their addresses.
+/// Route of the frames while an arm is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) route: Route,
+    /// The kernel coalesces (GRO) what arrives at the switch.
+    pub(crate) coalesces: bool,
+}
+
+/// Which hosts and links a topology has, and which way the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wiring {
+    /// Way of the load through the switch.
+    pub(crate) way: Way,
+    /// Two wires to the switch, with a team as its uplink.
+    pub(crate) members: bool,
+    /// A Linux bridge between sender and receiver, beside the switch.
+    pub(crate) bridge: bool,
+    /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
+    pub(crate) receiver_gro: bool,
+}
+
+impl Wiring {
+    /// One wire to the switch, and a guest that receives.
+    pub(crate) const PLAIN: Wiring =
+        Wiring { way: Way::ToVnic, members: false, bridge: false, receiver_gro: false };
+}
+
+/// Last bytes of the sender's and the receiver's addresses.
 const SENDER: u8 = 1;
 const RECEIVER: u8 = 2;
 
-/// See the module. Fields end in this order: first the hosts, then the directory with their logs.
+/// The hosts and wires of an experiment. Fields are dropped in this order: first the hosts, then
+/// the directory with their logs.
 pub(crate) struct Topology {
     pub(crate) sender: Host,
     pub(crate) receiver: Host,
     pub(crate) bridge: Host,
     pub(crate) switch: Host,
     ovs: Option<Host>,
-    /// What the guest is started from, where it is a virtual machine.
+    /// Files from which the guest is booted, if it is a virtual machine.
     pub(crate) files: Option<Files>,
-    /// It, and the host of QEMU, once the guest is one.
-    virtual_machine: Option<(Machine, Host)>,
+    /// The virtual machine and the host of its QEMU, after it has booted.
+    virtual_machine: Option<(VirtualMachine, Host)>,
     pub(crate) vnic: Vnic,
     pub(crate) way: Way,
     /// MTU of every link, in bytes.
     pub(crate) mtu: u16,
-    /// Most queues that the switch's ports have in an arm.
+    /// Largest number of queues of the switch's ports in any arm.
     pub(crate) queues: u32,
-    /// How often a team's member is pulled before it is measured.
+    /// Number of times that a team's member is pulled before measuring.
     pub(crate) pulls: usize,
-    /// The guest's kernel coalesces what it is given over a TAP.
+    /// Whether the guest's kernel coalesces (GRO) what it receives over a TAP.
     pub(crate) receiver_gro: bool,
-    /// Which processors each side has to itself, or why none has.
+    /// Processors that each side has to itself, or the reason why none has.
     pub(crate) placement: Result<Placement, String>,
-    /// Arms that could not be measured, and why, for people.
+    /// Sentences about arms that could not be measured, for the report.
     pub(crate) left_out: Vec<String>,
     directory: tempfile::TempDir,
-    /// This binary.
+    /// The binary with the commands `lab-host` and `run`.
     pub(crate) program: PathBuf,
 }
 
 impl Topology {
-    /// Starts the hosts and connects them for a feature. The switch does not run yet.
-    pub(crate) fn new(feature: &Feature, options: &Options) -> Result<Topology, LabError> {
+    /// Starts the hosts and connects them. The switch does not run yet.
+    pub(crate) fn new(wiring: Wiring, options: &Options) -> Result<Topology, LabError> {
         let program = &options.program;
         let files =
             options.guest.as_deref().map(|guest| Files::find(guest, "initramfs")).transpose()?;
         files.as_ref().map_or(Ok(()), |_| options.check_interval())?;
-        // The switch host hides /run, see below.
+        // The switch host hides /run.
         let usual = std::env::temp_dir();
         let place = if usual.starts_with("/run") { PathBuf::from("/tmp") } else { usual };
         let directory = tempfile::Builder::new()
@@ -176,11 +160,11 @@ impl Topology {
             vnic: if files.is_some() { Vnic::VhostUser } else { Vnic::possible() },
             files,
             virtual_machine: None,
-            way: feature.way,
+            way: wiring.way,
             mtu: options.mtu,
             queues: options.most_queues(),
-            pulls: options.pulls,
-            receiver_gro: feature.receiver_gro,
+            pulls: options.team.pulls,
+            receiver_gro: wiring.receiver_gro,
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
@@ -189,10 +173,10 @@ impl Topology {
         };
         topology.place();
         topology.connect_switch()?;
-        if feature.members {
+        if wiring.members {
             topology.connect_team()?;
         }
-        if feature.whole_guide || feature.bridge {
+        if wiring.bridge {
             topology.connect_bridge()?;
         }
         let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
@@ -203,7 +187,7 @@ impl Topology {
     /// Gives each side its processors, before there are links and threads.
     fn place(&mut self) {
         let Ok(Placement { sender, switch, receiver }) = self.placement.clone() else { return };
-        // What the switch delivers on its own processors is received there already.
+        // Frames that the switch delivers on the receiver's own processors are already there.
         let steered = receiver != switch;
         let sides = [
             (&mut self.sender, &sender, true),
@@ -224,12 +208,12 @@ impl Topology {
         }
     }
 
-    /// Where the switch's configuration and socket are.
+    /// Returns the directory of the switch's configuration and socket.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The links of sender and receiver on a route.
+    /// Returns the links of sender and receiver on a route.
     pub(crate) fn links(&self, route: Route) -> (&'static str, &'static str) {
         match route {
             Route::Switch => self.way.links(),
@@ -238,8 +222,8 @@ impl Topology {
         }
     }
 
-    /// The process of a route's switch; 0 where there is none yet. The bridge's is idle: it is the
-    /// kernel that works.
+    /// Returns the process of a route's switch; 0 if it has not started. The bridge's process is
+    /// idle, because the kernel forwards its frames.
     pub(crate) fn switch_process(&self, route: Route) -> u32 {
         match route {
             Route::Switch => self.switch.process(),
@@ -248,7 +232,7 @@ impl Topology {
         }
     }
 
-    /// Where the receiver listens on a route.
+    /// Returns the receiver's address on a route.
     pub(crate) fn address(&self, route: Route) -> IpAddr {
         let net = match route {
             Route::Switch => 77,
@@ -258,7 +242,7 @@ impl Topology {
         IpAddr::from([10, net, 0, 2])
     }
 
-    /// Makes the links and the switch of a route ready, other than ours: that is the daemon's.
+    /// Readies the links of a route, and its switch unless that is the daemon.
     pub(crate) fn enter(&mut self, setup: Setup) -> Result<(), LabError> {
         let (host, link) = match setup.route {
             Route::Switch if self.way == Way::ToVnic => (&mut self.switch, UPLINK),
@@ -282,7 +266,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Every command so far, host by host.
+    /// Returns every command so far, host by host.
     pub(crate) fn commands(&self) -> Vec<Command> {
         let hosts = [&self.switch, &self.bridge, &self.sender, &self.receiver];
         hosts
@@ -293,7 +277,7 @@ impl Topology {
             .collect()
     }
 
-    /// The host with the vNIC.
+    /// Returns the host with the vNIC.
     pub(crate) fn guest(&mut self) -> &mut Host {
         match self.way {
             Way::ToVnic => &mut self.receiver,
@@ -301,9 +285,9 @@ impl Topology {
         }
     }
 
-    /// What finds the TCP payload in all that arrived over a link between two readings of its
-    /// counters. A TAP and a virtual machine count the Ethernet header of each frame, a veth has
-    /// taken it off before it counts.
+    /// Returns a function that computes the TCP payload that arrived over a link between two
+    /// readings of its counters. A TAP and a virtual machine count the Ethernet header of each
+    /// frame, a veth does not.
     pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
         let is_whole = link == VNIC && self.vnic != Vnic::Veth;
         let header = if is_whole { ETHERNET } else { 0 } + IP_AND_TCP;
@@ -313,7 +297,7 @@ impl Topology {
         }
     }
 
-    /// The host that has one of the two links to the switch.
+    /// Returns the host of one of the two links to the switch.
     pub(crate) fn host_of(&mut self, link: &str) -> &mut Host {
         let sends = self.way.links().0 == link;
         if sends { &mut self.sender } else { &mut self.receiver }
@@ -327,8 +311,8 @@ impl Topology {
         };
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
-        // Without segmentation frames leave at MTU size, as from a NIC onto its wire; coalescing is
-        // of what arrives.
+        // Without segmentation offload frames leave at MTU size, as from a NIC onto its wire. The
+        // second offload, GRO, applies to what arrives.
         outer.set_offloads(WIRE, &offloads(false, self.way == Way::FromVnic))?;
         if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
@@ -339,7 +323,7 @@ impl Topology {
         if self.way == Way::FromVnic {
             self.switch.set_offloads(UPLINK, &offloads(false, false))?;
         } else if self.placement.is_ok() {
-            // The kernel knows of the thread only while the link coalesces.
+            // The kernel has the thread only while the link coalesces.
             self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, true)])?;
             let placed = Placement::thread(&mut self.switch, UPLINK);
             self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, false)])?;
@@ -350,13 +334,13 @@ impl Topology {
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
             self.address_guest()?;
         } else if self.vnic == Vnic::Tap && self.queues > 1 {
-            // It keeps its addresses while the switch opens it anew.
+            // A persistent TAP keeps its addresses while the switch reopens it.
             self.guest().run(&format!("ip tuntap add {VNIC} mode tap multi_queue"))?;
         }
         Ok(())
     }
 
-    /// Brings the guest's link up once it is there, which a TAP is when the switch has created it.
+    /// Brings the guest's link up and addresses it. A TAP exists once the switch has created it.
     pub(crate) fn address_guest(&mut self) -> Result<(), LabError> {
         let mtu = self.mtu;
         let station = if self.way == Way::ToVnic { RECEIVER } else { SENDER };
@@ -365,7 +349,7 @@ impl Topology {
         if !self.receiver_gro || self.vnic != Vnic::Tap {
             return Ok(());
         }
-        // Polled at each write it would find one frame; a thread finds those of a whole turn.
+        // Polled at each write, GRO would find one frame; a thread finds those of a whole turn.
         Placement::thread(self.guest(), VNIC)?;
         match self.placement.clone() {
             Ok(placed) => Placement::pin_threads(self.guest(), VNIC, &placed.receiver),
@@ -387,7 +371,7 @@ impl Topology {
             let placed = Placement::thread(&mut self.bridge, IN);
             self.placement_held(placed);
         }
-        // Each arm says whether it coalesces; what is pinned is pinned then.
+        // An arm that coalesces turns GRO on, and pins the thread then.
         self.bridge.set_offloads(IN, &[(LinkOffload::Gro, false)])?;
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
@@ -395,13 +379,13 @@ impl Topology {
     }
 }
 
-/// Segmentation (TSO and GSO) and coalescing (GRO), on or off.
+/// Returns settings of segmentation (TSO and GSO) and of coalescing (GRO).
 pub(crate) fn offloads(segments: bool, coalesces: bool) -> [(LinkOffload, bool); 3] {
     let (tso, gso) = (LinkOffload::Tso, LinkOffload::Gso);
     [(tso, segments), (gso, segments), (LinkOffload::Gro, coalesces)]
 }
 
-/// A veth whose other end lies in another host.
+/// Creates a veth with its other end in another host.
 pub(crate) fn wire(
     host: &mut Host,
     link: &str,
@@ -413,8 +397,8 @@ pub(crate) fn wire(
     host.run(&format!("ip link set {link} mtu {mtu} up")).map(drop)
 }
 
-/// Gives a link its addresses, 10.NET.0.STATION/24 and fd00:NET::STATION/64, over which TCP has the
-/// lab's congestion control.
+/// Gives a link its addresses, 10.NET.0.STATION/24 and fd00:NET::STATION/64, and makes TCP over
+/// them use the lab's congestion control.
 pub(crate) fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;

@@ -6,7 +6,7 @@
 //! report. The kernel counts in ticks of 10 ms, so a value is exact to a twentieth of a processor.
 
 use crate::LabError;
-use crate::experiment::{Usage, Values};
+use crate::plan::{Usage, Values};
 use std::time::{Duration, Instant};
 use traffic::measure::{AllProcesses, CpuSample, ProcessSample};
 
@@ -36,7 +36,7 @@ pub(crate) struct Sides {
     at: Instant,
     /// Processor time that each side has used so far, in seconds.
     used_s: [Option<f64>; 3],
-    machine: Option<Machine>,
+    machine: Option<MachineUsage>,
 }
 
 impl Sides {
@@ -47,7 +47,7 @@ impl Sides {
 
     /// Returns a reading of sides whose processor times so far, in seconds, are known.
     pub(crate) fn new(used_s: [Option<f64>; 3]) -> Sides {
-        Sides { at: Instant::now(), used_s, machine: Machine::read() }
+        Sides { at: Instant::now(), used_s, machine: MachineUsage::read() }
     }
 }
 
@@ -71,20 +71,24 @@ impl Reading for Sides {
 }
 
 /// A reading of the whole machine.
-pub(crate) struct Machine {
+pub(crate) struct MachineUsage {
     cpu: CpuSample,
     processes: AllProcesses,
 }
 
-impl Machine {
+impl MachineUsage {
     /// Reads the machine; `None` if /proc cannot be read.
-    pub(crate) fn read() -> Option<Machine> {
-        Some(Machine { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
+    pub(crate) fn read() -> Option<MachineUsage> {
+        Some(MachineUsage { cpu: CpuSample::read().ok()?, processes: AllProcesses::read().ok()? })
     }
 }
 
 /// Adds the shared kernel's and other programs' use to `values`, which hold the processes'.
-pub(crate) fn add_machine(values: &mut Values, now: Option<&Machine>, then: Option<&Machine>) {
+pub(crate) fn add_machine(
+    values: &mut Values,
+    now: Option<&MachineUsage>,
+    then: Option<&MachineUsage>,
+) {
     let Some((now, then)) = now.zip(then) else { return };
     let ours = values.values().sum();
     let usage = now.cpu.since(&then.cpu);

@@ -1,91 +1,60 @@
-//! `millrace validate`: a feature on against off in one call, with the report.
+//! `millrace validate rsc`: Microsoft's validation guide in one call, with the report.
 //!
 //! For RSC this is the whole of Microsoft's validation guide. Activity 1 checks the default
 //! configuration. Activities 2 and 3 measure with RSC on and off, alternating while connections
 //! keep running, and with other switches in turn. Then follow round trips, idle and beside bulk
 //! connections. Other features have their own checks and the same measurements.
 
-use crate::campaign::{Campaign, Point};
-use crate::experiment::{Arm, Experiment, Phase};
-use crate::experiments::{BUFFER_BYTES, Bulk, Feature, Load, REOPENING, latency, peers, rsc};
-use crate::options::{Options, Receivers};
-use statistics::FEWEST_PAIRS;
-use std::time::Duration;
+use crate::campaign::{Campaign, Point, fewer};
+use crate::experiment::Experiment;
+use crate::experiments::rsc::Rsc;
+use crate::load::{BUFFER_BYTES, Bulk, Load};
+use crate::options::Options;
+use crate::vnic::Receivers;
+use crate::{peers, round_trips};
 
-/// With this many connections or more, an experiment has a third of the intervals: enough for a
-/// verdict, and opening so many connections for each other switch takes several times as long.
-const MANY: u32 = 1000;
 /// Most bulk connections beside round trips, and toward a second receiver.
 const FEW: u32 = 16;
 
-/// Returns the campaign that validates a feature. Toward a second receiver it compares only on and
-/// off, under few connections: other switches and round trips are measured toward the first.
-pub fn campaign(feature: &'static Feature, options: &Options) -> Campaign {
-    let (feature, second) = match options.receivers {
-        Some(Receivers::TapGro) => (rsc::TOWARD_GRO, None),
-        Some(Receivers::Qemu) => (rsc::TOWARD_QEMU, None),
-        Some(Receivers::Both) => (feature, Some(rsc::TOWARD_GRO)),
-        Some(Receivers::Tap) | None => (feature, None),
+/// Returns all points of the guide. Toward a second receiver only RSC is compared, under few
+/// connections: other switches and round trips are known from the first receiver.
+pub fn campaign(options: &Options) -> Campaign {
+    let (rsc, second): (&'static Rsc, Option<&'static Rsc>) = match options.rsc.receivers {
+        Some(Receivers::TapGro) => (&Rsc::TowardGro, None),
+        Some(Receivers::Qemu) => (&Rsc::TowardQemu, None),
+        Some(Receivers::Both) => (&Rsc::Plain, Some(&Rsc::TowardGro)),
+        Some(Receivers::Tap) | None => (&Rsc::Plain, None),
     };
-    let mut bulk = feature.experiment(options.mtu, options.interval, options.stop());
-    let (alone, idle) = (bulk.clone(), latency::experiment(&bulk));
+    let whole_guide = rsc.description().whole_guide;
+    let mut bulk = rsc.plan(options.mtu, options.interval, options.stop());
+    let (alone, idle) = (bulk.clone(), round_trips::plan(&bulk));
     let mut loaded = idle.clone();
     // In process and between hosts only Millrace runs.
-    if feature.whole_guide && !options.in_process && options.between.is_none() {
+    if whole_guide && !options.rsc.in_process && options.between.is_none() {
         bulk.arms.extend(peers::arms());
-        loaded.arms.extend(latency::peers());
+        // Queues beside bulk connections are looked at for the switches that coalesce in the
+        // kernel.
+        loaded.arms.extend(peers::arms().filter(|arm| peers::setup(&arm.name).coalesces));
         fewer(&mut loaded, 2);
     }
     let mut points: Vec<Point> =
-        options.connections.iter().map(|count| under(feature, &bulk, *count)).collect();
+        options.connections.iter().map(|count| Point::bulk(rsc, &bulk, *count)).collect();
     let few = few(&options.connections);
-    if feature.whole_guide {
-        let trips = |load, experiment| Point { feature, load, experiment };
+    if whole_guide {
+        let trips = |load, plan| Point { experiment: rsc, load, plan };
         points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process carries either bulk connections or round trips.
-        if let Some(connections) = few.last().copied().filter(|_| !options.in_process) {
+        if let Some(connections) = few.last().copied().filter(|_| !options.rsc.in_process) {
             let beside = Bulk { connections, buffer_bytes: BUFFER_BYTES };
             points.push(trips(Load::RoundTrips(Some(beside)), loaded));
         }
     }
-    let few = few.into_iter().flat_map(|count| Some(under(second?, &alone, count)));
+    let few = few.into_iter().flat_map(|count| Some(Point::bulk(second?, &alone, count)));
     points.extend(few);
-    Campaign { name: feature.name, title: feature.title, points }
+    Campaign::new(rsc, points)
 }
 
-/// Returns a point: an experiment under this many bulk connections.
-pub(crate) fn under(feature: &'static Feature, experiment: &Experiment, connections: u32) -> Point {
-    let (mut experiment, load) = (experiment.clone(), Load::bulk(connections));
-    if connections >= MANY {
-        fewer(&mut experiment, 3);
-    }
-    experiment.warm_up += load.gathering();
-    Point { feature, load, experiment }
-}
-
-/// Returns the campaign of `millrace validate` for a feature whose arms are cumulative steps, with
-/// these names and labels, each of which reopens the ports. An interval goes through `phases`, if
-/// there are any.
-pub(crate) fn stepped(
-    feature: &'static Feature,
-    options: &Options,
-    arms: impl Iterator<Item = (&'static str, String)>,
-    phases: Vec<Phase>,
-) -> Campaign {
-    let plain = feature.experiment(options.mtu, options.interval, options.stop());
-    let seconds = phases.iter().map(|phase| phase.seconds).reduce(|sum, next| sum + next);
-    let plan = Experiment {
-        arms: arms.map(|(name, label)| Arm { name: name.into(), label }).collect(),
-        interval: seconds.map_or(plain.interval, Duration::from_secs_f64),
-        phases,
-        settle: REOPENING.max(plain.settle),
-        ..plain
-    };
-    let points = options.connections.iter().map(|count| under(feature, &plan, *count));
-    Campaign { name: feature.name, title: feature.title, points: points.collect() }
-}
-
-/// Returns the counts up to [`FEW`], sorted; the smallest count if all are larger.
+/// Returns the counts up to [`FEW`] in order, or the least count if all are larger.
 fn few(connections: &[u32]) -> Vec<u32> {
     let mut counts = connections.to_vec();
     counts.sort_unstable();
@@ -94,26 +63,21 @@ fn few(connections: &[u32]) -> Vec<u32> {
     counts
 }
 
-/// Divides the number of intervals by `of`, but keeps the fewest that can show a difference.
-fn fewer(experiment: &mut Experiment, of: usize) {
-    let repetitions = &mut experiment.stop.repetitions;
-    *repetitions = repetitions.div_ceil(of).max(FEWEST_PAIRS).min(*repetitions);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::rsc;
+    use crate::options::RscOptions;
 
     #[test]
     fn a_second_receiver_is_asked_the_question_alone_under_few_connections() {
         let of = |receivers, connections: &[u32]| {
             let connections = connections.to_vec();
-            let options = Options { connections, receivers, ..Options::new("".into()) };
-            let points = campaign(rsc::FEATURE, &options).points.into_iter();
+            let rsc = RscOptions { receivers, ..RscOptions::default() };
+            let options = Options { connections, rsc, ..Options::new("".into()) };
+            let points = campaign(&options).points.into_iter();
             let (first, second): (Vec<Point>, Vec<Point>) =
-                points.partition(|point| !point.feature.receiver_gro);
-            let load = |point: &Point| (point.load, point.experiment.arms.len());
+                points.partition(|point| !point.experiment.description().wiring.receiver_gro);
+            let load = |point: &Point| (point.load, point.plan.arms.len());
             (first.len(), second.iter().map(load).collect::<Vec<_>>())
         };
         let one = |connections| (Load::bulk(connections), 2);
@@ -130,11 +94,11 @@ mod tests {
     #[test]
     fn a_thousand_connections_have_fewer_intervals_and_round_trips_sixteen_beside_them_at_most() {
         let of = |connections: &[u32], in_process: bool| {
+            let rsc = RscOptions { in_process, ..RscOptions::default() };
             let connections = connections.to_vec();
-            let options =
-                Options { connections, in_process, repetitions: 14, ..Options::new("".into()) };
-            let points = campaign(rsc::FEATURE, &options).points.into_iter();
-            let point = |point: Point| (point.load, point.experiment.stop.repetitions);
+            let options = Options { connections, rsc, repetitions: 14, ..Options::new("".into()) };
+            let points = campaign(&options).points.into_iter();
+            let point = |point: Point| (point.load, point.plan.stop.repetitions);
             points.map(point).collect::<Vec<_>>()
         };
         let beside = |connections| {

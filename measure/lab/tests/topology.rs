@@ -8,10 +8,11 @@
 )]
 
 use lab::Interrupt;
-use lab::campaign;
-use lab::experiments::{Feature, checksum, hotplug, jumbo, limits, lso, rsc};
+use lab::campaign::Campaign;
+use lab::experiments::{checksum, hotplug, jumbo, limits, lso};
 use lab::options::Options;
 use lab::report::Report;
+use lab::runner;
 use lab::validate;
 use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;
@@ -69,36 +70,42 @@ fn daemon(file: &str) -> Result<(), String> {
         .map_err(|problem| problem.to_string())
 }
 
-/// Validates every feature in turn. RSC is first: if it had to run in process, the others cannot
-/// run at all.
+/// An experiment's name and its campaign.
+type Make = (&'static str, fn(&Options) -> Campaign);
+
+/// Runs every experiment in turn. RSC is first: if it had to run in process, the others cannot run
+/// at all.
 fn validate() -> Result<(), String> {
     let interrupt = Interrupt::default();
-    let report = measured(rsc::FEATURE, &interrupt)?;
+    let report = measured(("rsc", validate::campaign), &interrupt)?;
     if report.bench.in_process {
         println!("skipped: {}", report.notes.join(" "));
         return Ok(());
     }
     rsc_holds(&report)?;
-    for feature in [lso::FEATURE, checksum::FEATURE, limits::FEATURE, hotplug::FEATURE] {
-        measured(feature, &interrupt)?;
-    }
-    measured(jumbo::FEATURE, &interrupt).map(drop)
+    let others: [Make; 5] = [
+        ("lso", lso::campaign),
+        ("checksum", checksum::campaign),
+        ("limits", limits::campaign),
+        ("hotplug", hotplug::campaign),
+        ("jumbo", jumbo::campaign),
+    ];
+    others.into_iter().try_for_each(|other| measured(other, &interrupt).map(drop))
 }
 
 /// Runs a feature briefly; every check must pass, and both arms must carry traffic.
-fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, String> {
+fn measured((name, make): Make, interrupt: &Interrupt) -> Result<Report, String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let options = Options {
         repetitions: 2,
         interval: Duration::from_millis(200),
-        mtu: if feature.name == "jumbo" { 9000 } else { 1500 },
+        mtu: if name == "jumbo" { 9000 } else { 1500 },
         output: Some(place.path().join("report")),
         ..Options::new(program)
     };
     let outcome =
-        campaign::run(&|options| validate::campaign(feature, options), &options, interrupt)
-            .map_err(|error| format!("{}: {error}", feature.name))?;
+        runner::run(&make, &options, interrupt).map_err(|error| format!("{}: {error}", name))?;
     print!("{}", lab::report::terminal(&outcome.report));
     let passed = outcome.exit_code() == 0;
     let report = outcome.report;
@@ -110,7 +117,7 @@ fn measured(feature: &'static Feature, interrupt: &Interrupt) -> Result<Report, 
         ("traffic flows with it on", flows("on")),
         ("traffic flows with it off", flows("off")),
     ];
-    all_hold(feature.name, &rules).map(|()| report)
+    all_hold(name, &rules).map(|()| report)
 }
 
 fn rsc_holds(report: &Report) -> Result<(), String> {

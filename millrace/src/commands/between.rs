@@ -6,7 +6,7 @@ use clap::Args;
 use config::Namespace;
 use lab::between::{Between, Receiver};
 use lab::host::Whereabouts;
-use lab::options::Receivers;
+use lab::vnic::Receivers;
 use problem::Problem;
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -4,10 +4,10 @@
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::Args;
-use lab::campaign::{self, Campaign};
+use lab::campaign::Campaign;
 use lab::options::Options;
 use lab::report::Threshold;
-use lab::{Interrupt, LabError, report};
+use lab::{Interrupt, LabError, report, runner};
 use problem::Problem;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ pub(crate) fn carry_out(
     options: &Options,
     global: &Global,
 ) -> Outcome {
-    let done = match campaign::run(make, options, &Interrupt::default()) {
+    let done = match runner::run(make, options, &Interrupt::default()) {
         Ok(done) => done,
         Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
         Err(error @ LabError::Threshold(_)) => {
@@ -101,22 +101,24 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
-    use lab::options::Receivers;
+    use lab::options::RscOptions;
+    use lab::vnic::Receivers;
 
     #[test]
     fn the_commands_that_reports_print_are_accepted() {
         let new = || Options::new(PathBuf::new());
         let receivers = Some(Receivers::Both);
+        let rsc = |in_process| RscOptions { in_process, receivers, receiver_named: false };
         let all = [
-            ("rsc", Options { receivers, narrow: Some(0.02), ..new() }),
-            ("rsc", Options { in_process: true, receivers, ..new() }),
+            ("rsc", Options { rsc: rsc(false), narrow: Some(0.02), ..new() }),
+            ("rsc", Options { rsc: rsc(true), ..new() }),
             ("acl", new()),
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),
             ("iscsi", Options { mtu: 9000, ..new() }),
-            ("self", Options::itself(PathBuf::new())),
+            ("self", Options::self_test(PathBuf::new())),
             ("ladder", new()),
             ("connections", Options::connections(PathBuf::new())),
             ("sweep", Options { queues: vec![1, 2], ..Options::sweep(PathBuf::new()) }),

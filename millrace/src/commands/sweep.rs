@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let mut options = arguments.measuring.options(Options::sweep, &arguments.connections)?;
     if !arguments.blocks.is_empty() {
-        options.blocks.clone_from(&arguments.blocks);
+        options.sweep.blocks.clone_from(&arguments.blocks);
     }
     options.queues.clone_from(&arguments.queues);
     options.queues.sort_unstable();

@@ -5,12 +5,14 @@ use super::measuring::{Measuring, carry_out};
 use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
+use lab::campaign::Campaign;
 use lab::experiments::{
-    Feature, acl, checksum, hotplug, iscsi, itself, jumbo, limits, lso, migration, rsc, storage,
-    team, vlan, vmmq, vrss, xdp,
+    acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, self_test, storage, team, vlan,
+    vmmq, vrss, xdp,
 };
-use lab::options::{Options, Receivers};
+use lab::options::{Options, RscOptions, SelfTestOptions, TeamOptions};
 use lab::validate;
+use lab::vnic::Receivers;
 use problem::Problem;
 use std::path::PathBuf;
 
@@ -361,9 +363,9 @@ struct Itself {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     // A feature that is toggled at the hosts needs hosts that the experiment creates.
-    let own = |feature: &'static Feature, common: &OnAndOff| {
-        common.hosts.refuse(feature.name)?;
-        prove(feature, &common.options(global)?, global)
+    let own = |name: &str, make: fn(&Options) -> Campaign, common: &OnAndOff| {
+        common.hosts.refuse(name)?;
+        carry_out(&make, &common.options(global)?, global)
     };
     match &arguments.what {
         What::Rsc(Rsc { common, in_process, guest }) => {
@@ -376,30 +378,32 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
                     .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
             };
             let (in_process, receiver_named) = (*in_process, named.is_some());
-            let options = Options { in_process, receivers, receiver_named, guest, ..options };
-            prove(rsc::FEATURE, &options, global)
+            let rsc = RscOptions { in_process, receivers, receiver_named };
+            let options = Options { rsc, guest, ..options };
+            carry_out(&validate::campaign, &options, global)
         }
         What::Limits(common) => {
-            common.hosts.one_receiver(limits::FEATURE.name)?;
-            prove(limits::FEATURE, &common.options(global)?, global)
+            common.hosts.one_receiver("limits")?;
+            carry_out(&limits::campaign, &common.options(global)?, global)
         }
         What::Jumbo(jumbo) => {
-            jumbo.hosts.refuse(jumbo::FEATURE.name)?;
+            jumbo.hosts.refuse("jumbo")?;
             let options = jumbo.measuring.options(Options::new, &jumbo.connections)?;
-            prove(jumbo::FEATURE, &Options { mtu: jumbo.mtu, ..options }, global)
+            carry_out(&jumbo::campaign, &Options { mtu: jumbo.mtu, ..options }, global)
         }
-        What::Lso(common) => own(lso::FEATURE, common),
-        What::Checksum(common) => own(checksum::FEATURE, common),
-        What::Hotplug(common) => own(hotplug::FEATURE, common),
-        What::Acl(common) => own(acl::FEATURE, common),
-        What::Vlan(common) => own(vlan::FEATURE, common),
+        What::Lso(common) => own("lso", lso::campaign, common),
+        What::Checksum(common) => own("checksum", checksum::campaign, common),
+        What::Hotplug(common) => own("hotplug", hotplug::campaign, common),
+        What::Acl(common) => own("acl", acl::campaign, common),
+        What::Vlan(common) => own("vlan", vlan::campaign, common),
         What::Xdp(common) => {
             common.hosts.refuse("xdp")?;
             carry_out(&xdp::campaign, &common.options(global)?, global)
         }
         What::Team(Team { connections, measuring, pulls }) => {
             let options = measuring.options(Options::team, connections)?;
-            let options = Options { pulls: usize::from(*pulls), ..options };
+            let team = TeamOptions { pulls: usize::from(*pulls) };
+            let options = Options { team, ..options };
             carry_out(&team::campaign, &options, global)
         }
         What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
@@ -410,13 +414,14 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         What::Storage(Storage { guest, measuring }) => {
             let base = |program| Options::migration(guest.clone(), program);
-            prove(storage::FEATURE, &measuring.options(base, &[])?, global)
+            carry_out(&storage::campaign, &measuring.options(base, &[])?, global)
         }
-        What::Iscsi(iscsi) => prove(iscsi::FEATURE, &iscsi.options()?, global),
+        What::Iscsi(iscsi) => carry_out(&iscsi::campaign, &iscsi.options()?, global),
         What::Itself(Itself { tries, measuring }) => {
-            let options = measuring.options(Options::itself, &[])?;
-            let tries = tries.map_or(options.tries, usize::from);
-            carry_out(&itself::campaign, &Options { tries, ..options }, global)
+            let options = measuring.options(Options::self_test, &[])?;
+            let tries = tries.map_or(options.self_test.tries, usize::from);
+            let options = Options { self_test: SelfTestOptions { tries }, ..options };
+            carry_out(&self_test::campaign, &options, global)
         }
     }
 }
@@ -458,10 +463,6 @@ impl Queued {
     fn options(&self, base: fn(u32, PathBuf) -> Options) -> Result<Options, Failure> {
         self.measuring.options(|program| base(self.queues, program), &self.connections)
     }
-}
-
-fn prove(feature: &'static Feature, options: &Options, global: &Global) -> Outcome {
-    carry_out(&|options| validate::campaign(feature, options), options, global)
 }
 
 #[cfg(test)]

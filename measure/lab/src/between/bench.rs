@@ -1,31 +1,32 @@
-//! The bench between hosts: bulk connections or round trips, measured by asking everyone.
+//! The bench between existing hosts: bulk connections or round trips, measured by the counters of
+//! sender, receiver and switch.
 
-use super::Site;
-use crate::LabError;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, ON, latency};
+use super::existing::ExistingHosts;
+use crate::bulk_flows::BulkFlows;
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::meter::{Meter, Moment};
-use crate::pair::Carried;
-use crate::passed::delivered;
+use crate::plan::{Arm, Bench, Measured, ON, Values};
 use crate::report::{Account, difference};
+use crate::switch_counters::delivered;
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
-use crate::usage::{self, Machine};
+use crate::usage::{self, MachineUsage};
+use crate::{LabError, round_trips};
 use api::body::CountersBody;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
 
-/// See the module.
+/// A load between existing hosts.
 pub(crate) struct Hosts<'s> {
-    site: &'s mut Site,
+    site: &'s mut ExistingHosts,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
     begin: Instant,
-    carried: Carried,
-    /// Bytes that the toggled port had been given when the load began.
+    carried: BulkFlows,
+    /// Bytes delivered to the toggled port before the load began.
     given: u64,
 }
 
@@ -37,20 +38,20 @@ struct Snapshot {
     given: CountersBody,
     /// The daemon's process.
     switch: Option<ProcessSample>,
-    machine: Option<Machine>,
+    machine: Option<MachineUsage>,
 }
 
 impl<'s> Hosts<'s> {
     /// Starts the load, with the first arm in force.
     pub(super) fn start(
-        site: &'s mut Site,
+        site: &'s mut ExistingHosts,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Hosts<'s>, LabError> {
         // Connections begin with the first arm, whatever an earlier load left in force.
         site.running.switch(ON)?;
         let given = site.running.port.counters()?.egress_bytes;
-        let (meter, begin, carried) = (Meter::new(), Instant::now(), Carried::default());
+        let (meter, begin, carried) = (Meter::new(), Instant::now(), BulkFlows::default());
         let mut bench = Hosts { site, load, meter, interrupt, begin, carried, given };
         if let Load::RoundTrips(_) = load {
             let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
@@ -59,18 +60,18 @@ impl<'s> Hosts<'s> {
         if let Some(bulk) = load.carried() {
             let interrupt = bench.interrupt.clone();
             let Hosts { site, carried, .. } = &mut bench;
-            carried.begin(site.pair(), bulk, &interrupt)?;
+            carried.begin(site.ends(), bulk, &interrupt)?;
         }
         Ok(bench)
     }
 
-    /// Ends the load, waits until all of it has arrived, and asks everyone what they counted.
-    /// `None` where nobody answers, or where there are no bulk connections.
+    /// Ends the load, waits until all of it has arrived, and returns what sender, receiver and
+    /// switch counted. `None` if a host does not answer, or without bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         let sent = self.carried.sends();
-        self.carried.end(self.site.pair(), &self.interrupt, payload);
+        self.carried.end(self.site.ends(), &self.interrupt, payload);
         if sent {
-            // A port that does not say what it was given has proven nothing.
+            // A port without counters proves nothing.
             let now = self.site.running.port.counters().map_or(0, |now| now.egress_bytes);
             self.carried.crossed(now.saturating_sub(self.given));
         }
@@ -78,22 +79,22 @@ impl<'s> Hosts<'s> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let Site { sender, receiver, running, link, .. } = &mut *self.site;
+        let ExistingHosts { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.port.counters()?,
-            machine: Machine::read(),
+            machine: MachineUsage::read(),
             switch: running.process.and_then(|process| ProcessSample::read(process).ok()),
             sender: sender.read(link)?,
-            // Last at both ends, so that bytes and machine are read in one go.
+            // The receiver is read last, so that its bytes and the machine's figures coincide.
             receiver: receiver.read(link)?,
             moment: self.meter.read().map_err(LabError::io("reading /proc/stat"))?,
         })
     }
 }
 
-/// TCP payload in the frames of the receiver's link. Some links count the Ethernet header of what
-/// arrives and some do not, and which this is cannot be seen from here: what is nearer to the
-/// application's count is taken, a hundredth apart.
+/// Returns the TCP payload in the frames of the receiver's link. Some links count the Ethernet
+/// header of arriving frames and some do not, which is not visible here: of both results, a
+/// hundredth apart, this takes the one nearer to the application's count.
 fn payload(before: &Reading, after: &Reading) -> u64 {
     let (frames, bytes) = after.arrived_since(before);
     let without = |header: u64| bytes.saturating_sub(frames.saturating_mul(header + IP_AND_TCP));
@@ -122,8 +123,8 @@ impl Snapshot {
             let used = |count: fn(&Reading) -> u64| {
                 count(now).saturating_sub(count(then)) as f64 / 1e9 / self::seconds(now, then)
             };
-            // On the switch's machine it is the process, elsewhere the machine with all that its
-            // kernel does.
+            // On the switch's machine the process is counted, elsewhere the whole machine with its
+            // kernel.
             if identity.boot == own {
                 processes.insert(key.into(), used(|reading| reading.own_ns));
             } else {
@@ -138,7 +139,7 @@ impl Snapshot {
     }
 }
 
-/// Between two readings of one host, by its own clock.
+/// Returns the seconds between two readings of one host, by its own clock.
 fn seconds(now: &Reading, then: &Reading) -> f64 {
     (now.at_ns.saturating_sub(then.at_ns) as f64 / 1e9).max(1e-9)
 }
@@ -152,8 +153,8 @@ impl Bench for Hosts<'_> {
         self.interrupt.pass(time)
     }
 
-    /// Without [`Measured::usage`]: asking a host crosses the network that is measured, so nobody
-    /// is asked within an interval.
+    /// Leaves [`Measured::usage`] empty: requests to a host cross the network that is measured, so
+    /// none are made within an interval.
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let before = self.snapshot()?;
         let mut trips = None;
@@ -167,9 +168,9 @@ impl Bench for Hosts<'_> {
         }
         let mut values = self.snapshot()?.since(&before, &self.site.identities);
         self.site.running.check()?;
-        // The sender says how long its round trips took, and nothing else.
+        // Only figures of round trips are taken from the sender.
         let trips = trips.into_iter().flatten();
-        values.extend(trips.filter(|(key, _)| latency::is_own(key)));
+        values.extend(trips.filter(|(key, _)| round_trips::is_own(key)));
         Ok(Measured { values, usage: Vec::new() })
     }
 
@@ -181,7 +182,7 @@ impl Bench for Hosts<'_> {
 impl Drop for Hosts<'_> {
     fn drop(&mut self) {
         // A host that is gone has no connections to end.
-        let _ = self.carried.stop(self.site.pair());
+        let _ = self.carried.stop(self.site.ends());
     }
 }
 

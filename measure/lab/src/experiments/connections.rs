@@ -1,43 +1,57 @@
-//! `millrace connections`: what one connection and ten thousand get through the same switch, toward
-//! a guest.
+//! `millrace connections`: throughput of one to ten thousand connections through the same switch,
+//! toward a guest.
 
-use super::{Feature, Load, PLAIN, sweep};
 use crate::campaign::{Campaign, Point};
+use crate::experiment::{Description, Experiment};
+use crate::experiments::sweep;
+use crate::load::Load;
 use crate::options::Options;
+use crate::plan::Arm;
 use std::path::PathBuf;
 
-/// Connections one after the other: from one to NTttcp's most.
+/// Connection counts in their order, up to NTttcp's maximum.
 pub const CONNECTIONS: &[u32] = &[1, 10, 100, 1000, 10_000];
 
-const FEATURE: &Feature = &Feature {
-    name: "connections",
-    title: "From one connection to ten thousand",
-    arms: |_| vec![sweep::measured()],
-    measures: sweep::MEASURES,
-    note: Some(
-        "All offloads have their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
-         share this machine's processors, which are the bottleneck. Each connection has at least one frame in flight, so with \
-         more connections than the uplink's ring has slots (4,096 at MTU 1500) many frames are lost and retransmitted. Bytes \
-         that connections have not delivered at the end are read from the kernel and accounted for.",
-    ),
-    ..PLAIN
-};
+/// `millrace connections`.
+#[derive(Debug)]
+pub(crate) struct Connections;
+
+impl Experiment for Connections {
+    fn description(&self) -> Description {
+        Description {
+            name: "connections",
+            title: "From one connection to ten thousand",
+            measures: sweep::MEASURES,
+            note: Some(
+                "All offloads have their defaults; up to 16 threads at each end share the connections. Sender, switch and receiver \
+                 share this machine's processors, which are the bottleneck. Each connection has at least one frame in flight, so with \
+                 more connections than the uplink's ring has slots (4,096 at MTU 1500) many frames are lost and retransmitted. Bytes \
+                 that connections have not delivered at the end are read from the kernel and accounted for.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        vec![sweep::measured()]
+    }
+}
 
 impl Options {
-    /// What `connections` does: 1 to 10,000 connections, five seconds each.
+    /// Returns the defaults of `millrace connections`: 1 to 10,000 connections, five seconds each.
     pub fn connections(program: PathBuf) -> Options {
         Options { connections: CONNECTIONS.to_vec(), repetitions: 5, ..Options::new(program) }
     }
 }
 
-/// `millrace connections`.
+/// Returns the campaign of `millrace connections`.
 pub fn campaign(options: &Options) -> Campaign {
     let point = |connections: &u32| {
-        let mut experiment = FEATURE.experiment(options.mtu, options.interval, options.stop());
+        let mut experiment = Connections.plan(options.mtu, options.interval, options.stop());
         let load = Load::bulk(*connections);
         experiment.warm_up += load.gathering();
-        Point { feature: FEATURE, load, experiment }
+        Point { experiment: &Connections, load, plan: experiment }
     };
     let points = options.connections.iter().map(point).collect();
-    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+    Campaign::new(&Connections, points)
 }

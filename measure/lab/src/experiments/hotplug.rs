@@ -1,30 +1,59 @@
-//! Hot add and remove: a port added and removed all the time while others carry a flow, against no
-//! such port.
+//! Hot add and remove: a port is added and removed continuously while two others carry a flow,
+//! against no such port.
 //!
 //! The port is an unused TAP, so any cost to the others comes from the switch.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off, proven};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::measure::NO_WORSE;
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
+use crate::topology::Topology;
 use statistics::{Better, FEWEST_PAIRS, Verdict, compare};
 
 /// Key of the frames that the two other ports lost.
 const LOST: &str = "lost_frames";
+
 /// `millrace validate hotplug`. Here the arm that should not be worse is the one in which ports
 /// come and go.
-pub const FEATURE: &Feature = &Feature {
-    name: "hotplug",
-    title: "Hot add and remove: a port every 100 ms, or none",
-    arms: |_| on_off("A port is added and removed every 100 ms", "No port is added"),
-    measures: NO_WORSE,
-    switch: |_, daemon, arm| daemon.come_and_go(arm == ON),
-    proof: Some(proof),
-    note: Some(
-        "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Hotplug;
 
-/// That ports did come and go, and that the two others lost no more by it than without.
+impl Experiment for Hotplug {
+    fn description(&self) -> Description {
+        Description {
+            name: "hotplug",
+            title: "Hot add and remove: a port every 100 ms, or none",
+            measures: NO_WORSE,
+            note: Some(
+                "Measures the cost of hot add and remove for a flow between two other ports. The hoped-for result is no difference above 5 %.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("A port is added and removed every 100 ms", "No port is added")
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        daemon.churn_ports(arm == ON)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate hotplug`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Hotplug, options)
+}
+
+/// Proves that ports were added and removed, and that the two others lost no more frames by it.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |arm, key| case.total(arm, key);
     let (on, off) = (sum(ON, "ports_added")?, sum(OFF, "ports_added")?);
@@ -36,8 +65,8 @@ fn proof(case: &Case) -> Option<Check> {
     proven(on > 0.0 && off <= 1.0 && (lost <= lost_off || by_chance(case)?), seen)
 }
 
-/// Whether more loss may be chance: where the quiet arm loses frames as well, and enough rounds
-/// show no difference.
+/// Whether more loss may be chance: the quiet arm loses frames as well, and enough rounds show no
+/// difference.
 fn by_chance(case: &Case) -> Option<bool> {
     let [lost, quiet] = [ON, OFF].map(|arm| case.column(arm, LOST));
     let found = compare(&lost, &quiet, Better::Lower.into())?;
@@ -48,7 +77,7 @@ fn by_chance(case: &Case) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Ended, Run, Sample, StopRule, Values};
+    use crate::plan::{Ended, Run, Sample, StopRule, Values};
     use crate::report::Setting;
     use statistics::sequence;
     use std::time::Duration;
@@ -63,7 +92,7 @@ mod tests {
         };
         let stop = StopRule { repetitions: 8, narrow: None, least: 4 };
         let run = Run { samples: sequence(2, 8).map(sample).collect(), ended: Ended::Complete };
-        let experiment = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let experiment = Hotplug.plan(1500, Duration::from_secs(1), stop);
         proof(&Case::new(&experiment, Setting::default(), run, None)).unwrap().passed
     }
 

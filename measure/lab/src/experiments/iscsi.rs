@@ -1,87 +1,91 @@
 //! iSCSI between two programs, without a guest: through two TAP ports of a switch, or over a veth
 //! between the two.
 //!
-//! What runs is in `crate::storage::Programs`. The veth is what the kernel alone does; the third
-//! arm shows how much of the difference is the worker's waking up, which a worker that polls all
-//! the time does not do.
+//! The programs are run by `crate::storage::Programs`. The veth shows what the kernel alone does.
+//! The third arm shows how much of the difference is the wake-up of the worker, because a worker
+//! that polls all the time never sleeps.
 
-use super::{Feature, PLAIN, proven, rsc};
-use crate::experiment::{Arm, Measure};
+use crate::campaign::Campaign;
+use crate::experiment::{Description, Experiment, MakeSite, Proof, proven};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::options::Options;
+use crate::plan::Arm;
 use crate::report::{Case, Check};
 use crate::storage::Programs;
+use crate::storage::iscsi::{self, ARMS, IscsiArm};
 
-/// A way from the initiator to the target.
-pub(crate) struct Way {
-    /// Key in JSON.
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// How a worker of the switch waits; `None` where there is no switch.
-    pub(crate) poll: Option<&'static str>,
-}
-
-/// The arms.
-pub(crate) const WAYS: [Way; 3] = [
-    Way { name: "millrace", label: "Two TAP ports", poll: Some("adaptive") },
-    Way { name: "veth", label: "A veth", poll: None },
-    Way { name: "always", label: "Two TAP ports, poll = \"always\"", poll: Some("always") },
-];
-
-/// What is as good as the veth, as a part.
+/// Largest difference from the veth, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
-/// Columns, the last two of which are requests in a second.
+/// Throughput of sequential reads.
 const SEQUENTIAL: Measure = Measure {
-    key: "sequential_bps",
+    key: iscsi::SEQUENTIAL,
     improvement: "sequential",
     label: "128 KiB x 32 (MB/s)",
     equal_within: EQUAL_WITHIN,
-    ..rsc::THROUGHPUT
+    ..THROUGHPUT
 };
+/// Random reads, 32 at a time.
 const RANDOM: Measure = Measure {
-    key: "random_32_per_s",
+    key: iscsi::RANDOM,
     improvement: "random_32",
     label: "Random 4 KiB x 32 (1/s)",
     scale: 1.0,
     decimals: 0,
     ..SEQUENTIAL
 };
+/// Random reads, one at a time.
 const ONE_BY_ONE: Measure = Measure {
-    key: "random_1_per_s",
+    key: iscsi::ONE_BY_ONE,
     improvement: "random_1",
     label: "Random 4 KiB x 1 (1/s)",
     ..RANDOM
 };
 
-/// What iscsi-perf is asked for: a column, its options, and by what a request counts there.
-pub(crate) const LOADS: [(&str, &str, f64); 3] = [
-    (SEQUENTIAL.key, "-m 32 -b 256", 8.0 * 128.0 * 1024.0),
-    (RANDOM.key, "-m 32 -b 8 -r", 1.0),
-    (ONE_BY_ONE.key, "-m 1 -b 8 -r", 1.0),
-];
-
 /// The columns.
 pub const MEASURES: &[Measure] = &[SEQUENTIAL, RANDOM, ONE_BY_ONE];
 
 /// `millrace validate iscsi`.
-pub const FEATURE: &Feature = &Feature {
-    name: "iscsi",
-    title: "iSCSI between two programs: through the switch against a direct veth",
-    arms: |_| WAYS.map(|way| Arm { name: way.name.into(), label: way.label.into() }).into(),
-    measures: MEASURES,
-    site: Some(Programs::make),
-    proof: Some(proof),
-    note: Some(
-        "Reads of a LUN that is in the page cache, by one session: `x 32` and `x 1` are how many requests are outstanding. The \
-         hoped-for result is no difference above 10 %. A worker with poll = \"always\" never sleeps, so it takes a whole \
-         processor.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Iscsi;
 
-/// That what was read came over the arm's own link.
+impl Experiment for Iscsi {
+    fn description(&self) -> Description {
+        Description {
+            name: "iscsi",
+            title: "iSCSI between two programs: through the switch against a direct veth",
+            measures: MEASURES,
+            note: Some(
+                "Reads of a LUN that is in the page cache, by one session: `x 32` and `x 1` are how many requests are outstanding. The \
+                 hoped-for result is no difference above 10 %. A worker with poll = \"always\" never sleeps, so it takes a whole \
+                 processor.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        ARMS.map(|arm| Arm { name: arm.name.into(), label: arm.label.into() }).into()
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(Programs::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate iscsi`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Iscsi, options)
+}
+
+/// Proves that the reads came over each arm's own link.
 fn proof(case: &Case) -> Option<Check> {
     let (mut passed, mut told) = (true, Vec::new());
-    for Way { name, label, .. } in &WAYS {
+    for IscsiArm { name, label, .. } in &ARMS {
         let [own, other] = [case.total(name, "own_bytes")?, case.total(name, "other_bytes")?];
         passed &= own > 1000.0 * other;
         told.push(format!(
@@ -96,15 +100,15 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     #[test]
     fn what_came_over_another_link_fails_the_proof() {
         let passes = |other: [f64; 3]| {
             let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
-            let plan = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+            let plan = Iscsi.plan(1500, Duration::from_secs(1), stop);
             let figures = [("own_bytes", [1e9; 3]), ("other_bytes", other)];
             let values = |place: usize| figures.map(|(key, of)| (key.to_owned(), of[place]));
             proof(&case_of(&plan, 2, |_, place| Values::from(values(place)))).unwrap().passed

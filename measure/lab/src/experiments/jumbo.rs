@@ -2,20 +2,25 @@
 //!
 //! Connections begin with jumbo frames and keep running: a TCP that began with large segments
 //! follows its link's MTU down and up, one that began with small ones never grows. First a full
-//! frame of each size is sent end to end, and one byte more must be refused; where a full frame is
-//! lost, the error says at which hop.
+//! frame of each size is sent end to end, and one byte more must be refused. If a full frame is
+//! lost, the error names the hop.
 
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
 use crate::LabError;
+use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::load::Way;
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, Vnic, WIRE, Way};
+use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, WIRE};
+use crate::vnic::Vnic;
 
 /// MTU without jumbo frames, in bytes.
 pub const SMALL: u16 = 1500;
 /// IPv4 and ICMP headers of a ping, in bytes.
 const PING_HEADERS: u16 = 28;
-/// Where a frame is counted on its way, in order, and at last where it no longer is.
+/// Hops that count a frame on its way, in order; the last entry is beyond those that count.
 const HOPS: [&str; 4] = [
     "wire0 of the sender",
     "uplink0, where the switch receives it",
@@ -24,19 +29,48 @@ const HOPS: [&str; 4] = [
 ];
 
 /// `millrace validate jumbo`.
-pub const FEATURE: &Feature = &Feature {
-    name: "jumbo",
-    title: "Jumbo frames: on against off",
-    arms: |mtu| on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}")),
-    switch: |topology, daemon, arm| switch(topology, daemon, arm == ON),
-    checks,
-    proof: Some(proof),
-    note: Some("RSC has its default in both arms, so this is what jumbo frames add to it."),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Jumbo;
 
-/// The sender changes last on the way up and first on the way down, so that no link meets a frame
-/// too large for it.
+impl Experiment for Jumbo {
+    fn description(&self) -> Description {
+        Description {
+            name: "jumbo",
+            title: "Jumbo frames: on against off",
+            note: Some("RSC has its default in both arms, so this is what jumbo frames add to it."),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, mtu: u16) -> Vec<Arm> {
+        on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}"))
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm == ON)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate jumbo`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Jumbo, options)
+}
+
+/// Switches every link's MTU. The sender changes last on the way up and first on the way down, so
+/// that no link receives a frame too large for it.
 fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabError> {
     let mtu = if on { topology.mtu } else { SMALL };
     if !on {
@@ -62,7 +96,7 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     Ok(vec![small, large])
 }
 
-/// That a packet of the MTU passes and a larger one does not, neither being fragmented.
+/// Checks that a packet of the MTU passes and a larger one does not, both unfragmented.
 fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, LabError> {
     let before = bytes_by_hop(topology, daemon)?;
     if !answered(topology, mtu)? {
@@ -77,7 +111,7 @@ fn passes(topology: &mut Topology, daemon: &Daemon, mtu: u16) -> Result<Check, L
     Ok(Check { name: format!("A full frame of MTU {mtu}"), passed: !larger, seen })
 }
 
-/// Whether the receiver answers packets of this size, which no one may fragment.
+/// Whether the receiver answers packets of this size that must not be fragmented.
 fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
     let to = topology.address(Route::Switch);
     let payload = bytes.saturating_sub(PING_HEADERS);
@@ -89,14 +123,14 @@ fn answered(topology: &mut Topology, bytes: u16) -> Result<bool, LabError> {
     }
 }
 
-/// Bytes counted so far at each hop that counts.
+/// Returns the bytes counted so far at each hop.
 fn bytes_by_hop(topology: &mut Topology, daemon: &Daemon) -> Result<[u64; 3], LabError> {
-    let passed = daemon.passed(Way::ToVnic)?;
+    let passed = daemon.switch_counters(Way::ToVnic)?;
     let sent = topology.sender.read(WIRE)?.sent_bytes;
     Ok([sent, passed.ingress.ingress_bytes, passed.egress.egress_bytes])
 }
 
-/// The first hop that did not count a frame of this size.
+/// Returns the first hop that did not count a frame of this size.
 fn lost_at(before: [u64; 3], after: [u64; 3], mtu: u16) -> &'static str {
     let counted = |(before, after): (u64, u64)| after.saturating_sub(before) >= u64::from(mtu);
     let hops = before.into_iter().zip(after).take_while(|hop| counted(*hop)).count();

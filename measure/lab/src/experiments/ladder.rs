@@ -5,18 +5,19 @@
 //! segmentation (LSO), coalescing (RSC), limits of coalescing. All run in turn under the same
 //! connections, so a step's gain is its own.
 
-use super::{Feature, Load, PLAIN, proven};
 use crate::LabError;
 use crate::campaign::{Campaign, Point};
 use crate::daemon::Daemon;
-use crate::experiment::Arm;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::load::{Load, Way};
 use crate::options::Options;
+use crate::plan::Arm;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, VNIC, WIRE, Way};
+use crate::topology::{Topology, VNIC, WIRE, Wiring};
 use ports::link::LinkOffload;
 use serde_json::json;
 
-/// Names and words of the steps, from the ground up.
+/// Names and labels of the steps, the baseline first.
 const STEPS: [(&str, &str); 5] = [
     ("base", "No offloads"),
     ("checksum", "+ checksum offload"),
@@ -25,39 +26,57 @@ const STEPS: [(&str, &str); 5] = [
     ("limits", "+ RSC limits"),
 ];
 
-/// Payload of a train in MTUs, and segments after which an acknowledgement ends it, at the last
-/// step.
+/// Limits at the last step: payload of a train in MTUs, and acknowledged segments that end one.
 const LIMITS: (u8, u16) = (25, 2);
 
-/// The guest receives.
-const RECEIVE: &Feature = &Feature {
-    name: "ladder",
-    title: "The ladder of offloads: what each step adds",
-    arms: |_| STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into(),
-    steps: true,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "Checksum offload is switched at both ends; without it the receiving guest verifies checksums itself. The guest \
-         does LSO, and RSC works toward the guest, so LSO has an effect when the guest sends and RSC when it receives. The \
-         limits are length-limit 25 and ack-limit 2.",
-    ),
-    ..PLAIN
-};
+/// `millrace ladder`, by the way of the load.
+#[derive(Debug)]
+struct Ladder(Way);
 
-/// The guest sends.
-const SEND: &Feature = &Feature { way: Way::FromVnic, ..*RECEIVE };
+impl Experiment for Ladder {
+    fn description(&self) -> Description {
+        Description {
+            name: "ladder",
+            title: "The ladder of offloads: what each step adds",
+            steps: true,
+            note: Some(
+                "Checksum offload is switched at both ends; without it the receiving guest verifies checksums itself. The guest \
+                 does LSO, and RSC works toward the guest, so LSO has an effect when the guest sends and RSC when it receives. The \
+                 limits are length-limit 25 and ack-limit 2.",
+            ),
+            wiring: Wiring { way: self.0, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
 
-/// `millrace ladder`.
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        STEPS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).into()
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace ladder`: first the guest sends, then it receives.
 pub fn campaign(options: &Options) -> Campaign {
-    let of = |feature: &'static Feature| {
-        let plan = feature.experiment(options.mtu, options.interval, options.stop());
+    let of = |experiment: &'static Ladder| {
+        let plan = experiment.plan(options.mtu, options.interval, options.stop());
         let counts = options.connections.iter();
         let load = counts.map(|count| Load::bulk(*count));
-        load.map(move |load| Point { feature, load, experiment: plan.clone() })
+        load.map(move |load| Point { experiment, load, plan: plan.clone() })
     };
-    let points = [SEND, RECEIVE].into_iter().flat_map(of).collect();
-    Campaign { name: RECEIVE.name, title: RECEIVE.title, points }
+    let points = [&Ladder(Way::FromVnic), &Ladder(Way::ToVnic)].into_iter().flat_map(of).collect();
+    Campaign::new(&Ladder(Way::ToVnic), points)
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
@@ -75,8 +94,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     }))
 }
 
-/// Where the guest sends, its frames must grow at the step of LSO and not before; where it
-/// receives, at that of RSC.
+/// Proves the steps: a sending guest's frames must grow at the step of LSO and not before, a
+/// receiving guest's at that of RSC.
 fn proof(case: &Case) -> Option<Check> {
     let (key, before, after) = match case.setting.way? {
         Way::FromVnic => ("ingress_frame_bytes", "checksum", "lso"),

@@ -3,28 +3,59 @@
 //! FreeBSD's hn(4) has such limits per connection, because very long trains mean few
 //! acknowledgements.
 
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
+use crate::running::Toggle;
+use crate::topology::Topology;
 use serde_json::{Value, json};
 
 /// Payload of a limited train, in multiples of the MTU.
 const SEGMENTS: u8 = 4;
 
 /// `millrace validate limits`.
-pub const FEATURE: &Feature = &Feature {
-    name: "limits",
-    title: "RSC: unlimited trains or short ones",
-    arms: |_| on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}")),
-    switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
-    toggle: Some(|port, arm| {
-        port.set_rsc(true)?;
-        port.change(&change(arm))
-    }),
-    proof: Some(proof),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Limits;
 
-/// What an arm changes at the vNIC's port.
+impl Experiment for Limits {
+    fn description(&self) -> Description {
+        Description {
+            name: "limits",
+            title: "RSC: unlimited trains or short ones",
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("RSC without limits", format!("RSC with length-limit {SEGMENTS}"))
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        daemon.vnic.change(&change(arm))
+    }
+
+    fn toggle(&self) -> Option<Toggle> {
+        Some(|port, arm| {
+            port.set_rsc(true)?;
+            port.change(&change(arm))
+        })
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate limits`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Limits, options)
+}
+
+/// Returns the change that brings an arm into force at the vNIC's port.
 fn change(arm: &str) -> Value {
     json!({ "length-limit": (arm == OFF).then_some(SEGMENTS) })
 }

@@ -1,29 +1,59 @@
-//! LSO: the guest sends, and hands the switch whole trains or one frame at a time.
+//! LSO: the guest sends, and passes whole trains to the switch, or one frame at a time.
 //!
-//! With it off the guest's own stack cuts every send into frames of its MTU, and each makes the way
-//! to the switch by itself. What leaves the uplink is the uplink's matter: it takes trains where
-//! the kernel behind it does, and is cut for in the switch where it does not.
+//! With LSO off the guest's own stack cuts every send into frames of its MTU, each of which goes to
+//! the switch by itself. At the uplink both arms are alike: it takes trains if the kernel behind it
+//! does, and otherwise the switch segments them.
 
-use super::vnic::Offload;
-use super::{Feature, OFF, ON, PLAIN, on_off, proven};
+use crate::LabError;
+use crate::campaign::Campaign;
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::experiments::guest_offload::GuestOffload;
+use crate::load::Way;
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::Way;
+use crate::topology::{Topology, Wiring};
 use ports::link::LinkOffload;
 
-const LSO: Offload = Offload { which: LinkOffload::Tso, words: "LSO" };
+const LSO: GuestOffload = GuestOffload { which: LinkOffload::Tso, words: "LSO" };
 
 /// `millrace validate lso`.
-pub const FEATURE: &Feature = &Feature {
-    name: "lso",
-    title: "LSO of the guest: on against off",
-    arms: |_| on_off("LSO Enabled", "LSO Disabled"),
-    way: Way::FromVnic,
-    switch: |topology, _, arm| LSO.switch(topology, arm),
-    checks: |topology, _| LSO.check(topology),
-    proof: Some(proof),
-    note: Some("The guest is the sender here: its processor time is what LSO saves first."),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Lso;
+
+impl Experiment for Lso {
+    fn description(&self) -> Description {
+        Description {
+            name: "lso",
+            title: "LSO of the guest: on against off",
+            note: Some("The guest is the sender here: its processor time is what LSO saves first."),
+            wiring: Wiring { way: Way::FromVnic, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("LSO Enabled", "LSO Disabled")
+    }
+
+    fn switch(&self, topology: &mut Topology, _: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        LSO.switch(topology, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        LSO.check(topology)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate lso`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Lso, options)
+}
 
 fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "ingress_frame_bytes");

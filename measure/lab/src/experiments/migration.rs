@@ -1,54 +1,24 @@
 //! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by
 //! one connection and four.
 //!
-//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. What runs is in
-//! `crate::migration`: an interval is one migration, under a stream whose every byte is compared
-//! and pings all the time.
+//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. The hosts are
+//! in `crate::migration`: an interval is one migration, under pings and a stream of which every
+//! byte is compared.
 
-use super::{Feature, PLAIN, rsc};
-use crate::campaign::Campaign;
-use crate::experiment::{Arm, Experiment, Measure};
-use crate::migration::Site;
+use crate::campaign::{Campaign, Point};
+use crate::experiment::{Description, Experiment, MakeSite, Proof};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::migration::MigrationSite;
+use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::{Options, Quick};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
-use crate::validate::under;
 use statistics::{Better, FEWEST_PAIRS, Summary};
 use std::path::PathBuf;
 
-/// How memory is sent in an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transport {
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// Of the uplinks and of the hosts' own ports, in bytes.
-    pub(crate) mtu: u16,
-    /// Connections: more than one is QEMU's multifd.
-    pub(crate) channels: u8,
-    /// Memory bypasses the switch, over a direct wire from the host to the physical switch.
-    pub(crate) direct: bool,
-}
-
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
-/// whole are the four questions.
-pub(crate) const TRANSPORTS: [Transport; 4] = [
-    through("mtu1500_1", "MTU 1500, 1 channel", 1500, 1),
-    through("mtu9000_1", "MTU 9000, 1 channel", 9000, 1),
-    through("mtu9000_4", "MTU 9000, 4 channels", 9000, 4),
-    through("mtu1500_4", "MTU 1500, 4 channels", 1500, 4),
-];
-const fn through(name: &'static str, label: &'static str, mtu: u16, channels: u8) -> Transport {
-    Transport { name, label, mtu, channels, direct: false }
-}
-/// The arms of Millrace and of Open vSwitch with DPDK that differ in the switch alone.
-const DIRECT: [Transport; 2] = [
-    Transport { direct: true, ..through("millrace", "Millrace, memory by a direct wire", 1500, 1) },
-    Transport { direct: true, ..through(PEER, "OVS-DPDK, memory by a direct wire", 1500, 1) },
-];
-pub(crate) const PEER: &str = "ovs_dpdk";
-
 impl Options {
-    /// What `validate migration` does with the guest in this directory, 78 migrations, and
-    /// `validate storage`, 52 pulls.
+    /// Returns the defaults of `validate migration`, with 78 migrations, and of `validate storage`,
+    /// with 52 pulls. The guest is in the given directory.
     pub fn migration(guest: PathBuf, program: PathBuf) -> Options {
         Options {
             guest: Some(guest),
@@ -57,11 +27,6 @@ impl Options {
             ..Options::new(program)
         }
     }
-}
-
-/// Of all arms, in their order.
-pub(crate) fn transports() -> impl Iterator<Item = Transport> {
-    TRANSPORTS.into_iter().chain(DIRECT)
 }
 
 /// Repetitions by default: enough for a verdict on all figures together.
@@ -79,7 +44,7 @@ const TOTAL: Measure = Measure {
     equal_within: None,
 };
 const RATE: Measure =
-    Measure { key: "migration_bps", improvement: "rate", label: "Rate (MB/s)", ..rsc::THROUGHPUT };
+    Measure { key: "migration_bps", improvement: "rate", label: "Rate (MB/s)", ..THROUGHPUT };
 const fn ms(key: &'static str, improvement: &'static str, label: &'static str) -> Measure {
     Measure { key, improvement, label, decimals: 0, ..TOTAL }
 }
@@ -95,38 +60,52 @@ pub const MEASURES: &[Measure] = &[
     ms("gap_ms", "gap", "Gap of frames (ms)"),
 ];
 
-const FEATURE: &Feature = &Feature {
-    name: "migration",
-    title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
-    steps: true,
-    site: Some(Site::make),
-    measures: MEASURES,
-    proof: Some(proof),
-    note: Some(
-        "An interval is one migration, in alternating directions, with load before and after it. The arms form a ring: \
-         jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together compare four channels \
-         with one at MTU 1500. Total, rate and downtime are QEMU's figures. CPU s/GiB is the processor time of both switches, \
-         both QEMUs with the guest, and the kernel per GiB sent. The ping outage is the longest time without an answer, at one \
-         request every 5 ms. The gap of frames is the time from the last frame that the source's switch delivered to the guest \
-         to the first one that the destination's delivered. The switch's part of the gap excludes the time from QEMU's STOP to \
-         RESUME; it includes at most two intervals between pings, and is negative if the first frame arrived before RESUME. \
-         Between Millrace and OVS-DPDK the switch is the only difference: QEMU, kernel, hosts and bridge are alike, the others are \
-         idle, and memory bypasses both switches, over a direct wire from the host to the bridge, at MTU 1500 by 1 channel. The polling \
-         threads of OVS may sleep 0.5 ms (pmd-maxsleep). No frames are captured in these arms, so they have no gap.",
-    ),
-    ..PLAIN
-};
-
 /// `millrace validate migration`.
-pub fn campaign(options: &Options) -> Campaign {
-    let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
-    let plain = FEATURE.experiment(options.mtu, options.interval, options.stop());
-    let plan = Experiment { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
-    Campaign { name: FEATURE.name, title: FEATURE.title, points: vec![under(FEATURE, &plan, 1)] }
+#[derive(Debug)]
+pub(crate) struct Migration;
+
+impl Experiment for Migration {
+    fn description(&self) -> Description {
+        Description {
+            name: "migration",
+            title: "Live migration: MTU 1500 and 9000, 1 and 4 channels",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "An interval is one migration, in alternating directions, with load before and after it. The arms form a ring: \
+                 jumbo frames, then channels (QEMU's multifd), then MTU 1500 again, so that all steps together compare four channels \
+                 with one at MTU 1500. Total, rate and downtime are QEMU's figures. CPU s/GiB is the processor time of both switches, \
+                 both QEMUs with the guest, and the kernel per GiB sent. The ping outage is the longest time without an answer, at one \
+                 request every 5 ms. The gap of frames is the time from the last frame that the source's switch delivered to the guest \
+                 to the first one that the destination's delivered. The switch's part of the gap excludes the time from QEMU's STOP to \
+                 RESUME; it includes at most two intervals between pings, and is negative if the first frame arrived before RESUME. \
+                 Between Millrace and OVS-DPDK the switch is the only difference: QEMU, kernel, hosts and bridge are alike, the others are \
+                 idle, and memory bypasses both switches, over a direct wire from the host to the bridge, at MTU 1500 by 1 channel. The polling \
+                 threads of OVS may sleep 0.5 ms (pmd-maxsleep). No frames are captured in these arms, so they have no gap.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(MigrationSite::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
 }
 
-/// That nothing was wrong, missing or twice of what crossed with the guest, and that memory was
-/// sent, and arrived, as each arm says.
+/// Returns the campaign of `millrace validate migration`.
+pub fn campaign(options: &Options) -> Campaign {
+    let arms = transports().map(|one| Arm { name: one.name.into(), label: one.label.into() });
+    let plain = Migration.plan(options.mtu, options.interval, options.stop());
+    let plan = Plan { arms: arms.collect(), steps: TRANSPORTS.len(), ..plain };
+    Campaign::new(&Migration, vec![Point::bulk(&Migration, &plan, 1)])
+}
+
+/// Proves that no byte of the stream was wrong or missing, that no ping was answered twice, and
+/// that memory crossed with the frame size, the channels and the way of each arm.
 fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
@@ -140,7 +119,7 @@ fn proof(case: &Case) -> Option<Check> {
         let largest = f64::from(mtu) + ETHERNET;
         as_labelled &= size <= largest && size > largest / 4.0;
         as_labelled &= if channels > 1 { multifd.min > 0.0 } else { multifd.max == 0.0 };
-        // The rest is the guest's stream, which does not reach the destination yet.
+        // The rest is the guest's stream, which does not yet reach the destination.
         as_labelled &= figures.figures.get("crossed_share")?.min > 0.5;
         told.push(format!("{size:.0} bytes per frame of memory in {label}"));
     }
@@ -162,8 +141,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the
@@ -171,7 +150,7 @@ mod tests {
     fn moved(spoil: impl Fn(&mut Values)) -> Case {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let options = Options { repetitions: 2, ..Options::new("unused".into()) };
-        let mut plan = campaign(&options).points.remove(0).experiment;
+        let mut plan = campaign(&options).points.remove(0).plan;
         (plan.stop, plan.interval) = (stop, Duration::from_secs(1));
         case_of(&plan, 2, |_, place| {
             let Transport { mtu, channels, .. } = transports().nth(place).unwrap();

@@ -1,40 +1,24 @@
 //! Direct storage: a guest reads and writes a LUN by two paths, each pinned to a member of a team,
 //! and a member is pulled.
 //!
-//! What runs is in `crate::storage`: in an interval each kind of request is made for so long, then
-//! a member is pulled under a copy whose every byte is compared.
+//! The hosts are in `crate::storage`: an interval runs each kind of request for a while, and then
+//! pulls a member under a copy of which every byte is compared.
 
-use super::{Feature, PLAIN, rsc};
-use crate::experiment::{Arm, Measure};
+use crate::campaign::Campaign;
+use crate::experiment::{Description, Experiment, MakeSite, Proof};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::options::Options;
+use crate::plan::Arm;
 use crate::report::{Case, Check};
-use crate::storage::Site;
+use crate::storage::StorageSite;
+use crate::storage::paths::{PATHS, Paths};
 use statistics::Better;
 
-/// What both paths are in an arm.
-pub(crate) struct Paths {
-    /// Key in JSON.
-    pub(crate) name: &'static str,
-    label: &'static str,
-    /// In bytes.
-    pub(crate) mtu: u16,
-    /// Queue pairs that the guest uses of each vNIC.
-    pub(crate) pairs: u16,
-}
-
-/// The arms in a ring: each differs from its neighbours in one thing, so that the steps and the
-/// whole are the four questions.
-pub(crate) const PATHS: [Paths; 4] = [
-    Paths { name: "mtu1500_1", label: "MTU 1500, 1 queue pair", mtu: 1500, pairs: 1 },
-    Paths { name: "mtu9000_1", label: "MTU 9000, 1 queue pair", mtu: 9000, pairs: 1 },
-    Paths { name: "mtu9000_4", label: "MTU 9000, 4 queue pairs", mtu: 9000, pairs: 4 },
-    Paths { name: "mtu1500_4", label: "MTU 1500, 4 queue pairs", mtu: 1500, pairs: 4 },
-];
-
 const fn rate(key: &'static str, label: &'static str) -> Measure {
-    Measure { key, improvement: key, label, ..rsc::THROUGHPUT }
+    Measure { key, improvement: key, label, ..THROUGHPUT }
 }
 const fn requests(key: &'static str, label: &'static str) -> Measure {
-    Measure { key, improvement: key, label, scale: 1.0, decimals: 0, ..rsc::THROUGHPUT }
+    Measure { key, improvement: key, label, scale: 1.0, decimals: 0, ..THROUGHPUT }
 }
 
 /// The columns.
@@ -47,26 +31,47 @@ pub const MEASURES: &[Measure] = &[
 ];
 
 /// `millrace validate storage`.
-pub const FEATURE: &Feature = &Feature {
-    name: "storage",
-    title: "Direct storage: iSCSI with multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs",
-    arms: |_| PATHS.map(|paths| Arm { name: paths.name.into(), label: paths.label.into() }).into(),
-    steps: true,
-    measures: MEASURES,
-    site: Some(Site::make),
-    proof: Some(proof),
-    note: Some(
-        "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
-         of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
-         was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
-         the target's file are compared. The arms form a ring: jumbo frames, then queue pairs, then MTU 1500 again, so that all \
-         steps together compare four queue pairs with one at MTU 1500. A path is one connection, which uses one queue pair.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Storage;
 
-/// That no request failed and no byte was wrong, that the other path went on, that frames were of
-/// each arm's size, with the 14 bytes of their Ethernet header, and that both vNICs used its queue
+impl Experiment for Storage {
+    fn description(&self) -> Description {
+        Description {
+            name: "storage",
+            title: "Direct storage: iSCSI with multipath over two members, MTU 1500 and 9000, 1 and 4 queue pairs",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "Four programs (ioping) each make one request at a time, bypassing the guest's page cache; the LUN is in the page cache \
+                 of the target's machine. The path change is the longest time of a 4 KiB request while one of the two members, in turn, \
+                 was pulled; it should be below a second. Meanwhile the guest copies one part of the LUN to another, and the copies in \
+                 the target's file are compared. The arms form a ring: jumbo frames, then queue pairs, then MTU 1500 again, so that all \
+                 steps together compare four queue pairs with one at MTU 1500. A path is one connection, which uses one queue pair.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        PATHS.map(|paths| Arm { name: paths.name.into(), label: paths.label.into() }).into()
+    }
+
+    fn site(&self) -> Option<MakeSite> {
+        Some(StorageSite::make)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate storage`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Storage, options)
+}
+
+/// Proves that no request failed and no byte was wrong, that the other path went on, that frames
+/// had each arm's size (with 14 bytes of Ethernet header), and that both vNICs used the arm's queue
 /// pairs.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };
@@ -94,14 +99,14 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{StopRule, Values};
-    use crate::experiments::case_of;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
     use std::time::Duration;
 
     /// Two rounds in which all was as it should be, but for one value of the last arm.
     fn checked(spoilt: (&str, f64)) -> Check {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
-        let plan = FEATURE.experiment(1500, Duration::from_secs(1), stop);
+        let plan = Storage.plan(1500, Duration::from_secs(1), stop);
         let case = case_of(&plan, 2, |_, place| {
             let mut values = Values::from([
                 ("io_errors".into(), 0.0),

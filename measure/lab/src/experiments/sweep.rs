@@ -1,60 +1,72 @@
 //! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and
-//! for one that receives, all offloads at their defaults. Where numbers of queues are given, each
-//! is an arm: ports are opened anew for it while the connections go on.
+//! for one that receives, with all offloads at their defaults. If numbers of queues are given, each
+//! is an arm, for which ports are reopened while the connections go on.
 
-use super::{Bulk, Feature, Load, PLAIN, REOPENING, proven, rsc};
 use crate::LabError;
-use crate::campaign::{Campaign, Point};
+use crate::campaign::{Campaign, Point, REOPENING};
 use crate::daemon::Daemon;
-use crate::experiment::{Arm, Experiment, Measure};
-use crate::options::{Options, Quick};
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::load::{Bulk, Load, Way};
+use crate::measure::{CPU, CYCLES, Measure, THROUGHPUT};
+use crate::options::{Options, Quick, SweepOptions};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check, plural};
-use crate::topology::Way;
+use crate::topology::{Topology, Wiring};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Throughput in the unit that network people compare.
-pub(super) const THROUGHPUT: Measure =
-    Measure { label: "Throughput (Gb/s)", scale: 1e-9, decimals: 2, ..rsc::THROUGHPUT };
-
-/// It, and what it cost.
+/// Throughput, and its cost.
 pub(super) const MEASURES: &[Measure] =
-    &[THROUGHPUT, Measure { decimals: 1, ..rsc::CPU }, Measure { decimals: 2, ..rsc::CYCLES }];
+    &[THROUGHPUT, Measure { decimals: 1, ..CPU }, Measure { decimals: 2, ..CYCLES }];
 
 /// Connections of a whole sweep.
 pub const CONNECTIONS: &[u32] = &[1, 2, 4, 8, 16];
 /// Blocks of a whole sweep, in bytes: 512 B to 512 KiB.
 pub const BLOCKS: &[u32] =
     &[512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288];
-/// The same for a first look.
+/// Connections with `--quick`.
 pub const QUICK_CONNECTIONS: &[u32] = &[1, 4, 16];
-/// The same for a first look.
+/// Blocks with `--quick`, in bytes.
 pub const QUICK_BLOCKS: &[u32] = &[512, 4096, 32_768, 524_288];
 
-/// The guest sends.
-const SEND: &Feature = &Feature {
-    name: "sweep",
-    title: "Throughput by block size and connections",
-    arms: |_| vec![measured()],
-    measures: MEASURES,
-    way: Way::FromVnic,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    proof: Some(proof),
-    note: Some(
-        "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
-    ),
-    ..PLAIN
-};
+/// `millrace sweep`, by the way of the load.
+#[derive(Debug)]
+struct Sweep(Way);
 
-/// The guest receives.
-const RECEIVE: &Feature = &Feature { way: Way::ToVnic, ..*SEND };
+impl Experiment for Sweep {
+    fn description(&self) -> Description {
+        Description {
+            name: "sweep",
+            title: "Throughput by block size and connections",
+            measures: MEASURES,
+            note: Some(
+                "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
+            ),
+            wiring: Wiring { way: self.0, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        vec![measured()]
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 impl Options {
-    /// What `sweep` does: 1 to 16 connections, 512 B to 512 KiB, three seconds a point.
+    /// Returns the defaults of `millrace sweep`: 1 to 16 connections, 512 B to 512 KiB, three
+    /// seconds a point.
     pub fn sweep(program: PathBuf) -> Options {
         Options {
             connections: CONNECTIONS.to_vec(),
-            blocks: BLOCKS.to_vec(),
+            sweep: SweepOptions { blocks: BLOCKS.to_vec() },
             repetitions: 3,
             quick: Quick {
                 repetitions: 2,
@@ -67,33 +79,33 @@ impl Options {
     }
 }
 
-/// The only arm: nothing is switched.
+/// Returns the only arm of an experiment that switches nothing.
 pub(super) fn measured() -> Arm {
     Arm { name: "measured".into(), label: "Measured".into() }
 }
 
-/// Begin of the names of arms that differ in their queues; the number follows.
+/// Prefix of the names of arms that differ in their queues; the number follows.
 const QUEUES: &str = "queues_";
 
-/// The arms: most queues first, against each smaller number; or the only one.
+/// Returns an arm for each number of queues, the largest first; or the only arm.
 fn arms(queues: &[u32]) -> Vec<Arm> {
     let arm =
         |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: plural(*count, "queue") };
     if queues.is_empty() { vec![measured()] } else { queues.iter().rev().map(arm).collect() }
 }
 
-/// The queues of an arm's ports; `None` of the only arm.
+/// Returns the queues of an arm's ports; `None` for the only arm.
 fn queues(arm: &str) -> Option<u32> {
     arm.strip_prefix(QUEUES)?.parse().ok()
 }
 
-/// Gives the uplink and the vNIC as many queues as the arm says.
+/// Reopens the uplink and the vNIC with the arm's number of queues.
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
     let change = queues(arm).map(|count| json!({ "queues": count }));
     change.map_or(Ok(()), |change| daemon.reopen(&change, &change))
 }
 
-/// By the queues that the switch had.
+/// Proves the arms by the queues that the switch had.
 fn proof(case: &Case) -> Option<Check> {
     let had = |arm: &String| {
         let [uplink, vnic] = ["uplink_queues", "vnic_queues"].map(|key| case.median(arm, key));
@@ -109,23 +121,23 @@ fn proof(case: &Case) -> Option<Check> {
     proven(had.iter().all(as_said), seen)
 }
 
-/// What is measured of each load.
-fn experiment(feature: &Feature, options: &Options) -> Experiment {
-    let plain = feature.experiment(options.mtu, options.interval, options.stop());
+/// Returns the plan that is measured under each load.
+fn plan(experiment: &Sweep, options: &Options) -> Plan {
+    let plain = experiment.plan(options.mtu, options.interval, options.stop());
     let settle = if options.queues.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
-    Experiment { arms: arms(&options.queues), settle, ..plain }
+    Plan { arms: arms(&options.queues), settle, ..plain }
 }
 
-/// `millrace sweep`.
+/// Returns the campaign of `millrace sweep`: first the guest sends, then it receives.
 pub fn campaign(options: &Options) -> Campaign {
     let mut points = Vec::new();
-    for feature in [SEND, RECEIVE] {
+    for experiment in [&Sweep(Way::FromVnic), &Sweep(Way::ToVnic)] {
         for connections in options.connections.iter().copied() {
-            for buffer_bytes in options.blocks.iter().copied() {
+            for buffer_bytes in options.sweep.blocks.iter().copied() {
                 let load = Load::Bulk(Bulk { connections, buffer_bytes });
-                points.push(Point { feature, load, experiment: experiment(feature, options) });
+                points.push(Point { experiment, load, plan: plan(experiment, options) });
             }
         }
     }
-    Campaign { name: SEND.name, title: SEND.title, points }
+    Campaign::new(&Sweep(Way::FromVnic), points)
 }

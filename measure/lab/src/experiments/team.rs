@@ -1,52 +1,68 @@
-//! Teaming: an uplink of one member against one of two, and how long a guest is not heard when its
-//! member's link is lost.
+//! Teaming: an uplink of one member against one of two, and the outage of a guest when its member's
+//! link is lost.
 
-use super::{Feature, PLAIN, proven};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::load::Way;
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::{MEMBERS, RATE, Route, Topology, Way, other_end};
-use crate::validate::stepped;
+use crate::topology::{MEMBERS, RATE, Route, Topology, Wiring, other_end};
 use serde_json::json;
 use statistics::quantile;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The arms, the second the baseline.
+/// The arms, the baseline second.
 const ARMS: [&str; 2] = ["two", "one"];
 
-/// How often the guest's member is pulled, by each algorithm, where nothing else is said.
+/// Default number of times that the guest's member is pulled with each algorithm.
 pub const PULLS: u16 = 10;
-/// The port that a guest's datagrams go to.
+/// UDP port that receives the guest's datagrams.
 const PORT: u16 = 4998;
-/// What is measured of a pull at least, before and after it.
+/// Shortest time that is measured before and after a pull.
 const BEFORE: Duration = Duration::from_millis(100);
 const AFTER: Duration = Duration::from_millis(500);
-/// A guest that is not heard by then will not be.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-const FEATURE: &Feature = &Feature {
-    name: "team",
-    title: "Teaming: an uplink of one member or of two",
-    way: Way::FromVnic,
-    members: true,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    checks,
-    proof: Some(proof),
-    note: Some(
-        "Each member carries 200 Mbit/s (tc tbf), so that the links are the bottleneck. The algorithm is dynamic, because one guest has \
-         one home member. Connections are spread by hash, so a single connection gains nothing.",
-    ),
-    ..PLAIN
-};
+/// Time within which a datagram of the guest must arrive.
+const DATAGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `millrace validate team`.
+#[derive(Debug)]
+pub(crate) struct Team;
+
+impl Experiment for Team {
+    fn description(&self) -> Description {
+        Description {
+            name: "team",
+            title: "Teaming: an uplink of one member or of two",
+            note: Some(
+                "Each member carries 200 Mbit/s (tc tbf), so that the links are the bottleneck. The algorithm is dynamic, because one guest has \
+                 one home member. Connections are spread by hash, so a single connection gains nothing.",
+            ),
+            wiring: Wiring { way: Way::FromVnic, members: true, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate team`.
 pub fn campaign(options: &Options) -> Campaign {
     let labels = ["Two members", "One member"].map(str::to_owned);
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+    Campaign::reopening(&Team, options, ARMS.into_iter().zip(labels), Vec::new())
 }
 
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
@@ -55,7 +71,7 @@ fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
     daemon.reopen(&keys, &json!({}))
 }
 
-/// Pulls the guest's member, some times by each algorithm.
+/// Pulls the guest's member repeatedly with each algorithm, and reports the outages.
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     switch(daemon, ARMS[0])?;
     let mut found = Vec::new();
@@ -80,19 +96,21 @@ fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, La
     Ok(found)
 }
 
-/// Pulls the member that stands for the guest, and plugs it in again: the longest time in which
-/// nothing of what the guest sends meanwhile was heard.
+/// Pulls the guest's home member and plugs it in again. Returns the longest time in which none of
+/// the datagrams that the guest sent arrived.
 fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError> {
     let to = SocketAddr::new(topology.address(Route::Switch), PORT);
     let failed = || LabError::io("opening a socket in a host");
     let listener = topology.receiver.within(|| UdpSocket::bind(to)).map_err(failed())?;
     let sender = topology.sender.within(|| UdpSocket::bind("0.0.0.0:0")).map_err(failed())?;
-    listener.set_read_timeout(Some(PATIENCE)).map_err(LabError::io("waiting for datagrams"))?;
+    listener
+        .set_read_timeout(Some(DATAGRAM_TIMEOUT))
+        .map_err(LabError::io("waiting for datagrams"))?;
     let _ = sender.send_to(&0u64.to_ne_bytes(), to);
     let (start, done) = (Instant::now(), AtomicBool::new(false));
     let now = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let heard = std::thread::scope(|scope| {
-        // Each datagram says when it was sent.
+        // Each datagram contains the time at which it was sent.
         scope.spawn(|| {
             while !done.load(Relaxed) {
                 let _ = sender.send_to(&now().to_ne_bytes(), to);
@@ -115,8 +133,8 @@ fn outage(topology: &mut Topology, daemon: &Daemon) -> Result<Duration, LabError
     Ok(Duration::from_nanos(silence))
 }
 
-/// Calls `pull` after [`BEFORE`]; the longest time, in nanoseconds, between two datagrams in a row
-/// from then on, the later of which came [`AFTER`] it at most or was the next.
+/// Calls `pull` after [`BEFORE`]. Returns the longest time in nanoseconds between two successive
+/// datagrams from then on, up to the first that was sent more than [`AFTER`] the pull.
 fn longest_silence<T>(
     listener: &UdpSocket,
     pull: impl FnOnce() -> Result<T, LabError>,
@@ -144,7 +162,7 @@ fn longest_silence<T>(
     }
 }
 
-/// That two members carried more than one alone can.
+/// Proves that two members carried more than a single one can.
 fn proof(case: &Case) -> Option<Check> {
     let [two, one] = ARMS.map(|arm| case.median(arm, "throughput_bps"));
     let (one, two) = (one? / 1e6, two? / 1e6);
@@ -156,8 +174,8 @@ fn proof(case: &Case) -> Option<Check> {
 mod tests {
     use super::*;
 
-    /// The gap that begins before the pull and ends after it counts, one before does not, and the
-    /// last gap counts however long.
+    /// A gap that spans the pull counts, a gap before it does not, and the last gap counts however
+    /// long it is.
     #[test]
     fn a_silence_is_found_from_the_pull_on_however_long_it_is() {
         let listener = UdpSocket::bind("127.0.0.1:0").unwrap();

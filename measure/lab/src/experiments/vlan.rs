@@ -1,8 +1,12 @@
-//! VLANs: the guest's port as an access port, or as a trunk whose untagged VLAN is the same one.
+//! VLANs: the guest's port as an access port, or as a trunk with the same untagged VLAN.
 
-use super::{Feature, NO_WORSE, OFF, ON, PLAIN, on_off};
 use crate::LabError;
+use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment};
+use crate::measure::NO_WORSE;
+use crate::options::Options;
+use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::Check;
 use crate::topology::Topology;
 use serde_json::{Value, json};
@@ -11,25 +15,46 @@ use serde_json::{Value, json};
 const ALLOWED: &str = "1-4094";
 
 /// `millrace validate vlan`. Here the arm that should not be worse is the trunk.
-pub const FEATURE: &Feature = &Feature {
-    name: "vlan",
-    title: "VLANs: a trunk or an access port",
-    arms: |_| on_off(format!("A trunk of VLANs {ALLOWED}"), "An access port"),
-    measures: NO_WORSE,
-    switch: |_, daemon, arm| daemon.vnic.change(&change(arm)),
-    checks,
-    note: Some(
-        "The load is untagged in both arms. The hoped-for result is no difference above 5 %.",
-    ),
-    ..PLAIN
-};
+#[derive(Debug)]
+pub(crate) struct Vlan;
 
-/// What an arm changes at the vNIC's port.
+impl Experiment for Vlan {
+    fn description(&self) -> Description {
+        Description {
+            name: "vlan",
+            title: "VLANs: a trunk or an access port",
+            measures: NO_WORSE,
+            note: Some(
+                "The load is untagged in both arms. The hoped-for result is no difference above 5 %.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off(format!("A trunk of VLANs {ALLOWED}"), "An access port")
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        daemon.vnic.change(&change(arm))
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+}
+
+/// Returns the campaign of `millrace validate vlan`.
+pub fn campaign(options: &Options) -> Campaign {
+    Campaign::by_connections(&Vlan, options)
+}
+
+/// Returns the change that brings an arm into force at the vNIC's port.
 fn change(arm: &str) -> Value {
     json!({ "trunk": (arm == ON).then_some(ALLOWED) })
 }
 
-/// That the port is what each arm says.
+/// Checks that the port is a trunk or an access port in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
     for arm in [OFF, ON] {

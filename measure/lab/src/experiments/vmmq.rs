@@ -1,31 +1,32 @@
-//! Dynamic VMMQ: one queue, against several static ones, against several whose entries move by
-//! load.
+//! Dynamic VMMQ: one queue, against several static ones, against several with entries that move
+//! by load.
 //!
-//! The uplink is a fan-out group of so many packet sockets, the vNIC a TAP of as many queues. Each
-//! interval goes through four phases, so that what is dynamic has to spread in the third and has
-//! time to come together in the last of them.
+//! The uplink is a fan-out group of packet sockets, and the vNIC a TAP with the same number of
+//! queues. Each interval has four phases, so that dynamic entries must spread in the third, and
+//! have time to move back together in the last.
 
-use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::{MOVES, Measure, Phase};
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::measure::{Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
+use crate::plan::{MOVES, Phase};
 use crate::report::{Case, Check, plural};
 use crate::topology::Topology;
-use crate::validate::stepped;
 use serde_json::json;
 
-/// The arms, each on the one before it; the later two are called as the key `vmmq` has it.
+/// The arms, which are cumulative steps; the later two are values of the key `vmmq`.
 const ARMS: [&str; 3] = ["one", "static", "dynamic"];
 
-/// Next to nothing: a buffer of each connection at its begin.
+/// Limit of an idle phase in bits per second; each connection still sends a buffer at its
+/// beginning.
 const IDLE: Option<u64> = Some(1000);
-/// Seconds in which the balancer can bring together what it spread: it looks back on 1.6 s, entries
-/// that moved rest for a second, and what connections have in their buffers is still to come.
+/// Seconds that the balancer needs to move entries back together: it averages over 1.6 s, moved
+/// entries rest for one second, and connections first empty their buffers.
 const COMING_TOGETHER: f64 = 2.8;
 
-/// Phases of an interval. Figures are those of the third one where their keys say nothing else.
+/// Returns the phases of an interval. Figures without a phase in their key are of the third.
 fn phases(seconds: f64) -> Vec<Phase> {
     let phase = |(keys, label, bits_per_s, seconds): (&str, &str, _, _)| Phase {
         keys: keys.into(),
@@ -47,48 +48,65 @@ const SWITCH: Measure = Measure {
     improvement: "low_switch_cpu",
     label: "Switch at 100 Mb/s (processors)",
     decimals: 3,
-    ..rsc::RECEIVING
+    ..RECEIVING
 };
 
 pub(super) const MEASURES: &[Measure] = &[
-    Measure { label: "Throughput at full load (Gb/s)", ..sweep::THROUGHPUT },
-    // Not processors: an arm that carries more at full load would look worse.
-    rsc::RECEIVING,
+    Measure { label: "Throughput at full load (Gb/s)", ..THROUGHPUT_GBPS },
+    // Per GiB rather than in processors: an arm that carries more would otherwise look worse.
+    RECEIVING,
     SWITCH,
 ];
 
-/// Columns of the table of phases.
-pub(crate) const BY_PHASE: &[Measure] = &[
-    Measure { label: "Mb/s", scale: 1e-6, decimals: 1, ..sweep::THROUGHPUT },
-    Measure { key: "switch_run_s_per_s", label: "Switch (processors)", ..SWITCH },
-    Measure { key: "workers_in_use", label: "Workers in use", decimals: 1, ..SWITCH },
-    Measure { key: MOVES, label: "Moves", decimals: 0, ..SWITCH },
-];
-
-const FEATURE: &Feature = &Feature {
-    name: "vmmq",
-    title: "Dynamic VMMQ: one queue, several static ones, several balanced by load",
-    steps: true,
-    measures: MEASURES,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "Each interval has four phases: idle, 100 Mb/s, full load, idle. The table of phases has their lengths. Losses, resent \
-         segments and moves are counted from a phase's start (keys such as `full_lost_frames`). All other figures cover its last \
-         three quarters; keys that name no phase belong to the full load. Workers in use are those that took at least 1 % of the \
-         frames; with one queue the second worker takes the guest's acknowledgements.",
-    ),
-    ..PLAIN
-};
-
 /// `millrace validate vmmq`.
+#[derive(Debug)]
+pub(crate) struct Vmmq;
+
+impl Experiment for Vmmq {
+    fn description(&self) -> Description {
+        Description {
+            name: "vmmq",
+            title: "Dynamic VMMQ: one queue, several static ones, several balanced by load",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "Each interval has four phases: idle, 100 Mb/s, full load, idle. The table of phases has their lengths. Losses, resent \
+                 segments and moves are counted from a phase's start (keys such as `full_lost_frames`). All other figures cover its last \
+                 three quarters; keys that name no phase belong to the full load. Workers in use are those that took at least 1 % of the \
+                 frames; with one queue the second worker takes the guest's acknowledgements.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
+
+/// Returns the campaign of `millrace validate vmmq`.
 pub fn campaign(options: &Options) -> Campaign {
     let queues = plural(options.most_queues(), "queue");
     let labels = [plural(1, "queue"), format!("{queues}, static"), format!("{queues}, dynamic")];
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), phases(options.interval.as_secs_f64()))
+    Campaign::reopening(
+        &Vmmq,
+        options,
+        ARMS.into_iter().zip(labels),
+        phases(options.interval.as_secs_f64()),
+    )
 }
 
-/// Opened anew, a port has its entries spread over all its queues, wherever load had moved them.
+/// Reopens both ports, which spreads the entries over all queues again, wherever load had moved
+/// them.
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     let one = json!({ "queues": 1, "vmmq": "static" });
     daemon.reopen(&one, &one)?;
@@ -96,8 +114,8 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
 }
 
-/// By the queues there were, by what moved, and by how much was sent in the phases that are not to
-/// be full.
+/// Proves the arms by the number of queues, by the moves, and by the throughput of the phases that
+/// are limited.
 fn proof(case: &Case) -> Option<Check> {
     let each = |figure: &dyn Fn(&str) -> Option<f64>| -> Option<[f64; 3]> {
         let [one, still, dynamic] = ARMS.map(figure);
@@ -113,7 +131,7 @@ fn proof(case: &Case) -> Option<Check> {
     let [idle, low, full, after] = <[[f64; 3]; 4]>::try_from(rates).ok()?;
     let [one, still, dynamic] = of("uplink_queues")?;
     let alike = of("vnic_queues")? == [one, still, dynamic];
-    // What connections had in their buffers is still on its way when it is idle again.
+    // Buffered bytes are still on their way when the last phase begins.
     let as_called = |arm: usize| {
         idle[arm] < 0.01 * low[arm]
             && (50e6..150e6).contains(&low[arm])
@@ -132,16 +150,16 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
     /// What is sent in the phases, in bits a second.
     const RATES: [f64; 4] = [0.0, 1e8, 1e9, 0.0];
 
-    /// Whether a case passes whose arms had so many queues and moves, and were sent so much in the
-    /// four phases.
+    /// Whether a case passes with these queues and moves of its arms, and these rates in the four
+    /// phases.
     fn passes(queues: [f64; 3], moves: [f64; 3], rates: [f64; 4]) -> bool {
-        let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
+        let plan = campaign(&Options::vmmq(2, "".into())).points.remove(0).plan;
         let figures = |_, place: usize| {
             let figures = [
                 ("uplink_queues", queues[place]),
@@ -165,7 +183,7 @@ mod tests {
     fn it_measures_for_less_than_five_minutes_and_a_quick_one_for_less_than_78_s() {
         use std::time::Duration;
         let length = |options: Options| -> Duration {
-            campaign(&options).points.iter().map(|point| point.experiment.length()).sum()
+            campaign(&options).points.iter().map(|point| point.plan.length()).sum()
         };
         let options = Options::vmmq(2, "".into());
         assert!(length(options.clone()) < Duration::from_secs(300));

@@ -1,61 +1,81 @@
-//! vRSS: one vNIC with one queue pair, against several that the indirection table picks, against
-//! several where a flow is answered on the pair that the guest sent it from.
+//! vRSS: a vNIC with one queue pair, against several that the indirection table selects, against
+//! several with each flow delivered on the pair from which the guest sends it.
 //!
-//! The uplink has as many queues as the vNIC has at most, in all arms: what is compared is the
-//! vNIC's. The guest's kernel answers each flow on the queue that it came from, so a queue from
-//! which nothing comes is one to which nothing went.
+//! In all arms the uplink has as many queues as the vNIC has at most, so that only the vNIC's are
+//! compared. The guest's kernel answers each flow on the queue that it came from, so an ingress
+//! queue without frames is one to which nothing was delivered.
 
-use super::{Feature, PLAIN, proven, rsc, sweep};
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
-use crate::experiment::Measure;
+use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::measure::{CPU, Measure, RECEIVING, THROUGHPUT_GBPS};
 use crate::options::Options;
 use crate::report::{Case, Check};
-use crate::topology::{Topology, Vnic};
-use crate::validate::stepped;
+use crate::topology::Topology;
+use crate::vnic::Vnic;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// The arms, each on the one before it; the later two are called as the key `steer` has it.
+/// The arms, which are cumulative steps; the later two are values of the key `steer`.
 const ARMS: [&str; 3] = ["one", "rss", "follow"];
 
-/// Connections for each queue. With half as many, four queues would leave one silent in one of
-/// 2,500 intervals by chance.
+/// Connections for each queue. With half as many, one of four queues would be silent by chance in
+/// one of 2,500 intervals.
 pub(crate) const CONNECTIONS: u32 = 16;
 
 pub(super) const MEASURES: &[Measure] =
-    &[sweep::THROUGHPUT, Measure { decimals: 1, ..rsc::CPU }, rsc::RECEIVING];
+    &[THROUGHPUT_GBPS, Measure { decimals: 1, ..CPU }, RECEIVING];
 
-const FEATURE: &Feature = &Feature {
-    name: "vrss",
-    title: "vRSS: a vNIC with one queue pair or several",
-    steps: true,
-    measures: MEASURES,
-    switch,
-    proof: Some(proof),
-    note: Some(
-        "The guest answers a flow on the queue that the table chose, so the last arm shows the cost of following. In all arms the \
-         uplink has as many queues as the vNIC has at most. Connections are spread by hash; the default is 16 per queue, because \
-         fewer may leave a queue silent, which fails the check.",
-    ),
-    ..PLAIN
-};
+/// `millrace validate vrss`.
+#[derive(Debug)]
+pub(crate) struct Vrss;
+
+impl Experiment for Vrss {
+    fn description(&self) -> Description {
+        Description {
+            name: "vrss",
+            title: "vRSS: a vNIC with one queue pair or several",
+            steps: true,
+            measures: MEASURES,
+            note: Some(
+                "The guest answers a flow on the queue that the table chose, so the last arm shows the cost of following. In all arms the \
+                 uplink has as many queues as the vNIC has at most. Connections are spread by hash; the default is 16 per queue, because \
+                 fewer may leave a queue silent, which fails the check.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(
+        &self,
+        topology: &mut Topology,
+        daemon: &mut Daemon,
+        arm: &str,
+    ) -> Result<(), LabError> {
+        switch(topology, daemon, arm)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof)
+    }
+}
 
 impl Options {
-    /// What `validate vrss` does: ports of so many queues, and connections that reach each of them.
+    /// Returns the defaults of `validate vrss`: ports with `queues` queues, and enough connections
+    /// to reach each of them.
     pub fn vrss(queues: u32, program: PathBuf) -> Options {
         let connections = vec![CONNECTIONS * queues];
         Options { connections, queues: vec![queues], ..Options::new(program) }
     }
 }
 
-/// `millrace validate vrss`.
+/// Returns the campaign of `millrace validate vrss`.
 pub fn campaign(options: &Options) -> Campaign {
     let pairs = options.most_queues();
     let several = |steer| format!("{pairs} queue pairs, steer={steer}");
     let labels = ["1 queue pair".to_owned(), several(ARMS[1]), several(ARMS[2])];
-    stepped(FEATURE, options, ARMS.into_iter().zip(labels), Vec::new())
+    Campaign::reopening(&Vrss, options, ARMS.into_iter().zip(labels), Vec::new())
 }
 
 fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
@@ -66,8 +86,7 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     let (queues, is_one) = (topology.queues, arm == ARMS[0]);
     let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
     let uplink = json!({ "queues": queues });
-    // Opened anew in each arm, with one pair at first, so that none of them begins with more than
-    // another.
+    // Reopened in each arm, with one pair at first, so that all arms begin alike.
     daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
     daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
     match steer {
@@ -76,7 +95,7 @@ fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(),
     }
 }
 
-/// By the queue pairs that the vNIC had, each of which carried frames in each interval.
+/// Proves the arms by the vNIC's queue pairs, each of which carried frames in each interval.
 fn proof(case: &Case) -> Option<Check> {
     let [one, rss, follow] = ARMS.map(|arm| case.median(arm, "vnic_queues"));
     let (one, rss, follow) = (one?, rss?, follow?);
@@ -92,8 +111,8 @@ fn proof(case: &Case) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
     #[test]
     fn connections_reach_every_queue_by_hash() {
@@ -107,7 +126,7 @@ mod tests {
     #[test]
     fn a_silent_queue_in_one_interval_fails_the_proof() {
         let passes = |pairs: [f64; 3], silent: f64| {
-            let plan = campaign(&Options::vrss(2, "".into())).points.remove(0).experiment;
+            let plan = campaign(&Options::vrss(2, "".into())).points.remove(0).plan;
             let figures = |round, place: usize| {
                 let is_silent = place == 2 && round == 1;
                 let figures = [

@@ -1,18 +1,17 @@
-//! AF_XDP: the same uplink by a packet port and by an xdp port, RSC on and off, beside a Linux
+//! AF_XDP: the same uplink as an xdp port and as a packet port, with RSC on and off, beside a Linux
 //! bridge with GRO on and off.
 
-use super::{Feature, PLAIN, peers};
-use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment};
 use crate::options::Options;
 use crate::report::Check;
-use crate::topology::{Route, Topology, UPLINK};
-use crate::validate::stepped;
+use crate::topology::{Route, Topology, UPLINK, Wiring};
+use crate::{LabError, peers};
 use serde_json::json;
 
-/// The arms, the first against each other: names, labels, the keys that name the device, and
-/// whether RSC is on.
+/// The arms, of which the first is compared with each other one: name, label, the key that names
+/// the device, and whether RSC is on.
 const ARMS: [(&str, &str, &str, bool); 4] = [
     ("xdp", "AF_XDP", "xdp", true),
     ("packet", "AF_PACKET", "packet", true),
@@ -20,31 +19,48 @@ const ARMS: [(&str, &str, &str, bool); 4] = [
     ("packet_rsc_off", "AF_PACKET, RSC off", "packet", false),
 ];
 
-const FEATURE: &Feature = &Feature {
-    name: "xdp",
-    title: "AF_XDP: the uplink as a packet port or as an xdp port",
-    bridge: true,
-    switch: |_, daemon, arm| switch(daemon, arm),
-    checks,
-    note: Some(
-        "The sender's checksum offload is on in all arms. Reopening an uplink loses frames in flight, so each arm runs for a second before \
-         it is measured.",
-    ),
-    ..PLAIN
-};
-
 /// `millrace validate xdp`.
+#[derive(Debug)]
+pub(crate) struct Xdp;
+
+impl Experiment for Xdp {
+    fn description(&self) -> Description {
+        Description {
+            name: "xdp",
+            title: "AF_XDP: the uplink as a packet port or as an xdp port",
+            note: Some(
+                "The sender's checksum offload is on in all arms. Reopening an uplink loses frames in flight, so each arm runs for a second before \
+                 it is measured.",
+            ),
+            wiring: Wiring { bridge: true, ..Wiring::PLAIN },
+            ..Description::PLAIN
+        }
+    }
+
+    fn switch(&self, _: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
+        switch(daemon, arm)
+    }
+
+    fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
+        checks(topology, daemon)
+    }
+}
+
+/// Returns the campaign of `millrace validate xdp`.
 pub fn campaign(options: &Options) -> Campaign {
     let own = ARMS.map(|(name, label, ..)| (name, label.to_owned()));
-    let mut campaign = stepped(FEATURE, options, own.into_iter(), Vec::new());
+    let mut campaign = Campaign::reopening(&Xdp, options, own.into_iter(), Vec::new());
     for point in &mut campaign.points {
         let bridges = peers::arms().filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
-        point.experiment.arms.extend(bridges);
+        point.plan.arms.extend(bridges);
     }
     campaign
 }
 
-/// An error where the uplink is not what the arm says, as where AF_XDP cannot be had.
+/// Brings an arm into force.
+///
+/// # Errors
+/// The uplink is not of the arm's kind, for example because AF_XDP is not available.
 fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     let known = ARMS.iter().find(|(name, ..)| *name == arm);
     let (kind, rsc) = known.map_or((arm, true), |(.., kind, rsc)| (*kind, *rsc));
@@ -63,7 +79,7 @@ fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     is_so.then_some(()).ok_or_else(|| LabError::Switch(why()))
 }
 
-/// What the uplink is in each arm.
+/// Reports the uplink's device in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
     for (arm, ..) in ARMS.into_iter().take(2).rev() {

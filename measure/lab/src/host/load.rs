@@ -5,8 +5,9 @@
 //! switches the feature under test and measures intervals.
 
 use super::protocol::Reading;
-use crate::experiment::Values;
-use crate::experiments::{Bulk, latency as trips};
+use crate::load::Bulk;
+use crate::plan::Values;
+use crate::round_trips as trips;
 use std::net::SocketAddr;
 use std::time::Duration;
 use traffic::arguments::{Invocation, parse};

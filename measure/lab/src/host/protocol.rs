@@ -3,8 +3,8 @@
 //! A child executes every request; an agent only those about traffic and counters: see
 //! [`Request::forbidden`].
 
-use crate::experiment::Values;
-use crate::experiments::Bulk;
+use crate::load::Bulk;
+use crate::plan::Values;
 use crate::report::Machine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, to_value};

@@ -1,15 +1,15 @@
 //! The bench: the switch, two guests, and the readings of an interval.
 
 use super::guest::{End, Guest, Shared};
-use crate::LabError;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::{Load, OFF, latency, peers};
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::meter::{Meter, Moment};
-use crate::passed::put_ratio;
+use crate::plan::{Arm, Bench, Measured, OFF, Values};
 use crate::port::status;
 use crate::report::{BenchFacts, Check};
+use crate::switch_counters::put_ratio;
 use crate::usage::{self, Reading as _, Sides};
+use crate::{LabError, peers, round_trips};
 use datapath::{
     PortCounters, PortId, PortRole, PortSettings, RscPolicy, RscStatus, Switch, SwitchOptions,
 };
@@ -145,7 +145,7 @@ impl InProcess {
     fn round_trips(&self, values: &mut Values) {
         let trips = self.sender.shared.round_trips.lock();
         let Some(trips) = trips.unwrap_or_else(PoisonError::into_inner).take() else { return };
-        values.extend(latency::values(&trips));
+        values.extend(round_trips::values(&trips));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A guest: a TCP stack and an application on a thread of its own.
 
 use super::device::GuestDevice;
-use crate::experiments::Load;
+use crate::load::Load;
 use hdrhistogram::Histogram;
 use ports::memory::Peer;
 use rustix::time::{ClockId, clock_gettime};

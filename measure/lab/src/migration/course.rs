@@ -5,12 +5,12 @@ use super::frames::{self, Answers};
 use super::place::{Kind, Place};
 use super::stream::Stream;
 use crate::LabError;
-use crate::experiment::Values;
-use crate::experiments::migration::Transport;
 use crate::guest::Files;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::machine::Machine;
+use crate::machine::VirtualMachine;
+use crate::migration::transport::Transport;
+use crate::plan::Values;
 use crate::report::Command;
 use crate::usage::{Reading as _, Sides, used_s};
 use ports::link::LinkOffload;
@@ -43,7 +43,7 @@ pub(super) struct Kit {
 pub(super) struct Course {
     stream: Stream,
     /// The virtual machine that runs the guest.
-    guest: Machine,
+    guest: VirtualMachine,
     /// Index in `places` of the guest's host.
     at: usize,
     places: [Place; 2],
@@ -77,7 +77,8 @@ impl Course {
             "ip address add {GUEST}/24 dev eth0; ip link set eth0 up; \
              while :; do nc -l -p {STREAM} -e cat; done >/dev/null 2>&1 &"
         );
-        let guest = Machine::boot(&kit.files, places[0].for_machine(), &line, &kit.interrupt)?;
+        let guest =
+            VirtualMachine::boot(&kit.files, places[0].for_machine(), &line, &kit.interrupt)?;
         let stream = connect(&physical, &kit.interrupt)?;
         let stream = Stream::start(stream).map_err(LabError::io("starting the stream"))?;
         Ok(Course { stream, guest, at: 0, places, physical })
@@ -125,7 +126,7 @@ impl Course {
     ) -> Result<Values, LabError> {
         let interrupt = &kit.interrupt;
         let [from, to] = [self.at, 1 - self.at];
-        let mut other = Machine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
+        let mut other = VirtualMachine::wait(&kit.files, self.places[to].for_machine(), interrupt)?;
         let before = self.stream.settle(interrupt)?;
         let captures = match by.direct {
             true => [None, None],
@@ -138,7 +139,8 @@ impl Course {
         let wires = [self.physical.read(&leaves)?, self.physical.read(&arrives)?];
         let (sides, begin) = (self.sides(&other), Instant::now());
         let address = format!("{address}:{MEMORY}");
-        let (said, [stop, resume]) = self.guest.migrate(&mut other, &address, by, interrupt)?;
+        let (said, [stop, resume]) =
+            self.guest.migrate(&mut other, &address, by.channels, interrupt)?;
         let used = self.sides(&other).since(&sides);
         let seconds = begin.elapsed().as_secs_f64();
         let (frames, bytes) = self.physical.read(&leaves)?.arrived_since(&wires[0]);
@@ -186,7 +188,7 @@ impl Course {
     }
 
     /// Reads the processor time of the source's QEMU, both switches and the destination's QEMU.
-    fn sides(&self, other: &Machine) -> Sides {
+    fn sides(&self, other: &VirtualMachine) -> Sides {
         let switches = self.places.each_ref().map(|place| used_s(place.switch.process()));
         let switches = switches.into_iter().sum::<Option<f64>>();
         Sides::new([used_s(self.guest.process), switches, used_s(other.process)])

@@ -16,16 +16,17 @@ mod course;
 mod frames;
 mod place;
 mod stream;
+pub(crate) mod transport;
 
 use crate::LabError;
-use crate::campaign::Point;
-use crate::experiment::{Arm, Bench, Measured};
-use crate::experiments::migration::{PEER, TRANSPORTS, Transport, transports};
 use crate::guest::Files;
 use crate::interrupt::Interrupt;
+use crate::load::Load;
+use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured, Plan};
 use crate::report::{BenchFacts, Command};
-use crate::site::{self, Tell};
+use crate::site::{self, RunResult, Site, Tell};
 use course::{Course, Kit};
 use place::Kind;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant};
 const PORT: &str = "vm";
 
 /// The running bench. Fields are dropped in this order: the directory last.
-pub(crate) struct Site {
+pub(crate) struct MigrationSite {
     millrace: Course,
     /// `None` until its first use.
     open_vswitch: Option<Course>,
@@ -46,7 +47,7 @@ pub(crate) struct Site {
     directory: tempfile::TempDir,
 }
 
-impl Site {
+impl MigrationSite {
     /// Starts the hosts, and boots the guest. Call it while this process has one thread.
     ///
     /// # Errors
@@ -54,12 +55,12 @@ impl Site {
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Box<dyn site::Site>, LabError> {
+    ) -> Result<Box<dyn Site>, LabError> {
         let files = Files::find(options.guest(), "initramfs")?;
         let directory = site::prepare(interrupt)?;
         let (program, interrupt) = (options.program.clone(), interrupt.clone());
         let kit = Kit { files, program, interrupt };
-        Ok(Box::new(Site {
+        Ok(Box::new(MigrationSite {
             millrace: Course::start(&kit, Kind::Millrace, &directory.path().join("millrace"))?,
             open_vswitch: None,
             transport: TRANSPORTS[0],
@@ -79,7 +80,7 @@ impl Site {
     }
 }
 
-impl Bench for Site {
+impl Bench for MigrationSite {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.course().0.leave();
         let known = transports().find(|one| one.name == arm.name);
@@ -118,7 +119,7 @@ impl Bench for Site {
     }
 }
 
-impl site::Site for Site {
+impl Site for MigrationSite {
     fn facts(&self) -> BenchFacts {
         BenchFacts {
             description: format!(
@@ -134,8 +135,8 @@ impl site::Site for Site {
         }
     }
 
-    fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+    fn run(&mut self, _: Load, plan: &Plan, _: &Interrupt, progress: Tell<'_>) -> RunResult {
+        Ok((plan.run(self, progress), None))
     }
 
     fn left_out(&self) -> Vec<String> {

@@ -2,14 +2,13 @@
 //! network namespace from which QEMU runs and memory is sent.
 
 use super::PORT;
-use crate::LabError;
-use crate::daemon;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::machine::MAC;
 use crate::port::Port;
 use crate::report::Command;
 use crate::topology::{UPLINK, VNIC, offloads, ovs, wire};
+use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,16 @@
-//! Who counted what over a whole load, from its first byte until all of it had arrived: the
-//! sender's application, the receiver's, and the kernel's interface counters.
+//! The account of a whole load, from its first byte until all of it has arrived: the counts of the
+//! sender's application, of the receiver's, and of the kernel's interface.
 //!
-//! The receiver's application is what this lab reports. A generator that counts what never arrived,
-//! or a meter that counts wrong, shows here: TCP delivers each byte once, so the two applications
-//! must agree to the byte, and the kernel has counted the same payload in its frames, whatever was
-//! sent again included.
+//! The lab reports the count of the receiver's application. The account reveals a generator that
+//! counts bytes that never arrived, and a meter that counts wrong: TCP delivers each byte once, so
+//! the two applications must agree to the byte, and the kernel counts the same payload in its
+//! frames, retransmissions included.
 
 use super::Check;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// Counts of the same bytes at several places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Account {
     /// Bytes that the sender's application gave to its connections.
@@ -30,15 +30,15 @@ pub struct Account {
     pub port_bytes: Option<u64>,
 }
 
-/// Most that two counts of the same bytes may differ.
+/// Largest difference, as a fraction, between two counts of the same bytes.
 const TOLERANCE: f64 = 0.01;
 
-/// What two counts of the same thing differ by, as a part of the second.
+/// Returns the difference between two counts, as a fraction of the second.
 pub(crate) fn difference(counted: u64, truth: u64) -> f64 {
     counted as f64 / truth.max(1) as f64 - 1.0
 }
 
-/// That all counts agree. `accounts` are those of all loads of a report.
+/// Checks that all counts agree. `accounts` are those of all loads of a report.
 pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     let sum = |count: fn(&Account) -> u64| accounts.iter().map(count).sum::<u64>();
     let received = sum(|account| account.received_bytes);
@@ -47,7 +47,7 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     }
     let sent = sum(|account| account.sent_bytes);
     let undelivered: u32 = accounts.iter().map(|account| account.undelivered_connections).sum();
-    // A frame that has just arrived may be in both.
+    // Bytes that have just arrived may be counted on both sides.
     let held = sum(|account| account.undelivered_bytes);
     let on_its_way = undelivered > 0 && difference(received + held, sent).abs() <= TOLERANCE;
     let carried = sum(|account| account.interface_payload_bytes);
@@ -71,8 +71,8 @@ pub(crate) fn checks(accounts: &[Account]) -> Vec<Check> {
     [arrived, agree].into_iter().chain(ports.map(|given| crossed(given, received))).collect()
 }
 
-/// That the load crossed the toggled port: it was given at least the payload. The headers that
-/// coalescing saves are not in it.
+/// Checks that the load crossed the toggled port, to which at least the payload was delivered. The
+/// payload does not include the headers that coalescing saves.
 fn crossed(given: u64, received: u64) -> Check {
     let passed = difference(given, received) >= -TOLERANCE;
     let seen = format!("the switch gave {given} bytes to the port, {received} arrived");

@@ -1,13 +1,14 @@
-//! What a report comes to, before any table: one sentence, the questions with their verdicts, and
-//! how far to trust them.
+//! The answer of a report, which precedes all tables: one sentence, the questions with their
+//! verdicts, and how far to trust them.
 
 use super::case::{Loss, Setting, capital, plural};
-use super::table::{Points, level};
+use super::table::Points;
+use super::verdict::{change, doubt, level, nouns};
 use super::{Case, Check, Report};
-use crate::experiment::Measure;
-use crate::topology::Way;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::usage::OTHERS;
-use statistics::{CONFIDENCE, Comparison, Verdict};
+use statistics::{Comparison, Verdict};
 use std::collections::BTreeMap;
 
 /// A question and its verdict.
@@ -23,7 +24,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// With the interval.
+    /// Returns the question and its answer with the interval.
     pub(super) fn words(&self) -> String {
         let Row { load, question, answer, .. } = self;
         format!("{load}: {question}: {answer} ({})", self.interval())
@@ -37,7 +38,7 @@ impl Row {
         format!("{low} to {high} % at {} %", level(found.level))
     }
 
-    /// The colour's class.
+    /// Returns the CSS class of the verdict.
     pub(super) fn class(&self) -> &'static str {
         match self.found.verdict {
             Verdict::Improved => "better",
@@ -47,54 +48,8 @@ impl Row {
     }
 }
 
-/// What a figure is called in a sentence, and the words for more and for less of it.
-fn nouns(measure: &Measure) -> (&'static str, &'static str, &'static str) {
-    match measure.improvement {
-        "throughput" => ("throughput", "higher", "lower"),
-        "cpu_percent" => ("CPU", "more", "less"),
-        "cycles_per_byte" => ("cycles per byte", "more", "fewer"),
-        "receiving_cpu" => ("receiving CPU", "more", "less"),
-        "low_switch_cpu" => ("CPU of the switch at 100 Mb/s", "more", "less"),
-        "latency_median" => ("median round trip", "longer", "shorter"),
-        "latency_p99" => ("99th percentile of round trips", "longer", "shorter"),
-        "total" => ("time of a migration", "longer", "shorter"),
-        "rate" => ("rate", "higher", "lower"),
-        "cpu" => ("CPU per GiB", "more", "less"),
-        "downtime" => ("downtime", "longer", "shorter"),
-        "ping_outage" => ("ping outage", "longer", "shorter"),
-        "outage_ratio" => ("outage against downtime", "more", "less"),
-        "gap" => ("gap of frames", "longer", "shorter"),
-        _ => (measure.label, "higher", "lower"),
-    }
-}
-
-/// `54.8 % fewer`, `2.20x`, or that no difference was seen.
-pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
-    let (_, more, less) = nouns(measure);
-    let percent = (found.ratio - 1.0) * 100.0;
-    match found.verdict {
-        Verdict::TooFewSamples => "too few rounds to tell".to_owned(),
-        Verdict::Equivalent => {
-            format!("no difference above {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
-        }
-        Verdict::NoDifferenceSeen if found.equal_within.is_some() => {
-            format!("not known to within {:.0} %", found.equal_within.unwrap_or_default() * 100.0)
-        }
-        Verdict::NoDifferenceSeen => "no difference seen".to_owned(),
-        _ if found.ratio >= 2.0 => format!("{:.2}x", found.ratio),
-        _ if percent > 0.0 => format!("{percent:.1} % {more}"),
-        _ => format!("{:.1} % {less}", -percent),
-    }
-}
-
-/// ` (at 93.75 %)`, of a verdict of too few pairs for the usual level.
-pub(super) fn doubt(found: &Comparison) -> String {
-    let weak = found.level < CONFIDENCE && found.verdict != Verdict::TooFewSamples;
-    if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
-}
-
-/// All questions, in the order of the tables. Against peers it is throughput alone, if that is
-/// measured; of the many loads of a sweep as well.
+/// Returns all questions, in the order of the tables. Peers are compared in throughput alone, if
+/// that is measured, and so are the many loads of a sweep.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
@@ -118,7 +73,7 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// A case's own questions, of the measures, and those of its peers.
+/// Returns the questions of a case in the measures, and those against its peers.
 fn of_case(load: &str, case: &Case, measures: &[&Measure], of_peers: &[&Measure]) -> Vec<Row> {
     let whole = if case.steps.is_empty() { "" } else { "all steps: " };
     let mut rows = questions(load, whole, &case.comparisons, measures);
@@ -131,7 +86,7 @@ fn of_case(load: &str, case: &Case, measures: &[&Measure], of_peers: &[&Measure]
     rows
 }
 
-/// A row for each measure that was compared. `prefix` stands before the measure.
+/// Returns a row for each measure that was compared. `prefix` precedes the measure.
 fn questions(
     load: &str,
     prefix: &str,
@@ -146,7 +101,7 @@ fn questions(
     measures.iter().filter_map(row).collect()
 }
 
-/// That is what people ask for.
+/// Returns the measures with throughput first, as readers expect.
 fn throughput_first(measures: &[Measure]) -> Vec<&Measure> {
     let (first, later): (Vec<&Measure>, Vec<&Measure>) =
         measures.iter().partition(|measure| is_throughput(measure));
@@ -157,7 +112,7 @@ fn is_throughput(measure: &Measure) -> bool {
     measure.improvement == "throughput"
 }
 
-/// The answer in a sentence.
+/// Returns the answer in a sentence.
 pub(super) fn headline(report: &Report) -> String {
     let cases = &report.cases;
     let failed = report.checks.iter().filter(|check| !check.passed).count();
@@ -173,7 +128,7 @@ pub(super) fn headline(report: &Report) -> String {
     format!("{warning}{answer}")
 }
 
-/// What the answer does not say of other receivers than the one measured.
+/// Returns what the answer leaves open about other receivers than the one measured.
 pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     let bench = &report.bench;
     let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
@@ -184,7 +139,7 @@ pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     )
 }
 
-/// Of experiments whose answer is known.
+/// Returns the sentence of experiments with a known answer.
 fn known(report: &Report) -> String {
     let told = report.checks.iter().rev().take(2).rev();
     told.map(|check| format!("{}: {}.", check.name, check.seen)).collect::<Vec<_>>().join(" ")
@@ -228,13 +183,13 @@ fn compared(report: &Report, cases: &[Case]) -> String {
     format!("{subject}, {}", told.unwrap_or_default())
 }
 
-/// Cases of one receiver beside each other.
+/// Groups adjacent cases with the same receiver.
 pub(super) fn by_receiver(cases: &[Case]) -> impl Iterator<Item = &[Case]> {
     cases.chunk_by(|one, next| one.setting.receiver_gro == next.setting.receiver_gro)
 }
 
-/// A case's load: with its way where that is not the usual one, or not that of all cases; with its
-/// receiver where that is not that of all.
+/// Returns the words of a case's load: with its way if that is not the usual one or not the same in
+/// all cases, and with its receiver if that is not the same in all.
 fn words(case: &Case, cases: &[Case]) -> String {
     let alike = cases.iter().all(|one| one.setting.way == case.setting.way);
     let one_receiver = by_receiver(cases).count() == 1;
@@ -243,7 +198,7 @@ fn words(case: &Case, cases: &[Case]) -> String {
     if alike { setting.short() } else { setting.words() }
 }
 
-/// `1, 16 and 64 connections`; all words of each load where they differ in more.
+/// Returns `1, 16 and 64 connections`, or all words of each load if they differ in more.
 fn loads(cases: &[Case]) -> String {
     let Some((last, before)) = cases.split_last() else { return String::new() };
     let Setting { connections, .. } = last.setting;
@@ -254,13 +209,13 @@ fn loads(cases: &[Case]) -> String {
     }
     let counts: Vec<String> =
         before.iter().map(|one| one.setting.connections.to_string()).collect();
-    // The way stands before the count, the block and the receiver behind it.
+    // The way precedes the count; the block and the receiver follow it.
     let count = plural(connections, "connection");
     words(last, cases).replacen(&count, &format!("{} and {count}", counts.join(", ")), 1)
 }
 
-/// A measure's answers in one phrase: from the least to the most where all point the same way,
-/// otherwise load by load.
+/// Returns a measure's answers in one phrase: the range if all point the same way, otherwise load
+/// by load.
 fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     let found = cases
         .iter()
@@ -286,7 +241,7 @@ fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     Some(span(measure, least, most) + &doubt)
 }
 
-/// `29.6 % higher throughput`, `2.20x to 2.70x the throughput`,
+/// Returns `29.6 % higher throughput`, `2.20x to 2.70x the throughput`,
 /// `51.0 to 54.8 % fewer cycles per byte`.
 fn span(measure: &Measure, least: f64, most: f64) -> String {
     let (noun, more, less) = nouns(measure);
@@ -303,15 +258,15 @@ fn span(measure: &Measure, least: f64, most: f64) -> String {
     }
 }
 
-/// What other machines and programs took of the processors, where that was too much to trust the
-/// figures.
+/// Returns how much other machines and programs used the processors, if that was too much to trust
+/// the figures.
 pub(crate) fn disturbance(report: &Report) -> Option<String> {
     let is_bad = |check: &Check| !check.passed && ["Steal", "Neighbours"].contains(&&*check.name);
     let told = trust(report).into_iter().filter(is_bad);
     told.map(|check| check.seen).reduce(|one, other| format!("{one}; {other}"))
 }
 
-/// Checks, steal, the load of others and loss.
+/// Returns what affects trust in the figures: the checks, steal, the load of others, and loss.
 pub(super) fn trust(report: &Report) -> Vec<Check> {
     let cases = || report.cases.iter().chain(&report.latency);
     let arms = || cases().flat_map(|case| case.arms.values());
@@ -325,14 +280,14 @@ pub(super) fn trust(report: &Report) -> Vec<Check> {
         let seen = format!("{steal:.1} % of the processors were used by other machines");
         tell("Steal", steal <= 2.0, seen);
     }
-    // A guest on the switch's machine looks like a stranger.
+    // A guest on the switch's machine counts as another program.
     if let Some(others) = most(OTHERS).filter(|_| report.bench.hosts.is_empty()) {
         let machine = &report.machine;
         let processors = machine.usable.unwrap_or(machine.processors).max(1) as f64;
         let seen = format!("other programs used {others:.2} of {processors} processors");
         tell("Neighbours", others <= 0.2 * processors, seen);
     }
-    // What other switches lose is in their rows.
+    // Losses of other switches are in their rows.
     let whole = cases().flat_map(|case| case.own_arms().map(|(_, arm)| (arm.lost, arm.resent)));
     let phases = cases().flat_map(Case::phase_arms).map(|arm| (arm.lost, arm.resent));
     let (lost, resent): (Vec<_>, Vec<_>) = whole.chain(phases).unzip();

@@ -1,11 +1,9 @@
-//! One connection count (or the latency run): its arms, side by side.
+//! A case of a report: one load, with its arms side by side.
 
 use super::Account;
-use crate::experiment::{
-    Arm, Ended, Experiment, Measure, Phase, Run, Sample, Values, compare_arms, questions,
-};
-use crate::experiments::BUFFER_BYTES;
-use crate::topology::Way;
+use crate::load::{BUFFER_BYTES, Way};
+use crate::measure::Measure;
+use crate::plan::{Arm, Ended, Phase, Plan, Run, Sample, Values, compare_arms, questions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statistics::{CONFIDENCE, Comparison, Summary, holm};
@@ -43,8 +41,8 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// `so_many` of all, which are it and `others`, in all phases where there are any. `None` where
-    /// one was not counted.
+    /// Returns the rate of events `so_many`, and their share of these and `others` together, over
+    /// all phases if there are any. `None` if one was not counted.
     fn of(columns: &BTreeMap<String, Vec<f64>>, so_many: &str, others: &[&str]) -> Option<Loss> {
         let phased = columns.keys().any(|name| name.ends_with("_seconds"));
         let sum = |key: &str| {
@@ -59,7 +57,7 @@ impl Loss {
             .then(|| Loss { per_s: lost / seconds, percent: 100.0 * lost / (rest + lost) })
     }
 
-    /// A word from 1 and from 5 per cent.
+    /// Returns a warning from 1 % and a stronger one from 5 %.
     pub(super) fn warning(&self) -> Option<&'static str> {
         match self.percent {
             percent if percent >= 5.0 => Some("RED"),
@@ -68,14 +66,14 @@ impl Loss {
         }
     }
 
-    /// `13690/s, 7.50 % (RED)`.
+    /// Returns `13690/s, 7.50 % (RED)`.
     pub(super) fn words(&self) -> String {
         let warning = self.warning().map_or(String::new(), |word| format!(" ({word})"));
         format!("{:.0}/s, {:.2} %{warning}", self.per_s, self.percent)
     }
 }
 
-/// See the module.
+/// One load and its arms.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Case {
     /// What load it was.
@@ -139,8 +137,8 @@ impl Setting {
         self.buffer_bytes.is_none()
     }
 
-    /// `guest receives, 4 connections`, and the block where it is not NTttcp's usual one; without
-    /// sender and receiver `under load`.
+    /// Returns `guest receives, 4 connections`, with the block if it is not NTttcp's default;
+    /// without sender and receiver `under load`.
     pub fn words(&self) -> String {
         if self.is_round_trips() {
             let words = match self.beside {
@@ -157,30 +155,30 @@ impl Setting {
         words + self.receiver()
     }
 
-    /// `, receiver with GRO`, where it has.
+    /// Returns `, receiver with GRO` if the receiver has GRO.
     pub(super) fn receiver(&self) -> &'static str {
         if self.receiver_gro { ", receiver with GRO" } else { "" }
     }
 
-    /// `4 connections`, with the way and the block where they are not the usual ones.
+    /// Returns `4 connections`, with the way and the block if they are not the usual ones.
     pub(super) fn short(&self) -> String {
         let (words, usual) = (self.words(), format!("{}, ", Way::ToVnic.words()));
         words.strip_prefix(&usual).unwrap_or(&words).to_owned()
     }
 }
 
-/// With its first letter in upper case.
+/// Returns the text with its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `1 connection`, `4 connections`.
+/// Returns `1 connection`, `4 connections`.
 pub(crate) fn plural(count: u32, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// `512 B`, `64 KiB`.
+/// Returns `512 B`, `64 KiB`.
 pub(super) fn block(bytes: u32) -> String {
     if bytes >= 1024 && bytes.is_multiple_of(1024) {
         format!("{} KiB", bytes / 1024)
@@ -190,7 +188,7 @@ pub(super) fn block(bytes: u32) -> String {
 }
 
 impl ArmFigures {
-    /// Sums up samples that all belong to one arm.
+    /// Summarises samples that all belong to one arm.
     pub fn of<'s>(label: &str, samples: impl Iterator<Item = &'s Values>) -> ArmFigures {
         let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let (mut intervals, mut stalled) = (0, 0);
@@ -210,28 +208,23 @@ impl ArmFigures {
         ArmFigures { label: label.to_owned(), intervals, stalled, lost, resent, figures }
     }
 
-    /// The median of a figure.
+    /// Returns the median of a figure.
     pub fn median(&self, key: &str) -> Option<f64> {
         Some(self.figures.get(key)?.median)
     }
 }
 
 impl Case {
-    /// Sums up a run.
-    pub fn new(
-        experiment: &Experiment,
-        setting: Setting,
-        run: Run,
-        account: Option<Account>,
-    ) -> Case {
+    /// Summarises a run.
+    pub fn new(plan: &Plan, setting: Setting, run: Run, account: Option<Account>) -> Case {
         let figures = |arm: &Arm| {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
         };
-        // An arm beyond the question that never ran is none.
+        // An arm beyond the question that never ran is left out.
         let ran = |arm: &Arm| run.samples.iter().any(|sample| sample.arm == arm.name);
-        let asked = asked(experiment.steps);
-        let arms = experiment.arms.iter().enumerate();
+        let asked = asked(plan.steps);
+        let arms = plan.arms.iter().enumerate();
         let arms: Vec<&Arm> =
             arms.filter(|(place, arm)| *place < asked || ran(arm)).map(|(_, arm)| arm).collect();
         let mut case = Case {
@@ -241,19 +234,19 @@ impl Case {
             steps: Vec::new(),
             peers: BTreeMap::new(),
             order: arms.iter().map(|arm| arm.name.clone()).collect(),
-            interval_s: experiment.interval.as_secs_f64(),
-            phases: experiment.phases.clone(),
+            interval_s: plan.interval.as_secs_f64(),
+            phases: plan.phases.clone(),
             ended: run.ended,
-            truth: experiment.truth,
+            truth: plan.truth,
             account,
             samples: run.samples,
         };
-        case.answer(experiment.steps, experiment.measures, |_| CONFIDENCE);
+        case.answer(plan.steps, plan.measures, |_| CONFIDENCE);
         case
     }
 
-    /// Compares its arms, each question at a confidence of its own: by the places of the question
-    /// and of the measure.
+    /// Compares the arms. `confidence` returns that of each comparison, by the indices of its
+    /// question and of its measure.
     fn answer(
         &mut self,
         steps: usize,
@@ -274,45 +267,45 @@ impl Case {
         self.peers = self.order.iter().skip(asked(steps)).cloned().zip(answers).collect();
     }
 
-    /// How many arms are steps, each on the one before.
+    /// Returns the number of arms that are cumulative steps.
     pub(super) fn stepped(&self) -> usize {
         if self.steps.is_empty() { 0 } else { self.steps.len() + 1 }
     }
 
-    /// What people read of an arm.
+    /// Returns the label of an arm.
     pub(super) fn label<'a>(&'a self, arm: &'a str) -> &'a str {
         self.arms.get(arm).map_or(arm, |arm| &arm.label)
     }
 
-    /// The median of an arm's figure.
+    /// Returns the median of an arm's figure.
     pub fn median(&self, arm: &str, key: &str) -> Option<f64> {
         self.arms.get(arm)?.median(key)
     }
 
-    /// An arm's figure in each interval that has it, in the order of time.
+    /// Returns an arm's figure in each interval that has it, in the order of time.
     pub(crate) fn column(&self, arm: &str, key: &str) -> Vec<f64> {
         let own = self.samples.iter().filter(|sample| sample.arm == arm);
         own.filter_map(|sample| sample.values.get(key).copied()).collect()
     }
 
-    /// The sum of an arm's figure over all its intervals; `None` where none has it.
+    /// Returns the sum of an arm's figure over all its intervals; `None` if none has it.
     pub fn total(&self, arm: &str, key: &str) -> Option<f64> {
         let column = self.column(arm, key);
         (!column.is_empty()).then(|| column.iter().sum())
     }
 
-    /// The arms, the one that should be better first.
+    /// Returns the arms, the one that should be better first.
     pub fn arms_in_order(&self) -> impl Iterator<Item = &ArmFigures> {
         self.order.iter().filter_map(|name| self.arms.get(name))
     }
 
-    /// The arms of the question, without those beyond it.
+    /// Returns the arms of the question, without those beyond it.
     pub(crate) fn own_arms(&self) -> impl Iterator<Item = (&String, &ArmFigures)> {
         let own = self.order.iter().filter(|name| !self.peers.contains_key(*name));
         own.filter_map(|name| Some((name, self.arms.get(name)?)))
     }
 
-    /// The arms beyond the question, each with what an own arm is against it.
+    /// Returns the arms beyond the question, each with the comparisons of an own arm with it.
     pub(super) fn peers_in_order(
         &self,
     ) -> impl Iterator<Item = (&ArmFigures, &BTreeMap<String, Comparison>)> {
@@ -320,7 +313,7 @@ impl Case {
         self.order.iter().filter_map(peer)
     }
 
-    /// Each phase of the intervals of each arm, on its own, with how long it was.
+    /// Returns each phase of each arm's intervals, with its length.
     pub(super) fn phase_arms(&self) -> impl Iterator<Item = ArmFigures> {
         let figures = move |phase: &Phase, name: &String| {
             let samples = self.samples.iter().filter(|sample| sample.arm == *name);
@@ -332,31 +325,31 @@ impl Case {
         self.phases.iter().flat_map(each)
     }
 
-    /// Intervals of the arm that has fewest, of those of the question.
+    /// Returns the number of intervals of the arm of the question with the fewest.
     pub fn rounds(&self) -> usize {
         let count = |name: &String| self.samples.iter().filter(|s| s.arm == *name).count();
         self.own_arms().map(|(name, _)| count(name)).min().unwrap_or(0)
     }
 }
 
-/// How many arms the question is about, of which so many are steps; with steps also the one that is
-/// held against others.
+/// Returns the number of arms of the question, of which `steps` are steps; with steps it includes
+/// the arm that is compared with peers.
 fn asked(steps: usize) -> usize {
     if steps > 0 { steps.saturating_add(1) } else { 2 }
 }
 
-/// A comparison among those of a report: its case, and in it the places of the question and of the
+/// A comparison of a report: the index of its case, and in it those of the question and the
 /// measure.
 type Place = (usize, [usize; 2]);
 
-/// Holds all verdicts of a report together to the confidence of one. Each case comes with its
-/// measures.
+/// Adjusts all verdicts of a report so that together they hold with the confidence of one. Each
+/// case is passed with its measures.
 pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
     let mut places: Vec<Place> = Vec::new();
     for (number, (case, measures)) in cases.iter().enumerate() {
         for question in 0..questions(&case.order, case.stepped()).len() {
             let all = (0..measures.len()).map(|measure| (number, [question, measure]));
-            // What was not measured, or with too few pairs for a claim, asks nothing of the others.
+            // Comparisons without figures, or with too few pairs for a claim, do not count.
             let asks = |found: Comparison| found.level >= CONFIDENCE;
             places.extend(all.filter(|place| ask(cases, *place, CONFIDENCE).is_some_and(asks)));
         }
@@ -381,4 +374,24 @@ fn ask(
     let (case, measures) = cases.get(number)?;
     let arms = *questions(&case.order, case.stepped()).get(question)?;
     compare_arms(&case.samples, measures.get(measure)?, arms, confidence)
+}
+
+/// Returns a case of a plan. `figures` returns an interval's figures by its round and by the index
+/// of its arm.
+#[cfg(test)]
+pub(crate) fn case_of(
+    plan: &Plan,
+    rounds: usize,
+    figures: impl Fn(usize, usize) -> crate::plan::Values,
+) -> Case {
+    let sample = |(round, place): (usize, usize)| Sample {
+        round,
+        arm: plan.arms[place].name.clone(),
+        started_s: 0.0,
+        values: figures(round, place),
+        usage: Vec::new(),
+    };
+    let samples = statistics::sequence(plan.arms.len(), rounds).map(sample).collect();
+    let run = Run { samples, ended: Ended::Complete };
+    Case::new(plan, Setting::default(), run, None)
 }

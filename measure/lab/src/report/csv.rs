@@ -2,14 +2,15 @@
 //! exact, other numbers have six digits; `report.json` has all of them.
 
 use super::{Report, Setting};
-use crate::experiment::Sample;
+use crate::plan::Sample;
 use std::collections::BTreeSet;
 
-/// What an interval belongs to; the raw numbers follow, each under its key, empty where it was not
+/// Columns that identify an interval. The raw numbers follow, each under its key, and empty if not
 /// counted.
 const OWN: &str = "case,connections,buffer_bytes,beside,way,receiver_gro,arm,round,started_s";
 
-/// All intervals of all cases, in the order of time. `case` counts from 1, round trips come last.
+/// Returns all intervals of all cases, in the order of time. `case` counts from 1, and round trips
+/// come last.
 pub(super) fn csv(report: &Report) -> Result<String, csv::Error> {
     let cases = || report.cases.iter().chain(&report.latency);
     let samples = cases().flat_map(|case| &case.samples);

@@ -1,9 +1,9 @@
-//! The figures of a report, as data that `report.html` draws: which ones a report has is said by
-//! its cases.
+//! The figures of a report, as data that `report.html` draws. The cases determine which figures a
+//! report has.
 //!
-//! A drawing library cannot say "the page's own text colour"; these few shapes can, so that one
-//! figure serves print, dark and light. Series have the CSS classes `c0` to `c5` of `report.html`,
-//! in turn.
+//! A drawing library cannot use the page's own text colour; these few shapes can, so that one
+//! figure serves print, dark and light pages. Series have the CSS classes `c0` to `c5` of
+//! `report.html`, in turn.
 
 mod bars;
 mod canvas;
@@ -22,18 +22,18 @@ use serde::Serialize;
 /// One figure. Places are in units of its drawing, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Figure {
-    /// What stands above it, with unit.
+    /// Title above the figure, with the unit.
     pub title: String,
-    /// What it says to those who cannot see it; empty where it is text.
+    /// Description for readers who cannot see it; empty if the figure is text.
     pub words: String,
     /// The numbers beside the lines of the grid, each with its height.
     numbers: Vec<(String, String)>,
     /// Words below the axis.
     ticks: Vec<Tick>,
-    /// A colour each.
+    /// Series, each in a colour of its own.
     series: Vec<Drawn>,
-    /// In place of all that: bars one below the other, which the page lays out as text. Words,
-    /// value, and its part of the largest in per cent.
+    /// In place of all the above: bars one below the other, which the page lays out as text. Each
+    /// has its words, its value, and the value in per cent of the largest.
     rows: Vec<[String; 3]>,
 }
 
@@ -45,12 +45,12 @@ struct Tick {
     word: String,
 }
 
-/// What is drawn in one colour; what is empty is not.
+/// Shapes of one colour; empty ones are not drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 struct Drawn {
     label: String,
     bars: Vec<Bar>,
-    /// Height of a line across all of it.
+    /// Height of a line across the figure.
     across: Option<String>,
     /// Points of a line.
     line: String,
@@ -70,7 +70,7 @@ struct Bar {
 }
 
 impl Figure {
-    /// Adds a series. `values` are what it says in words; none where it has nothing to say.
+    /// Adds a series. `values` are its description in words, if it has any.
     fn add(&mut self, label: &str, values: impl IntoIterator<Item = String>, drawn: Drawn) {
         let values: Vec<String> = values.into_iter().collect();
         if !values.is_empty() {
@@ -87,5 +87,5 @@ struct Series {
     values: Vec<Option<f64>>,
 }
 
-/// Colours there are; then they begin again.
+/// Number of colours; later series begin again with the first.
 const COLOURS: usize = 6;

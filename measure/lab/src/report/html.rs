@@ -4,13 +4,14 @@
 use super::Report;
 use super::answer::{Row, caveat, headline, trust};
 use super::figure::{details, forest, overview, summary};
-use super::table::{tables, with_interval};
+use super::table::tables;
 use super::text::remarks;
+use super::verdict::with_interval;
 use crate::compare::Comparison;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, context};
 
-/// By name.
+/// Templates by name.
 const TEMPLATES: [(&str, &str); 5] = [
     ("report.html", include_str!("report.html")),
     ("comparison.html", include_str!("comparison.html")),
@@ -27,7 +28,7 @@ fn rendered(name: &str, context: Value) -> Result<String, Error> {
     environment.get_template(name)?.render(context)
 }
 
-/// The page of a report. `intervals` is the raw data.
+/// Returns the page of a report. `intervals` is the raw data.
 pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
     let context = context! {
         report => Value::from(Serde(report)),
@@ -41,13 +42,13 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
         remarks => remarks(report),
         overview => Value::from(Serde(overview(report))),
         details => Value::from(Serde(details(report))),
-        // No value of it has a `<`, which alone could end the script element that holds it.
+        // Values contain no `<`; only that could end the script element around them.
         intervals => intervals.replace('<', ""),
     };
     rendered("report.html", context)
 }
 
-/// The page of a comparison: its answer, a row for each figure, and in what else the two differ.
+/// Returns the page of a comparison: its answer, a row for each figure, and other differences.
 pub(crate) fn comparison(
     found: &Comparison,
     [answer, differences]: &[Vec<String>; 2],

@@ -2,10 +2,11 @@
 
 use super::Report;
 use super::answer::headline;
-use crate::experiment::Ended;
+use crate::plan::Ended;
 use quick_junit::{NonSuccessKind, Report as Tests, TestCase, TestCaseStatus, TestSuite};
 
-/// The checks, the thresholds of `--fail-if`, and whether all of it was measured.
+/// Returns the checks, the thresholds of `--fail-if`, and whether everything was measured, as
+/// tests.
 pub(super) fn junit(report: &Report) -> Result<String, quick_junit::SerializeError> {
     let mut tests = Tests::new(&report.title);
     let class = format!("millrace.{}", report.experiment);

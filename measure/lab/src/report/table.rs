@@ -1,34 +1,50 @@
-//! The tables of a report, as rows of words. Terminal, Markdown and HTML show the same ones.
+//! The tables of a report, as rows of words. Terminal, Markdown and HTML show the same tables.
 
 mod points;
 
 pub(super) use points::Points;
 
-use super::answer::{change, doubt};
 use super::case::capital;
 use super::{ArmFigures, Case, Report};
-use crate::experiment::Measure;
-use crate::experiments::vmmq;
+use crate::measure::{Measure, RECEIVING, THROUGHPUT};
 use crate::meter::BUSIEST;
+use crate::plan::MOVES;
 use serde::Serialize;
-use statistics::{Better, Comparison, Summary, Verdict};
+use statistics::{Better, Comparison, Summary};
 use std::collections::BTreeMap;
+
+/// Processors that the switch's threads used.
+const PROCESSORS: Measure = Measure {
+    key: "switch_run_s_per_s",
+    improvement: "switch_run_s_per_s",
+    label: "Switch (processors)",
+    decimals: 3,
+    ..RECEIVING
+};
+
+/// Columns of the table of phases.
+const BY_PHASE: &[Measure] = &[
+    Measure { label: "Mb/s", scale: 1e-6, decimals: 1, ..THROUGHPUT },
+    PROCESSORS,
+    Measure { key: "workers_in_use", label: "Workers in use", decimals: 1, ..PROCESSORS },
+    Measure { key: MOVES, label: "Moves", decimals: 0, ..PROCESSORS },
+];
 
 /// One table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Table {
-    /// What stands above it.
+    /// Title above the table.
     pub title: String,
     /// Column heads; the first is that of the row names.
     pub head: Vec<String>,
-    /// Rows as long as the head.
+    /// Rows of as many cells as the head.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What a cell says of a comparison.
+/// Returns the words of a comparison for a cell.
 pub(super) type Words = fn(&Measure, &Comparison) -> String;
 
-/// All tables of a report, in the order they are shown.
+/// Returns all tables of a report, in the order they are shown.
 pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
     if report.cases.iter().any(|case| case.truth.is_some()) {
         return vec![tries(report, words)];
@@ -43,7 +59,7 @@ pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
         tables.extend(gains(case, report.measures, words));
         tables.extend(phases(case));
         tables.extend(by_side(case));
-        tables.extend(passed(case));
+        tables.extend(switched(case));
     }
     for case in &report.latency {
         let title = format!("{}, {}", capital(&case.setting.words()), taken(case));
@@ -52,7 +68,7 @@ pub(super) fn tables(report: &Report, words: Words) -> Vec<Table> {
     tables
 }
 
-/// A row for each try.
+/// Returns the table with a row for each try.
 fn tries(report: &Report, words: Words) -> Table {
     let row = |(place, case): (usize, &Case)| {
         let truth = case.truth.map_or(0.0, |truth| (truth - 1.0) * 100.0);
@@ -70,13 +86,13 @@ fn taken(case: &Case) -> String {
     format!("intervals of {} s, median (min–max)", case.interval_s)
 }
 
-/// Heads of the columns of a table whose rows rest on intervals.
+/// Returns the column heads of a table of figures over intervals.
 fn heads(measures: &[Measure]) -> Vec<String> {
     let own = measures.iter().map(|measure| measure.label);
     ["", "Intervals"].into_iter().chain(own).map(str::to_owned).collect()
 }
 
-/// A row of an arm: its intervals and its figures.
+/// Returns an arm's row: its intervals and its figures.
 fn arm_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<String> {
     let count = match arm.stalled {
         0 => arm.intervals.to_string(),
@@ -86,7 +102,7 @@ fn arm_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<String>
     [label, count].into_iter().chain(cells).collect()
 }
 
-/// A row of comparisons: their pairs, and by how much each measure differs.
+/// Returns a row of comparisons: their pairs, and the change of each measure.
 fn comparison_row(
     label: String,
     found: &BTreeMap<String, Comparison>,
@@ -104,8 +120,8 @@ fn comparison_row(
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// The guide's table: a row per arm and the change, then each peer and what an own arm is against
-/// it.
+/// Returns the guide's table: a row for each arm, the change, and then each peer with the
+/// comparison of an own arm with it.
 fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
     let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
@@ -119,7 +135,7 @@ fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Tab
     Table { title: title.to_owned(), head: heads(measures), rows }
 }
 
-/// What each step adds to the one before it.
+/// Returns the table of what each step adds to the one before it.
 fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
     let labels = case.arms_in_order().skip(1).map(|arm| arm.label.clone());
     let rows = labels.zip(&case.steps);
@@ -130,13 +146,13 @@ fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
     })
 }
 
-/// A row for each phase of the intervals and each arm, with how long it was.
+/// Returns the table with a row for each phase and arm, with the phase's length.
 fn phases(case: &Case) -> Option<Table> {
-    let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, vmmq::BY_PHASE);
+    let row = |arm: ArmFigures| lossy_row(arm.label.clone(), &arm, BY_PHASE);
     (!case.phases.is_empty()).then(|| Table {
         title: "Phases of each interval: median (min–max) over the last three quarters of each; moves and losses count from its start"
             .to_owned(),
-        head: lossy_heads(vmmq::BY_PHASE),
+        head: lossy_heads(BY_PHASE),
         rows: case.phase_arms().map(row).collect(),
     })
 }
@@ -147,31 +163,8 @@ fn spread(summary: Option<&Summary>, measure: &Measure) -> String {
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
 
-/// `29.6 % higher`, with its level where that is below the usual one.
-pub(super) fn brief(measure: &Measure, found: &Comparison) -> String {
-    verdict(measure, found) + &doubt(found)
-}
-
-/// `29.6 % higher`, `100.0 % longer, worse`, or that there is none.
-fn verdict(measure: &Measure, found: &Comparison) -> String {
-    let worse = if found.verdict == Verdict::Worse { ", worse" } else { "" };
-    format!("{}{worse}", change(measure, found))
-}
-
-/// The same with its interval: `29.6 % higher (+27.0 to +31.2 at 99.33 %)`.
-pub(super) fn with_interval(measure: &Measure, found: &Comparison) -> String {
-    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
-    let (low, high) = (percent(found.interval.low), percent(found.interval.high));
-    format!("{} ({low} to {high} at {} %)", verdict(measure, found), level(found.level))
-}
-
-/// A level in per cent: never rounded up.
-pub(crate) fn level(level: f64) -> String {
-    format!("{}", ((level * 1e4).floor() / 100.0).min(99.99))
-}
-
-/// What is wrong with arms, for people: intervals without a byte, and much that was lost or sent
-/// again.
+/// Returns sentences on what is wrong with arms: intervals without a byte, and much loss or many
+/// retransmissions.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.cases.iter().chain(&report.latency);
     let arms = cases.flat_map(|case| {
@@ -201,10 +194,10 @@ pub(super) fn findings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A column of medians: key, what people read, decimals.
+/// A column of medians: key, head, decimals.
 type Column = (&'static str, &'static str, usize);
 
-/// Who used the processor.
+/// Columns of each side's processor time.
 pub(super) const SIDES: &[Column] = &[
     ("sender_cpu_s_per_s", "Sender", 2),
     ("switch_cpu_s_per_s", "Switch", 2),
@@ -215,13 +208,13 @@ pub(super) const SIDES: &[Column] = &[
     ("receiver_cpu_s_per_gib", "Receiver s/GiB", 2),
 ];
 
-/// What the switch took and gave.
+/// Columns of the switch's frames.
 const FRAMES: &[Column] = &[
     ("ingress_frame_bytes", "Bytes/frame in", 0),
     ("segments_per_train", "Segments/frame out", 2),
 ];
 
-/// Who used the processor, and whether one of them was the limit.
+/// Returns the table of each side's processor time, and of the busiest processor.
 fn by_side(case: &Case) -> Option<Table> {
     let title = "Processor use (CPU seconds per second, and per GiB; medians). Kernel, shared: time that belongs to no \
                  program";
@@ -235,7 +228,7 @@ fn by_side(case: &Case) -> Option<Table> {
     medians(&title, case, SIDES, &["Busiest processor"], |arm| vec![cell(arm)])
 }
 
-/// `0: 98 % (61 % softirq)`, without its number where that is not always the same.
+/// Returns `0: 98 % (61 % softirq)`, without the processor's number if that varies.
 fn busiest(arm: &ArmFigures) -> Option<String> {
     let [number, busy, softirq] = BUSIEST.map(|key| arm.figures.get(key));
     let number = number.filter(|number| number.min == number.max);
@@ -244,14 +237,15 @@ fn busiest(arm: &ArmFigures) -> Option<String> {
     Some(format!("{number}{busy:.0} % ({softirq:.0} % softirq)"))
 }
 
-/// The proof that each arm was what it says, and what it lost.
-fn passed(case: &Case) -> Option<Table> {
+/// Returns the table of the switch's frames, which proves the arms, with the losses.
+fn switched(case: &Case) -> Option<Table> {
     let title = "Frames from the sender to the switch and from the switch to the receiver (medians), and losses and \
                  retransmissions (all intervals)";
     medians(title, case, FRAMES, &LOSSES, |arm| losses(arm).into())
 }
 
-/// A row of medians for each arm, without the columns that no arm has; `None` where none is left.
+/// Returns a row of medians for each arm, without the columns that no arm has; `None` if no column
+/// is left.
 fn medians(
     title: &str,
     case: &Case,
@@ -278,12 +272,12 @@ fn medians(
     })
 }
 
-/// Heads of [`lossy_row`].
+/// Returns the heads of [`lossy_row`].
 fn lossy_heads(measures: &[Measure]) -> Vec<String> {
     heads(measures).into_iter().chain(LOSSES.map(str::to_owned)).collect()
 }
 
-/// A row of an arm with what it lost.
+/// Returns an arm's row with its losses.
 fn lossy_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<String> {
     arm_row(label, arm, measures).into_iter().chain(losses(arm)).collect()
 }
@@ -291,12 +285,12 @@ fn lossy_row(label: String, arm: &ArmFigures, measures: &[Measure]) -> Vec<Strin
 /// Heads of [`losses`].
 const LOSSES: [&str; 2] = ["Lost frames", "Resent segments"];
 
-/// What an arm lost, and what its sender sent again.
+/// Returns an arm's lost frames, and its sender's retransmissions, in words.
 fn losses(arm: &ArmFigures) -> [String; 2] {
     [arm.lost, arm.resent].map(|loss| loss.map_or("–".to_owned(), |loss| loss.words()))
 }
 
-/// Which side used most processor time in the first arm.
+/// Returns the side that used most processor time in the first arm.
 pub(super) fn heaviest_side(case: &Case) -> Option<String> {
     let on = case.arms_in_order().next()?;
     let sides = SIDES.iter().take(3);
@@ -309,7 +303,7 @@ pub(super) fn heaviest_side(case: &Case) -> Option<String> {
     ))
 }
 
-/// Whether a measure is better with a larger figure, as an arrow.
+/// Returns an arrow that says whether a larger or a smaller figure is better.
 pub(super) fn arrow(better: Better) -> &'static str {
     match better {
         Better::Higher => "higher is better",

@@ -2,11 +2,16 @@
 
 use super::table::SIDES;
 use super::*;
-use crate::experiment::{Ended, Experiment, Run, Sample, StopRule, Usage, Values};
-use crate::experiments::{case_of, latency, peers, rsc, vmmq, vrss};
+use crate::experiment::Experiment;
+use crate::experiments::rsc::Rsc;
+use crate::experiments::{vmmq, vrss};
+use crate::load::Way;
+use crate::measure::GUIDE;
 use crate::meter::BUSIEST;
 use crate::options::Options;
-use crate::topology::Way;
+use crate::plan::{Ended, Plan, Run, Sample, StopRule, Usage, Values};
+use crate::report::case_of;
+use crate::{peers, round_trips};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -66,7 +71,7 @@ fn samples_and_peer() -> Vec<Sample> {
 }
 
 /// As `validate rsc` makes it.
-fn with_peers(mut experiment: Experiment) -> Experiment {
+fn with_peers(mut experiment: Plan) -> Plan {
     experiment.arms.extend(peers::arms());
     experiment
 }
@@ -86,8 +91,8 @@ fn a_peer_has_its_own_pairs_and_one_that_never_ran_has_no_row() {
 
 fn report() -> Report {
     let run = |samples| Run { samples, ended: Ended::Complete };
-    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
-    let trips = latency::experiment(&measured);
+    let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
+    let trips = round_trips::plan(&measured);
     let measured = with_peers(measured);
     Report {
         schema: SCHEMA,
@@ -110,8 +115,8 @@ fn report() -> Report {
         }],
         commands: vec![Command { host: "sender".into(), command: "ip link </script> up".into() }],
         notes: vec!["A note.".into()],
-        measures: rsc::MEASURES,
-        latency_measures: latency::MEASURES,
+        measures: GUIDE,
+        latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     }
 }
@@ -140,7 +145,7 @@ fn wide() -> Report {
         sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
         sample.values.insert("receiving_cpu_s_per_gib".into(), 1.5);
     }
-    let mut measured = with_peers(rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP));
+    let mut measured = with_peers(Rsc::Plain.plan(1500, Duration::from_secs(1), STOP));
     for arm in measured.arms.iter_mut().filter(|arm| arm.name == "linux_bridge") {
         arm.label = "RSC Enabled, kernel's GRO at the uplink".into();
     }
@@ -311,7 +316,7 @@ fn a_stall_is_counted_and_shown_in_every_form() {
         }
     }
     let run = Run { samples, ended: Ended::Complete };
-    let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+    let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
     report.cases[0] = Case::new(&measured, SETTING, run, None);
     let json = serde_json::to_value(&report.cases[0]).unwrap();
     let arm = |name: &str, key: &str| json["arms"][name][key].as_u64();
@@ -345,7 +350,7 @@ fn loss_stands_beside_each_row_with_a_warning_from_one_and_red_from_five_per_cen
             sample.values.extend(figures.map(|(key, value)| (key.to_owned(), value)));
         }
         let run = Run { samples, ended: Ended::Complete };
-        let measured = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        let measured = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
         Report { cases: vec![Case::new(&measured, SETTING, run, None)], ..report() }
     };
     for (lost, resent, words) in [
@@ -512,7 +517,7 @@ fn a_sweep_with_arms_has_them_in_each_cell_and_a_verdict_for_each_load() {
 #[test]
 fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
     let mut report = report();
-    let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).experiment;
+    let plan = vmmq::campaign(&Options::vmmq(2, "".into())).points.remove(0).plan;
     let figures = |_, place: usize| {
         // What is lost when all is over: of all phases together next to nothing.
         let counts = |phase: &'static str, delivered, lost| {
@@ -558,7 +563,7 @@ fn phases_say_how_long_they_were_and_what_was_lost_in_each() {
 #[test]
 fn steps_with_long_names_are_rows_with_all_their_words() {
     let mut report = report();
-    let plan = vrss::campaign(&Options::vrss(4, "".into())).points.remove(0).experiment;
+    let plan = vrss::campaign(&Options::vrss(4, "".into())).points.remove(0).plan;
     let figures =
         |_, place: usize| Values::from([("throughput_bps".into(), (place + 1) as f64 * 1e9)]);
     report.cases[0] = case_of(&plan, 5, figures);
@@ -575,7 +580,7 @@ fn steps_with_long_names_are_rows_with_all_their_words() {
 #[test]
 fn a_verdict_of_few_pairs_says_its_level_wherever_it_stands() {
     let of = |rounds| {
-        let plan = rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP);
+        let plan = Rsc::Plain.plan(1500, Duration::from_secs(1), STOP);
         let figures = |_, place| Values::from([("throughput_bps".into(), [2e9, 1e9][place])]);
         let case = case_of(&plan, rounds, figures);
         terminal(&Report { cases: vec![case], latency: Vec::new(), ..report() })
@@ -648,7 +653,7 @@ fn a_threshold_of_a_figure_that_is_not_compared_is_refused_with_those_that_are()
         let one = ["speed < 1x".parse().unwrap()];
         check_thresholds(&one, known).unwrap_err().to_string()
     };
-    let known: Vec<&Measure> = rsc::MEASURES.iter().collect();
+    let known: Vec<&Measure> = GUIDE.iter().collect();
     assert!(refused(&known).contains("cpu_percent, cycles_per_byte, receiving_cpu, throughput"));
     assert!(refused(&[]).contains("this experiment compares nothing"));
 }
@@ -675,12 +680,8 @@ fn junit_has_a_test_for_each_check_and_threshold() {
 fn a_report_of_nothing_is_still_a_report() {
     let mut report = report();
     let empty = Run { samples: Vec::new(), ended: Ended::Interrupted };
-    report.cases[0] = Case::new(
-        &rsc::FEATURE.experiment(1500, Duration::from_secs(1), STOP),
-        SETTING,
-        empty,
-        None,
-    );
+    report.cases[0] =
+        Case::new(&Rsc::Plain.plan(1500, Duration::from_secs(1), STOP), SETTING, empty, None);
     assert!(terminal(&report).contains("not measured"));
     html::page(&report, "{}").unwrap();
 }

@@ -2,7 +2,8 @@
 
 use super::answer::{caveat, headline, rows, trust};
 use super::case::capital;
-use super::table::{Points, Table, brief, findings, heaviest_side, tables};
+use super::table::{Points, Table, findings, heaviest_side, tables};
+use super::verdict::brief;
 use super::{Case, Check, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ContentArrangement, TableStyle};
@@ -10,12 +11,12 @@ use comfy_table::{ContentArrangement, TableStyle};
 /// Columns of a terminal that a table may take.
 pub(crate) const WIDTH: u16 = 120;
 
-/// For a terminal.
+/// Returns the report for a terminal.
 pub fn terminal(report: &Report) -> String {
     laid_out(report, false)
 }
 
-/// As Markdown.
+/// Returns the report as Markdown.
 pub fn markdown(report: &Report) -> String {
     laid_out(report, true)
 }
@@ -25,7 +26,7 @@ fn laid_out(report: &Report, marked: bool) -> String {
     let mut lines = vec![format!("{title}{}\n\n{bold}{}{bold}\n", report.title, headline(report))];
     lines.extend(caveat(report).map(|caveat| format!("{caveat}\n")));
     let said = |mark: &str, told: &Check| format!("{bullet}{mark} {}: {}", told.name, told.seen);
-    // What is doubtful leaves the figures standing; a failed check does not, and is listed below.
+    // A doubt leaves the figures valid. A failed check does not, and is listed below.
     let doubted = |check: &Check| said(if check.passed { "ok  " } else { "WARN" }, check);
     lines.extend(trust(report).iter().map(doubted));
     lines.push(format!("\n{}\n", report.bench.description));
@@ -51,7 +52,7 @@ fn laid_out(report: &Report, marked: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Every verdict, what the tables come to, and what to know before believing them.
+/// Returns every verdict, the conclusion from the tables, and the caveats.
 fn summary(report: &Report) -> Vec<String> {
     let verdicts = rows(report).into_iter().map(|row| format!("{}.", row.words()));
     let thresholds = report.thresholds.iter().map(|held| {
@@ -62,8 +63,8 @@ fn summary(report: &Report) -> Vec<String> {
     verdicts.chain(remarks(report)).chain(thresholds).chain(notes).collect()
 }
 
-/// What the tables show beside the verdicts: stalls, losses, and of arms that are compared the side
-/// that was busiest.
+/// Returns what the tables show beside the verdicts: stalls, losses, and, if arms are compared, the
+/// busiest side.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let cases = &report.cases;
     let several = Points::of(cases).is_none();
@@ -80,7 +81,8 @@ fn mark(passed: bool) -> &'static str {
     if passed { "ok  " } else { "FAIL" }
 }
 
-/// For a terminal, no wider than [`WIDTH`]: where it would be, spreads stand below their medians.
+/// Fits a table into [`WIDTH`] columns of a terminal: if it is too wide, spreads go below their
+/// medians.
 fn fitted(table: &mut Table) -> comfy_table::Table {
     let natural = drawn(table, UTF8_HORIZONTAL_ONLY);
     let widest = natural.lines().map(|line| line.chars().count()).max().unwrap_or(0);

@@ -1,9 +1,9 @@
 //! Conditions under which a report fails, for CI: `throughput < 2.0x`.
 
-use super::table::level;
+use super::verdict::level;
 use super::{Case, Report};
 use crate::LabError;
-use crate::experiment::Measure;
+use crate::measure::Measure;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statistics::{Comparison, Verdict};
@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// A bound of how much better or worse the first arm may be than the one it is compared with.
+/// A bound on the ratio of the first arm to the one it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     /// Key under `comparisons`: `throughput`.
     pub measure: String,
-    /// Fails below the ratio; otherwise above it.
+    /// Whether it fails below the ratio, rather than above it.
     pub below: bool,
-    /// First arm to baseline; 1 is no difference.
+    /// Ratio of the first arm to the baseline; 1 is no difference.
     pub ratio: f64,
 }
 
@@ -63,6 +63,9 @@ pub struct Held {
 }
 
 /// Refuses thresholds of figures that are not compared. `known` are those that are.
+///
+/// # Errors
+/// [`LabError::Threshold`] for the first unknown figure.
 pub(crate) fn check(thresholds: &[Threshold], known: &[&Measure]) -> Result<(), LabError> {
     let keys: BTreeSet<&str> = known.iter().map(|measure| measure.improvement).collect();
     match thresholds.iter().find(|one| !keys.contains(one.measure.as_str())) {
@@ -78,7 +81,7 @@ pub(crate) fn check(thresholds: &[Threshold], known: &[&Measure]) -> Result<(), 
     }
 }
 
-/// Each threshold against each load that has its figure.
+/// Holds each threshold against each load that has its figure.
 pub(crate) fn hold(thresholds: &[Threshold], report: &Report) -> Vec<Held> {
     let mut all = Vec::new();
     for one in thresholds {

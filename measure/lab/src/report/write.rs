@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-/// Writes all of them, each whole or not at all, into a directory that is made where it is missing.
+/// Writes all files, each atomically, into a directory that is created if it is missing.
 ///
 /// # Errors
 /// The directory or a file cannot be written.
@@ -32,13 +32,19 @@ fn texts(report: &Report) -> Result<[(&'static str, String); 5], Box<dyn Error +
     ])
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
+///
+/// # Errors
+/// [`LabError::Report`] if it cannot be written.
 pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<(), LabError> {
     let path = directory.join(name);
     Replacement::write(&path, text).map_err(|source| LabError::Report { path, source })
 }
 
-/// Reads a file that was written as JSON, of this version. An error says why not.
+/// Reads a JSON file of this version.
+///
+/// # Errors
+/// The reason, for people.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let json: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;

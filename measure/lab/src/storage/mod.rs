@@ -10,22 +10,23 @@
 //! The guest's side is millrace/tests/stories/guest/storage, to which the lab sends commands over
 //! the console. Called by the campaign as a [`Site`] of its own.
 
+pub(crate) mod iscsi;
+pub(crate) mod paths;
 mod programs;
 mod target;
 
-use crate::LabError;
-use crate::campaign::Point;
-use crate::daemon;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::storage::PATHS;
 use crate::guest::{Console, Files, vnic};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured, Plan, Values};
 use crate::port::switch_error;
 use crate::report::{BenchFacts, Check, Command};
-use crate::site::{self, Tell};
+use crate::site::{self, RunResult, Site, Tell};
+use crate::storage::paths::PATHS;
 use crate::topology::{MEMBERS, offloads, wire};
+use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
 use api::client::Client;
 pub(crate) use programs::Programs;
@@ -52,7 +53,7 @@ const KINDS: [&str; 4] = ["read_bps", "random_reads_per_s", "write_bps", "random
 
 /// The running bench. Fields are dropped in this order: first what uses the hosts, and the
 /// directory last.
-pub(crate) struct Site {
+pub(crate) struct StorageSite {
     console: Console,
     client: Client,
     guest: Host,
@@ -66,7 +67,7 @@ pub(crate) struct Site {
     _directory: tempfile::TempDir,
 }
 
-impl Site {
+impl StorageSite {
     /// Starts the hosts, the switch, the target and the guest. Call it while this process has one
     /// thread.
     ///
@@ -75,7 +76,7 @@ impl Site {
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Box<dyn site::Site>, LabError> {
+    ) -> Result<Box<dyn Site>, LabError> {
         let files = Files::find(options.guest(), "storage")?;
         let directory = site::prepare(interrupt)?;
         let at = directory.path();
@@ -102,7 +103,7 @@ impl Site {
         let mut console = Console::open(&path, interrupt)?;
         let attach = format!("storage attach {}", PORTALS.join(" "));
         console.run(&attach)?;
-        Ok(Box::new(Site {
+        Ok(Box::new(StorageSite {
             console,
             client,
             guest,
@@ -216,7 +217,7 @@ fn configuration(path: &Path) -> String {
     text
 }
 
-impl Bench for Site {
+impl Bench for StorageSite {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         let Some(paths) = PATHS.iter().find(|paths| paths.name == arm.name) else { return Ok(()) };
         WIRES.into_iter().try_for_each(|wire| self.target.set_mtu(wire, paths.mtu))?;
@@ -242,7 +243,7 @@ impl Bench for Site {
     }
 }
 
-impl site::Site for Site {
+impl Site for StorageSite {
     fn facts(&self) -> BenchFacts {
         BenchFacts {
             description: "An emulated guest reaches one iSCSI target through two pinned ports."
@@ -268,8 +269,8 @@ impl site::Site for Site {
         Ok(vec![one_member, other_mtu])
     }
 
-    fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+    fn run(&mut self, _: Load, plan: &Plan, _: &Interrupt, progress: Tell<'_>) -> RunResult {
+        Ok((plan.run(self, progress), None))
     }
 
     fn commands(&self) -> Vec<Command> {

@@ -9,20 +9,19 @@
 //!
 //! The TAPs stay when a switch ends. A switch runs only during its own arm, so that a worker that
 //! polls all the time takes no processor from another arm. Called by the campaign as a
-//! [`Site`](site::Site) of its own.
+//! [`Site`] of its own.
 
+use super::iscsi::{ARMS, LOADS};
 use super::target::{self, TARGET};
-use crate::LabError;
-use crate::campaign::Point;
-use crate::daemon;
-use crate::experiment::{Arm, Bench, Measured, Values};
-use crate::experiments::iscsi::{LOADS, WAYS};
 use crate::host::Host;
 use crate::interrupt::Interrupt;
+use crate::load::Load;
 use crate::options::Options;
+use crate::plan::{Arm, Bench, Measured, Plan, Values};
 use crate::report::{BenchFacts, Command};
-use crate::site::{self, Tell};
+use crate::site::{self, RunResult, Site, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
+use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -63,7 +62,7 @@ impl Programs {
     pub(crate) fn make(
         options: &Options,
         interrupt: &Interrupt,
-    ) -> Result<Box<dyn site::Site>, LabError> {
+    ) -> Result<Box<dyn Site>, LabError> {
         let perf = find("iscsi-perf", "libiscsi-bin")?;
         let programs = [find("tgtd", "tgt")?, find("tgtadm", "tgt")?];
         let directory = site::prepare(interrupt)?;
@@ -167,7 +166,7 @@ fn average(said: &str) -> Option<f64> {
 impl Bench for Programs {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
         self.end_switch();
-        let poll = WAYS.iter().find(|way| way.name == arm.name).and_then(|way| way.poll);
+        let poll = ARMS.iter().find(|way| way.name == arm.name).and_then(|way| way.poll);
         self.link = usize::from(poll.is_some());
         poll.map_or(Ok(()), |poll| self.run_switch(poll))
     }
@@ -197,7 +196,7 @@ impl Bench for Programs {
     }
 }
 
-impl site::Site for Programs {
+impl Site for Programs {
     fn facts(&self) -> BenchFacts {
         BenchFacts {
             description: "tgtd serves a file to iscsi-perf, each in a network namespace of its own; nothing is pinned to a \
@@ -210,8 +209,8 @@ impl site::Site for Programs {
         }
     }
 
-    fn run(&mut self, point: &Point, _: &Interrupt, progress: Tell<'_>) -> site::Measured {
-        Ok((point.experiment.run(self, progress), None))
+    fn run(&mut self, _: Load, plan: &Plan, _: &Interrupt, progress: Tell<'_>) -> RunResult {
+        Ok((plan.run(self, progress), None))
     }
 
     fn commands(&self) -> Vec<Command> {

@@ -1,15 +1,16 @@
 //! TCP's congestion control over an experiment's links: CUBIC, the default of Linux and of Windows,
-//! whatever this machine's own is. It decides more about loss than any switch: BBR's first version
-//! takes no notice of what is lost and keeps every queue full. Routes choose it, so it is the same
-//! for every program and ends with the namespaces.
+//! whatever this machine's default is. It decides more about loss than any switch: BBR's first
+//! version ignores loss and keeps every queue full. Routes select it, so it is the same for every
+//! program and ends with the namespaces.
 
 use crate::LabError;
 use crate::host::Host;
 
-/// What is chosen.
+/// The kernel's name of CUBIC.
 const CUBIC: &str = "cubic";
 
-/// What TCP uses over the links: CUBIC, or the machine's own choice where the kernel has no CUBIC.
+/// Returns what TCP uses over the links: CUBIC, or the machine's default if the kernel has no
+/// CUBIC.
 pub(crate) fn congestion() -> Option<String> {
     let said = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
     let known = said("tcp_available_congestion_control").unwrap_or_default();
@@ -23,7 +24,7 @@ fn has_cubic(known: &str) -> bool {
     known.split_whitespace().any(|name| name == CUBIC)
 }
 
-/// Has the host's connections over a link use CUBIC, where the kernel has it.
+/// Makes the host's connections over a link use CUBIC, if the kernel has it.
 pub(super) fn choose(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     if congestion().as_deref() != Some(CUBIC) {
         return Ok(());

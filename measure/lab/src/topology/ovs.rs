@@ -1,7 +1,7 @@
-//! Open vSwitch without a part in the kernel (`datapath_type=netdev`), in a host of its own.
+//! Open vSwitch without its kernel module (`datapath_type=netdev`), in a host of its own.
 //!
-//! Its packet sockets carry no virtio header, so it forwards unfinished checksums as they are: both
-//! ends finish theirs.
+//! Its packet sockets carry no virtio header, so it would forward partial checksums as they are.
+//! Checksum offload is therefore off at both ends.
 
 use super::{RECEIVER, SENDER, Topology, address, offloads, wire};
 use crate::LabError;
@@ -12,10 +12,10 @@ use std::path::Path;
 
 /// The sender's and the receiver's links to it.
 pub(super) const LINK: &str = "ovs0";
-/// Where Debian and Fedora have its schema.
+/// Path of its schema on Debian and Fedora.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// Starts it between the two hosts. The host that is returned has become the switch.
+/// Starts Open vSwitch between the two hosts. Returns the host that has become the switch.
 pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     let (program, mtu) = (topology.program.clone(), topology.mtu);
     let mut host = Host::start("ovs", &program, topology.directory())?;
@@ -37,8 +37,9 @@ pub(super) fn start(topology: &mut Topology) -> Result<Host, LabError> {
     Ok(host)
 }
 
-/// Turns a host into a switch whose files are in this directory, by a program, with settings (as
-/// `ovs-vsctl set` takes them) and ports; how the command begins that asks it.
+/// Turns a host into a switch by running `program`, with its files in `directory`, and with
+/// settings (as `ovs-vsctl set` takes them) and ports. Returns the prefix of `ovs-vsctl` commands
+/// to it.
 pub(crate) fn run(
     host: &mut Host,
     directory: &Path,
@@ -61,7 +62,7 @@ pub(crate) fn run(
         "{configure} --no-wait add-br switch0 -- set bridge switch0 datapath_type=netdev -- {ports}"
     ))?;
     let run = [program, &format!("unix:{place}/ovs.sock")].map(str::to_owned);
-    // DPDK keeps its files in the second: two processes cannot share one.
+    // DPDK keeps its files in RUNTIME_DIRECTORY, which two processes cannot share.
     let variables = ["OVS_RUNDIR", "RUNTIME_DIRECTORY"].map(|name| format!("{name}={place}"));
     let line = format!("{} {}", variables.join(" "), run.join(" "));
     let control = [format!("--unixctl={place}/ovs.ctl"), "-vconsole:off".to_owned()];

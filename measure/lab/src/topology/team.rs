@@ -1,6 +1,6 @@
-//! Two wires in place of one, for a switch whose uplink is a team: the outer host's link is a
-//! bridge of both, as a switch outside is that knows nothing of the team. Either carries [`RATE`]
-//! from the switch, so that it is the wires that limit and not the machine.
+//! Two wires for a switch with a team as its uplink: the outer host's link is a bridge of both,
+//! like a physical switch that does not know of the team. Each wire carries [`RATE`] from the
+//! switch, so that the wires limit the throughput, and not the machine.
 
 use super::{RECEIVER, Topology, UPLINK, WIRE, address, offloads, wire};
 use crate::LabError;
@@ -9,16 +9,16 @@ use crate::LabError;
 pub(crate) const MEMBERS: [&str; 2] = [UPLINK, "uplink1"];
 /// Their other ends.
 const OUTER: [&str; 2] = ["outer0", "outer1"];
-/// What a wire carries, as `tc` has it and in megabits a second.
+/// Rate of a wire, in `tc`'s notation and in megabits per second.
 pub(crate) const RATE: (&str, f64) = ("200mbit", 200.0);
 
-/// The other end of a member's wire.
+/// Returns the other end of a member's wire.
 pub(crate) fn other_end(member: &str) -> Option<&'static str> {
     MEMBERS.iter().zip(OUTER).find(|(name, _)| **name == member).map(|(_, outer)| outer)
 }
 
 impl Topology {
-    /// The guest sends, and the switch host does not run the switch yet.
+    /// Connects both wires. The guest sends, and the switch does not run yet.
     pub(super) fn connect_team(&mut self) -> Result<(), LabError> {
         let (mtu, switch) = (self.mtu, self.switch.process());
         let outer = &mut self.receiver;
@@ -29,7 +29,7 @@ impl Topology {
         outer.run(&format!("ip link add {WIRE} type bridge"))?;
         for link in OUTER {
             outer.run(&format!("ip link set {link} mtu {mtu} master {WIRE} up"))?;
-            // The bridge counts frames, not what was coalesced of them.
+            // Without coalescing the bridge counts frames as they were on the wire.
             outer.set_offloads(link, &offloads(false, false))?;
         }
         outer.run(&format!("ip link set {WIRE} mtu {mtu} up"))?;

@@ -1,9 +1,8 @@
 //! A short run of the whole validation in one process: two TCP stacks through the real switch, with
 //! RSC toggled under their traffic.
 
-use lab::campaign::{self, Outcome};
-use lab::experiments::rsc;
-use lab::options::Options;
+use lab::options::{Options, RscOptions};
+use lab::runner::{self, Outcome};
 use lab::validate;
 use lab::{Interrupt, LabError};
 use std::time::Duration;
@@ -13,14 +12,14 @@ fn options(place: &tempfile::TempDir) -> Options {
         connections: vec![1, 4],
         repetitions: 2,
         interval: Duration::from_millis(100),
-        in_process: true,
+        rsc: RscOptions { in_process: true, ..RscOptions::default() },
         output: Some(place.path().join("report")),
         ..Options::new("unused in process".into())
     }
 }
 
 fn run(options: &Options, interrupt: &Interrupt) -> Result<Outcome, LabError> {
-    campaign::run(&|options| validate::campaign(rsc::FEATURE, options), options, interrupt)
+    runner::run(&validate::campaign, options, interrupt)
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Bars side by side, of trains by their segments; and one below the other, of the steps of a
+//! Bars: side by side for trains by their segments, and one below the other for the steps of a
 //! ladder.
 
 use super::canvas::Canvas;
 use super::{Bar, Drawn, Figure, Series};
 
-/// A group of bars for each word, a bar in it for each series.
+/// Returns a figure with a group of bars for each word, and in it a bar for each series.
 pub(super) fn bars(
     title: &str,
     words: &[String],
@@ -35,7 +35,8 @@ pub(super) fn bars(
     Some(figure)
 }
 
-/// A bar for each value, below its words, which may be long. `None` where all are nothing.
+/// Returns a figure with a bar for each value, below its words, which may be long. `None` if all
+/// values are 0.
 pub(super) fn rows(title: String, values: &[(String, f64)], decimals: usize) -> Option<Figure> {
     let largest = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     let row = |(words, value): &(String, f64)| {

@@ -1,4 +1,4 @@
-//! Paper, axes and ticks, the same for all figures.
+//! The canvas, axes and ticks of all figures.
 
 use super::{Figure, Tick};
 
@@ -8,22 +8,22 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 28.0;
-/// Lines of the grid, the axis counted. The page draws them once, for they are the same in all
-/// figures.
+/// Lines of the grid, including the axis. They are the same in all figures, so the page draws them
+/// once.
 const GRID: u32 = 5;
 
-/// Paper whose y axis begins at 0. Places on the x axis are parts of its width.
+/// A canvas with a y axis from 0. Places on the x axis are fractions of its width.
 pub(super) struct Canvas {
     top: f64,
 }
 
 impl Canvas {
-    /// Paper on which the largest value is `largest`; `None` where there is nothing to draw.
+    /// Returns a canvas for values up to `largest`; `None` if there is nothing to draw.
     pub(super) fn new(largest: f64) -> Option<Canvas> {
         Some(Canvas { top: round_up(largest)? })
     }
 
-    /// Paper from 0 to 100.
+    /// Returns a canvas from 0 to 100.
     pub(super) fn percent() -> Canvas {
         Canvas { top: 100.0 }
     }
@@ -36,8 +36,8 @@ impl Canvas {
         HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// The figure on it, as yet without series. Ticks are parts of the width with their words; an
-    /// empty word is none, and as many are shown as have room.
+    /// Returns a figure without series. Ticks are fractions of the width with their words; empty
+    /// words are not shown, and of the others as many as there is room for.
     pub(super) fn figure(&self, title: &str, ticks: &[(f64, String)]) -> Figure {
         let heights = self.numbers().into_iter().enumerate().map(|(line, number)| {
             let y = self.y(self.top * line as f64 / f64::from(GRID - 1));
@@ -52,8 +52,8 @@ impl Canvas {
         }
     }
 
-    /// What stands beside the lines of the grid from the axis up: exact, in as many decimals as the
-    /// step between them has.
+    /// Returns the numbers beside the grid's lines from the axis up: exact, with as many decimals
+    /// as the step between them has.
     fn numbers(&self) -> Vec<String> {
         let step = self.top / f64::from(GRID - 1);
         let exact = |decimals: &i32| {
@@ -64,14 +64,14 @@ impl Canvas {
         let number = |line: u32| match (plain, step * f64::from(line)) {
             (Some(decimals), value) => format!("{value:.decimals$}"),
             (None, _) if line == 0 => "0".to_owned(),
-            // Three digits are all that a step has.
+            // A step has at most three digits.
             (None, value) => format!("{value:.2e}"),
         };
         (0..GRID).map(number).collect()
     }
 }
 
-/// Ticks of an axis of so many seconds, from 0.
+/// Returns the ticks of an axis from 0 to `end` seconds.
 pub(super) fn seconds(end: f64) -> Vec<(f64, String)> {
     let decimals = [9.5, 0.95].iter().filter(|least| end < **least).count();
     let last = (end >= 0.005).then(|| (1.0, format!("{end:.decimals$} s")));
@@ -95,20 +95,20 @@ fn shown(ticks: &[(f64, String)]) -> Vec<Tick> {
     ticks.into_iter().step_by(each.max(1)).map(tick).collect()
 }
 
-/// Points of marks. Their shape and colour are those of the series, which the page has once for all
-/// figures.
+/// Returns the points of marks. The page defines their shape and colour once for each series.
 pub(super) fn marks(places: &[(f64, f64)]) -> String {
-    // A line of one point is none.
+    // A single point is doubled, because a line of one point is not drawn.
     if let [only] = places { points(&[*only, *only]) } else { points(places) }
 }
 
-/// `12,80 13,79`: thousands of them are most of a page, and half a unit cannot be seen.
+/// Returns `12,80 13,79`. Coordinates are whole numbers: a page has thousands of them, and half a
+/// unit is not visible.
 pub(super) fn points(places: &[(f64, f64)]) -> String {
     let words: Vec<String> = places.iter().map(|(x, y)| format!("{x:.0},{y:.0}")).collect();
     words.join(" ")
 }
 
-/// The next number that divides well by four, for the top of an axis.
+/// Returns the next number that divides well by four, for the top of an axis.
 fn round_up(largest: f64) -> Option<f64> {
     if !largest.is_finite() || largest <= 0.0 {
         return None;

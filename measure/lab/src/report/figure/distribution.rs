@@ -1,13 +1,13 @@
-//! How long round trips took: the share that was faster, over time on a logarithmic axis.
+//! Distribution of round trips: the share that was faster, over time on a logarithmic axis.
 
 use super::canvas::{Canvas, marks, points};
 use super::{Drawn, Figure};
-use crate::experiments::latency::PARTS;
 use crate::report::case::capital;
 use crate::report::{ArmFigures, Case};
+use crate::round_trips::PARTS;
 
-/// A line for each arm: of each part of its round trips the median over its intervals. `None` where
-/// none came back.
+/// Returns a line for each arm through the medians, over its intervals, of each percentile. `None`
+/// without round trips.
 pub(super) fn distribution(case: &Case) -> Option<Figure> {
     let places = |arm: &ArmFigures| -> Vec<(f64, f64)> {
         let known = PARTS.iter().filter_map(|(key, part)| Some((arm.median(key)?, *part)));
@@ -32,7 +32,7 @@ pub(super) fn distribution(case: &Case) -> Option<Figure> {
     Some(figure)
 }
 
-/// The 1, 2 and 5 of each decade around all times. `None` where there are none.
+/// Returns the 1, 2 and 5 of each decade around all times; `None` without times.
 fn axis(times: impl Iterator<Item = f64> + Clone) -> Option<Vec<f64>> {
     let (least, most) = (times.clone().reduce(f64::min)?, times.reduce(f64::max)?);
     let all = (0..12).flat_map(|decade| [1.0, 2.0, 5.0].map(|one| one * 10f64.powi(decade)));
@@ -42,7 +42,7 @@ fn axis(times: impl Iterator<Item = f64> + Clone) -> Option<Vec<f64>> {
     all.get(from..=to).map(<[f64]>::to_vec)
 }
 
-/// `72 µs`, `1.4 ms`.
+/// Returns `72 µs`, `1.4 ms`.
 fn words(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         below if below < 1e3 => (below, "ns"),

@@ -1,27 +1,26 @@
-//! All questions of a report in one figure: the change, its interval, and the verdict in a word and
-//! a shape. Its rows are the page's own, so that words wrap on a phone; each has a small drawing on
-//! an axis that all share.
+//! All questions of a report in one figure: the change, its interval, and the verdict as a word and
+//! a shape. The rows are laid out by the page, so that words wrap on a phone; each has a small
+//! drawing, and all share one axis.
 
 use crate::report::answer::Row;
 use serde::Serialize;
 
 const WIDTH: f64 = 240.0;
 const SIDE: f64 = 12.0;
-/// Ratios that have a line of the grid, where the axis reaches them and there is room for their
-/// word.
+/// Ratios with a line of the grid, if the axis reaches them and there is room for their label.
 const GRID: [f64; 19] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.85, 0.95, 1.0, 1.05, 1.15, 1.4, 2.0, 3.0, 5.0,
     10.0, 100.0,
 ];
-/// Room of a word below the axis.
+/// Width of a label below the axis.
 const WORD: f64 = 30.0;
 
-/// See the module. Places are in units of a row's drawing, which is 240 wide.
+/// The figure. Places are in units of a row's drawing, which is 240 wide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::report) struct Forest {
-    /// In the order of the questions.
+    /// Rows in the order of the questions.
     rows: Vec<Line>,
-    /// Lines of the grid, each with the word below it.
+    /// Lines of the grid, each with the label below it.
     grid: Vec<(String, String)>,
     /// Place of no change.
     one: String,
@@ -30,7 +29,7 @@ pub(in crate::report) struct Forest {
 /// One question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Line {
-    /// Stands above it, where it is not that of the row before.
+    /// Heading above the row, if it differs from that of the row before.
     heading: Option<String>,
     /// `throughput`.
     question: String,
@@ -46,7 +45,7 @@ struct Line {
     high: String,
 }
 
-/// Half is as far from 1 as double.
+/// A logarithmic axis: half is as far from 1 as double.
 struct Axis {
     reach: f64,
 }
@@ -66,8 +65,8 @@ impl Axis {
         format!("{:.1}", self.x(ratio))
     }
 
-    /// The lines of the grid, each with its word: of no change in any case, the others where there
-    /// is room.
+    /// Returns the lines of the grid with their labels: that of no change in any case, the others
+    /// if there is room.
     fn grid(&self) -> Vec<(String, String)> {
         let (mut lines, mut last) = (Vec::new(), f64::MIN);
         for ratio in GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach) {
@@ -82,7 +81,7 @@ impl Axis {
     }
 }
 
-/// A row for each question. `None` without questions.
+/// Returns a row for each question; `None` without questions.
 pub(in crate::report) fn forest(rows: &[Row]) -> Option<Forest> {
     let axis = Axis::over(rows)?;
     let mut before = "";

@@ -3,7 +3,8 @@
 use super::canvas::{Canvas, marks, points};
 use super::{Drawn, Figure, Series};
 
-/// A line for each series. `ticks` are parts of the width with their words, one for each value.
+/// Returns a line for each series. `ticks` are fractions of the width with their words, one for
+/// each value.
 pub(super) fn lines(title: &str, ticks: &[(f64, String)], series: &[Series]) -> Option<Figure> {
     let values = series.iter().flat_map(|one| one.values.iter().flatten());
     let canvas = Canvas::new(values.copied().fold(0.0, f64::max))?;
@@ -22,10 +23,10 @@ pub(super) fn lines(title: &str, ticks: &[(f64, String)], series: &[Series]) -> 
     Some(figure)
 }
 
-/// Words at equal distances.
+/// Spreads words at equal distances.
 pub(super) fn evenly(words: Vec<String>) -> Vec<(f64, String)> {
     let last = words.len().saturating_sub(1).max(1) as f64;
-    // Half a step of air at both ends.
+    // Half a step of space at both ends.
     let part = |place: usize| (place as f64 + 0.25) / (last + 0.5);
     words.into_iter().enumerate().map(|(place, word)| (part(place), word)).collect()
 }

@@ -1,4 +1,4 @@
-//! Which figures a report has.
+//! The choice of a report's figures.
 
 use super::bars::{bars, rows};
 use super::distribution::distribution;
@@ -7,21 +7,22 @@ use super::lines::{evenly, lines};
 use super::strip::strip;
 use super::usage::{Line, usage};
 use super::{COLOURS, Figure, Series};
-use crate::experiment::Measure;
-use crate::passed::TRAINS_OF;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::report::answer::{self, by_receiver};
 use crate::report::case::{capital, plural};
 use crate::report::table::{Points, arrow};
 use crate::report::{ArmFigures, Case, Report};
-use crate::topology::Way;
+use crate::switch_counters::TRAINS_OF;
 use serde::Serialize;
 
-/// All questions in one figure; where nothing is compared there is none.
+/// Returns all questions in one figure; `None` if nothing is compared.
 pub(in crate::report) fn summary(report: &Report) -> Option<Forest> {
     forest(&answer::rows(report))
 }
 
-/// What a report is about in one look: throughput by block size, or the steps of a ladder.
+/// Returns the figures that show a report at a glance: throughput by block size, or the steps of a
+/// ladder.
 pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
     match Points::of(&report.cases) {
         Some(points) => {
@@ -41,7 +42,7 @@ pub(in crate::report) fn overview(report: &Report) -> Vec<Figure> {
     }
 }
 
-/// A line for each arm over the connections, where more than one number of them was measured.
+/// Returns a line for each arm over the connections; `None` if only one count was measured.
 fn by_connections(cases: &[Case], measure: &Measure) -> Option<Figure> {
     let counts: Vec<u32> = cases.iter().map(|case| case.setting.connections).collect();
     if !counts.is_sorted_by(|one, next| one < next) || counts.len() < 2 {
@@ -60,17 +61,17 @@ fn by_connections(cases: &[Case], measure: &Measure) -> Option<Figure> {
 /// Figures of one load, in which each arm has the same colour.
 #[derive(Serialize)]
 pub(in crate::report) struct Group {
-    /// Where there are several loads, which it is.
+    /// The load, if there are several.
     title: Option<String>,
-    /// Whose the colours are; empty where each figure says so.
+    /// Labels of the colours; empty if each figure has its own.
     legend: Vec<String>,
     figures: Vec<Figure>,
 }
 
-/// Every interval of the arms that are compared, who used the processor, how deep trains were.
+/// Returns figures of every interval, of each side's processor time, and of the depth of trains.
 pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
     let cases = &report.cases;
-    // Of tries the questions alone say all.
+    // Tries have no figures beyond their questions.
     let told = cases.iter().filter(|case| case.truth.is_none());
     let group = |case: &Case| {
         let strips = report.measures.iter().filter_map(|measure| strip(case, measure));
@@ -88,7 +89,7 @@ pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
     groups
 }
 
-/// A bar for each arm. Where there are several loads, the title says which it is.
+/// Returns a bar for each arm. If there are several loads, the title names the load.
 fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
     let value =
         |arm: &ArmFigures| Some((arm.label.clone(), arm.median(measure.key)? * measure.scale));
@@ -99,8 +100,8 @@ fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
     rows(capital(&title), &values, measure.decimals)
 }
 
-/// Processor time of each side over time, for the arms of the question: what others used is in the
-/// table.
+/// Returns each side's processor time over time, for the arms of the question; the table has those
+/// of the other arms.
 fn by_side(case: &Case) -> Vec<Figure> {
     let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
     let line = |name: &String| Line {
@@ -111,7 +112,7 @@ fn by_side(case: &Case) -> Vec<Figure> {
     usage(&case.own_arms().map(|(name, _)| line(name)).collect::<Vec<_>>())
 }
 
-/// The same of a few loads without arms, each from its own beginning.
+/// Returns each side's processor time for a few loads without arms, each from its own beginning.
 fn by_load(cases: &[Case]) -> Vec<Figure> {
     if cases.len() > COLOURS {
         return Vec::new();
@@ -124,7 +125,7 @@ fn by_load(cases: &[Case]) -> Vec<Figure> {
     usage(&lines.collect::<Vec<_>>())
 }
 
-/// Trains toward the receiver by their segments, as a share of all of an arm.
+/// Returns the shares of trains toward the receiver by their segments, for each arm.
 fn depths(case: &Case) -> Option<Figure> {
     let arms = case.arms_in_order();
     let mut keys: Vec<&str> = case
@@ -148,15 +149,15 @@ fn depths(case: &Case) -> Option<Figure> {
             Series { label: arm.label.clone(), values: keys.iter().map(share).collect() }
         })
         .collect();
-    // Other switches, which come last, count no trains.
+    // Other switches, which come last, do not count trains.
     let counts = |one: &Series| one.values.iter().flatten().any(|share| *share > 0.0);
     series.truncate(series.iter().rposition(counts).map_or(0, |last| last + 1));
     let words: Vec<String> = keys.iter().map(|range| (*range).to_owned()).collect();
     bars("Frames to the receiver by segments, in % of all", &words, &series, 1)
 }
 
-/// One measure over blocks, a line for each number of connections; or over connections, a line for
-/// each way.
+/// Returns one measure over blocks, with a line for each number of connections; or over
+/// connections, with a line for each way.
 fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
     let title = format!("{}, {}", measure.label, arrow(measure.better));
     let Points { ways, connections, blocks, arms, .. } = points;

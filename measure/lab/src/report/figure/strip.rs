@@ -2,11 +2,12 @@
 
 use super::canvas::{Canvas, marks, seconds};
 use super::{Drawn, Figure};
-use crate::experiment::{Measure, Sample};
+use crate::measure::Measure;
+use crate::plan::Sample;
 use crate::report::Case;
 use crate::report::table::arrow;
 
-/// One measure of a case. `None` where nothing was measured.
+/// Returns the figure of one measure of a case; `None` if nothing was measured.
 pub(super) fn strip(case: &Case, measure: &Measure) -> Option<Figure> {
     let value = |sample: &Sample| sample.values.get(measure.key).map(|value| value * measure.scale);
     let largest = case.samples.iter().filter_map(value).fold(0.0, f64::max);

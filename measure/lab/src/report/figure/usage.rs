@@ -2,22 +2,22 @@
 
 use super::canvas::{Canvas, marks, points, seconds};
 use super::{Drawn, Figure};
-use crate::experiment::{Sample, Values};
+use crate::plan::{Sample, Values};
 use crate::report::table::SIDES;
 use crate::usage::PROCESSES;
 
-/// One colour: an arm, or a load.
+/// The lines of one colour: an arm, or a load.
 pub(super) struct Line<'c> {
     pub(super) label: String,
     pub(super) samples: Vec<&'c Sample>,
-    /// Where its own time begins, in seconds on the bench's clock.
+    /// Beginning of its own time, in seconds on the bench's clock.
     pub(super) begin_s: f64,
 }
 
 /// Time and value of each reading, interval by interval.
 type Intervals = Vec<Vec<(f64, f64)>>;
 
-/// A figure for each side, all with the same axes so that they can be compared.
+/// Returns a figure for each side, all with the same axes so that they can be compared.
 pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
     let sides = SIDES.iter().filter(|(key, ..)| PROCESSES.contains(key));
     let points =
@@ -43,8 +43,8 @@ pub(super) fn usage(lines: &[Line<'_>]) -> Vec<Figure> {
 }
 
 impl Line<'_> {
-    /// Time and value of each reading, interval by interval; of an interval without readings, its
-    /// own.
+    /// Returns the time and value of each reading, interval by interval; for an interval without
+    /// readings, the interval's own value.
     fn points(&self, key: &str) -> Intervals {
         let of = |at: f64, values: &Values| Some((at - self.begin_s, *values.get(key)?));
         let interval = |sample: &&Sample| -> Vec<(f64, f64)> {
@@ -57,8 +57,8 @@ impl Line<'_> {
     }
 }
 
-/// A line for each interval, in one element, and a mark where it begins: one reading alone is a
-/// mark.
+/// Returns a line for each interval, in one element, with a mark at its beginning; a single reading
+/// is a mark alone.
 fn drawn(canvas: &Canvas, intervals: &Intervals, end: f64) -> Drawn {
     let (mut begins, mut trace) = (Vec::new(), String::new());
     for interval in intervals {

@@ -1,25 +1,25 @@
-//! Cases that differ in their load and have one arm each: a sweep, or a row of connection counts.
-//! Or a sweep whose cases have the same arms.
+//! Points: cases that differ in their load and have one arm each, as in a sweep or a row of
+//! connection counts; or a sweep in which all cases have the same arms.
 
 use super::{Table, lossy_heads, lossy_row};
-use crate::experiment::Measure;
+use crate::load::Way;
+use crate::measure::Measure;
 use crate::report::Case;
 use crate::report::case::{block, capital, plural};
-use crate::topology::Way;
 use std::collections::BTreeSet;
 
-/// See the module; with what occurs of each coordinate, in order.
+/// The cases, with the values of each coordinate in order.
 pub(in crate::report) struct Points<'r> {
     cases: &'r [Case],
     pub(in crate::report) ways: Vec<Option<Way>>,
     pub(in crate::report) connections: Vec<u32>,
     pub(in crate::report) blocks: Vec<u32>,
-    /// Their arms, the baseline before what should be better.
+    /// Arms of the cases, the baseline first.
     pub(in crate::report) arms: Vec<&'r str>,
 }
 
 impl<'r> Points<'r> {
-    /// `None` where arms are compared under few loads.
+    /// Returns the points of the cases; `None` if arms are compared under few loads.
     pub(in crate::report) fn of(cases: &'r [Case]) -> Option<Points<'r>> {
         let order = &cases.first()?.order;
         let alike = cases.iter().all(|case| case.order == *order);
@@ -38,17 +38,18 @@ impl<'r> Points<'r> {
         })
     }
 
-    /// `512 B`, `1 KiB`, …
+    /// Returns `512 B`, `1 KiB` and so on.
     pub(in crate::report) fn block_words(&self) -> Vec<String> {
         self.blocks.iter().map(|bytes| block(*bytes)).collect()
     }
 
-    /// What people read of an arm.
+    /// Returns the label of an arm.
     pub(in crate::report) fn label(&self, arm: &'r str) -> &'r str {
         self.cases.first().map_or(arm, |case| case.label(arm))
     }
 
-    /// A measure's median in an arm, for people, of so many connections and such a block.
+    /// Returns a measure's median in an arm, in the unit of its label, at a way, a number of
+    /// connections and a block.
     pub(in crate::report) fn value(
         &self,
         way: Option<Way>,
@@ -65,12 +66,12 @@ impl<'r> Points<'r> {
         Some(case.median(arm, measure.key)? * measure.scale)
     }
 
-    /// Whether there is one arm, which has no name worth telling.
+    /// Whether there is only one arm, the name of which is not shown.
     pub(in crate::report) fn one_unnamed(&self) -> bool {
         self.arms == ["measured"]
     }
 
-    /// A table for each way and measure where blocks differ, otherwise one of all measures.
+    /// Returns a table for each way and measure if blocks differ, otherwise one of all measures.
     pub(super) fn tables(&self, measures: &[Measure]) -> Vec<Table> {
         if self.blocks.len() < 2 {
             return vec![self.list(measures)];
@@ -80,7 +81,8 @@ impl<'r> Points<'r> {
         both.map(|(measure, way)| self.matrix(*way, measure)).collect()
     }
 
-    /// Its cells have the arms from the baseline on: `1.23 → 1.50`.
+    /// Returns the table of a measure by block and connections. Cells have the arms from the
+    /// baseline on: `1.23 → 1.50`.
     fn matrix(&self, way: Option<Way>, measure: &Measure) -> Table {
         let show = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{value:.*}", measure.decimals))
@@ -115,9 +117,9 @@ impl<'r> Points<'r> {
         }
     }
 
-    /// `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest receives, 4 connections).`
-    /// Of several arms one after the other:
-    /// `Throughput (Gb/s): with 1 queue at most …; with 2 queues at most ….`
+    /// Returns `Throughput (Gb/s): at most 4.48 (guest sends, 4 connections) and 4.31 (guest
+    /// receives, 4 connections).` or, with several arms, `Throughput (Gb/s): with 1 queue at most
+    /// …; with 2 queues at most ….`
     pub(in crate::report) fn sentence(&self, measure: &Measure) -> Option<String> {
         let with = |arm: &&str| {
             let with = if self.one_unnamed() {
@@ -131,7 +133,7 @@ impl<'r> Points<'r> {
         (!all.is_empty()).then(|| format!("{}: {}.", measure.label, all.join("; ")))
     }
 
-    /// The most that an arm has each way.
+    /// Returns an arm's maximum each way.
     fn most(&self, arm: &str, measure: &Measure) -> Option<String> {
         let most = |way: &Option<Way>| {
             let own = self.cases.iter().filter(|case| case.setting.way == *way);

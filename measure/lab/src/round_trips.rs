@@ -1,16 +1,15 @@
-//! What a request and its response wait for: one byte to and fro on one connection, idle and beside
-//! bulk connections, RSC on against off.
+//! Figures of round trips: one byte in each direction on one connection, idle and beside bulk
+//! connections.
 //!
-//! RSC in this switch never waits for a segment, so what is hoped for is no difference that
-//! matters. Beside bulk connections a round trip waits in their queues, and for a processor at both
-//! ends.
+//! RSC in this switch never waits for a segment, so no difference that matters is hoped for. Beside
+//! bulk connections a round trip waits in their queues, and for a processor at both ends.
 
-use super::peers;
-use crate::experiment::{Arm, Experiment, Measure, Values};
+use crate::measure::Measure;
+use crate::plan::{Plan, Values};
 use hdrhistogram::Histogram;
 use statistics::Better;
 
-/// Part of a round trip that is as good as nothing.
+/// Largest difference, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
 const MEDIAN: Measure = Measure {
@@ -30,7 +29,7 @@ const P99: Measure = Measure {
 };
 
 /// Median and 99th percentile of the round trips of an interval.
-pub const MEASURES: &[Measure] = &[MEDIAN, P99];
+pub(crate) const MEASURES: &[Measure] = &[MEDIAN, P99];
 
 /// Key of an interval's figure, and the part of its round trips that were faster.
 pub(crate) const PARTS: [(&str, f64); 8] = [
@@ -44,11 +43,11 @@ pub(crate) const PARTS: [(&str, f64); 8] = [
     ("latency_p99_ns", 0.99),
 ];
 
-/// Key of their number.
+/// Key of the number of round trips.
 const COUNT: &str = "round_trips";
 
-/// The figures of an interval's round trips, in nanoseconds. None at all took no time, which is not
-/// the same as 0.
+/// Returns the figures of an interval's round trips, in nanoseconds. Without round trips there are
+/// no times, rather than times of 0.
 pub(crate) fn values(trips: &Histogram<u64>) -> Values {
     let times = PARTS.iter().filter(|_| !trips.is_empty());
     let times = times.map(|(key, part)| (*key, trips.value_at_quantile(*part) as f64));
@@ -56,20 +55,14 @@ pub(crate) fn values(trips: &Histogram<u64>) -> Values {
     all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Whether an interval's round trips have a figure of this key.
+/// Whether a key is that of a figure of round trips.
 pub(crate) fn is_own(key: &str) -> bool {
     key == COUNT || PARTS.iter().any(|(part, _)| *part == key)
 }
 
-/// The experiment that goes with a bulk one: the same arms and times.
-pub fn experiment(bulk: &Experiment) -> Experiment {
-    Experiment { name: "latency", measures: MEASURES, ..bulk.clone() }
-}
-
-/// Other switches whose queues are looked at beside bulk connections: those that coalesce in the
-/// kernel.
-pub(crate) fn peers() -> impl Iterator<Item = Arm> {
-    peers::arms().filter(|arm| peers::setup(&arm.name).coalesces)
+/// Returns the plan of round trips with the arms and times of a plan of bulk connections.
+pub(crate) fn plan(bulk: &Plan) -> Plan {
+    Plan { name: "latency", measures: MEASURES, ..bulk.clone() }
 }
 
 #[cfg(test)]

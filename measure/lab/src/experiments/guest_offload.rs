@@ -1,26 +1,26 @@
-//! An offload of the guest's own link, on against off: what `lso` and `checksum` share. The guest
-//! is the one that sends.
+//! An offload of the guest's own link, on against off, as `lso` and `checksum` measure it. The
+//! guest sends.
 
-use super::ON;
 use crate::LabError;
+use crate::plan::ON;
 use crate::report::Check;
 use crate::topology::{Topology, VNIC};
 use ports::link::LinkOffload;
 
-/// An offload and what it is called.
-pub(super) struct Offload {
+/// An offload and its name.
+pub(super) struct GuestOffload {
     pub(super) which: LinkOffload,
-    /// What people read.
+    /// Name in the report.
     pub(super) words: &'static str,
 }
 
-impl Offload {
+impl GuestOffload {
     /// Brings an arm into force.
     pub(super) fn switch(&self, topology: &mut Topology, arm: &str) -> Result<(), LabError> {
         topology.guest().set_offloads(VNIC, &[(self.which, arm == ON)])
     }
 
-    /// That the vNIC lets it be turned off and on.
+    /// Checks that the vNIC turns the offload off and on.
     pub(super) fn check(&self, topology: &mut Topology) -> Result<Vec<Check>, LabError> {
         let mut states = [true, false];
         for (on, seen) in [false, true].into_iter().zip(&mut states) {

@@ -1,64 +1,80 @@
 //! `millrace validate self`: checks the lab's own verdicts by experiments with a known answer.
 //!
-//! Every other try has the same arm twice, and a difference that is found is wrong; in the others
-//! the sender of one arm sends 5 % less, and that must be found. The traffic is slowed and nothing
-//! else: TCP between two hosts, through the switch, in the bench, the order, the interval and the
-//! verdict of all experiments.
+//! Every other try has the same arm twice, and must find no difference. In the others the sender of
+//! one arm sends 5 % less, which must be found. Only the traffic is slowed; hosts, bench, order,
+//! intervals and verdict are those of all experiments.
 //!
-//! A sender with a rate of its own makes the difference exactly 5 %, whatever the host carries
-//! beyond it. It catches up with what it is late, so that a neighbour who takes the processor for
-//! milliseconds moves bytes from one interval to the next and makes none disappear.
+//! A sender with a fixed rate makes the difference exactly 5 %, whatever the host could carry. It
+//! catches up when it is late: a process that takes the processor for milliseconds moves bytes from
+//! one interval to the next, and none are lost.
 
-use super::{Bulk, Feature, Load, PLAIN, rsc};
+use crate::LabError;
 use crate::campaign::{Campaign, Point};
-use crate::experiment::{Arm, Experiment, Measure};
-use crate::options::{Options, Quick};
+use crate::daemon::Daemon;
+use crate::experiment::{Description, Experiment};
+use crate::load::{Bulk, Load};
+use crate::measure::{Measure, THROUGHPUT};
+use crate::options::{Options, Quick, SelfTestOptions};
+use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
+use crate::topology::Topology;
 use statistics::Verdict;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Tries of each kind.
 pub const TRIES: usize = 20;
-/// The same for a first look.
+/// Tries of each kind with `--quick`.
 pub const QUICK_TRIES: usize = 5;
-/// Most intervals per arm; half of them are the fewest. Verdicts on forty tries that are held
-/// together take more than the usual number.
+/// Most intervals per arm; the fewest are half as many. Verdicts on forty tries that hold together
+/// need more than the usual number.
 pub const REPETITIONS: usize = 64;
-/// A try ends once it is known this closely: then its interval cannot hold both answers, held
-/// together with all others.
+/// Width of the interval at which a try ends: then the interval cannot hold both answers, even at
+/// the level at which all tries hold together.
 pub const NARROW: f64 = 0.025;
 /// Length of an interval.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bits a second of a sender that is not slowed: less than a busy host of two processors carries.
+/// Bits per second of a sender that is not slowed: less than a busy host of two processors carries.
 const RATE: u64 = 400_000_000;
-/// What is left of it where it is slowed.
+/// Fraction of [`RATE`] at which a slowed sender sends.
 const SLOWED: f64 = 0.95;
-/// Bytes of a call: small, for a rate is kept to within a call.
-const BUFFER_BYTES: u32 = 16 * 1024;
-const MEASURES: &[Measure] = &[rsc::THROUGHPUT];
+/// Bytes of one call: few, because the rate is kept to within one call.
+const CALL_BYTES: u32 = 16 * 1024;
+const MEASURES: &[Measure] = &[THROUGHPUT];
 const BASELINE: &str = "as_it_is";
 
-const FEATURE: &Feature = &Feature {
-    name: "self",
-    title: "The lab itself: equal arms, and an arm slowed by 5 %",
-    arms: |_| arms(1.0),
-    measures: MEASURES,
-    switch: |topology, _, arm| {
+/// `millrace validate self`.
+#[derive(Debug)]
+pub(crate) struct SelfTest;
+
+impl Experiment for SelfTest {
+    fn description(&self) -> Description {
+        Description {
+            name: "self",
+            title: "The lab itself: equal arms, and an arm slowed by 5 %",
+            measures: MEASURES,
+            note: Some(
+                "Each try is a separate experiment: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
+                 sender sends at 380 Mb/s. A try is right if its interval holds the true change and not the other, undecided if it \
+                 holds both 0 % and -5 %, and wrong otherwise.",
+            ),
+            ..Description::PLAIN
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        arms(1.0)
+    }
+
+    fn switch(&self, topology: &mut Topology, _: &mut Daemon, arm: &str) -> Result<(), LabError> {
         let rate = if arm == "slowed" { RATE as f64 * SLOWED } else { RATE as f64 };
         #[allow(clippy::cast_possible_truncation, reason = "below the rate")]
         topology.sender.limit(Some(rate as u64))
-    },
-    note: Some(
-        "Each try is a separate experiment: TCP from the sender to the guest at 400 Mb/s, through the switch. The slowed \
-         sender sends at 380 Mb/s. A try is right if its interval holds the true change and not the other, undecided if it \
-         holds both 0 % and -5 %, and wrong otherwise.",
-    ),
-    ..PLAIN
-};
+    }
+}
 
-/// The arms of a try, the first of which has so much of the other's throughput.
+/// Returns the arms of a try. `truth` is the first arm's throughput as a fraction of the second's.
 fn arms(truth: f64) -> Vec<Arm> {
     let (name, label) = match truth < 1.0 {
         true => ("slowed", "Slowed by 5 %"),
@@ -69,45 +85,45 @@ fn arms(truth: f64) -> Vec<Arm> {
 }
 
 impl Options {
-    /// What `validate self` does: 20 tries of each kind.
-    pub fn itself(program: PathBuf) -> Options {
+    /// Returns the defaults of `validate self`: 20 tries of each kind.
+    pub fn self_test(program: PathBuf) -> Options {
         let plain = Options::new(program);
         Options {
             repetitions: REPETITIONS,
             interval: INTERVAL,
             narrow: Some(NARROW),
-            tries: TRIES,
+            self_test: SelfTestOptions { tries: TRIES },
             quick: Quick { tries: QUICK_TRIES, ..plain.quick.clone() },
             ..plain
         }
     }
 }
 
-/// `millrace validate self`.
+/// Returns the campaign of `millrace validate self`.
 pub fn campaign(options: &Options) -> Campaign {
-    let plan = FEATURE.experiment(options.mtu, options.interval, options.stop());
-    let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: BUFFER_BYTES });
+    let plan = SelfTest.plan(options.mtu, options.interval, options.stop());
+    let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: CALL_BYTES });
     let point = |truth: f64| {
-        let experiment = Experiment { arms: arms(truth), truth: Some(truth), ..plan.clone() };
-        Point { feature: FEATURE, load, experiment }
+        let experiment = Plan { arms: arms(truth), truth: Some(truth), ..plan.clone() };
+        Point { experiment: &SelfTest, load, plan: experiment }
     };
-    // In turn, so that both kinds meet the same machine.
-    let points = (0..options.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
-    Campaign { name: FEATURE.name, title: FEATURE.title, points }
+    // In turn, so that both kinds run under the same conditions.
+    let points = (0..options.self_test.tries).flat_map(|_| [1.0, SLOWED]).map(point).collect();
+    Campaign::new(&SelfTest, points)
 }
 
-/// What a try came to.
+/// Result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Right,
     Wrong,
-    /// Its interval holds both, or there is none.
+    /// The interval holds both answers, or there is none.
     Undecided,
 }
 
 impl Answer {
     fn of(case: &Case, truth: f64) -> Answer {
-        let Some(found) = case.comparisons.get(rsc::THROUGHPUT.improvement) else {
+        let Some(found) = case.comparisons.get(THROUGHPUT.improvement) else {
             return Answer::Undecided;
         };
         let holds = |ratio: f64| (found.interval.low..=found.interval.high).contains(&ratio);
@@ -121,8 +137,8 @@ impl Answer {
     }
 }
 
-/// That the known answers were found: none wrong, for all verdicts are held together, and no more
-/// than one in twenty undecided. Nothing where no answer is known.
+/// Checks that the known answers were found: none wrong, because all verdicts hold together, and no
+/// more than one in twenty undecided. Returns nothing for cases without a known answer.
 pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
     let kind = |truth: f64, name: &str, told: &str| {
         let tries = cases.iter().filter(|case| case.truth == Some(truth) && case.rounds() > 0);
@@ -144,13 +160,13 @@ pub(crate) fn checks(cases: &[Case]) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Values;
-    use crate::experiments::case_of;
+    use crate::plan::Values;
+    use crate::report::case_of;
 
-    /// A try whose first arm had between `low` and `high` of the other's throughput.
+    /// Returns a try with a first arm that had between `low` and `high` of the other's throughput.
     fn tried(truth: f64, low: f64, high: f64) -> Case {
-        let options = Options::itself("unused".into());
-        let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).experiment;
+        let options = Options::self_test("unused".into());
+        let plan = campaign(&options).points.remove(usize::from(truth < 1.0)).plan;
         case_of(&plan, REPETITIONS, |round, place| {
             let factor = if round % 2 == 0 { low } else { high };
             let rate = if place == 0 { factor } else { 1.0 };

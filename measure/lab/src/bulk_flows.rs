@@ -1,66 +1,66 @@
-//! Bulk connections between two hosts, wherever these are: opened, ended, and waited for until
-//! their last byte.
+//! Bulk connections between two hosts: opens them, ends them, and waits until their last byte has
+//! arrived.
 
 use crate::LabError;
-use crate::experiments::Bulk;
 use crate::host::{Host, ONLY_TO_CLIENT, Reading, Request, connecting};
 use crate::interrupt::Interrupt;
+use crate::load::Bulk;
 use crate::report::Account;
 use crate::topology::PORT;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use traffic::Family;
 
-/// Connections that are not there by then never will be.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time within which connections must be established, beside what their number takes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest that the end of a load is waited for. A connection that kept losing frames tries only
-/// after many seconds more: what it holds until then is asked of the kernel and accounted for.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the last bytes of a load. A connection that kept losing frames retransmits only
+/// after many more seconds: the bytes it still holds are read from the kernel and accounted for.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// See the module.
-pub(crate) struct Pair<'h> {
+/// The two hosts of a flow, and the way between them.
+pub(crate) struct Ends<'h> {
     pub(crate) sender: &'h mut Host,
     pub(crate) receiver: &'h mut Host,
-    /// The receiver's address on the way that is measured.
+    /// The receiver's address on that way.
     pub(crate) to: IpAddr,
     /// The receiver's link on that way.
     pub(crate) link: &'h str,
 }
 
-/// Bulk connections of a bench, over one path after the other, and what all of them carried.
+/// Bulk connections of a bench over one route after the other, and the account of all of them.
 #[derive(Default)]
-pub(crate) struct Carried {
-    /// The receiver before those that send now.
+pub(crate) struct BulkFlows {
+    /// Reading of the receiver before the current connections began.
     before: Reading,
     sending: bool,
     account: Account,
-    /// A host did not say what it had counted.
+    /// Whether a host did not report its counters.
     unknown: bool,
 }
 
-impl Carried {
-    /// Opens all connections, which send from now on.
+impl BulkFlows {
+    /// Opens all connections, which then send until they are ended.
     pub(crate) fn begin(
         &mut self,
-        pair: Pair<'_>,
+        ends: Ends<'_>,
         bulk: Bulk,
         interrupt: &Interrupt,
     ) -> Result<(), LabError> {
-        let Pair { sender, receiver, to, link } = pair;
+        let Ends { sender, receiver, to, link } = ends;
         self.sending = true;
         self.before = receiver.read(link)?;
         let at = SocketAddr::new(Family::of(to).unspecified(), PORT);
         receiver.order(&Request::Listen { at, bulk }, &bulk.command('r', at))?;
         let to = SocketAddr::new(to, PORT);
-        let waited = CONNECT_PATIENCE + connecting(bulk.connections);
-        let nobody =
+        let waited = CONNECT_TIMEOUT + connecting(bulk.connections);
+        let unreached =
             || LabError::NoTraffic { from: "the sender".into(), to: to.to_string(), waited };
         let sent = sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
         sent.map_err(|error| {
             error.where_refused(|why| match why.starts_with(ONLY_TO_CLIENT) {
                 true => LabError::Between(why),
-                false => nobody(),
+                false => unreached(),
             })
         })?;
         let all_there = || {
@@ -68,35 +68,35 @@ impl Carried {
             let flows = reading.connections == bulk.connections && reading.received_bytes > 0;
             Ok(flows.then_some(()))
         };
-        interrupt.wait_for(waited, all_there)?.ok_or_else(nobody)
+        interrupt.wait_for(waited, all_there)?.ok_or_else(unreached)
     }
 
-    /// Whether connections send.
+    /// Whether connections are sending.
     pub(crate) fn sends(&self) -> bool {
         self.sending
     }
 
-    /// Ends what is sent; its last bytes may still be on their way.
-    pub(crate) fn stop(&mut self, pair: Pair<'_>) -> Result<(), LabError> {
-        if std::mem::take(&mut self.sending) { stop(pair.sender) } else { Ok(()) }
+    /// Stops sending; the last bytes may still be on their way.
+    pub(crate) fn stop(&mut self, ends: Ends<'_>) -> Result<(), LabError> {
+        if std::mem::take(&mut self.sending) { stop(ends.sender) } else { Ok(()) }
     }
 
-    /// Ends what is sent, waits until all of it has arrived, and adds up what both ends counted and
-    /// what `payload` says the frames had between two readings of the receiver.
+    /// Stops sending, waits until all bytes have arrived, and adds to the account the counters of
+    /// both ends and the payload that `payload` returns for two readings of the receiver.
     pub(crate) fn end(
         &mut self,
-        pair: Pair<'_>,
+        ends: Ends<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) {
         if std::mem::take(&mut self.sending) {
-            self.unknown |= self.drain(pair, interrupt, payload).is_err();
+            self.unknown |= self.drain(ends, interrupt, payload).is_err();
         }
     }
 
     fn drain(
         &mut self,
-        Pair { sender, receiver, link, .. }: Pair<'_>,
+        Ends { sender, receiver, link, .. }: Ends<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) -> Result<(), LabError> {
@@ -105,7 +105,7 @@ impl Carried {
             let reading = receiver.read(link)?;
             Ok((reading.connections == 0).then_some(reading))
         };
-        let after = match interrupt.wait_for(DRAIN_PATIENCE, arrived)? {
+        let after = match interrupt.wait_for(DRAIN_TIMEOUT, arrived)? {
             Some(reading) => reading,
             None => receiver.read(link)?,
         };
@@ -119,12 +119,12 @@ impl Carried {
         Ok(())
     }
 
-    /// Notes what the switch gave to the toggled port meanwhile.
+    /// Adds bytes that the switch delivered to the toggled port.
     pub(crate) fn crossed(&mut self, bytes: u64) {
         *self.account.port_bytes.get_or_insert(0) += bytes;
     }
 
-    /// What was counted. `None` where a host did not say, and where nothing was carried.
+    /// Returns the account; `None` if a host did not report, or if nothing was carried.
     pub(crate) fn account(&self) -> Option<Account> {
         (!self.unknown && self.account != Account::default()).then_some(self.account)
     }

@@ -1,22 +1,14 @@
-//! What RSC is held against beside itself: the kernel's own coalescing before our switch, and other
-//! switches. Each is an arm like the others, under the same load in the same order; one that cannot
-//! run is named and the others go on.
+//! Arms that RSC is compared with: the kernel's own coalescing (GRO) at our uplink, and other
+//! switches. They run under the same load in the same order. An arm that cannot run is named in the
+//! report, and the others go on.
 
-use crate::experiment::Arm;
-use crate::topology::Route;
+use crate::plan::Arm;
+use crate::topology::{Route, Setup};
 
-/// How frames get from the sender to the receiver while an arm is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Setup {
-    pub(crate) route: Route,
-    /// The kernel coalesces (GRO) what arrives at the switch.
-    pub(crate) coalesces: bool,
-}
-
-/// Of every arm that is a feature's own.
+/// Setup of an experiment's own arms.
 const OWN: Setup = Setup { route: Route::Switch, coalesces: false };
 
-/// Key, words and setup.
+/// Key, label and setup of each.
 const PEERS: [(&str, &str, Setup); 4] = [
     ("uplink_gro", "RSC Enabled, kernel's GRO at the uplink", Setup { coalesces: true, ..OWN }),
     ("linux_bridge", "Linux bridge, GRO on", Setup { route: Route::Bridge, coalesces: true }),
@@ -28,17 +20,17 @@ const PEERS: [(&str, &str, Setup); 4] = [
     ("open_vswitch", "Open vSwitch, netdev data path", Setup { route: Route::OpenVswitch, ..OWN }),
 ];
 
-/// All of them.
+/// Returns all of them as arms.
 pub(crate) fn arms() -> impl Iterator<Item = Arm> {
     PEERS.iter().map(|(name, label, _)| Arm { name: (*name).into(), label: (*label).into() })
 }
 
-/// The setup of a peer; `None` of a feature's own arm.
+/// Returns the setup of a peer by its arm's name; `None` for an experiment's own arm.
 pub(crate) fn of(arm: &str) -> Option<Setup> {
     PEERS.iter().find(|(name, ..)| *name == arm).map(|(.., setup)| *setup)
 }
 
-/// The setup of any arm.
+/// Returns the setup of any arm.
 pub(crate) fn setup(arm: &str) -> Setup {
     of(arm).unwrap_or(OWN)
 }

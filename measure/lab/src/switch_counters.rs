@@ -1,25 +1,25 @@
-//! What passed the switch in an interval, by the counters of its ports.
+//! Traffic through the switch in an interval, by the counters of its ports, queues and workers.
 
-use crate::experiment::Values;
+use crate::plan::Values;
 use api::body::{CountersBody, QueueBody, WorkerBody};
 
-/// Begin of the keys that count trains by their segments.
+/// Prefix of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
 
-/// Counters of what passed the switch on its way to the receiver.
-pub(crate) struct Passed {
-    /// Of the sender's port.
+/// Counters of the switch at one moment.
+pub(crate) struct SwitchCounters {
+    /// Counters of the sender's port.
     pub(crate) ingress: CountersBody,
-    /// Of the receiver's port.
+    /// Counters of the receiver's port.
     pub(crate) egress: CountersBody,
-    /// Ingress queues of both.
+    /// Ingress queues of both ports.
     pub(crate) queues: Vec<QueueBody>,
     pub(crate) workers: Vec<WorkerBody>,
 }
 
-impl Passed {
-    /// What the switch took from the sender and gave to the receiver.
-    pub(crate) fn since(&self, earlier: &Passed) -> Values {
+impl SwitchCounters {
+    /// Returns the figures of the traffic since an earlier moment.
+    pub(crate) fn since(&self, earlier: &SwitchCounters) -> Values {
         let (taken, taken_before) = (&self.ingress, &earlier.ingress);
         let bytes = taken.ingress_bytes - taken_before.ingress_bytes;
         let frames = taken.ingress_frames - taken_before.ingress_frames;
@@ -35,21 +35,21 @@ impl Passed {
         values
     }
 
-    /// Frames of the two ports that got lost, in the switch or before it.
+    /// Returns the frames of both ports that were lost, in the switch or before it.
     fn lost(&self) -> u64 {
         lost(&self.ingress) + lost(&self.egress)
     }
 }
 
-/// Frames of a port that got lost, in the switch or before it.
+/// Returns the frames of a port that were lost, in the switch or before it.
 fn lost(counters: &CountersBody) -> u64 {
     counters.dropped + counters.device_lost
 }
 
-/// Keys of a port's ingress queues, and of those that took no frame: its name comes before them.
+/// Suffixes, after a port's name, of the keys of its ingress queues and of those without frames.
 pub(crate) const QUEUES: [&str; 2] = ["_queues", "_silent_queues"];
 
-/// How many ingress queues each port had, and how many of them took no frame.
+/// Returns the number of ingress queues of each port, and of those that took no frame.
 fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
     let mut values = Values::new();
     for queue in now {
@@ -62,15 +62,15 @@ fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
     values
 }
 
-/// Workers that took frames, of how many each took: at least one in a hundred, for a stray one
-/// wakes a worker too.
+/// Returns the number of workers that took at least 1 % of the frames; a stray frame wakes a worker
+/// too. `frames` are those of each worker.
 fn in_use(frames: &[u64]) -> f64 {
     let least = frames.iter().sum::<u64>().div_ceil(100).max(1);
     frames.iter().filter(|frames| **frames >= least).count() as f64
 }
 
-/// What the switch gave to the receiver's port. A port that was taken away and added again
-/// meanwhile counts from 0.
+/// Returns the figures of frames delivered to the receiver's port. A port that was removed and
+/// added again in between counts from 0.
 pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let since = |count: fn(&CountersBody) -> u64| count(given).saturating_sub(count(before));
     let delivered = since(|port| port.egress_frames);
@@ -94,8 +94,8 @@ pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     values
 }
 
-/// A total by a count. Of nothing there is none: an interval without frames proves nothing about
-/// frames.
+/// Inserts a total divided by a count, unless the count is 0: an interval without frames proves
+/// nothing about frames.
 pub(crate) fn put_ratio(values: &mut Values, key: &str, total: u64, count: u64) {
     if count > 0 {
         values.insert(key.to_owned(), total as f64 / count as f64);

@@ -1,4 +1,4 @@
-//! A port that a thread of its own adds to the running switch and removes from it, in a loop.
+//! Port churn: a thread that adds a port to the running switch and removes it, in a loop.
 
 use crate::LabError;
 use api::client::Client;
@@ -12,17 +12,17 @@ use std::time::Duration;
 
 /// The port, and the TAP it opens in the switch's namespace.
 const NAME: &str = "visitor";
-/// From one coming to the next.
+/// Time from one addition to the next.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// See the module. It ends, and the port is gone, when this is dropped.
-pub(crate) struct ComeAndGo {
+/// The thread. Dropping this ends the thread, after it has removed the port.
+pub(crate) struct PortChurn {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ComeAndGo {
-    /// As a person would type it, for the report.
+impl PortChurn {
+    /// Returns the equivalent shell command, for the report.
     pub(crate) fn command() -> String {
         let (each, half) = (PERIOD.as_millis(), PERIOD.as_secs_f64() / 2.0);
         format!(
@@ -30,9 +30,12 @@ impl ComeAndGo {
         )
     }
 
-    /// Adds and removes the port once, so that a switch that refuses is known, and then begins.
-    /// `added` counts.
-    pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<ComeAndGo, LabError> {
+    /// Adds and removes the port once, to find out whether the switch refuses it, and then starts
+    /// the thread. `added` counts the additions.
+    ///
+    /// # Errors
+    /// The switch cannot be reached, or refuses the port.
+    pub(crate) fn begin(socket: PathBuf, added: Arc<AtomicU64>) -> Result<PortChurn, LabError> {
         let told = |error: &dyn std::error::Error| LabError::Switch(error.to_string());
         let port: PortConfig = serde_json::from_value(json!({ "name": NAME, "tap": NAME }))
             .map_err(|error| told(&error))?;
@@ -48,22 +51,22 @@ impl ComeAndGo {
         let told_to_stop = stop.clone();
         let thread = std::thread::spawn(move || {
             while !told_to_stop.load(Relaxed) {
-                // A refusal is not counted, and the count is what the report shows.
+                // A refusal is not counted; the report shows the count.
                 if visit().is_ok() {
                     added.fetch_add(1, Relaxed);
                 }
                 std::thread::sleep(PERIOD / 2);
             }
         });
-        Ok(ComeAndGo { stop, thread: Some(thread) })
+        Ok(PortChurn { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for ComeAndGo {
+impl Drop for PortChurn {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A visit that panicked has told standard error.
+            // A panic of the thread is on standard error already.
             let _ = thread.join();
         }
     }

@@ -1,0 +1,110 @@
+//! The load of a point: bulk connections or round trips, and their way through the switch.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Which way the load runs through the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub enum Way {
+    /// The sender is on the wire, the receiver is the guest.
+    #[serde(rename = "receive")]
+    ToVnic,
+    /// The sender is the guest, the receiver is on the wire.
+    #[serde(rename = "send")]
+    FromVnic,
+}
+
+impl Way {
+    /// Returns the words of the report.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Way::ToVnic => "guest receives",
+            Way::FromVnic => "guest sends",
+        }
+    }
+}
+
+/// Bulk connections: each sends as fast as it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bulk {
+    /// Connections at once.
+    pub connections: u32,
+    /// Bytes of one send or receive call (NTttcp's `-l`).
+    pub buffer_bytes: u32,
+}
+
+/// Bytes of one call by default, NTttcp's `-l 64k`.
+pub(crate) const BUFFER_BYTES: u32 = 64 * 1024;
+/// Most threads, and ports, at each end: NTttcp's default on Linux.
+const THREADS: u32 = 16;
+
+impl Bulk {
+    /// Returns the threads at each end, with a port each: the most that share the connections
+    /// evenly.
+    pub(crate) fn threads(self) -> u32 {
+        let even = (1..=THREADS).rev().find(|threads| self.connections.is_multiple_of(*threads));
+        even.unwrap_or(1)
+    }
+
+    /// Returns the command of the receiver (`r`) or the sender (`s`) in NTttcp's notation.
+    pub(crate) fn command(self, role: char, at: SocketAddr) -> String {
+        let (threads, bytes) = (self.threads(), self.buffer_bytes);
+        let size = match bytes.is_multiple_of(1024) {
+            true => format!("{}k", bytes / 1024),
+            false => bytes.to_string(),
+        };
+        let (address, port, each) = (at.ip(), at.port(), self.connections / threads);
+        format!(
+            "millrace ntttcp --dialect linux -{role} {address} -p {port} -P {threads} -n 1 -l {each} -b {size} -t 0 -N"
+        )
+    }
+}
+
+/// Traffic between sender and receiver while arms change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Bulk connections.
+    Bulk(Bulk),
+    /// One byte in each direction on one connection, one request at a time, and bulk connections
+    /// beside it, if any.
+    RoundTrips(Option<Bulk>),
+}
+
+impl Load {
+    /// Returns bulk connections with NTttcp's default buffers.
+    pub(crate) fn bulk(connections: u32) -> Load {
+        Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
+    }
+
+    /// Returns the time until the connections have found their rates: all begin at once and lose
+    /// frames at first.
+    pub(crate) fn gathering(self) -> Duration {
+        let connections = self.carried().map_or(0, |bulk| bulk.connections);
+        Duration::from_millis(300) + Duration::from_millis(1) * connections
+    }
+
+    /// Returns the bulk connections, if the load has any.
+    pub(crate) fn carried(self) -> Option<Bulk> {
+        match self {
+            Load::Bulk(bulk) => Some(bulk),
+            Load::RoundTrips(beside) => beside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_connections_evenly() {
+        for (connections, threads) in
+            [(1, 1), (10, 10), (16, 16), (17, 1), (1000, 10), (10_000, 16)]
+        {
+            let bulk = Bulk { connections, buffer_bytes: 1 };
+            assert_eq!(bulk.threads(), threads);
+        }
+    }
+}

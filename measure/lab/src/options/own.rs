@@ -1,0 +1,41 @@
+//! Options that only one experiment has. Each type is a part of [`Options`](super::Options), with
+//! its keys among those of the state file.
+
+use crate::vnic::Receivers;
+use serde::{Deserialize, Serialize};
+
+/// Options of `validate rsc`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RscOptions {
+    /// Whether two stacks in this process take the place of hosts in namespaces.
+    pub in_process: bool,
+    /// Receivers to measure toward; `None` if there is no choice.
+    pub receivers: Option<Receivers>,
+    /// Whether the receiver was named on the command line, so that no other may take its place.
+    pub receiver_named: bool,
+}
+
+/// Options of `sweep`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepOptions {
+    /// Bytes of one send or receive call, in the order of measuring. At least one.
+    pub blocks: Vec<u32>,
+}
+
+/// Options of `validate self`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelfTestOptions {
+    /// Tries of each kind. At least one.
+    pub tries: usize,
+}
+
+/// Options of `validate team`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TeamOptions {
+    /// Number of times that a member is pulled with each algorithm.
+    pub pulls: usize,
+}
