@@ -4,9 +4,9 @@
 //! running traffic, the [`statistics`] say whether there is a difference at all, and the report
 //! shows every raw number.
 //!
-//! Five nouns: an experiment says what its arms are; a [`plan`] says how often and how long they are
-//! measured; a site has the hosts; a bench runs a plan there under one [`load`]; a [`campaign`] is
-//! the points of one command, which the [`runner`] measures and reports.
+//! Five nouns: an experiment says what its arms are; a [`plan`] says how often and how long they
+//! are measured; a site has the hosts; a bench runs a plan there under one [`load`]; a [`campaign`]
+//! is the points of one command, which the [`runner`] measures and reports.
 
 pub mod between;
 mod bulk_flows;

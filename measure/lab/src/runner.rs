@@ -2,7 +2,7 @@
 //! them all.
 //!
 //! What was measured is written even after Ctrl-C or the death of a process. Every finished point
-//! is saved at once (in a [`State`]), so that a campaign can be resumed where it ended.
+//! is saved at once (`crate::state`), so that a campaign can be resumed where it ended.
 
 use crate::between::existing::ExistingHosts;
 use crate::campaign::{Campaign, Point};
@@ -155,8 +155,8 @@ fn kept(run: RunResult, something_before: bool) -> RunResult {
     Ok((Run { samples: Vec::new(), ended }, None))
 }
 
-/// Returns the site of a point's experiment: the one in use, or a new one in its place, after running
-/// its checks.
+/// Returns the site of a point's experiment: the one in use, or a new one in its place, after
+/// running its checks.
 fn visit<'s>(
     site: &'s mut Visited,
     point: &Point,
