@@ -1,5 +1,5 @@
-//! Counts allocations: none per frame and none per burst, over turns of each kind of port after a
-//! first one.
+//! Counts allocations for each kind of port. After a first turn, which may allocate buffers, a turn
+//! allocates nothing, neither per frame nor per burst.
 
 #![allow(
     clippy::expect_used,

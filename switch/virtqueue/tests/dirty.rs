@@ -70,7 +70,7 @@ impl Bench {
         self.shadow = memory(&self.guest);
     }
 
-    /// Reserves room for frames and writes them, or leaves that for later.
+    /// Reserves buffers for frames. Writes them now, or if `later` is set, when the batch ends.
     fn fill(&mut self, frames: &[u32], later: bool) {
         let mut places = Vec::new();
         for len in frames {
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// Ends a batch, perhaps not the oldest.
+    /// Writes the frames of an open batch and ends it. It need not be the oldest.
     fn end(&mut self, which: usize) {
         if self.open.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Bench {
         self.queue.end_batch(batch);
     }
 
-    /// Fills buffers with bytes that were not there.
+    /// Fills buffers with a byte value other than the last one, so that each write changes memory.
     fn write(&mut self, places: &[(ChainElement, usize)]) {
         self.fill = self.fill.wrapping_add(1).max(1);
         for (element, len) in places {
@@ -111,7 +111,7 @@ impl Bench {
         }
     }
 
-    /// What asking the driver for notifications, or not to notify, may have written.
+    /// Allows the write of the field that enables or disables the driver's notifications.
     fn allow_wish(&mut self) {
         let device = self.guest.setup.rings.device.0;
         let by_position = !self.has(RingFeatures::RING_PACKED) && self.has(RingFeatures::EVENT_IDX);

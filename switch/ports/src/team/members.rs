@@ -40,7 +40,7 @@ pub(super) struct Members {
     aged: Nanos,
 }
 
-/// A taken place.
+/// One member of the team, opened or not, at the place that it has taken.
 pub(super) struct Seat {
     pub(super) name: String,
     pub(super) device: Option<Opened>,
@@ -96,7 +96,7 @@ impl Members {
         self.seated().find(|(_, seat)| seat.name == name).map(|(place, _)| place)
     }
 
-    /// Seats a member, opened or not yet open, at the first free place. `None`: no place is free.
+    /// Adds a member, opened or not, at the first free place. Returns `None` if no place is free.
     pub(super) fn seat(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
         let place = (0..8).map(Place).find(|place| !self.present().has(*place))?;
         let seat = Seat {
@@ -143,7 +143,7 @@ impl Members {
         }
     }
 
-    /// Returns why a member cannot have a place: another member has its device, by another name.
+    /// Returns why a member cannot be added: another member has the same device by another name.
     fn twin(&self, place: Place, member: &Member) -> Option<String> {
         let index = member.index()?;
         let is_same =
