@@ -83,14 +83,14 @@ impl Client {
         self.get(&format!("/v1/ports/{}", escape(name)))
     }
 
-    /// A port with the tag of its settings.
+    /// A port, and the ETag of its settings.
     pub fn tagged_port(&self, name: &str) -> Result<(PortBody, String), ClientError> {
         let path = format!("/v1/ports/{}", escape(name));
         let (tag, body) = self.request_tagged(Method::GET, &path, Bytes::new(), None)?;
         Ok((read(&body)?, tag.unwrap_or_default()))
     }
 
-    /// Changes keys of a port if its settings still have this tag.
+    /// Changes keys of a port. The daemon refuses if the settings no longer have this ETag.
     pub fn change_tagged_port(
         &self,
         name: &str,

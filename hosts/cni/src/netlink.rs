@@ -34,7 +34,7 @@ const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 
-/// A route to be set.
+/// A route to add, with its metrics.
 pub(crate) struct Hop {
     pub(crate) to: Cidr,
     pub(crate) gateway: Option<IpAddr>,
