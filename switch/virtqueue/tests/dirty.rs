@@ -5,7 +5,7 @@
 
 mod guest;
 
-use guest::{BUFFERS, Guest, HIGH, LOW, readable, writable};
+use guest::{BUFFER_REGION, BUFFER_REGION_SIZE, Guest, RING_REGION_SIZE, readable, writable};
 use guestmem::{DirtyLog, Gpa};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -19,7 +19,7 @@ use virtqueue::{BatchNumber, ChainElement, Limit, Queue, Reserved, RingFeatures}
 const PAGE: u64 = 4096;
 /// Its used ring has three pages, its packed ring four.
 const SIZE: u16 = 1024;
-const BYTES: u64 = (BUFFERS + HIGH).div_ceil(8 * PAGE);
+const BYTES: u64 = (BUFFER_REGION + BUFFER_REGION_SIZE).div_ceil(8 * PAGE);
 
 type Pages = BTreeSet<u64>;
 
@@ -147,7 +147,13 @@ impl Bench {
         let changed: Pages = both
             .zip(0..)
             .filter(|((after, before), _)| after != before)
-            .map(|(_, page)| if page < LOW / PAGE { page } else { page + (BUFFERS - LOW) / PAGE })
+            .map(|(_, page)| {
+                if page < RING_REGION_SIZE / PAGE {
+                    page
+                } else {
+                    page + (BUFFER_REGION - RING_REGION_SIZE) / PAGE
+                }
+            })
             .collect();
         let marked = marked(&self.log);
         self.allow_ring();
@@ -183,7 +189,11 @@ fn ring_pages(guest: &Guest) -> Pages {
 
 /// All of the guest's memory, region by region.
 fn memory(guest: &Guest) -> Vec<u8> {
-    [guest.read(0, LOW as usize), guest.read(BUFFERS, HIGH as usize)].concat()
+    [
+        guest.read(0, RING_REGION_SIZE as usize),
+        guest.read(BUFFER_REGION, BUFFER_REGION_SIZE as usize),
+    ]
+    .concat()
 }
 
 #[derive(Clone, Debug)]
@@ -221,10 +231,10 @@ fn features() -> impl Strategy<Value = RingFeatures> {
 fn buffers(lengths: &[u16], next: &mut u64, write: bool) -> Vec<Buffer> {
     let buffer = |len: &u16| {
         let len = u32::from(*len);
-        if *next + u64::from(len) > HIGH {
+        if *next + u64::from(len) > BUFFER_REGION_SIZE {
             *next = 0;
         }
-        let gpa = BUFFERS + *next;
+        let gpa = BUFFER_REGION + *next;
         *next += u64::from(len);
         if write { writable(gpa, len) } else { readable(gpa, len) }
     };

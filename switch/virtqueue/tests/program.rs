@@ -9,7 +9,7 @@
 
 mod guest;
 
-use guest::{BUFFERS, Guest, readable, writable};
+use guest::{BUFFER_REGION, Guest, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -116,11 +116,11 @@ impl World {
     }
 
     fn add(&mut self, lengths: &[u16], indirect: bool) {
-        let slots = guest::HIGH / STRIDE;
+        let slots = guest::BUFFER_REGION_SIZE / STRIDE;
         if self.in_flight.len() as u64 >= slots {
             return;
         }
-        let mut gpa = BUFFERS + u64::from(self.serial) % slots * STRIDE;
+        let mut gpa = BUFFER_REGION + u64::from(self.serial) % slots * STRIDE;
         let mut buffers = Vec::new();
         for (place, len) in lengths.iter().enumerate() {
             // The first one has room for a serial number.
