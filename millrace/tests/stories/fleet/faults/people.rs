@@ -49,7 +49,7 @@ impl Appliers {
     }
 
     /// Forgets all finished revisions, because etcd may have lost them.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget_done(&mut self) {
         self.done.clear();
     }
 
