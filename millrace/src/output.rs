@@ -137,7 +137,7 @@ pub(crate) fn bits(rate: u64) -> String {
 }
 
 /// Returns a text such as `1 worker` or `2 workers`.
-pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
+pub(crate) fn pluralized(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 

@@ -10,8 +10,8 @@ use axum::http::uri::Authority;
 use problem::Problem;
 use std::net::IpAddr;
 
-/// Returns the request's `Host`, if it names this host. `option` is the option or key that sets the
-/// address, for the remedy.
+/// Returns the request's `Host`, if it names this host. The error's remedy refers to `option`, the
+/// option or key that sets the listening address.
 ///
 /// # Errors
 /// `Host` is missing, or names another host.

@@ -34,8 +34,8 @@ const GET_ADDRESS: u16 = 22;
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 
-/// A route to be set.
-pub(crate) struct Hop {
+/// A route to add, with its metrics.
+pub(crate) struct NewRoute {
     pub(crate) to: Cidr,
     pub(crate) gateway: Option<IpAddr>,
     pub(crate) mtu: Option<u32>,
@@ -82,29 +82,29 @@ impl Netlink {
     }
 
     /// Adds a route by a link.
-    pub(crate) fn add_route(&self, link: u32, hop: &Hop) -> Result<()> {
+    pub(crate) fn add_route(&self, link: u32, route: &NewRoute) -> Result<()> {
         const MAIN: u32 = 254;
         const STATIC: u8 = 4;
         const LINK_SCOPE: u8 = 253;
         const UNICAST: u8 = 1;
-        let to = hop.to.network();
-        let table = hop.table.unwrap_or(MAIN);
-        let by_default = if hop.gateway.is_some() || to.ip.is_ipv6() { 0 } else { LINK_SCOPE };
-        let scope = hop.scope.unwrap_or(by_default);
+        let to = route.to.network();
+        let table = route.table.unwrap_or(MAIN);
+        let by_default = if route.gateway.is_some() || to.ip.is_ipv6() { 0 } else { LINK_SCOPE };
+        let scope = route.scope.unwrap_or(by_default);
         // struct rtmsg; tables over 255 are in the attribute alone.
         let small = u8::try_from(table).unwrap_or(0);
         let mut body = vec![family(to.ip), to.len, 0, 0, small, STATIC, scope, UNICAST, 0, 0, 0, 0];
         attribute(&mut body, 1, &octets(to.ip));
         attribute(&mut body, 4, &link.to_ne_bytes());
         attribute(&mut body, 15, &table.to_ne_bytes());
-        if let Some(gateway) = hop.gateway {
+        if let Some(gateway) = route.gateway {
             attribute(&mut body, 5, &octets(gateway));
         }
-        if let Some(priority) = hop.priority {
+        if let Some(priority) = route.priority {
             attribute(&mut body, 6, &priority.to_ne_bytes());
         }
         let mut metrics = Vec::new();
-        for (kind, value) in [(2, hop.mtu), (8, hop.advmss)] {
+        for (kind, value) in [(2, route.mtu), (8, route.advmss)] {
             if let Some(value) = value {
                 attribute(&mut metrics, kind, &value.to_ne_bytes());
             }
@@ -257,7 +257,7 @@ mod tests {
             for address in ["10.1.0.5/16", "10.2.0.5/24", "fd00::5/64"] {
                 netlink.add_address(index, address.parse().unwrap()).unwrap();
             }
-            let hop = Hop {
+            let route = NewRoute {
                 to: "10.3.0.9/16".parse().unwrap(),
                 gateway: Some("10.1.0.1".parse().unwrap()),
                 mtu: Some(1300),
@@ -266,8 +266,8 @@ mod tests {
                 table: Some(1000),
                 scope: None,
             };
-            netlink.add_route(index, &hop).unwrap();
-            assert_eq!(netlink.add_route(index, &hop), Err(Errno::EXIST));
+            netlink.add_route(index, &route).unwrap();
+            assert_eq!(netlink.add_route(index, &route), Err(Errno::EXIST));
             (netlink.addresses(index).unwrap(), netlink.routes().unwrap())
         });
         let (addresses, routes) = match seen {

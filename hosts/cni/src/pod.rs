@@ -2,7 +2,7 @@
 
 use crate::address::Cidr;
 use crate::error::CniError;
-use crate::netlink::{Hop, Netlink};
+use crate::netlink::{Netlink, NewRoute};
 use crate::outcome::Outcome;
 use config::{HostName, MacAddress, Namespace};
 use ports::link::{Link, LinkError};
@@ -56,7 +56,7 @@ impl Pod<'_> {
                 })?;
             }
             for route in &outcome.routes {
-                let hop = Hop {
+                let new_route = NewRoute {
                     to: route.dst,
                     gateway: outcome.gateway(route),
                     mtu: route.mtu,
@@ -65,7 +65,7 @@ impl Pod<'_> {
                     table: route.table,
                     scope: route.scope,
                 };
-                netlink.add_route(index, &hop).map_err(|error| {
+                netlink.add_route(index, &new_route).map_err(|error| {
                     self.failed(&format!("does not take the route to {}", route.dst), error)
                 })?;
             }

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 pub struct Address {
     /// The device's name.
     pub interface: String,
-    /// Its address.
+    /// The address.
     pub ip: IpAddr,
-    /// The mask of its network.
+    /// The netmask.
     pub mask: IpAddr,
 }
 

@@ -1,5 +1,5 @@
-//! The run: every case, every round, every switch in turn (A B C C B A …), with a line of progress
-//! for each sample.
+//! Runs the comparison: every case, every round, every switch in turn (A B C C B A …). Prints a
+//! line of progress for each sample.
 
 use crate::case::Case;
 use crate::measure::{Sample, Settings, measure};
@@ -16,12 +16,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The plan of a run.
+/// What a run measures, and on which cores.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     /// Switches to measure, Millrace first.
     pub(crate) peers: Vec<Peer>,
+    /// Number of samples of each switch in each case.
     pub(crate) rounds: usize,
     /// Length of a measurement.
     pub(crate) interval: Duration,

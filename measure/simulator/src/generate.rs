@@ -39,7 +39,7 @@ pub enum Generated {
 
 /// The duration of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum LoadLength {
     /// 300 s, in which Open vSwitch may rebalance four times.
     Whole,
     /// 90 s, in which Open vSwitch may rebalance once.
@@ -87,11 +87,11 @@ impl Generated {
     }
 
     /// Generates the load; a seed always gives the same load.
-    pub fn load(self, machine: &Machine, length: Length, seed: u64) -> Load {
+    pub fn load(self, machine: &Machine, length: LoadLength, seed: u64) -> Load {
         let mut random = Rng::with_seed(seed);
         let seconds = match length {
-            Length::Whole => 300,
-            Length::Quick => 90,
+            LoadLength::Whole => 300,
+            LoadLength::Quick => 90,
         };
         let busy = seconds * SECOND - REST_BEFORE - REST_AFTER;
         let (units, rows) = match self {
@@ -274,7 +274,7 @@ mod tests {
     fn loads_fit_the_machine_and_have_rests_and_rises() {
         let machine = Machine::default();
         for kind in Generated::ALL {
-            let load = kind.load(&machine, Length::Quick, 1);
+            let load = kind.load(&machine, LoadLength::Quick, 1);
             let most = load.rows.iter().map(|row| row.iter().sum::<f64>()).fold(0.0, f64::max);
             let at_rest: f64 = load.rows[0].iter().sum();
             // Bursts that may coincide need more than the machine has.
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_seed_makes_the_load() {
-        let make = |seed| Generated::One.load(&Machine::default(), Length::Quick, seed).rows;
+        let make = |seed| Generated::One.load(&Machine::default(), LoadLength::Quick, seed).rows;
         assert_eq!(make(7), make(7));
         assert_ne!(make(7), make(8));
     }

@@ -24,7 +24,7 @@ mod report;
 mod run;
 
 pub use algorithm::Algorithm;
-pub use generate::{Generated, Length};
+pub use generate::{Generated, LoadLength};
 pub use load::{Load, Unit};
 pub use machine::Machine;
 pub use recording::{

@@ -149,7 +149,8 @@ fn duration(recording: &Recording) -> u128 {
     u128::from(recording.interval_ms) * recording.intervals() as u128
 }
 
-/// Checks that little of the busy time in `of` belongs to items that `other` lacks.
+/// Checks that at most [`MOST_FOREIGN`] of the busy time in `of` belongs to items that `other`
+/// lacks.
 ///
 /// # Errors
 /// [`ReplayError::Foreign`] if more does.
@@ -199,7 +200,7 @@ impl<'r> Run<'r> {
         items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
     ) -> Run<'r> {
         let workers = real.workers.len();
-        // A recorded switch does not tell what work costs away from its memory.
+        // A recording does not tell what work costs on a remote NUMA node.
         let home = None;
         let named = units(items.1.iter().copied());
         let units: Vec<Unit> = named.into_iter().map(|unit| Unit { home, ..unit }).collect();

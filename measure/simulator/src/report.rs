@@ -45,7 +45,7 @@ pub struct Algorithms {
 
 impl Algorithms {
     /// Returns all figures with their algorithms' names, ours first.
-    pub fn named(&self) -> [(&'static str, Figures); 5] {
+    pub fn with_names(&self) -> [(&'static str, Figures); 5] {
         [
             ("Millrace", self.millrace),
             ("Open vSwitch", self.ovs),
@@ -79,7 +79,7 @@ impl LoadReport {
     /// Returns the names of the other algorithms, except the oracle, that serve more than ours.
     pub fn ahead(&self) -> Vec<&'static str> {
         let ours = self.algorithms.millrace.throughput_of_oracle;
-        let others = self.algorithms.named().into_iter().filter(|(name, figures)| {
+        let others = self.algorithms.with_names().into_iter().filter(|(name, figures)| {
             !["Millrace", "oracle"].contains(name) && figures.throughput_of_oracle > ours
         });
         others.map(|(name, _)| name).collect()

@@ -119,8 +119,8 @@ impl Comparison {
     }
 }
 
-/// Returns the ratio of two samples. A stall counts as a result and not as missing: 0 is a
-/// thousandth of anything else, and equal to 0.
+/// Returns the ratio of two samples, between 1/[`MOST`] and [`MOST`]. A stall (0) counts as a
+/// result, not as missing: its ratio to another stall is 1.
 fn ratio(on: f64, off: f64) -> f64 {
     if on <= 0.0 && off <= 0.0 { 1.0 } else { (on / off).clamp(1.0 / MOST, MOST) }
 }

@@ -90,7 +90,7 @@ pub struct Mapping {
 pub struct Plan {
     /// Which end this is.
     pub role: Role,
-    /// Threads, processors, addresses. Never empty.
+    /// The `-m` mappings of threads to processors and addresses. Never empty.
     pub mappings: Vec<Mapping>,
     /// The first data port; synchronisation uses the port below.
     pub base_port: u16,

@@ -106,24 +106,24 @@ impl Message {
 pub mod word {
     /// Sender: asks for the receiver's state.
     pub const QUERY: i32 = b'X' as i32;
-    /// Sender: asks to run. Receiver: both run.
+    /// Sender: asks to start. Receiver: both start now.
     pub const RUN: i32 = b'R' as i32;
-    /// Sender: asks to run, as the last of several.
+    /// Sender: asks to start, and is the last of several senders (`-L`).
     pub const RUN_LAST: i32 = b'L' as i32;
-    /// Receiver: wait for the last sender.
+    /// Receiver: the sender has to wait until the last sender asks.
     pub const WAIT: i32 = b'W' as i32;
-    /// Sender: stop now. Receiver: refused.
+    /// Sender: asks the receiver to stop. Receiver: refuses the sender.
     pub const EXIT: i32 = b'E' as i32;
-    /// Receiver: nothing runs.
+    /// Receiver: no test is running.
     pub const IDLE: i32 = 11;
-    /// Receiver: busy.
+    /// Receiver: a test is running.
     pub const RUNNING: i32 = 12;
     /// Receiver: the test is over.
     pub const FINISHED: i32 = 13;
 }
 
-/// Returns the total time to propose: `total_s`, or one second more where that would be read as a
-/// command.
+/// Returns the total time to propose: `total_s`, or one second more if the peer would read that
+/// number as a command.
 pub fn clear_of_commands(total_s: u32) -> u32 {
     let commands = [word::QUERY, word::RUN, word::RUN_LAST, word::EXIT];
     let collides = i32::try_from(total_s).is_ok_and(|total| commands.contains(&total));

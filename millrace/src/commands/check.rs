@@ -65,7 +65,7 @@ pub(crate) fn summary(health: &HealthBody) -> String {
         (Severity::Info, count) => Some(format!("{count} info")),
         (severity, count) => {
             let name = severity.name();
-            Some(output::counted(count, name, &format!("{name}s")))
+            Some(output::pluralized(count, name, &format!("{name}s")))
         }
     };
     Severity::ALL.into_iter().filter_map(of).collect::<Vec<_>>().join(", ")

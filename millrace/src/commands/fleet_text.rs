@@ -1,7 +1,7 @@
 //! Texts that `millrace fleet` prints for people.
 
 use super::config::words;
-use crate::output::{counted, table};
+use crate::output::{pluralized, table};
 use api::body::Severity;
 use fleet::store::{Phase, Revision};
 use fleet::{Applied, Change, FleetStatus, HostPlan, HostStatus, Move, Preview, Unfit, ago, now};
@@ -48,7 +48,7 @@ pub(super) fn applied(applied: &Applied) -> String {
         return format!("nothing to do: revision {revision} is in force");
     }
     let hosts = applied.hosts.iter().filter(|plan| !plan.steps.is_empty()).count();
-    let hosts = counted(hosts, "host changes", "hosts change");
+    let hosts = pluralized(hosts, "host changes", "hosts change");
     match applied.phase {
         Phase::Done if !applied.away.is_empty() => format!(
             "revision {revision} is in force: {hosts}; away, and to follow on their return: {}",
@@ -136,8 +136,8 @@ fn row(HostStatus { record, wanted, lag_s }: &HostStatus) -> Vec<String> {
     let count = |severity| said.findings.iter().filter(|it| it.severity == severity).count();
     let findings = format!(
         "{}, {}",
-        counted(count(Severity::Error), "error", "errors"),
-        counted(count(Severity::Warning), "warning", "warnings")
+        pluralized(count(Severity::Error), "error", "errors"),
+        pluralized(count(Severity::Warning), "warning", "warnings")
     );
     let lag = lag_s.map_or("-".to_owned(), |lag| format!("{lag} s"));
     vec![name, said.revision.to_string(), state, lag, findings, said.version.clone()]

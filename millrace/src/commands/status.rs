@@ -2,7 +2,7 @@
 
 use super::check::summary;
 use crate::global::Global;
-use crate::output::{self, Outcome, bits, count, counted, table};
+use crate::output::{self, Outcome, bits, count, pluralized, table};
 use api::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
 use clap::Args;
 use serde::Serialize;
@@ -36,8 +36,8 @@ fn text(status: &Status) -> String {
         duration(switch.uptime_s),
         switch.ports_up,
         switch.ports,
-        counted(switch.workers.len(), "worker", "workers"),
-        counted(switch.macs, "address", "addresses"),
+        pluralized(switch.workers.len(), "worker", "workers"),
+        pluralized(switch.macs, "address", "addresses"),
     );
     text.push_str(&format!(
         "restricted: files {}, system calls {}, namespaces {}\n",

@@ -6,7 +6,7 @@ use crate::output::{self, Outcome, table};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use problem::Problem;
-use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, Report};
+use simulator::{Generated, Load, LoadLength, LoadReport, Machine, Recording, Report};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ fn generated(arguments: &Arguments, machine: &Machine) -> Vec<LoadReport> {
         arguments.load.is_empty() || arguments.load.iter().any(|name| name == kind.name())
     };
     let kinds: Vec<Generated> = Generated::ALL.into_iter().filter(wanted).collect();
-    let length = if arguments.quick { Length::Quick } else { Length::Whole };
+    let length = if arguments.quick { LoadLength::Quick } else { LoadLength::Whole };
     let simulate = |(place, kind): (usize, &Generated)| {
         // Progress that cannot be written is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{}: {} of {}", kind.name(), place + 1, kinds.len());
@@ -103,7 +103,7 @@ fn text(report: &Report) -> String {
     );
     let none = || "–".to_owned();
     for load in &report.loads {
-        let rows = load.algorithms.named().map(|(name, figures)| {
+        let rows = load.algorithms.with_names().map(|(name, figures)| {
             vec![
                 name.to_owned(),
                 format!("{:.1} %", 100.0 * figures.throughput_of_oracle),

@@ -40,7 +40,7 @@ fn the_end_of_a_transfer_goes_away_and_comes_back() {
             topology.switch.noted("port guest is broken: ").then_some(())
         });
         topology.switch.wait_for("guest", "up");
-        topology.guest.address("tap0", 2);
+        topology.guest.assign_addresses("tap0", 2);
         transfer((topology.far, topology.guest, Family::V6.guest()), 1 << 20);
     });
 }

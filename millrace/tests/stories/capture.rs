@@ -40,7 +40,7 @@ fn a_capture_is_read_by_tcpdump_and_says_why_frames_were_dropped() {
         let topology = Topology::new(
             "[[port]]\nname = 'liar'\ntap = 'tap1'\nnetns = 'liar'\nmac = '52:54:00:00:00:09'\n",
         );
-        liar.address("tap1", 3);
+        liar.assign_addresses("tap1", 3);
         let mut capture = millrace();
         capture.args(["capture", "liar", "-w", "/run/liar.pcapng", "--seconds", "3"]);
         let capture = capture.stdout(Stdio::piped()).spawn().unwrap();

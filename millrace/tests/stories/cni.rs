@@ -166,7 +166,7 @@ fn an_address_that_a_station_sends_from_is_given_to_no_pod() {
         run("ip link add wan0 type veth peer name lan0");
         run("ip link set lan0 netns gateway");
         run("ip link set wan0 up");
-        hosts[2].address("lan0", 254);
+        hosts[2].assign_addresses("lan0", 254);
         switch.tell("port add uplink --packet wan0");
         runtime.done("ADD", "one", &json!({}));
         hosts[0].run("ping -c 1 -W 5 10.9.0.254");

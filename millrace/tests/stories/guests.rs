@@ -25,7 +25,7 @@ vhost-user = '/run/b.sock'
 /// Boots a guest with addresses of this number.
 fn boot(name: &str, number: u8) -> Guest {
     let mut guest = uml::boot(name, &[&format!("/run/{name}.sock")]);
-    guest.address("eth0", number);
+    guest.assign_addresses("eth0", number);
     guest
 }
 
@@ -56,7 +56,7 @@ fn a_guest_and_a_namespace_talk() {
         let mut far = Host::new("far");
         let tap = "[[port]]\nname = 'far'\ntap = 'tap0'\nnetns = 'far'\n";
         let _switch = Switch::start(&format!("{TWO}{tap}"));
-        far.address("tap0", 9);
+        far.assign_addresses("tap0", 9);
         let mut a = boot("a", 1);
         talk((&mut a, 1), (&mut far, 9));
     });
@@ -84,7 +84,7 @@ fn a_guest_that_reboots_or_loses_its_power_comes_back() {
         let switch = Switch::start(TWO);
         let (mut a, mut b) = (boot("a", 1), boot("b", 2));
         a.reboot();
-        a.address("eth0", 1);
+        a.assign_addresses("eth0", 1);
         ping(&mut a, addresses(2)[0]);
         send(&mut b, &mut a, (addresses(1)[0], 5001), MIB);
         a.kill();
@@ -106,7 +106,7 @@ fn a_killed_switch_is_followed_by_another_and_guests_that_start_anew() {
         // This kernel does not reconnect by itself, but it keeps running.
         for (guest, number) in [(&mut a, 1), (&mut b, 2)] {
             guest.reboot();
-            guest.address("eth0", number);
+            guest.assign_addresses("eth0", number);
         }
         send(&mut a, &mut b, (addresses(2)[0], 5001), MIB);
     });

@@ -32,8 +32,8 @@ impl Host {
         output_of(self.command(words.next().unwrap()).args(words))
     }
 
-    /// Gives a device both addresses: `10.9.0.N` and `fd09::N`.
-    pub(crate) fn address(&self, device: &str, number: u8) {
+    /// Assigns both addresses to a device, `10.9.0.N` and `fd09::N`, and brings it up.
+    pub(crate) fn assign_addresses(&self, device: &str, number: u8) {
         self.run(&format!("ip address add 10.9.0.{number}/24 dev {device}"));
         self.run(&format!("ip address add fd09::{number}/64 dev {device} nodad"));
         self.run(&format!("ip link set {device} up"));

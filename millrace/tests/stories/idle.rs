@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 use waiting::until;
 
-/// Most resident memory with 16 ports, in KiB.
+/// Limit for the resident memory with 16 ports, in KiB.
 const MOST_MEMORY: u64 = 64 << 10;
-/// Seconds over which processor time is summed up.
+/// Seconds for which processor time is measured.
 const SECONDS: u64 = 5;
 
 #[test]

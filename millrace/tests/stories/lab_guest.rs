@@ -45,13 +45,13 @@ fn rsc_toward_a_machine_is_validated_and_every_byte_accounted_for() {
         let far = Host::new("far");
         run("ip link add uplink type veth peer name veth netns far");
         run("ip link set uplink up");
-        far.address("veth", 1);
+        far.assign_addresses("veth", 1);
         far.run("ethtool -K veth tso off gso off");
         let switch = Switch::start(PORTS);
         run("ip address add 10.9.0.3/24 dev host0");
         run("ip link set host0 up");
         let mut machine = Machine::boot_with("vm", &["vm"], &world_with_millrace());
-        machine.guest.address("eth0", 2);
+        machine.guest.assign_addresses("eth0", 2);
         for port in ["uplink", "vm", "host"] {
             switch.wait_for(port, "up");
         }

@@ -33,10 +33,10 @@ fn a_machine_that_listens_talks_over_two_queues() {
 fn talks(more: &str) {
     let switch = Switch::start(&ports(more));
     let mut peer = uml::boot("peer", &["/run/peer.sock"]);
-    peer.address("eth0", 2);
+    peer.assign_addresses("eth0", 2);
     let mut machine = Machine::boot("vm", &["vm"]);
     let vm = &mut machine.guest;
-    vm.address("eth0", 1);
+    vm.assign_addresses("eth0", 1);
     switch.wait_for("vm", "up");
     assert_eq!(vm.run("cat /sys/class/net/eth0/address").trim(), "52:54:00:00:00:01");
     for (family, port) in [(0, 5001), (1, 5101)] {
@@ -56,9 +56,9 @@ fn a_vnic_is_plugged_and_unplugged_while_another_carries_traffic() {
         }
         let switch = Switch::start(&ports(""));
         let mut peer = uml::boot("peer", &["/run/peer.sock"]);
-        peer.address("eth0", 2);
+        peer.assign_addresses("eth0", 2);
         let mut machine = Machine::boot("vm", &["vm"]);
-        machine.guest.address("eth0", 1);
+        machine.guest.assign_addresses("eth0", 1);
         let end = (addresses(1)[0], 5001);
         let transfer = Transfer::start(&mut peer, &mut machine.guest, end, 48);
         for _ in 0..2 {
@@ -90,8 +90,8 @@ fn no_byte_is_lost_while_vnics_come_and_go_and_the_switch_starts_again() {
             [[port]]\nname = 'two'\nvhost-user = '/run/two.sock'\nvhost-client = true\nmac = '52:54:00:00:00:02'\n";
         let mut switch = Switch::start(configuration);
         let (mut one, mut two) = (Machine::boot("one", &["one"]), Machine::boot("two", &["two"]));
-        one.guest.address("eth0", 1);
-        two.guest.address("eth0", 2);
+        one.guest.assign_addresses("eth0", 1);
+        two.guest.assign_addresses("eth0", 2);
         ping(&mut one.guest, addresses(2)[0]);
         let end = (addresses(2)[0], 5001);
         let transfer = Transfer::start(&mut one.guest, &mut two.guest, end, mib);

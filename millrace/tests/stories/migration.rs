@@ -45,7 +45,7 @@ impl Place {
         until("the API answers", || {
             place.command("port list").heard().status.success().then_some(())
         });
-        host.address("beside", number);
+        host.assign_addresses("beside", number);
         place
     }
 

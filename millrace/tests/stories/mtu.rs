@@ -85,7 +85,7 @@ impl Racks {
                 "ip link add b{number} mtu 9000 type veth peer name eth0 mtu 9000 netns h{number}"
             ));
             rack.run(&format!("ip link set b{number} master br0 up"));
-            hosts[number - 1].address("eth0", number.try_into().unwrap());
+            hosts[number - 1].assign_addresses("eth0", number.try_into().unwrap());
         }
         let port = |number| {
             format!(
@@ -95,7 +95,7 @@ impl Racks {
         let vms: String = (1..=4).map(port).collect();
         let switch = Switch::start(&format!("[[port]]\nname = 'uplink'\npacket = 'uplink'\n{vms}"));
         for number in 1..=4 {
-            hosts[number - 1].address("tap0", number.try_into().unwrap());
+            hosts[number - 1].assign_addresses("tap0", number.try_into().unwrap());
             switch.wait_for(&format!("vm{number}"), "up");
         }
         let address = |number| format!("10.9.0.{number}:5910");
@@ -193,8 +193,8 @@ fn a_host_checks_its_own_ports_members_and_taps() {
         };
         let team = "[[port]]\nname = 'team0'\nteam = ['m1', 'm2']\n";
         let switch = Switch::start(&format!("{team}{}{}", tap("a"), tap("b")));
-        a.address("tap0", 1);
-        b.address("tap0", 2);
+        a.assign_addresses("tap0", 1);
+        b.assign_addresses("tap0", 2);
         ["team0", "a", "b"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
         let check = || {
             let output = millrace().args(["mtu", "check", "--json"]).heard();
@@ -285,7 +285,7 @@ fn sixty_four_hosts_are_checked_in_seconds() {
                 mac(number)
             ));
             run(&format!("ip link set v{number} master br0 up"));
-            host.address("eth0", number.try_into().unwrap());
+            host.assign_addresses("eth0", number.try_into().unwrap());
             host.run("ip -batch /run/neighbours");
             (host, Responder::start(host, &format!("10.9.0.{number}:5910")))
         };

@@ -42,7 +42,7 @@ fn send(from: Host, to: Host, address: IpAddr) -> Arc<AtomicUsize> {
     std::thread::spawn(move || {
         let bytes: Vec<u8> = (0..TOTAL).map(byte).collect();
         let _ = stream.write_all(&bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-        // The story ends when all bytes have arrived.
+        // Stays open: the story, which ends when all bytes have arrived, closes it by ending.
         std::mem::forget(stream);
     });
     arrived
@@ -56,8 +56,8 @@ fn tcp_heals_where_a_port_is_smaller_than_both_ends() {
             "[[port]]\nname = 'big'\ntap = 'tap0'\nnetns = 'a'\nmtu = 9000\n\
              [[port]]\nname = 'small'\ntap = 'tap0'\nnetns = 'b'\nmtu = 1500\n",
         );
-        a.address("tap0", 1);
-        b.address("tap0", 2);
+        a.assign_addresses("tap0", 1);
+        b.assign_addresses("tap0", 2);
         // The port has MTU 1500 and the device 9000: the handshake does not reveal it.
         b.run("ip link set tap0 mtu 9000");
         ["big", "small"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
@@ -103,12 +103,12 @@ fn a_black_hole_behind_an_uplink_is_told_with_both_ports_and_both_mtus() {
         rack.run("ip link set up0 master br0 up");
         rack.run("ip link add down0 mtu 9000 type veth peer name eth0 mtu 9000 netns far");
         rack.run("ip link set down0 master br0 up");
-        far.address("eth0", 2);
+        far.assign_addresses("eth0", 2);
         let switch = Switch::start(
             "[[port]]\nname = 'big'\ntap = 'tap0'\nnetns = 'a'\nmtu = 9000\n\
              [[port]]\nname = 'uplink'\npacket = 'uplink'\n",
         );
-        a.address("tap0", 1);
+        a.assign_addresses("tap0", 1);
         ["big", "uplink"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
         let told = "big (MTU 9000) repeatedly retransmits large packets through uplink (MTU 9000)";
         let [v4, v6] = addresses(2);

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 use waiting::until;
 
-/// A machine and its monitor.
+/// A QEMU guest and the connection to its monitor (QMP).
 pub(crate) struct Machine {
     pub(crate) guest: Guest,
     monitor: BufReader<UnixStream>,

@@ -124,11 +124,11 @@ fn linux(boot: impl FnOnce() -> Guest) -> (Switch, Guest) {
         "[[port]]\nname = 'vm'\nvhost-user = '/run/vm.sock'\nqueues = 4\nmac = '52:54:00:00:00:01'\n\
          [[port]]\nname = 'far'\ntap = 'tap0'\nnetns = 'far'\n",
     );
-    far.address("tap0", 9);
+    far.assign_addresses("tap0", 9);
     echo(&far);
     let mut guest = boot();
     guest.run("ethtool -L eth0 combined 4");
-    guest.address("eth0", 1);
+    guest.assign_addresses("eth0", 1);
     guest.run("head -c 65536 /bin/busybox >/tmp/sent");
     (switch, guest)
 }

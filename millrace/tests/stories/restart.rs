@@ -54,8 +54,8 @@ fn two_taps(start: impl FnOnce() -> Switch) -> (Switch, (Host, Host, IpAddr)) {
     let (a, b) = (Host::new("a"), Host::new("b"));
     std::fs::write(FILE, PORTS).unwrap();
     let switch = start();
-    a.address("tap0", 1);
-    b.address("tap0", 2);
+    a.assign_addresses("tap0", 1);
+    b.assign_addresses("tap0", 2);
     switch.wait_for("a", "up");
     switch.wait_for("b", "up");
     (switch, (a, b, IpAddr::from([10, 9, 0, 2])))
@@ -127,7 +127,7 @@ fn a_list_of_another_version_is_refused_and_all_is_opened_anew() {
         let all = ["a.0", "b.0", "b.1", "manifest"];
         for list in [r#"{"version":2}"#, r#"{"version":5,"ports":{}}"#, "", "{"] {
             systemd.wait_for(&all);
-            a.address("tap0", 3);
+            a.assign_addresses("tap0", 3);
             systemd.rewrite("manifest", list);
             // A daemon that ends normally would write its list once more.
             switch = systemd.restart(switch, Signal::KILL);
@@ -168,11 +168,11 @@ fn machines_stay_connected_to_a_successor() {
         let [mut connects, mut listens] =
             [("connects", 2), ("listens", 3)].map(|(name, number)| {
                 let mut machine = Machine::boot(name, &[name]);
-                machine.guest.address("eth0", number);
+                machine.guest.assign_addresses("eth0", number);
                 machine
             });
         switch.wait_for("a", "up");
-        a.address("tap0", 1);
+        a.assign_addresses("tap0", 1);
         let pinged = [2, 3].map(|number| Pinged::start(a, IpAddr::from([10, 9, 0, number])));
         for pinged in &pinged {
             until("the guest answers", || (pinged.arrivals.count() > 100).then_some(()));

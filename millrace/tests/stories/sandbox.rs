@@ -1,4 +1,4 @@
-//! Gives each story a world of its own.
+//! Runs each story in namespaces of its own: its world.
 //!
 //! The test starts itself again as process 1 of new network, mount and process namespaces, and of a
 //! user namespace if it is not root. Everything that the story makes there (processes, devices,
@@ -50,12 +50,13 @@ pub(crate) enum Need {
     Long,
 }
 
-/// The end of a story.
+/// The result of [`enact`].
 enum Outcome {
-    /// This was the second start, in which `body` ran.
+    /// This process is the second start, and `body` has run.
     Inside,
-    /// The reason why the story cannot run here.
+    /// The story cannot run here, for this reason.
     Skipped(String),
+    /// The output of the second start.
     Run(Output),
 }
 

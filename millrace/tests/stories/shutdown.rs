@@ -20,7 +20,7 @@ fn a_killed_daemon_is_followed_by_another() {
     story(&[Need::Tap], || {
         let configuration = "[[port]]\nname = 'vm1'\ntap = 'tap1'\n";
         Switch::start(configuration).end(Signal::KILL);
-        assert!(Path::new(SOCKET).exists(), "who was killed cannot clean up");
+        assert!(Path::new(SOCKET).exists(), "a killed daemon cannot clean up");
         let switch = Switch::start(configuration);
         assert_ne!(switch.state("vm1").0, "broken");
     });
@@ -41,7 +41,8 @@ fn links() -> String {
     run("ip -brief link show")
 }
 
-/// Returns the numbers of all processes. In here they are this story's alone.
+/// Returns the IDs of all processes. The story has a PID namespace of its own, so it sees no
+/// others.
 fn processes() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap();
     entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).collect()

@@ -37,14 +37,14 @@ impl Network {
         }
         far.run("ip link add veth type veth peer name far netns net");
         net.run("ip link set far master br0 up");
-        far.address("veth", 1);
+        far.assign_addresses("veth", 1);
         far.run("ethtool -K veth tso off gso off");
         let switch = Switch::start(&format!(
             "[[port]]\nname = 'team'\nteam = ['eth1', 'eth2']\n{keys}\
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\nmac = '{MAC}'\n{more}"
         ));
         guest.run(&format!("ip link set tap0 address {MAC}"));
-        guest.address("tap0", 2);
+        guest.assign_addresses("tap0", 2);
         switch.wait_for("team", "up");
         switch.wait_for("guest", "up");
         Network { switch, net, far, guest }

@@ -43,13 +43,13 @@ impl Topology {
         let (far, guest) = (Host::new("far"), Host::new("guest"));
         run("ip link add uplink type veth peer name veth netns far");
         run("ip link set uplink up");
-        far.address("veth", FAR);
+        far.assign_addresses("veth", FAR);
         far.run("ethtool -K veth tso off gso off");
         let switch = start(&format!(
             "[[port]]\nname = 'uplink'\n{kind} = 'uplink'\n{uplink}\
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\n{more}"
         ));
-        guest.address("tap0", GUEST);
+        guest.assign_addresses("tap0", GUEST);
         let topology = Topology { switch, far, guest };
         topology.wait();
         topology

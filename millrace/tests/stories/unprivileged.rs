@@ -110,8 +110,8 @@ fn the_documented_features_work_without_root() {
         let mut switch = start(&capabilities());
         assert_eq!(lacking(&switch.ask("port list")), []);
         assert_eq!(switch.ask("port show steered")["spread"]["by"], "tables");
-        far.address("far1", 1);
-        guest.address("tap1", 2);
+        far.assign_addresses("far1", 1);
+        guest.assign_addresses("tap1", 2);
         far.run("ping -c 3 -i 0.2 -w 20 10.9.0.2");
         let facts = |path: &str| std::fs::metadata(path).unwrap();
         assert_eq!(facts("/run/millrace/owned.sock").uid(), OWNER);

@@ -83,7 +83,7 @@ fn guests_share_a_slow_uplink_by_their_weights() {
         let topology = Topology::new(
             "weight = 3\n[[port]]\nname = 'other'\ntap = 'tap1'\nnetns = 'other'\nweight = 1\n",
         );
-        other.address("tap1", 3);
+        other.assign_addresses("tap1", 3);
         run("tc qdisc add dev uplink root tbf rate 50mbit burst 16kb limit 10mb");
         let far = topology.far.within(|| UdpSocket::bind((Family::V4.far(), PORT)).unwrap());
         far.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

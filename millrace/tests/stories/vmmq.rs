@@ -39,8 +39,8 @@ fn queues_spread_while_a_guest_sends_much_and_come_together_when_it_is_idle() {
              [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\nqueues = 4\nvmmq = 'dynamic'\nstorm = 'off'\n\
              [[port]]\nname = 'far'\ntap = 'tap1'\nnetns = 'far'\n{bystanders}"
         ));
-        guest.address("tap0", 2);
-        far.address("tap1", 1);
+        guest.assign_addresses("tap0", 2);
+        far.assign_addresses("tap1", 1);
         (0..BYSTANDERS).for_each(|n| drop(hall.run(&format!("ip link set b{n} up"))));
         switch.wait_for("guest", "up");
         switch.wait_for("far", "up");

@@ -106,7 +106,7 @@ fn no_program_is_left_when_the_daemon_ends_or_is_killed() {
             let far = Host::new(if signal == Signal::TERM { "far" } else { "far2" });
             run(&format!("ip link add uplink type veth peer name veth netns {}", name(signal)));
             run("ip link set uplink up");
-            far.address("veth", 1);
+            far.assign_addresses("veth", 1);
             let switch = Switch::start("[[port]]\nname = 'uplink'\nxdp = 'uplink'\n");
             if !is_xdp(&switch) {
                 return;

@@ -1,4 +1,4 @@
-//! Reads the crates of the workspace and what they use from the lines of the manifests.
+//! Reads the workspace's crates and their dependencies from the manifests, line by line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,16 +8,16 @@ use std::path::Path;
 pub(crate) struct Crate {
     /// The crate's directory, from the root: `switch/wire`.
     pub(crate) directory: String,
-    /// The names under `[dependencies]`, those of single targets included.
+    /// The names under `[dependencies]` and under each `[target.….dependencies]`.
     pub(crate) dependencies: Vec<String>,
 }
 
 /// The crates that the root manifest names.
 pub(crate) struct Workspace {
     pub(crate) crates: Vec<Crate>,
-    /// Directories of our own crates by the names under which others use them.
+    /// Directories of the workspace's crates, by the names that dependents use.
     pub(crate) ours: BTreeMap<String, String>,
-    /// Names of the crates of others.
+    /// Names of external crates.
     pub(crate) others: BTreeSet<String>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn bring_home(scene: &mut Scene<'_>) {
         item.active && item.movable && item.peak >= WORTH && scene.is_remote(item, item.worker)
     });
     let mut places: Vec<usize> = strays.map(|(place, _)| place).collect();
-    scene.sort_by_falling(&mut places, |item| item.peak);
+    scene.sort_descending(&mut places, |item| item.peak);
     for place in places {
         if let Some(to) = room_at_home(scene, place)
             && !scene.shift(place, to, Reason::Home, scene.settings.fill)
@@ -119,7 +119,7 @@ fn contents(scene: &Scene<'_>) -> Vec<Contents> {
         }
     }
     for contents in &mut contents {
-        scene.sort_by_falling(&mut contents.movable, |item| item.peak);
+        scene.sort_descending(&mut contents.movable, |item| item.peak);
     }
     contents
 }

@@ -83,11 +83,11 @@ impl Scene<'_> {
             .filter(|(_, item)| item.worker == worker && item.active && item.movable)
             .map(|(place, _)| place)
             .collect();
-        self.sort_by_falling(&mut places, |item| item.load);
+        self.sort_descending(&mut places, |item| item.load);
         places
     }
 
-    pub(crate) fn sort_by_falling(&self, places: &mut [usize], load: impl Fn(&Candidate) -> f64) {
+    pub(crate) fn sort_descending(&self, places: &mut [usize], load: impl Fn(&Candidate) -> f64) {
         places.sort_unstable_by(|one, other| {
             let (one, other) = (&self.items[*one], &self.items[*other]);
             load(other).total_cmp(&load(one)).then(one.id.cmp(&other.id))

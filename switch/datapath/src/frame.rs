@@ -10,7 +10,7 @@ pub(crate) mod parts;
 use crate::counters::{DropReason, PortCell};
 use crate::frame::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
 use crate::frame::offload::validate_offload;
-use crate::frame::parts::{Lent, Parts};
+use crate::frame::parts::{Parts, PieceRange};
 use ports::{Burst, RawFrame, Slice, VlanTag};
 use wire::vnet::{Flags, VnetHeader};
 use wire::{Kind, Malformed, Parsed};
@@ -25,7 +25,7 @@ pub(crate) struct Frame {
     /// The private bytes: all headers, or the whole of a short frame.
     pub(crate) header: Span,
     /// The bytes behind the private ones, in the source's buffers.
-    pub(crate) rest: Lent,
+    pub(crate) rest: PieceRange,
     /// Bytes of the frame, with its tag in place.
     pub(crate) len: u32,
     /// VLAN inside the switch; set when the frame is admitted.
@@ -65,7 +65,7 @@ impl Frame {
         };
         let len = raw.len + u32::from(restored);
         (self.header, self.len, self.restored) = (header, len, restored);
-        (self.vnet, self.rest) = (VnetHeader::default(), Lent::default());
+        (self.vnet, self.rest) = (VnetHeader::default(), PieceRange::default());
         if !self.parsed.read(bytes, len as usize) {
             return Err(DropReason::Runt);
         }
@@ -149,7 +149,7 @@ impl Frame {
     #[cold]
     fn copy_inner_headers<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
         self.header = parts.headers.lengthen(self.header, self.rest.of(&parts.pieces));
-        parts.take_back(self.rest);
+        parts.remove_newest(self.rest);
         self.lend_behind_header(slices, parts);
     }
 
@@ -163,7 +163,7 @@ impl Frame {
     #[inline]
     pub(crate) fn lend_payload<'q>(&self, burst: &Burst<'q>, parts: &mut Parts<'q>) {
         if self.payload_is_rest() {
-            parts.lend_again(self.rest);
+            parts.push_again(self.rest);
         } else {
             parts.pieces.extend(self.payload(burst));
         }

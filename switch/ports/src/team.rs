@@ -179,7 +179,7 @@ pub fn assemble(
     let fail_back = options.fail_back.into();
     let mut members = Members::new(shared.clone(), fail_back);
     for (name, member) in opened {
-        members.seat(name, member.map_err(|failure| failure.reason));
+        members.add(name, member.map_err(|failure| failure.reason));
     }
     let live = Arc::new(Capabilities::new(Offloads::empty(), 1));
     let ingress = (0..8).map(|place| TeamIngress::new(shared.clone(), Place(place)));

@@ -1,5 +1,6 @@
-//! Counts allocations: none per frame and none per burst, over turns of each kind of port after a
-//! first one. A program of its own, since it has an allocator of its own.
+//! Counts allocations for each kind of port. After a first turn, which may allocate buffers, a turn
+//! allocates nothing, neither per frame nor per burst.
+//! It is a program of its own, because it has an allocator of its own.
 
 #![allow(
     clippy::expect_used,

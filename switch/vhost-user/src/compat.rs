@@ -62,8 +62,8 @@ mod tests {
     /// where it is installed.
     const DPDK: u64 = 0xd_7c66_ffcb;
     const HOST_UFO: u64 = 1 << 14;
-    /// What QEMU 10.0.2 says a guest may have taken at Open vSwitch 3.1 and at Millrace
-    /// (`Allowed features`), with one line of options and one pair.
+    /// Features that QEMU 10.0.2 lists as `Allowed features` at Open vSwitch 3.1 and at Millrace,
+    /// started with the same options and one queue pair.
     const AT_OVS: u64 = 0x1_78bf_a7e6;
     const AT_MILLRACE: u64 = 0x1_78bf_bba7;
 
@@ -72,10 +72,10 @@ mod tests {
         assert_eq!(Compat::DPDK.bits(), DPDK & !HOST_UFO);
     }
 
-    /// Open vSwitch takes some of DPDK's away by default; QEMU told which were left.
+    /// Open vSwitch removes some of DPDK's features by default; QEMU printed those that are left.
     #[test]
     fn open_vswitch_is_as_qemu_saw_it() {
-        // What QEMU leaves to the back end: it has the rest of what it allows itself.
+        // Features that QEMU leaves to the back end; it implements the others itself.
         let asked = (AT_OVS | AT_MILLRACE) & (DPDK | Features::OWN.bits());
         let own = Features::CTRL_GUEST_OFFLOADS | Features::MAC | Features::STATUS;
         let own = own | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR;
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(Features::OWN.bits() & asked, AT_MILLRACE & asked);
     }
 
-    /// Not seen at Open vSwitch itself, which needs huge pages: its manual and the migrations that
-    /// were tried say so.
+    /// From Open vSwitch's manual, confirmed by trial migrations. The features were not read from
+    /// Open vSwitch itself, which needs huge pages.
     #[test]
     fn with_tso_it_lacks_one_of_dpdk_s() {
         let lacks = Compat::DPDK.difference(Compat::OvsDpdkTso.offered());

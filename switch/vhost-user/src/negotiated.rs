@@ -2,7 +2,7 @@
 
 use crate::Features;
 
-/// The current agreement.
+/// The current result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Negotiated {
     /// Features that the guest acknowledged, without receive offloads that it has turned off by

@@ -42,7 +42,8 @@ pub struct Options {
     pub memory_limit: u64,
     /// The back end as which the port presents itself; `None` if as itself.
     pub compat: Option<Compat>,
-    /// Called with each new agreement, before a ring runs by it. Called from the session's thread.
+    /// Called with each new result of the negotiation, before a ring uses it, from the session's
+    /// thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
     /// Makes the frames that announce the guest's address. Called from the session's thread.
     pub announcement: Box<dyn Fn([u8; 6]) -> Vec<Vec<u8>> + Send + Sync>,

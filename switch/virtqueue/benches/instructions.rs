@@ -6,7 +6,7 @@
 #[path = "../tests/it/guest.rs"]
 mod guest;
 
-use guest::{BUFFERS, Guest, readable, writable};
+use guest::{BUFFER_REGION, Guest, readable, writable};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use std::hint::black_box;
 use test_guest::driver::{Driver, Shape};
@@ -21,7 +21,7 @@ fn prepare(features: RingFeatures, write: bool) -> (Queue, Driver) {
     let (mut queue, mut driver) = (guest.queue(), guest.driver());
     for warm in [true, false] {
         for frame in 0..u64::from(FRAMES) {
-            let gpa = BUFFERS + frame * 2048;
+            let gpa = BUFFER_REGION + frame * 2048;
             let buffer = if write { writable(gpa, 1526) } else { readable(gpa, 76) };
             driver.add(&[buffer], Shape::Direct).expect("the ring has room for a burst");
         }

@@ -31,7 +31,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The beginning of a ring's life.
+    /// Position in a new ring: slot 0, wrap counter 1.
     pub(crate) const START: Position = Position { slot: 0, available: AVAIL };
 
     /// Decodes an event suppression word or a vring base: the slot, and the wrap counter in bit 15.
@@ -40,7 +40,7 @@ impl Position {
         Position { slot: packed & 0x7fff, available }
     }
 
-    /// The other way round.
+    /// Encodes the position, as the inverse of [`from_packed`](Self::from_packed).
     pub(crate) fn packed(self) -> u16 {
         self.slot | if self.wrap() { 1 << 15 } else { 0 }
     }
@@ -54,19 +54,21 @@ impl Position {
         usize::from(self.slot)
     }
 
-    /// AVAIL and USED of a descriptor that the driver made available here.
+    /// The flags of a descriptor that the driver made available here: AVAIL equals the wrap
+    /// counter, USED is its inverse.
     #[inline(always)]
     pub(crate) fn available(self) -> u16 {
         self.available
     }
 
-    /// AVAIL and USED of a descriptor that the device has used here: both equal the wrap counter.
+    /// The flags of a descriptor that the device has used here: AVAIL and USED both equal the wrap
+    /// counter.
     #[inline(always)]
     pub(crate) fn used(self) -> u16 {
         if self.wrap() { AVAIL | USED } else { 0 }
     }
 
-    /// `slots` further on in a ring of `size`, at most once around.
+    /// Returns the position `slots` further on in a ring of `size` slots, at most once around.
     #[inline(always)]
     pub(crate) fn advance(self, slots: u16, size: u16) -> Position {
         let Position { slot, available } = self;

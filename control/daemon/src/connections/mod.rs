@@ -1,4 +1,4 @@
-//! Limits connections: their number, their timeouts and their life.
+//! Limits the number of connections, their timeouts and their lifetimes.
 
 mod accepting;
 mod write_timeout;
@@ -20,7 +20,7 @@ use write_timeout::WriteTimeout;
 const HEAD: Duration = Duration::from_secs(10);
 /// Longest time without progress in a write.
 const WRITE: Duration = Duration::from_secs(30);
-/// Longest life of a monitoring connection.
+/// Maximum lifetime of a monitoring connection.
 const LIFE: Duration = Duration::from_mins(1);
 /// Most connections of one reader, and of all clients without access together.
 const OF_A_USER: usize = 32;
@@ -32,25 +32,25 @@ const OF_ALL: usize = 256;
 pub(crate) struct Limits {
     /// Longest time without progress in a write.
     write: Duration,
-    /// Longest life of the connection, after which only the current response is finished.
+    /// Maximum lifetime of the connection. After it only the current response is finished.
     life: Option<Duration>,
 }
 
 impl Limits {
-    /// The API: without a limit on the life, because a capture streams its response.
+    /// The API: no maximum lifetime, because a capture streams its response.
     pub(crate) const API: Limits = Limits { write: WRITE, life: None };
-    /// Monitoring: with a limit on the life, because a client that reads byte by byte makes
-    /// progress, but holds a place that all clients share.
+    /// Monitoring: a maximum lifetime, because a client that reads byte by byte always makes
+    /// progress, and would hold one of the connections that all monitoring clients share.
     pub(crate) const METRICS: Limits = Limits { write: WRITE, life: Some(LIFE) };
 }
 
-/// The kind that a connection counts as. Each kind has its own places.
+/// The kind that a connection counts as. Each kind has its own limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Admin,
     Reader(u32),
-    /// A client without access. All strangers count as one, because one user can have thousands of
-    /// IDs (`/etc/subuid`).
+    /// A client without access. All of them together have the limit of one user, because one user
+    /// can have thousands of IDs (`/etc/subuid`).
     Stranger,
     Monitoring,
 }

@@ -230,7 +230,8 @@ fn a_trace_is_answered_as_by_the_api_and_takes_no_token() {
     }
 }
 
-/// The strict policy blocks such code in a browser; here it is kept out of the files.
+/// The page's Content-Security-Policy makes a browser block inline scripts and styles, markup from
+/// text, and requests to other hosts. This test keeps them out of the files.
 #[test]
 fn no_file_of_the_page_makes_markup_of_text_or_asks_the_network() {
     for name in files("") {

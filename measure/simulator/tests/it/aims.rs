@@ -1,11 +1,11 @@
 //! Aims of dynamic VMMQ on the two loads that take seconds; `millrace lab vmmq --sim` runs all of
 //! them.
 
-use simulator::{Generated, Length, Load, LoadReport, Machine, Recording, simulate};
+use simulator::{Generated, Load, LoadLength, LoadReport, Machine, Recording, simulate};
 
 fn run(kind: Generated, seed: u64) -> LoadReport {
     let machine = Machine::default();
-    simulate(&machine, &kind.load(&machine, Length::Quick, seed), seed)
+    simulate(&machine, &kind.load(&machine, LoadLength::Quick, seed), seed)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_load_that_takes_no_time_has_no_moves_a_minute() {
     let recording = r#"{"interval_ms": 10, "items": [{"vnic": "a", "busy": [0.5]}]}"#;
     let (machine, recording) = (Machine::default(), Recording::read(recording).unwrap());
     let load = Load::recorded("short", &recording, &machine).unwrap();
-    for (name, found) in simulate(&machine, &load, 1).algorithms.named() {
+    for (name, found) in simulate(&machine, &load, 1).algorithms.with_names() {
         assert_eq!(found.moves_per_minute, None, "{name}");
         assert!(found.throughput_of_oracle.is_finite(), "{name}: {found:?}");
     }

@@ -115,7 +115,7 @@ fn used(json: &str) -> bool {
     assert!(Recording::read(&again).is_ok(), "{again}");
     let machine = Machine { workers: 2, nodes: 2 };
     if let Ok(load) = Load::recorded("any", &recording, &machine) {
-        for (name, figures) in simulate(&machine, &load, 1).algorithms.named() {
+        for (name, figures) in simulate(&machine, &load, 1).algorithms.with_names() {
             let moves = figures.moves_per_minute.unwrap_or_default();
             assert!(figures.throughput_of_oracle.is_finite() && moves.is_finite(), "{name}");
         }

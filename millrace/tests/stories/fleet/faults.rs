@@ -237,7 +237,7 @@ impl Fleet {
         });
         // The restored claims are in force again, so those of ports that have moved since are
         // corrected before the next revision.
-        self.appliers.forget();
+        self.appliers.forget_done();
         for (host, port) in self.recorder.look(record::History::present) {
             succeed(&format!("move {port} {} --take-over", sites::NAMES[host]));
         }

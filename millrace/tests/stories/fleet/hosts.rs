@@ -205,7 +205,7 @@ pub(super) fn begin(guests: &[Host; 3]) {
     all_have(1);
     for (number, guest) in guests.iter().enumerate() {
         guest.run(&format!("ip link set tap0 address {}", mac(number)));
-        guest.address("tap0", u8::try_from(number).unwrap() + 1);
+        guest.assign_addresses("tap0", u8::try_from(number).unwrap() + 1);
     }
     until("the guests reach each other", || {
         let ping = guests[0].command("ping").args(["-c", "1", "-W", "1", "10.9.0.2"]).output();

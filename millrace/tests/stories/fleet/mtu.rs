@@ -78,7 +78,7 @@ fn attach(number: u8) -> Host {
     let data = format!("ip link add v{number} mtu 9000 type veth peer name eth0 mtu 9000");
     run(&format!("{data} address {} netns n{number}", mac(number)));
     run(&format!("ip link set v{number} master br0 up"));
-    host.address("eth0", number);
+    host.assign_addresses("eth0", number);
     host.run("ip -batch /run/neighbours");
     run(&format!("ip link add m{number} type veth peer name eth1 netns n{number}"));
     run(&format!("ip link set m{number} master management up"));

@@ -41,7 +41,7 @@ impl Site {
         std::fs::write(format!("/run/{name}.toml"), format!("[switch]\nworkers = 1\n{ports}"))
             .unwrap();
         let daemon = start_daemon(host, name);
-        host.address("host0", number);
+        host.assign_addresses("host0", number);
         run(&format!("ip link add m{number} type veth peer name eth1 netns {name}"));
         run(&format!("ip link set m{number} master management up"));
         host.run(&format!("ip address add 10.8.0.{number}/24 dev eth1"));

@@ -7,15 +7,15 @@ use std::ops::Range;
 
 /// A range in the turn's pieces.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lent {
+pub(crate) struct PieceRange {
     start: u32,
     count: u32,
 }
 
-impl Lent {
+impl PieceRange {
     /// Returns the range from the first of these pieces to the last of `last`.
-    pub(crate) fn to(self, last: Lent) -> Lent {
-        Lent { start: self.start, count: last.start + last.count - self.start }
+    pub(crate) fn to(self, last: PieceRange) -> PieceRange {
+        PieceRange { start: self.start, count: last.start + last.count - self.start }
     }
 
     #[inline]
@@ -71,26 +71,26 @@ impl<'q> Parts<'q> {
     }
 
     /// Removes the newest pieces.
-    pub(crate) fn take_back(&mut self, newest: Lent) {
+    pub(crate) fn remove_newest(&mut self, newest: PieceRange) {
         self.pieces.truncate(newest.start as usize);
     }
 
     /// Returns the pieces from `start` to the last.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a turn has far less than 4 G pieces")]
-    pub(crate) fn since(&self, start: usize) -> Lent {
-        Lent { start: start as u32, count: (self.pieces.len() - start) as u32 }
+    pub(crate) fn since(&self, start: usize) -> PieceRange {
+        PieceRange { start: start as u32, count: (self.pieces.len() - start) as u32 }
     }
 
     #[inline]
-    pub(crate) fn lent(&self, range: Lent) -> &[Slice<'q>] {
+    pub(crate) fn slices(&self, range: PieceRange) -> &[Slice<'q>] {
         range.of(&self.pieces)
     }
 
     /// Adds pieces that are there already once more, at the end.
     #[inline]
-    pub(crate) fn lend_again(&mut self, range: Lent) {
-        match self.lent(range) {
+    pub(crate) fn push_again(&mut self, range: PieceRange) {
+        match self.slices(range) {
             [piece] => self.pieces.push(*piece),
             _ => self.pieces.extend_from_within(range.range()),
         }

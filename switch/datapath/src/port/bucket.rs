@@ -34,7 +34,7 @@ impl Bucket {
         Bucket::new(limit.bits_per_second, limit.burst_bytes.saturating_mul(8))
     }
 
-    /// Adds what time has brought.
+    /// Adds the tokens earned since the last refill.
     pub(crate) fn refill(&mut self, now: Nanos) {
         let gained = i128::from(now.since(self.last).0) * i128::from(self.per_second);
         self.tokens = (self.tokens + gained).min(self.size);
@@ -66,7 +66,7 @@ impl Bucket {
 /// every port.
 const STORM_BURST: u64 = 64 * 1024;
 
-/// Storm control of one port: what it floods is limited in frames and in bytes.
+/// Storm control of one port: limits the frames and the bytes that it floods.
 #[derive(Clone, Debug)]
 pub(crate) struct Storm {
     frames: Bucket,
@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Clocks that differ and frames larger than the bucket included.
+        /// Holds even if workers read different clocks and frames are larger than the bucket.
         #[test]
         fn never_more_than_rate_and_burst_and_one_frame(
             rate in 1_000..10_000_000_000u64,

@@ -17,7 +17,7 @@ pub(crate) fn show(
     reason: Option<DropReason>,
 ) {
     if let Some(capture) = &port.capture {
-        let (header, rest) = (parts.headers.get(frame.header), parts.lent(frame.rest));
+        let (header, rest) = (parts.headers.get(frame.header), parts.slices(frame.rest));
         capture.offer(now, direction, header, rest, reason.map(DropReason::name));
     }
 }

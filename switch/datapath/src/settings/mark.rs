@@ -12,7 +12,8 @@ use wire::{Kind, Parsed, Traits};
 pub struct AclMark {
     /// Differentiated services code point, 0 to 63.
     pub dscp: Option<u8>,
-    /// Priority of the tag, 0 to 7: of the frame's tag, or of the one that it leaves with.
+    /// Priority (PCP), 0 to 7, for the frame's 802.1Q tag; if it has none, for a tag added at
+    /// egress.
     pub pcp: Option<u8>,
 }
 

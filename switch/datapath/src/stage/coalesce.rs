@@ -3,8 +3,8 @@
 //! No frame is held for a later turn, so coalescing adds no latency, and turning it off drains only
 //! the current turn. No payload moves: a train is the list of its frames' indices
 //! ([`Coalescer::members`]), with a header written when the egress side is known
-//! ([`train::Train::header`]). Frames that are not TCP, or that the rules do not merge, keep their
-//! place: within a flow the order of arrival is kept.
+//! ([`train::Train::write_header`]). Frames that are not TCP, or that the rules do not merge, keep
+//! their place: within a flow the order of arrival is kept.
 
 mod candidate;
 mod fast_path;

@@ -8,7 +8,7 @@
 use crate::counters::DropReason;
 use crate::frame::Frame;
 use crate::frame::headers::{Headers, Span};
-use crate::frame::parts::{Lent, Parts};
+use crate::frame::parts::{Parts, PieceRange};
 use crate::port::view::Port;
 use crate::settings::vlan::{Tagging, Vlan};
 use crate::stage::coalesce::Train;
@@ -25,7 +25,7 @@ use wire::{Header, Traits};
 pub(crate) struct Fitted {
     vnet: VnetHeader,
     header: Span,
-    payload: Lent,
+    payload: PieceRange,
     len: u32,
 }
 
@@ -43,7 +43,7 @@ impl Fitted {
         Outgoing {
             vnet: self.vnet,
             header: parts.headers.get(self.header),
-            payload: parts.lent(self.payload),
+            payload: parts.slices(self.payload),
             len: self.len,
         }
     }
@@ -90,7 +90,7 @@ impl Fitter<'_, '_, '_> {
         DropReason::InnerTag.when(bares_inner_tag(first, to))?;
         let headers_len = u32::from(first.parsed.payload - first.parsed.l3);
         DropReason::TooBig.when(headers_len + train.largest_payload > to.settings.mtu.into())?;
-        let (header, mut vnet) = train.header(first, &mut parts.headers);
+        let (header, mut vnet) = train.write_header(first, &mut parts.headers);
         let (header, _) = retag(header, &mut vnet, first, to, &mut parts.headers);
         let payload = adjoining(train, frames).unwrap_or_else(|| {
             let start = parts.pieces.len();
@@ -128,8 +128,8 @@ impl Fitter<'_, '_, '_> {
             let start = parts.pieces.len();
             payload.cut(segment.len.into(), &mut parts.pieces);
             let len = u32::from(header.len()) + u32::from(segment.len);
-            let lent = parts.since(start);
-            self.finish(Fitted { vnet, header, payload: lent, len });
+            let payload = parts.since(start);
+            self.finish(Fitted { vnet, header, payload, len });
             self.delivery.cell.segments.add(1);
             self.meter.add(work::OF_SEGMENT);
         }
@@ -155,7 +155,7 @@ impl Fitter<'_, '_, '_> {
 
 /// Returns the payload of a train with segments that are next to each other in the turn, so that
 /// their slices are as well.
-fn adjoining(train: &Train, frames: &[Frame]) -> Option<Lent> {
+fn adjoining(train: &Train, frames: &[Frame]) -> Option<PieceRange> {
     let members = frames.get(train.head.into()..=train.tail.into())?;
     let adjoin =
         members.len() == usize::from(train.segments) && members.iter().all(Frame::payload_is_rest);

@@ -121,7 +121,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Starts at the work of taking the burst.
+    /// Creates a meter that starts with the work of taking the burst.
     pub(crate) fn new(work: u64) -> Meter {
         Meter { work, filtering: 0 }
     }
@@ -132,7 +132,7 @@ impl Meter {
         self.work += work;
     }
 
-    /// Adds the work of guards and rules.
+    /// Adds work of port guards and ACL rules, which does not count toward [`TURN_LIMIT`].
     #[inline]
     pub(crate) fn add_filtering(&mut self, work: u64) {
         self.filtering += work;
@@ -149,9 +149,9 @@ impl Meter {
     }
 }
 
-/// The cost estimate of a queue's frames, from its last bursts: how many sixteenths of the work of
-/// passing them on unchanged to one vNIC they take. Floods, segmentation and system calls raise it.
-/// It rises at once and falls slowly.
+/// The estimated cost of a queue's frames, from its last bursts, in sixteenths: 16 is the work of
+/// passing the same frames on unchanged to one vNIC. Floods, segmentation and system calls raise
+/// it. It rises at once and falls slowly.
 #[derive(Clone, Copy)]
 pub(crate) struct CostEstimate(u64);
 
@@ -174,7 +174,7 @@ impl CostEstimate {
         BurstLimit { frames: full.frames.min(frames), bytes: full.bytes.min(bytes) }
     }
 
-    /// Notes a burst and its work.
+    /// Updates the estimate with a burst and the work that it took.
     pub(crate) fn note(&mut self, frames: usize, bytes: usize, work: u64) {
         // The work of passing frames of one slice on to one vNIC.
         let plain = frames as u64 * (FRAME_IN + FRAME_OUT) + bytes as u64 / BYTES;

@@ -32,16 +32,16 @@ const SHORT: Nanos = Nanos(100_000);
 #[derive(Default)]
 struct Pace {
     empty_rounds: u32,
-    /// When the first of these began.
+    /// When the first of the empty rounds began.
     idle_since: Nanos,
-    /// Taken since the last gap.
+    /// Frames taken since the last gap.
     frames: usize,
-    /// In a row, see [`EXCHANGE`].
+    /// Consecutive short gaps, see [`EXCHANGE`].
     short_gaps: u32,
 }
 
 impl Pace {
-    /// Notes a round that began at `now` and took `frames` frames.
+    /// Records a round that began at `now` and took `frames` frames.
     fn busy(&mut self, now: Nanos, frames: usize) {
         if self.empty_rounds > EMPTY_ROUNDS {
             let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
@@ -52,7 +52,7 @@ impl Pace {
         self.empty_rounds = 0;
     }
 
-    /// Notes a round that began at `now` and took none.
+    /// Records a round that began at `now` and took no frames.
     fn empty(&mut self, now: Nanos) {
         if self.empty_rounds == 0 {
             self.idle_since = now;
@@ -135,7 +135,7 @@ impl Waiter {
         }
     }
 
-    /// Notes a round that began at `now` and took `frames` frames.
+    /// Records a round that began at `now` and took `frames` frames.
     #[inline]
     pub(crate) fn busy(&mut self, now: Nanos, frames: usize) {
         self.pace.busy(now, frames);
@@ -172,7 +172,8 @@ impl Waiter {
         sleeps
     }
 
-    /// Sleeps until a frame or a command arrives, or a queue's rest ends.
+    /// Sleeps until a frame arrives at a queue that is not resting, a command arrives, or the first
+    /// `resting_until` is reached.
     fn sleep(&mut self, queues: &mut [OwnedQueue], now: Nanos) {
         let resting = queues
             .iter()

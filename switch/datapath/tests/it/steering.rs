@@ -185,8 +185,7 @@ fn a_flood_from_others_evicts_no_flow_of_the_guest() {
     assert_eq!(scene.receives(&kept.reversed()), 3);
 }
 
-/// The table of a guest that floods is full of its own flows, and it is the only one that loses by
-/// it.
+/// A guest that floods fills only its own flow table, so other guests lose no flows.
 #[test]
 fn a_flood_from_a_guest_costs_its_own_flows_alone() {
     let mut scene = Scene::following();
@@ -225,7 +224,7 @@ fn a_flood_from_a_guest_costs_its_own_flows_alone() {
     let (first, last) =
         (count_followed(&mut scene, 0..2_000), count_followed(&mut scene, 2_000..20_000));
     assert!(first > 1_900, "places are kept for a second: {first}");
-    // Two flows of 20,000 may share a tag.
+    // The flow table holds 4096 flows; two of the 20,000 flows may match the tag of another.
     assert!((1_000..=4_098 - first).contains(&last), "{last}");
     scene.pass(Nanos(1_200_000_000));
     send(&mut scene, 20_000..21_000);

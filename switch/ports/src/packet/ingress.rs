@@ -119,8 +119,8 @@ impl PacketIngress {
         self.ring.release();
     }
 
-    /// Notes the position of its ring from now on. Returns the socket and the position's file.
-    /// Fails if a descriptor or the file cannot be made.
+    /// Creates a file that records the ring's position from now on. Returns the socket and the
+    /// file. Fails if a descriptor or the file cannot be created.
     pub(super) fn keep(&mut self) -> io::Result<[OwnedFd; 2]> {
         Ok([self.socket.as_fd().try_clone_to_owned()?, self.ring.keep()?])
     }

@@ -127,9 +127,9 @@ impl Ring {
         Ok(Ring { mapping, next: Cell::new(0), lent: Cell::new(0), position: None })
     }
 
-    /// Resumes the ring of a socket from the position that an earlier process has noted. Slots that
-    /// it had taken and not given back are taken once more. Fails if the ring or the position does
-    /// not fit.
+    /// Resumes the ring of a socket from the position that an earlier process has recorded. Slots
+    /// that it had taken and not released are taken once more. Fails if the size of the ring or the
+    /// position is wrong.
     pub(super) fn resume(
         socket: &PacketSocket,
         shape: Shape,
@@ -142,8 +142,9 @@ impl Ring {
         Ok(Ring { position: Some(position), ..ring })
     }
 
-    /// Notes its position in a new file from now on. Called before any slot is taken. Returns the
-    /// file; fails if it cannot be made.
+    /// Creates a file that records the ring's position from now on, so that another process can
+    /// resume the ring. Called before any slot is taken. Returns the file; fails if it cannot be
+    /// created.
     pub(super) fn keep(&mut self) -> io::Result<OwnedFd> {
         let (position, file) = Position::create(self.mapping.shape)?;
         self.position = Some(position);

@@ -117,8 +117,8 @@ impl ProgramSteering {
         ProgramSteering { sockets, ..self }
     }
 
-    /// Sets the secret of the hash. Another key spreads all flows anew, and their order is not
-    /// kept.
+    /// Sets the key of the Toeplitz hash. Flows may change queues then, without keeping the order
+    /// of their frames.
     fn set_key(&self, key: &Key) {
         let toeplitz = Toeplitz::new(key);
         for (byte, words) in self.key.bytes().chunks(TABLE_BYTES).enumerate() {
@@ -166,7 +166,8 @@ impl ProgramSteering {
         self.sockets.get(queue).map_or(0, |socket| socket.statistics().1)
     }
 
-    /// Makes the moves of a batch, as [`super::fence`] explains.
+    /// Moves a batch of entries to their new queues by the procedure in [`super::fence`]. Returns
+    /// one [`Moved`] for each new queue, in the order of the batch.
     fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, timeout: Duration) -> Vec<Moved> {
         let drops_before: Vec<u64> = batch.iter().map(|arrivals| self.drops(arrivals.to)).collect();
         self.hold_and_store(&batch, Instant::now() + timeout);
@@ -195,8 +196,8 @@ impl ProgramSteering {
         batch.into_iter().zip(outcomes).zip(drops_before).map(moved).collect()
     }
 
-    /// Stops the readers of the new queues, and stores the entries of each as soon as its reader
-    /// has stopped.
+    /// Stops the readers of the new queues. Stores the entries that move to a queue as soon as that
+    /// queue's reader has stopped.
     fn hold_and_store(&self, batch: &[Arrivals<Store<'_>>], deadline: Instant) {
         batch.iter().for_each(|arrivals| self.fence.hold(arrivals.to, deadline));
         let mut waiting: Vec<_> = batch.iter().collect();

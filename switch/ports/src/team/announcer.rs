@@ -10,8 +10,8 @@ use wire::vnet::VnetHeader;
 /// Most frames handed over in one call.
 const MOST: usize = 64;
 
-/// Announces addresses from the members they moved to, with the VLANs and addresses that each
-/// station told of itself.
+/// Announces moved MAC addresses through their new members. The neighbour cache supplies the VLANs
+/// and IP addresses that each station has sent.
 pub(super) fn announce(shared: &Shared, moved: &[Moved]) {
     let now_ms = shared.state.now_ms();
     if !moved.is_empty() {

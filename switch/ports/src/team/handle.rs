@@ -2,7 +2,7 @@
 //! frames flow.
 
 use super::mask::{PLACES, Place};
-use super::members::{Members, Opened, Seat, is_also};
+use super::members::{MemberEntry, Members, Opened, is_also};
 use super::place::Slot;
 use super::status::idle_reason;
 use super::{
@@ -73,7 +73,7 @@ impl Inner {
     /// Sets the offloads that all members take.
     pub(super) fn negotiate(&self) {
         let members = lock(&self.members);
-        let devices = members.seated().filter_map(|(_, seat)| seat.device.as_ref());
+        let devices = members.entries().filter_map(|(_, entry)| entry.device.as_ref());
         let offloads = devices.map(|device| device.offloads).reduce(|one, other| one & other);
         self.live.set_offloads(offloads.unwrap_or_default());
     }
@@ -82,12 +82,13 @@ impl Inner {
     pub(super) fn mend(&self) {
         let lost: Vec<(Place, String)> = {
             let members = lock(&self.members);
-            let is_lost =
-                |(_, seat): &(Place, &Seat)| seat.device.as_ref().is_none_or(Opened::is_lost);
+            let is_lost = |(_, entry): &(Place, &MemberEntry)| {
+                entry.device.as_ref().is_none_or(Opened::is_lost)
+            };
             members
-                .seated()
+                .entries()
                 .filter(is_lost)
-                .map(|(place, seat)| (place, seat.name.clone()))
+                .map(|(place, entry)| (place, entry.name.clone()))
                 .collect()
         };
         for (place, name) in lost {
@@ -104,7 +105,7 @@ impl Inner {
     /// Returns the smallest MTU of the open members; the last one known if none is open.
     pub(super) fn mtu(&self) -> u16 {
         let members = lock(&self.members);
-        let mtus = members.seated().filter_map(|(_, seat)| seat.mtu());
+        let mtus = members.entries().filter_map(|(_, entry)| entry.mtu());
         if let Some(mtu) = mtus.min() {
             self.mtu.store(mtu, Ordering::Relaxed);
         }
@@ -140,7 +141,7 @@ impl Team {
         if let Some((name, reason)) = failure {
             return Err(TeamError::Member { name: name.clone(), reason: reason.clone() });
         }
-        self.seat(names, opened);
+        self.replace_members(names, opened);
         Ok(())
     }
 
@@ -152,7 +153,7 @@ impl Team {
             Some((name.clone(), member.as_ref().err()?.clone()))
         };
         let failed = opened.iter().filter_map(failed).collect();
-        self.seat(names, opened);
+        self.replace_members(names, opened);
         failed
     }
 
@@ -180,20 +181,20 @@ impl Team {
     ) -> Option<String> {
         let index = member.index()?;
         let members = lock(&self.inner.members);
-        let mut stay = members.seated().filter(|(_, seat)| names.contains(&seat.name));
-        let stays = stay.find(|(_, seat)| seat.index() == Some(index));
+        let mut stay = members.entries().filter(|(_, entry)| names.contains(&entry.name));
+        let stays = stay.find(|(_, entry)| entry.index() == Some(index));
         let mut new =
             opened.iter().filter_map(|(name, member)| Some((name, member.as_ref().ok()?)));
         stays
-            .map(|(_, seat)| &seat.name)
+            .map(|(_, entry)| &entry.name)
             .or_else(|| new.find(|(_, other)| other.index() == Some(index)).map(|(name, _)| name))
             .cloned()
     }
 
-    fn seat(&self, names: &[String], opened: Vec<(String, Result<Member, String>)>) {
+    fn replace_members(&self, names: &[String], opened: Vec<(String, Result<Member, String>)>) {
         let now = self.inner.now();
         let mut members = lock(&self.inner.members);
-        let gone = members.seated().filter(|(_, seat)| !names.contains(&seat.name));
+        let gone = members.entries().filter(|(_, entry)| !names.contains(&entry.name));
         let gone: Vec<Place> = gone.map(|(place, _)| place).collect();
         // A renamed device must not become a member twice.
         let is_same = |index: u32| {
@@ -202,23 +203,23 @@ impl Team {
                 .any(|(_, member)| member.as_ref().is_ok_and(|it| it.index() == Some(index)))
         };
         let is_renamed = |place: &Place| {
-            let seat = members.seats.get(place.index()).and_then(Option::as_ref);
-            seat.and_then(Seat::index).is_some_and(is_same)
+            let entry = members.by_place.get(place.index()).and_then(Option::as_ref);
+            entry.and_then(MemberEntry::index).is_some_and(is_same)
         };
         let (renamed, gone): (Vec<Place>, Vec<Place>) = gone.into_iter().partition(is_renamed);
         renamed.into_iter().for_each(|place| members.leave(place, now));
         // New members come first, as far as there are places, so that addresses move once.
         let mut opened = opened.into_iter();
-        let free = PLACES - members.seated().count();
+        let free = PLACES - members.entries().count();
         for (name, member) in opened.by_ref().take(free) {
-            members.seat(&name, member);
+            members.add(&name, member);
         }
         members.look(now);
         for place in gone {
             members.leave(place, now);
         }
         for (name, member) in opened {
-            members.seat(&name, member);
+            members.add(&name, member);
         }
         members.look(now);
         drop(members);
@@ -273,8 +274,8 @@ impl Team {
             algorithm,
             fail_back: members.fail_back,
             members: members
-                .seated()
-                .map(|(place, seat)| MemberStatus::of(place, seat, &members))
+                .entries()
+                .map(|(place, entry)| MemberStatus::of(place, entry, &members))
                 .collect(),
             homes: members.homes(),
         }
@@ -289,20 +290,20 @@ impl Team {
     /// device, as a device's answer may wait for others of the host.
     pub fn lost(&self, name: &str) -> Option<String> {
         let members = lock(&self.inner.members);
-        let (place, seat) = members.seated().find(|(_, seat)| seat.name == name)?;
-        idle_reason(members.is_used(place), seat.trouble.as_deref())
+        let (place, entry) = members.entries().find(|(_, entry)| entry.name == name)?;
+        idle_reason(members.is_used(place), entry.trouble.as_deref())
     }
 
     /// Returns why no member carries frames; `None` if one does.
     pub fn trouble(&self) -> Option<String> {
         let members = lock(&self.inner.members);
-        if members.seated().any(|(place, _)| members.is_used(place)) {
+        if members.entries().any(|(place, _)| members.is_used(place)) {
             return None;
         }
-        let reason = |(_, seat): (Place, &Seat)| {
-            Some(format!("{}: {}", seat.name, seat.trouble.as_deref()?))
+        let reason = |(_, entry): (Place, &MemberEntry)| {
+            Some(format!("{}: {}", entry.name, entry.trouble.as_deref()?))
         };
-        let reasons: Vec<String> = members.seated().filter_map(reason).collect();
+        let reasons: Vec<String> = members.entries().filter_map(reason).collect();
         Some(format!("no member of the team carries frames ({})", reasons.join("; ")))
     }
 }

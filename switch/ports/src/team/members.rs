@@ -27,7 +27,7 @@ const NO_CARRIER: &str = "its device has no carrier";
 
 pub(super) struct Members {
     shared: Arc<Shared>,
-    pub(super) seats: [Option<Seat>; PLACES],
+    pub(super) by_place: [Option<MemberEntry>; PLACES],
     /// How long a member must be up before it is used again.
     pub(super) fail_back: Nanos,
     /// Members in use when addresses were last moved and announced.
@@ -40,8 +40,8 @@ pub(super) struct Members {
     aged: Nanos,
 }
 
-/// A taken place.
-pub(super) struct Seat {
+/// One member of the team, opened or not, at the place that it has taken.
+pub(super) struct MemberEntry {
     pub(super) name: String,
     pub(super) device: Option<Opened>,
     /// Why the member carries no frames.
@@ -70,7 +70,7 @@ impl Members {
     pub(super) fn new(shared: Arc<Shared>, fail_back: Nanos) -> Members {
         Members {
             shared,
-            seats: Default::default(),
+            by_place: Default::default(),
             fail_back,
             used: Mask::default(),
             taken: Mask::default(),
@@ -80,33 +80,36 @@ impl Members {
     }
 
     pub(super) fn present(&self) -> Mask {
-        self.seated().fold(Mask::default(), |mask, (place, _)| mask.with(place))
+        self.entries().fold(Mask::default(), |mask, (place, _)| mask.with(place))
     }
 
-    pub(super) fn seated(&self) -> impl Iterator<Item = (Place, &Seat)> {
-        (0..).map(Place).zip(&self.seats).filter_map(|(place, seat)| Some((place, seat.as_ref()?)))
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Place, &MemberEntry)> {
+        (0..)
+            .map(Place)
+            .zip(&self.by_place)
+            .filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
     }
 
-    fn seated_mut(&mut self) -> impl Iterator<Item = (Place, &mut Seat)> {
-        let seats = (0..).map(Place).zip(&mut self.seats);
-        seats.filter_map(|(place, seat)| Some((place, seat.as_mut()?)))
+    fn entries_mut(&mut self) -> impl Iterator<Item = (Place, &mut MemberEntry)> {
+        let by_place = (0..).map(Place).zip(&mut self.by_place);
+        by_place.filter_map(|(place, entry)| Some((place, entry.as_mut()?)))
     }
 
     pub(super) fn place_of(&self, name: &str) -> Option<Place> {
-        self.seated().find(|(_, seat)| seat.name == name).map(|(place, _)| place)
+        self.entries().find(|(_, entry)| entry.name == name).map(|(place, _)| place)
     }
 
-    /// Seats a member, opened or not yet open, at the first free place. `None`: no place is free.
-    pub(super) fn seat(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
+    /// Adds a member, opened or not, at the first free place. Returns `None` if no place is free.
+    pub(super) fn add(&mut self, name: &str, member: Result<Member, String>) -> Option<Place> {
         let place = (0..8).map(Place).find(|place| !self.present().has(*place))?;
-        let seat = Seat {
+        let entry = MemberEntry {
             name: name.to_owned(),
             device: None,
             trouble: Some("it is not open".to_owned()),
             up_since: None,
             trusted: true,
         };
-        self.seats.get_mut(place.index())?.replace(seat);
+        self.by_place.get_mut(place.index())?.replace(entry);
         self.install(place, member);
         Some(place)
     }
@@ -115,16 +118,16 @@ impl Members {
     pub(super) fn install(&mut self, place: Place, member: Result<Member, String>) {
         let twin = member.as_ref().ok().and_then(|member| self.twin(place, member));
         let member = twin.map_or(member, Err);
-        let Members { shared, seats, .. } = self;
-        let (Some(slot), Some(Some(seat))) = (shared.slot(place), seats.get_mut(place.index()))
+        let Members { shared, by_place, .. } = self;
+        let (Some(slot), Some(Some(entry))) = (shared.slot(place), by_place.get_mut(place.index()))
         else {
             return;
         };
         match member {
-            Err(reason) => seat.trouble = Some(reason),
+            Err(reason) => entry.trouble = Some(reason),
             Ok(member) => {
                 shared.state.set_mac(place, member.mac);
-                seat.device = Some(Opened {
+                entry.device = Some(Opened {
                     index: member.index().unwrap_or_default(),
                     link: member.link,
                     stalls: member.stalls,
@@ -134,27 +137,28 @@ impl Members {
                     is_gone: false,
                 });
                 // Without a link it is up until `note` says otherwise.
-                if seat.device.as_ref().is_some_and(|device| device.link.is_none()) {
-                    seat.up_since = Some(Nanos(0));
+                if entry.device.as_ref().is_some_and(|device| device.link.is_none()) {
+                    entry.up_since = Some(Nanos(0));
                 }
-                seat.trouble = None;
+                entry.trouble = None;
                 slot.put(Some((member.ingress, member.egress)));
             }
         }
     }
 
-    /// Returns why a member cannot have a place: another member has its device, by another name.
+    /// Returns why a member cannot be added: another member has the same device by another name.
     fn twin(&self, place: Place, member: &Member) -> Option<String> {
         let index = member.index()?;
-        let is_same =
-            |(other, seat): &(Place, &Seat)| *other != place && seat.index() == Some(index);
-        self.seated().find(is_same).map(|(_, seat)| is_also(&seat.name))
+        let is_same = |(other, entry): &(Place, &MemberEntry)| {
+            *other != place && entry.index() == Some(index)
+        };
+        self.entries().find(is_same).map(|(_, entry)| is_also(&entry.name))
     }
 
     /// Frees a place. Its addresses have moved when this returns.
     pub(super) fn leave(&mut self, place: Place, now: Nanos) {
-        if let Some(seat) = self.seats.get_mut(place.index()) {
-            *seat = None;
+        if let Some(entry) = self.by_place.get_mut(place.index()) {
+            *entry = None;
         }
         self.decide(now);
         self.shared.slot(place).into_iter().for_each(|slot| slot.put(None));
@@ -180,8 +184,8 @@ impl Members {
 
     /// Takes over the devices' current addresses.
     fn look_at_addresses(&self) {
-        for (place, seat) in self.seated() {
-            let device = seat.device.as_ref().filter(|device| !device.is_gone);
+        for (place, entry) in self.entries() {
+            let device = entry.device.as_ref().filter(|device| !device.is_gone);
             let link = device.and_then(|device| device.link.as_ref());
             if let Some(mac) = link.and_then(|link| link.mac().ok())
                 && mac != self.shared.state.mac(place)
@@ -193,14 +197,14 @@ impl Members {
 
     fn look_by(&mut self, now: Nanos, ask: impl Fn(&Opened) -> Option<Condition>) {
         let gone = self.shared.state.take_gone();
-        for (place, seat) in self.seated_mut() {
-            if let Some(device) = &mut seat.device {
+        for (place, entry) in self.entries_mut() {
+            if let Some(device) = &mut entry.device {
                 device.is_gone |= gone.has(place) || !device.is_there();
             }
         }
         let conditions: Vec<(Place, Condition)> = self
-            .seated()
-            .filter_map(|(place, seat)| Some((place, ask(seat.device.as_ref()?)?)))
+            .entries()
+            .filter_map(|(place, entry)| Some((place, ask(entry.device.as_ref()?)?)))
             .collect();
         for (place, condition) in conditions {
             self.note(place, &condition, now);
@@ -210,16 +214,16 @@ impl Members {
 
     /// Stores the condition of a member's link. [`Members::decide`] applies it.
     pub(super) fn note(&mut self, place: Place, condition: &Condition, now: Nanos) {
-        let Some(Some(seat)) = self.seats.get_mut(place.index()) else { return };
+        let Some(Some(entry)) = self.by_place.get_mut(place.index()) else { return };
         match condition {
             Condition::Up => {
-                seat.trouble = None;
-                seat.up_since.get_or_insert(now);
+                entry.trouble = None;
+                entry.up_since.get_or_insert(now);
             }
             Condition::Down(reason) => {
-                seat.trouble = Some(reason.clone());
-                seat.up_since = None;
-                seat.trusted = false;
+                entry.trouble = Some(reason.clone());
+                entry.up_since = None;
+                entry.trusted = false;
             }
         }
     }
@@ -229,16 +233,16 @@ impl Members {
         let fallen = self.used.0 & !self.shared.state.alive().0;
         let fail_back = self.fail_back;
         let (mut up, mut usable) = (Mask::default(), Mask::default());
-        for (place, seat) in self.seated_mut() {
+        for (place, entry) in self.entries_mut() {
             if Mask(fallen).has(place) {
                 // A worker found it down, whatever its link says by now.
-                seat.trusted = false;
-                seat.up_since = seat.up_since.map(|_| now);
+                entry.trusted = false;
+                entry.up_since = entry.up_since.map(|_| now);
             }
-            let Some(since) = seat.up_since else { continue };
+            let Some(since) = entry.up_since else { continue };
             up = up.with(place);
-            seat.trusted |= now.since(since) >= fail_back;
-            if seat.trusted {
+            entry.trusted |= now.since(since) >= fail_back;
+            if entry.trusted {
                 usable = usable.with(place);
             }
         }
@@ -293,8 +297,8 @@ impl Members {
     /// Returns when to check next if no link changes: when a fail-back time ends or an announcement
     /// is due.
     pub(super) fn due(&self) -> Option<Nanos> {
-        let proving = self.seated().filter(|(_, seat)| !seat.trusted);
-        let proven = proving.filter_map(|(_, seat)| Some(seat.up_since? + self.fail_back));
+        let proving = self.entries().filter(|(_, entry)| !entry.trusted);
+        let proven = proving.filter_map(|(_, entry)| Some(entry.up_since? + self.fail_back));
         proven.chain(self.again.as_ref().map(|(due, _)| *due)).min()
     }
 
@@ -330,7 +334,7 @@ pub(super) fn is_also(name: &str) -> String {
     format!("it is the same device as {name}")
 }
 
-impl Seat {
+impl MemberEntry {
     /// Returns the kernel's number of its device when it was opened; `None` if it is not open or
     /// has no link.
     pub(super) fn index(&self) -> Option<u32> {

@@ -10,11 +10,12 @@ use super::mix::Mix;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
 
-/// Milliseconds after a send within which a frame from the address counts as reflected. A guest
-/// that moves to another host is silent for longer before it sends from there.
+/// Milliseconds after a send during which a frame received from the same address counts as
+/// reflected. A guest that moves to another host is silent for longer than this during the move, so
+/// its first frame from there is not mistaken for a reflection.
 pub(super) const REFLECTION_MS: u32 = 50;
 
-/// Sets of entries, and entries of a set: some 5000 pairs at a time find room.
+/// The table is set-associative: sets, and entries in each. It holds some 5000 pairs at a time.
 const SETS: usize = 1024;
 const WAYS: usize = 8;
 
@@ -29,8 +30,8 @@ impl Sent {
         Sent { entries: (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect(), mix: Mix::new() }
     }
 
-    /// Notes that the address sends in the VLAN now. Does nothing if its set is full of pairs that
-    /// sent just now, so that many addresses cannot push out recent ones.
+    /// Records that the address sends in the VLAN now. Does nothing if its set is full of pairs
+    /// that sent just now, so that many addresses cannot push out recent ones.
     #[inline]
     pub(super) fn note(&self, mac: Mac, vlan: u16, now_ms: u32) {
         let (tag, set) = self.set(mac.to_u64(), vlan);
@@ -51,8 +52,8 @@ impl Sent {
         words.any(|word| is_of(word, tag) && is_recent(age(word, now_ms)))
     }
 
-    /// Whether the pair would find no room now, since as many others have sent just now: then it
-    /// may have sent as well.
+    /// Whether the pair's set is full of pairs that sent just now. [`note`](Self::note) would not
+    /// have recorded this pair then, so it may have sent too.
     #[cold]
     pub(super) fn is_crowded(&self, mac: u64, vlan: u16, now_ms: u32) -> bool {
         let (_, set) = self.set(mac, vlan);

@@ -1,7 +1,7 @@
 //! A team's status as the control plane reads it.
 
 use super::mask::Place;
-use super::members::{Members, Seat};
+use super::members::{MemberEntry, Members};
 use super::state::{Algorithm, Counters};
 use crate::link::LinkOffload;
 use crate::{Nanos, Offloads};
@@ -115,17 +115,17 @@ impl MemberStatus {
         idle_reason(self.active, self.trouble.as_deref())
     }
 
-    pub(super) fn of(place: Place, seat: &Seat, members: &Members) -> MemberStatus {
-        let device = seat.device.as_ref();
+    pub(super) fn of(place: Place, entry: &MemberEntry, members: &Members) -> MemberStatus {
+        let device = entry.device.as_ref();
         let link = device.and_then(|device| device.link.as_ref());
         let (mac, vlans, counters) = members.shown(place);
         MemberStatus {
-            name: seat.name.clone(),
+            name: entry.name.clone(),
             place,
             active: members.is_used(place),
-            trouble: seat.trouble.clone(),
+            trouble: entry.trouble.clone(),
             mac,
-            mtu: seat.mtu().unwrap_or_default(),
+            mtu: entry.mtu().unwrap_or_default(),
             speed: link.and_then(|link| link.speed().ok().flatten()),
             offloads: device.map_or(Offloads::empty(), |device| device.offloads),
             rx_checksum: link

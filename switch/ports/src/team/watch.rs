@@ -25,8 +25,8 @@ const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
 const LINKS: u32 = 1;
 
-/// Opens a socket that is readable when a link of a namespace, or of the calling thread's, changed.
-/// Fails if the kernel or the helper refuses the socket.
+/// Opens a socket that becomes readable when a link changes in the network namespace `netns`;
+/// `None` is the calling thread's. Fails if the kernel or the helper refuses the socket.
 pub(super) fn subscribe(netns: Option<&Path>) -> io::Result<OwnedFd> {
     let socket = namespace::make(netns, Wanted::Changes)?;
     bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;

@@ -310,8 +310,8 @@ fn a_device_is_no_member_twice_under_two_names() {
     });
 }
 
-/// The new member sat beside the old one for a moment, as its twin, and was not opened until the
-/// next second.
+/// Once, the new member was added before the old one was removed. It was refused as a second name
+/// of the same device, and opened only a second later.
 #[test]
 fn a_member_may_be_named_otherwise() {
     support::in_namespace(|| {
@@ -327,7 +327,8 @@ fn a_member_may_be_named_otherwise() {
     });
 }
 
-/// Its queues receive nothing from then on, though the device has its old number again.
+/// Queues that were opened before the device left receive nothing after it has come back, although
+/// its interface index is the same.
 #[test]
 fn a_member_whose_device_left_the_namespace_and_came_back_is_opened_anew() {
     support::in_namespace(|| {

@@ -152,8 +152,8 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
 }
 
-/// Stores the record for the next process. That happens before anything is unmapped or closed here,
-/// which takes longer the larger the guest is.
+/// Stores the record from which the next process resumes the session. Called before this process
+/// unmaps guest memory, which takes long for a large guest.
 fn suspend(shared: &Shared, backend: &Mutex<Backend>) {
     // The connection belongs to the next process from now on: the end of this session must not shut
     // it down.

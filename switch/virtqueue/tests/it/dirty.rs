@@ -1,7 +1,9 @@
 //! The log of a migration against a copy of the guest's memory: after each step every page that is
 //! not what it was is marked, and no page that the device had no reason to write.
 
-use crate::guest::{BUFFERS, Guest, HIGH, LOW, readable, writable};
+use crate::guest::{
+    BUFFER_REGION, BUFFER_REGION_SIZE, Guest, RING_REGION_SIZE, readable, writable,
+};
 use guestmem::{DirtyLog, Gpa};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -15,7 +17,7 @@ use virtqueue::{BatchNumber, ChainElement, Limit, Queue, Reserved, RingFeatures}
 const PAGE: u64 = 4096;
 /// Its used ring has three pages, its packed ring four.
 const SIZE: u16 = 1024;
-const BYTES: u64 = (BUFFERS + HIGH).div_ceil(8 * PAGE);
+const BYTES: u64 = (BUFFER_REGION + BUFFER_REGION_SIZE).div_ceil(8 * PAGE);
 
 type Pages = BTreeSet<u64>;
 
@@ -66,7 +68,7 @@ impl Bench {
         self.shadow = memory(&self.guest);
     }
 
-    /// Reserves room for frames and writes them, or leaves that for later.
+    /// Reserves buffers for frames. Writes them now, or if `later` is set, when the batch ends.
     fn fill(&mut self, frames: &[u32], later: bool) {
         let mut places = Vec::new();
         for len in frames {
@@ -87,7 +89,7 @@ impl Bench {
         }
     }
 
-    /// Ends a batch, perhaps not the oldest.
+    /// Writes the frames of an open batch and ends it. It need not be the oldest.
     fn end(&mut self, which: usize) {
         if self.open.is_empty() {
             return;
@@ -97,7 +99,7 @@ impl Bench {
         self.queue.end_batch(batch);
     }
 
-    /// Fills buffers with bytes that were not there.
+    /// Fills buffers with a byte value other than the last one, so that each write changes memory.
     fn write(&mut self, places: &[(ChainElement, usize)]) {
         self.fill = self.fill.wrapping_add(1).max(1);
         for (element, len) in places {
@@ -107,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// What asking the driver for notifications, or not to notify, may have written.
+    /// Allows the write of the field that enables or disables the driver's notifications.
     fn allow_wish(&mut self) {
         let device = self.guest.setup.rings.device.0;
         let by_position = !self.has(RingFeatures::RING_PACKED) && self.has(RingFeatures::EVENT_IDX);
@@ -143,7 +145,13 @@ impl Bench {
         let changed: Pages = both
             .zip(0..)
             .filter(|((after, before), _)| after != before)
-            .map(|(_, page)| if page < LOW / PAGE { page } else { page + (BUFFERS - LOW) / PAGE })
+            .map(|(_, page)| {
+                if page < RING_REGION_SIZE / PAGE {
+                    page
+                } else {
+                    page + (BUFFER_REGION - RING_REGION_SIZE) / PAGE
+                }
+            })
             .collect();
         let marked = marked(&self.log);
         self.allow_ring();
@@ -179,7 +187,11 @@ fn ring_pages(guest: &Guest) -> Pages {
 
 /// All of the guest's memory, region by region.
 fn memory(guest: &Guest) -> Vec<u8> {
-    [guest.read(0, LOW as usize), guest.read(BUFFERS, HIGH as usize)].concat()
+    [
+        guest.read(0, RING_REGION_SIZE as usize),
+        guest.read(BUFFER_REGION, BUFFER_REGION_SIZE as usize),
+    ]
+    .concat()
 }
 
 #[derive(Clone, Debug)]
@@ -217,10 +229,10 @@ fn features() -> impl Strategy<Value = RingFeatures> {
 fn buffers(lengths: &[u16], next: &mut u64, write: bool) -> Vec<Buffer> {
     let buffer = |len: &u16| {
         let len = u32::from(*len);
-        if *next + u64::from(len) > HIGH {
+        if *next + u64::from(len) > BUFFER_REGION_SIZE {
             *next = 0;
         }
-        let gpa = BUFFERS + *next;
+        let gpa = BUFFER_REGION + *next;
         *next += u64::from(len);
         if write { writable(gpa, len) } else { readable(gpa, len) }
     };

@@ -12,13 +12,13 @@ use test_guest::driver::{Buffer, Driver, RingLayout, TABLE_BYTES};
 use virtqueue::{ChainElement, Queue, RingAddresses, RingFeatures, Setup};
 
 /// The ring's region.
-pub const LOW: u64 = 4 << 20;
+pub const RING_REGION_SIZE: u64 = 4 << 20;
 /// Where the buffers' region starts, after a hole.
-pub const BUFFERS: u64 = 16 << 20;
+pub const BUFFER_REGION: u64 = 16 << 20;
 /// Bytes of the buffers' region.
-pub const HIGH: u64 = 8 << 20;
+pub const BUFFER_REGION_SIZE: u64 = 8 << 20;
 /// Where the indirect tables are.
-pub const TABLES: u64 = 2 << 20;
+pub const TABLES_START: u64 = 2 << 20;
 
 pub struct Guest {
     pub file: Arc<OwnedFd>,
@@ -29,7 +29,7 @@ pub struct Guest {
 impl Guest {
     pub fn new(size: u16, features: RingFeatures) -> Guest {
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
-        ftruncate(&*file, LOW + HIGH).unwrap();
+        ftruncate(&*file, RING_REGION_SIZE + BUFFER_REGION_SIZE).unwrap();
         let region = |gpa, size, file_offset| Region {
             gpa: Gpa(gpa),
             size,
@@ -37,9 +37,12 @@ impl Guest {
             file_offset,
             file: file.clone(),
         };
-        let regions = vec![region(0, LOW, 0), region(BUFFERS, HIGH, LOW)];
+        let regions = vec![
+            region(0, RING_REGION_SIZE, 0),
+            region(BUFFER_REGION, BUFFER_REGION_SIZE, RING_REGION_SIZE),
+        ];
         let memory = GuestMemory::map(regions).unwrap();
-        assert!(u64::from(size) * TABLE_BYTES <= LOW - TABLES);
+        assert!(u64::from(size) * TABLE_BYTES <= RING_REGION_SIZE - TABLES_START);
         let rings = RingAddresses {
             descriptors: Gpa(0x1000),
             driver: Gpa(0x10_0000),
@@ -50,7 +53,7 @@ impl Guest {
     }
 
     pub fn driver(&self) -> Driver {
-        Driver::new(self.memory.clone(), layout(&self.setup, Gpa(TABLES)))
+        Driver::new(self.memory.clone(), layout(&self.setup, Gpa(TABLES_START)))
     }
 
     pub fn queue(&self) -> Queue {
@@ -63,7 +66,7 @@ impl Guest {
     pub fn gpa_of(&self, element: &ChainElement) -> u64 {
         let start = |gpa| self.memory.translate(Gpa(gpa), 1).unwrap().addr().get();
         let address = element.start.addr();
-        [(0, LOW), (BUFFERS, HIGH)]
+        [(0, RING_REGION_SIZE), (BUFFER_REGION, BUFFER_REGION_SIZE)]
             .into_iter()
             .find(|(gpa, size)| (start(*gpa)..start(*gpa) + *size as usize).contains(&address))
             .map(|(gpa, _)| gpa + (address - start(gpa)) as u64)

@@ -1,7 +1,9 @@
 //! A guest that writes anything anywhere: no panic, no element outside its memory, and an end to
 //! every burst.
 
-use crate::guest::{BUFFERS, Guest, HIGH, LOW, TABLES, readable, writable};
+use crate::guest::{
+    BUFFER_REGION, BUFFER_REGION_SIZE, Guest, RING_REGION_SIZE, TABLES_START, readable, writable,
+};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use test_guest::driver::{Driver, Shape};
@@ -13,10 +15,10 @@ type Raw = (u64, u32, u16, u16);
 /// Values that are nearly right: most faults hide behind many good descriptors.
 fn descriptor() -> impl Strategy<Value = Raw> {
     let gpa = prop_oneof![
-        6 => (0..HIGH).prop_map(|offset| BUFFERS + offset),
-        2 => (0u64..64).prop_map(|table| TABLES + table * 16),
-        1 => Just(BUFFERS + HIGH - 16),
-        1 => Just(LOW - 8),
+        6 => (0..BUFFER_REGION_SIZE).prop_map(|offset| BUFFER_REGION + offset),
+        2 => (0u64..64).prop_map(|table| TABLES_START + table * 16),
+        1 => Just(BUFFER_REGION + BUFFER_REGION_SIZE - 16),
+        1 => Just(RING_REGION_SIZE - 8),
         1 => any::<u64>(),
     ];
     let len = prop_oneof![6 => 1u32..2000, 2 => (1u32..8).prop_map(|n| n * 16), 1 => Just(0), 1 => any::<u32>()];
@@ -62,7 +64,7 @@ fn put(guest: &Guest, attack: &Attack) {
     };
     match attack {
         Attack::Descriptor(ring, place, (gpa, len, first, last)) => {
-            let start = if *ring { rings.descriptors.0 } else { TABLES };
+            let start = if *ring { rings.descriptors.0 } else { TABLES_START };
             let mut bytes = gpa.to_le_bytes().to_vec();
             bytes.extend(len.to_le_bytes());
             bytes.extend(first.to_le_bytes());
@@ -142,7 +144,7 @@ proptest! {
     #[test]
     fn any_setup(size: u16, base: u32, spread in proptest::array::uniform3(any::<u64>()), near: bool, packed: bool) {
         let guest = Guest::new(8, RingFeatures::empty());
-        let place = |gpa: u64| Gpa(if near { gpa % (LOW + 64) } else { gpa });
+        let place = |gpa: u64| Gpa(if near { gpa % (RING_REGION_SIZE + 64) } else { gpa });
         let [descriptors, driver, device] = spread.map(place);
         let rings = virtqueue::RingAddresses { descriptors, driver, device };
         let features = if packed { RingFeatures::RING_PACKED } else { RingFeatures::empty() };
@@ -181,29 +183,29 @@ fn faults_name_what_was_seen() {
     for (features, shape) in
         FORMATS.map(|format| [(format, Shape::Direct), (format, Shape::Indirect)]).concat()
     {
-        let fault = |buffer| fault_of(features, shape, &[readable(BUFFERS, 4), buffer]);
-        let end = BUFFERS + HIGH;
+        let fault = |buffer| fault_of(features, shape, &[readable(BUFFER_REGION, 4), buffer]);
+        let end = BUFFER_REGION + BUFFER_REGION_SIZE;
         assert_eq!(fault(readable(end, 0)), QueueFault::EmptyBuffer(Gpa(end)));
         let outside = |gpa, len| QueueFault::OutsideMemory { gpa: Gpa(gpa), len };
         assert_eq!(fault(readable(end - 3, 4)), outside(end - 3, 4));
-        assert_eq!(fault(readable(LOW - 1, 2)), outside(LOW - 1, 2));
-        assert_eq!(fault(readable(BUFFERS, u32::MAX)), outside(BUFFERS, u32::MAX));
+        assert_eq!(fault(readable(RING_REGION_SIZE - 1, 2)), outside(RING_REGION_SIZE - 1, 2));
+        assert_eq!(fault(readable(BUFFER_REGION, u32::MAX)), outside(BUFFER_REGION, u32::MAX));
         assert_eq!(fault(readable(u64::MAX, 2)), outside(u64::MAX, 2));
-        assert_eq!(fault(writable(BUFFERS, 2)), QueueFault::NotReadable(Gpa(BUFFERS)));
+        assert_eq!(fault(writable(BUFFER_REGION, 2)), QueueFault::NotReadable(Gpa(BUFFER_REGION)));
     }
 }
 
 #[test]
 fn a_split_chain_that_loops() {
     let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
-    driver.add(&[readable(BUFFERS, 4), readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.add(&[readable(BUFFER_REGION, 4), readable(BUFFER_REGION, 4)], Shape::Direct).unwrap();
     driver.publish();
     // The second descriptor goes back to the first.
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 16 + 12), &[1, 0, 0, 0]);
     assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(8)));
     // A descriptor the table does not have.
     let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
-    driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.add(&[readable(BUFFER_REGION, 4)], Shape::Direct).unwrap();
     driver.publish();
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 12), &[1, 0, 8, 0]);
     assert_eq!(queue.take(LIMIT), Err(QueueFault::NoSuchDescriptor { index: 8, size: 8 }));
@@ -212,7 +214,7 @@ fn a_split_chain_that_loops() {
 #[test]
 fn a_packed_chain_without_an_end() {
     let (guest, mut driver, mut queue) = pair(RingFeatures::RING_PACKED);
-    driver.add(&[readable(BUFFERS, 4); 8], Shape::Direct).unwrap();
+    driver.add(&[readable(BUFFER_REGION, 4); 8], Shape::Direct).unwrap();
     driver.publish();
     guest.memory.write(Gpa(guest.setup.rings.descriptors.0 + 7 * 16 + 14), &[0x81]);
     assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(8)));
@@ -239,13 +241,13 @@ fn tables_that_are_wrong() {
     for (flags, len, entry, expected) in cases {
         for format in FORMATS {
             let (guest, mut driver, mut queue) = pair(format);
-            driver.add(&[readable(BUFFERS, 4)], Shape::Indirect).unwrap();
+            driver.add(&[readable(BUFFER_REGION, 4)], Shape::Indirect).unwrap();
             driver.publish();
             let place = if format.is_empty() { 12 } else { 14 };
             let head = guest.setup.rings.descriptors.0;
             guest.memory.write(Gpa(head + 8), &u32::to_le_bytes(len));
             guest.memory.write(Gpa(head + place), &[flags]);
-            guest.memory.write(Gpa(TABLES + place), &[entry]);
+            guest.memory.write(Gpa(TABLES_START + place), &[entry]);
             // The high byte of packed flags has USED, the low one AVAIL.
             if !format.is_empty() {
                 guest.memory.write(Gpa(head + place), &[flags | 0x80]);
@@ -259,23 +261,23 @@ fn tables_that_are_wrong() {
 fn good_chains_before_a_bad_one_are_delivered() {
     for format in FORMATS {
         let (_guest, mut driver, mut queue) = pair(format);
-        driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
-        driver.add(&[readable(BUFFERS, 0)], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 4)], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 0)], Shape::Direct).unwrap();
         driver.publish();
         assert_eq!(queue.take(LIMIT), Ok(1));
         queue.complete(1);
         assert_eq!(driver.reap().map(|used| used.len), Some(0));
-        assert_eq!(queue.take(LIMIT), Err(QueueFault::EmptyBuffer(Gpa(BUFFERS))));
+        assert_eq!(queue.take(LIMIT), Err(QueueFault::EmptyBuffer(Gpa(BUFFER_REGION))));
     }
 }
 
 #[test]
 fn a_fault_in_the_middle_of_a_frame_takes_nothing_of_it() {
     let (_guest, mut driver, mut queue) = pair(RingFeatures::empty());
-    driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
-    driver.add(&[writable(BUFFERS, 0)], Shape::Direct).unwrap();
+    driver.add(&[writable(BUFFER_REGION, 100)], Shape::Direct).unwrap();
+    driver.add(&[writable(BUFFER_REGION, 0)], Shape::Direct).unwrap();
     driver.publish();
-    assert_eq!(queue.reserve(150, 2).unwrap_err(), QueueFault::EmptyBuffer(Gpa(BUFFERS)));
+    assert_eq!(queue.reserve(150, 2).unwrap_err(), QueueFault::EmptyBuffer(Gpa(BUFFER_REGION)));
     queue.publish();
     assert_eq!(driver.reap(), None);
 }
@@ -285,7 +287,7 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
     let is_split = !guest.setup.features.contains(RingFeatures::RING_PACKED);
     let table: Vec<u8> = (0u16..1024)
         .flat_map(|place| {
-            let mut entry = (BUFFERS + u64::from(place)).to_le_bytes().to_vec();
+            let mut entry = (BUFFER_REGION + u64::from(place)).to_le_bytes().to_vec();
             entry.extend(1u32.to_le_bytes());
             let next = u8::from(place < 1023);
             // Flags and next of a split ring; the id and, but for WRITE without meaning, the flags
@@ -295,10 +297,10 @@ fn crumble(guest: &Guest, driver: &mut Driver, write: bool) {
             entry
         })
         .collect();
-    guest.memory.write(Gpa(BUFFERS + (1 << 20)), &table);
+    guest.memory.write(Gpa(BUFFER_REGION + (1 << 20)), &table);
     let size = guest.setup.size;
     for _ in 0..size {
-        driver.add(&[readable(BUFFERS + (1 << 20), 16 * 1024)], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION + (1 << 20), 16 * 1024)], Shape::Direct).unwrap();
     }
     driver.publish();
     for slot in 0..u64::from(size) {
@@ -350,7 +352,7 @@ fn a_batch_that_lasts_does_not_let_crumbs_add_up() {
 fn an_index_does_not_go_back_behind_what_was_taken() {
     let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
     for _ in 0..3 {
-        driver.add(&[readable(BUFFERS, 1)], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 1)], Shape::Direct).unwrap();
     }
     driver.publish();
     assert_eq!(queue.take(LIMIT), Ok(3));
@@ -371,13 +373,13 @@ fn a_direct_chain_is_no_longer_than_an_indirect_one() {
     for format in FORMATS {
         let guest = Guest::new(2048, format);
         let (mut driver, mut queue) = (guest.driver(), guest.queue());
-        driver.add(&[readable(BUFFERS, 1); 1024], Shape::Direct).unwrap();
-        driver.add(&[readable(BUFFERS, 1); 1024], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 1); 1024], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 1); 1024], Shape::Direct).unwrap();
         driver.publish();
         assert_eq!(queue.take(LIMIT), Ok(2));
         let guest = Guest::new(2048, format);
         let (mut driver, mut queue) = (guest.driver(), guest.queue());
-        driver.add(&[readable(BUFFERS, 1); 1025], Shape::Direct).unwrap();
+        driver.add(&[readable(BUFFER_REGION, 1); 1025], Shape::Direct).unwrap();
         driver.publish();
         assert_eq!(queue.take(LIMIT), Err(QueueFault::ChainTooLong(1024)));
     }
@@ -399,7 +401,7 @@ fn a_chain_of_millions_of_pieces_fills_a_burst() {
 #[test]
 fn a_truncated_memory_stops_the_queue() {
     let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
-    driver.add(&[readable(BUFFERS, 4)], Shape::Direct).unwrap();
+    driver.add(&[readable(BUFFER_REGION, 4)], Shape::Direct).unwrap();
     driver.publish();
     rustix::fs::ftruncate(&*guest.file, 0).unwrap();
     // The first look at the ring hits the hole, the next one sees the mark.
@@ -429,6 +431,6 @@ fn what_cannot_start() {
         refuse(odd).to_string(),
         "the descriptor table is at guest address 0x8, which is not a multiple of 16"
     );
-    odd.rings.descriptors = Gpa(LOW - 64);
+    odd.rings.descriptors = Gpa(RING_REGION_SIZE - 64);
     assert!(refuse(odd).to_string().contains("128 bytes at guest address 0x3fffc0, is not all"));
 }

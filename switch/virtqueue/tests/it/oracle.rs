@@ -1,7 +1,9 @@
 //! The split ring against rust-vmm's `virtio-queue`: the same bytes in, the same buffers and the
 //! same used ring out.
 
-use crate::guest::{BUFFERS, Guest, HIGH, LOW, readable, writable};
+use crate::guest::{
+    BUFFER_REGION, BUFFER_REGION_SIZE, Guest, RING_REGION_SIZE, readable, writable,
+};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use test_guest::driver::{Buffer, Shape};
@@ -13,10 +15,13 @@ const SIZE: u16 = 64;
 
 /// The guest's memory as it is now, copied.
 fn copy(guest: &Guest) -> GuestMemoryMmap<()> {
-    let ranges = [(GuestAddress(0), LOW as usize), (GuestAddress(BUFFERS), HIGH as usize)];
+    let ranges = [
+        (GuestAddress(0), RING_REGION_SIZE as usize),
+        (GuestAddress(BUFFER_REGION), BUFFER_REGION_SIZE as usize),
+    ];
     let memory = GuestMemoryMmap::from_ranges(&ranges).unwrap();
     // RingAddresses and tables; the buffers' contents do not matter.
-    memory.write_slice(&guest.read(0, LOW as usize), GuestAddress(0)).unwrap();
+    memory.write_slice(&guest.read(0, RING_REGION_SIZE as usize), GuestAddress(0)).unwrap();
     memory
 }
 
@@ -47,7 +52,7 @@ fn chains() -> impl Strategy<Value = Vec<(Vec<u32>, bool)>> {
 
 fn buffers(lengths: &[u32], seed: usize, write: bool) -> Vec<Buffer> {
     let make = |(place, len): (usize, &u32)| {
-        let gpa = BUFFERS + (seed * 8 + place) as u64 * 4096;
+        let gpa = BUFFER_REGION + (seed * 8 + place) as u64 * 4096;
         if write { writable(gpa, *len) } else { readable(gpa, *len) }
     };
     lengths.iter().enumerate().map(make).collect()

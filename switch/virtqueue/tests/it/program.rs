@@ -5,7 +5,7 @@
 //! must come back once and in that order. And a side that went to sleep must be woken by the step
 //! of the other that gives it something to do.
 
-use crate::guest::{self, BUFFERS, Guest, readable, writable};
+use crate::guest::{self, BUFFER_REGION, Guest, readable, writable};
 use guestmem::Gpa;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -112,11 +112,11 @@ impl World {
     }
 
     fn add(&mut self, lengths: &[u16], indirect: bool) {
-        let slots = guest::HIGH / STRIDE;
+        let slots = guest::BUFFER_REGION_SIZE / STRIDE;
         if self.in_flight.len() as u64 >= slots {
             return;
         }
-        let mut gpa = BUFFERS + u64::from(self.serial) % slots * STRIDE;
+        let mut gpa = BUFFER_REGION + u64::from(self.serial) % slots * STRIDE;
         let mut buffers = Vec::new();
         for (place, len) in lengths.iter().enumerate() {
             // The first one has room for a serial number.

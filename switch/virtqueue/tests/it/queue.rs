@@ -1,7 +1,7 @@
 //! What a queue does beside bursts: requests, resuming, changes of memory, the dirty log, sleep;
 //! and two threads at it.
 
-use crate::guest::{BUFFERS, Guest, readable, writable};
+use crate::guest::{BUFFER_REGION, Guest, readable, writable};
 use guestmem::{DirtyLog, Gpa, Region, UserAddress};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::AsFd;
@@ -22,14 +22,21 @@ fn request_and_answer(guest: &Guest, driver: &mut Driver, queue: &mut Queue) {
     assert!(queue.take_control().unwrap().is_none());
     for shape in [Shape::Direct, Shape::Indirect] {
         let id = driver.add(
-            &[readable(BUFFERS, 2), readable(BUFFERS + 8, 3), writable(BUFFERS + 16, 1)],
+            &[
+                readable(BUFFER_REGION, 2),
+                readable(BUFFER_REGION + 8, 3),
+                writable(BUFFER_REGION + 16, 1),
+            ],
             shape,
         );
         driver.publish();
         for _ in 0..2 {
             let request = queue.take_control().unwrap().unwrap();
             let gpas = |elements: &[virtqueue::ChainElement]| {
-                elements.iter().map(|element| guest.gpa_of(element) - BUFFERS).collect::<Vec<_>>()
+                elements
+                    .iter()
+                    .map(|element| guest.gpa_of(element) - BUFFER_REGION)
+                    .collect::<Vec<_>>()
             };
             assert_eq!((gpas(request.readable), gpas(request.writable)), (vec![0, 8], vec![16]));
         }
@@ -39,9 +46,12 @@ fn request_and_answer(guest: &Guest, driver: &mut Driver, queue: &mut Queue) {
         assert_eq!((Some(used.id), used.len), (id, 1));
     }
     // To read after to write.
-    driver.add(&[writable(BUFFERS, 2), readable(BUFFERS, 2)], Shape::Direct);
+    driver.add(&[writable(BUFFER_REGION, 2), readable(BUFFER_REGION, 2)], Shape::Direct);
     driver.publish();
-    assert_eq!(queue.take_control().unwrap_err(), virtqueue::QueueFault::NotWritable(Gpa(BUFFERS)));
+    assert_eq!(
+        queue.take_control().unwrap_err(),
+        virtqueue::QueueFault::NotWritable(Gpa(BUFFER_REGION))
+    );
 }
 
 #[test]
@@ -57,7 +67,7 @@ fn a_disabled_queue_takes_nothing() {
     for format in FORMATS {
         let guest = Guest::new(8, format);
         let (mut driver, mut queue) = (guest.driver(), guest.queue());
-        send(&mut driver, BUFFERS);
+        send(&mut driver, BUFFER_REGION);
         queue.set_enabled(false);
         assert_eq!(queue.take(ALL), Ok(0));
         assert!(!queue.arm(), "nothing it would take");
@@ -70,7 +80,7 @@ fn a_disabled_queue_takes_nothing() {
 fn user_mode_linux_says_base_0_without_the_wrap_counter() {
     let guest = Guest::new(4, RingFeatures::RING_PACKED);
     let mut driver = guest.driver();
-    send(&mut driver, BUFFERS);
+    send(&mut driver, BUFFER_REGION);
     let start = |base| {
         let setup = Setup { base, ..guest.setup };
         let mut queue = Queue::resume(guest.memory.clone(), &setup, None).unwrap();
@@ -81,14 +91,14 @@ fn user_mode_linux_says_base_0_without_the_wrap_counter() {
     assert_eq!(queue.take(ALL), Ok(1));
     queue.complete(1);
     for gpa in 1..4 {
-        send(&mut driver, BUFFERS + gpa);
+        send(&mut driver, BUFFER_REGION + gpa);
     }
     assert_eq!(queue.take(ALL), Ok(3));
     queue.complete(3);
     while driver.reap().is_some() {}
     // Once around: now 0 without the wrap counter is the truth.
     assert_eq!(queue.base(), 0);
-    send(&mut driver, BUFFERS + 9);
+    send(&mut driver, BUFFER_REGION + 9);
     assert_eq!(start(queue.base()).take(ALL), Ok(1));
 }
 
@@ -106,7 +116,7 @@ fn memory_changes_between_bursts_only() {
             file,
         };
         let memory = guest.memory.with_region(more).unwrap();
-        send(&mut driver, BUFFERS);
+        send(&mut driver, BUFFER_REGION);
         assert_eq!(queue.take(ALL), Ok(1));
         assert_eq!(queue.remap(memory.clone()), Err(SetupError::Lent(1)));
         queue.complete(1);
@@ -121,14 +131,14 @@ fn chains_looked_up_ahead_survive_a_change_of_memory() {
     let guest = Guest::new(8, RingFeatures::empty());
     let (mut driver, mut queue) = (guest.driver(), guest.queue());
     for frame in 0..4 {
-        driver.add(&[writable(BUFFERS + frame * 100, 100)], Shape::Direct).unwrap();
+        driver.add(&[writable(BUFFER_REGION + frame * 100, 100)], Shape::Direct).unwrap();
     }
     driver.publish();
     for frame in 0..4 {
         let Reserved::Buffers(room) = queue.reserve(60, 1).unwrap() else {
             panic!("there is room")
         };
-        assert_eq!(guest.gpa_of(&room.elements[0]), BUFFERS + frame * 100);
+        assert_eq!(guest.gpa_of(&room.elements[0]), BUFFER_REGION + frame * 100);
         queue.publish();
         queue.remap(guest.memory.clone()).unwrap();
     }
@@ -139,7 +149,7 @@ fn chains_looked_up_ahead_survive_a_change_of_memory() {
 fn a_frame_that_no_buffer_holds() {
     let guest = Guest::new(8, RingFeatures::empty());
     let (mut driver, mut queue) = (guest.driver(), guest.queue());
-    driver.add(&[writable(BUFFERS, 100)], Shape::Direct).unwrap();
+    driver.add(&[writable(BUFFER_REGION, 100)], Shape::Direct).unwrap();
     driver.publish();
     assert!(matches!(queue.reserve(101, 1), Ok(Reserved::TooSmall)));
     assert!(matches!(queue.reserve(101, 2), Ok(Reserved::Full)));
@@ -158,7 +168,7 @@ fn writes_are_logged() {
         queue.set_log(Some(log));
         // All of the ring is marked when the log begins.
         rustix::io::pwrite(&file, &vec![0; bytes as usize], 0).unwrap();
-        let buffers = [writable(BUFFERS, 4096), writable(BUFFERS + (1 << 20), 4096)];
+        let buffers = [writable(BUFFER_REGION, 4096), writable(BUFFER_REGION + (1 << 20), 4096)];
         driver.add(&buffers, Shape::Direct).unwrap();
         driver.publish();
         queue.reserve(4097, 1).unwrap();
@@ -169,7 +179,7 @@ fn writes_are_logged() {
             (0..bytes * 8).filter(|page| map[*page as usize / 8] & 1 << (page % 8) != 0).collect();
         let rings = guest.setup.rings;
         let ring = if format.is_empty() { rings.device } else { rings.descriptors };
-        let expected = [ring.0, BUFFERS, BUFFERS + (1 << 20)].map(|gpa| gpa / 4096);
+        let expected = [ring.0, BUFFER_REGION, BUFFER_REGION + (1 << 20)].map(|gpa| gpa / 4096);
         assert_eq!(pages, expected);
     }
 }
@@ -204,7 +214,7 @@ fn two_threads(guest: &Guest, mut queue: Queue) {
         let (mut driver, mut sent, mut back) = (guest.driver(), 0, 0);
         while back < FRAMES {
             while sent < FRAMES {
-                let gpa = BUFFERS + u64::from(sent % 64) * 64;
+                let gpa = BUFFER_REGION + u64::from(sent % 64) * 64;
                 if driver.add(&[readable(gpa, 4)], Shape::Direct).is_none() {
                     break;
                 }

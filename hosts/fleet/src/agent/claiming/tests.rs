@@ -110,7 +110,7 @@ impl Agent {
         (self.read, self.had, self.carries) = Default::default();
     }
 
-    /// The write that was under way when the host went off arrives.
+    /// The write that was in flight when the host was powered off reaches etcd.
     fn late_write(&mut self, etcd: &mut Etcd) {
         for (mac, fence) in std::mem::take(&mut self.leaving) {
             etcd.carry_out(&giving_up(mac, &self.host, fence));
@@ -122,13 +122,13 @@ impl Agent {
 enum Event {
     /// A person moves a port.
     Move(u8, u8),
-    /// An agent reads.
+    /// An agent reads the claims.
     Read(u8),
     /// An agent takes a turn, and stops after this many kinds of writes.
     Turn(u8, u8),
-    /// A host is off, and another takes a port over from it.
+    /// A host is powered off, and another takes over a port from it.
     TakeOver(u8, u8),
-    /// A write that a host sent before it went off arrives.
+    /// A host was powered off while a write was in flight; the write reaches etcd now.
     LateWrite(u8),
     /// A thief of a fourth host's credentials writes or deletes its claim on a port's
     /// address, for that port or the other.

@@ -33,7 +33,7 @@ pub(super) struct Appliers {
     models: Arc<Mutex<Models>>,
     /// The number of the last model that was written.
     last: usize,
-    /// Revisions that were rolled out to their end and that etcd still has, with their models.
+    /// Revisions that were rolled out completely and that etcd still has, with their models.
     done: Vec<(u64, usize)>,
     applied: usize,
 }
@@ -48,8 +48,8 @@ impl Appliers {
         self.applied
     }
 
-    /// Forgets revisions that etcd may have lost.
-    pub(super) fn forget(&mut self) {
+    /// Forgets all finished revisions, because etcd may have lost them.
+    pub(super) fn forget_done(&mut self) {
         self.done.clear();
     }
 

@@ -170,7 +170,7 @@ pub(super) fn has_extra(number: usize, host: usize) -> bool {
 pub(super) fn address(guests: &[Host; COUNT]) {
     for (number, guest) in guests.iter().enumerate() {
         guest.run(&format!("ip link set tap0 address 52:54:00:00:00:{:02x}", number + 1));
-        guest.address("tap0", u8::try_from(number).unwrap() + 1);
+        guest.assign_addresses("tap0", u8::try_from(number).unwrap() + 1);
     }
 }
 

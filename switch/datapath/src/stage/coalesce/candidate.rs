@@ -125,7 +125,7 @@ impl Candidate {
 
 /// The coalescer's classes of frames.
 pub(crate) enum Class {
-    /// Not TCP: it passes, and no flow is touched.
+    /// Not TCP: it passes unchanged, and open trains stay open.
     Stranger,
     /// TCP that goes alone and closes the open train of its flow. If that is an exception, it is
     /// counted.
@@ -136,9 +136,9 @@ pub(crate) enum Class {
 
 /// Classifies a frame for the coalescer.
 ///
-/// `payload_sum` sums its payload, and is called only if neither the guest nor the device vouches
-/// for the checksum. With `any_options`, as the GRO rules have it, IP and TCP options and IPv6
-/// extension headers are no exceptions.
+/// `payload_sum` computes the sum of the payload. It is called only if neither the guest nor the
+/// device has marked the checksum as good. With `any_options`, which the GRO rules set, a frame
+/// with IP options, TCP options or IPv6 extension headers is not an exception.
 pub(crate) fn classify(
     frame: &Frame,
     header: &[u8],

@@ -77,7 +77,7 @@ impl Train {
     /// The rules are those of NDIS, "Updating the IP Headers for Coalesced Segments": lengths and
     /// IPv4 checksum are new, the hops are the fewest, and the rest is the first segment's.
     #[allow(clippy::cast_possible_truncation, reason = "a train is one IP packet at most")]
-    pub(crate) fn header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
+    pub(crate) fn write_header(&self, first: &Frame, headers: &mut Headers) -> (Span, VnetHeader) {
         let parsed = &first.parsed;
         let span = headers.copy(first.header, parsed.payload);
         let bytes = headers.get_mut(span);
@@ -89,13 +89,13 @@ impl Train {
         };
         hops.into_iter().for_each(|hops| *hops = self.last.hops);
         set_ip_length(bytes, is_v4, Layout::of(parsed, 0), transport_len as u16);
-        self.tcp_header(first, bytes, transport_len);
+        self.write_tcp_header(first, bytes, transport_len);
         (span, self.vnet(first))
     }
 
     /// Writes the last segment's acknowledgement, window and timestamps. The checksum is left to
     /// the receiver, as for a frame that was never on a wire.
-    fn tcp_header(&self, first: &Frame, bytes: &mut [u8], transport_len: u32) {
+    fn write_tcp_header(&self, first: &Frame, bytes: &mut [u8], transport_len: u32) {
         let parsed = &first.parsed;
         let pseudo = wire::checksum::pseudo(bytes, parsed, transport_len).unwrap_or_default();
         if let Some(tcp) = TcpHeader::at_mut(bytes, parsed.l4) {
