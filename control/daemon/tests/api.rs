@@ -1,6 +1,7 @@
 //! The API as its clients see it: a daemon with memory ports on a Unix socket.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod long_plan;
 mod test_daemon;
 
 use api::body::{

@@ -1,5 +1,5 @@
-//! The thread that writes the state: a disk may be slow, and the control thread must not wait for
-//! it.
+//! The thread that writes the state: a disk may be slow, and the thread that owns the switch must
+//! not wait for it.
 //!
 //! One slot holds the text to write next, however long the disk takes: the newest text wins, and
 //! requests that arrive meanwhile share the next write.

@@ -1,5 +1,5 @@
 //! Traces that anybody may ask for begin twice a second at most, however many ask: each copies the
-//! switch under the lock that all other clients wait for.
+//! switch in the thread that all other clients wait for.
 
 use std::time::Duration;
 use tokio::sync::Mutex;
