@@ -6,16 +6,16 @@
 
 mod acl;
 mod addresses;
-mod ahead;
 mod captures;
 mod changes;
 mod enforce;
 mod entries;
-mod level;
+mod fair_share;
 mod links;
 mod loads;
 mod moves;
 mod origin;
+mod parallel_open;
 mod poll;
 mod ports;
 mod queues;

@@ -19,7 +19,7 @@ use wire::Mac;
 
 /// Longest time for all sessions together to reach a message boundary: a front end may have sent
 /// half a message.
-const PATIENCE: Duration = Duration::from_millis(200);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Running {
     /// Carries out a step; the error says why that failed, at least in part.
@@ -60,7 +60,7 @@ impl Running {
             self.opener.store().note_addresses(self.addresses_to_keep());
             let open = self.ports.values().filter_map(RunningPort::open);
             open.for_each(|open| open.watch.suspend());
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + HAND_OVER_TIMEOUT;
             for port in self.ports.values_mut() {
                 if let PortDevice::Open(open) = &mut port.device {
                     open.watch.hand_over(until);

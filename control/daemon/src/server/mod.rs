@@ -248,45 +248,38 @@ fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
 /// waits for its own command only, so that a reload with a long plan does not hold the poll.
 async fn attend(shared: &Shared, hangup: Signal) {
     let trouble = Cell::new(None);
-    let ended = tokio::select! {
-        ended = poll_every_second(shared, &trouble) => ended,
-        ended = again_and_again(shared, Running::balance) => ended,
-        ended = again_and_again(shared, Running::follow_uplinks) => ended,
-        ended = reload_at_each(hangup, shared, &trouble) => ended,
-    };
-    tracing::error!(target: "control::daemon", "{}", Problem::from(ended));
+    tokio::select! {
+        () = poll_every_second(shared, &trouble) => {}
+        () = again_and_again(shared, Running::balance) => {}
+        () = again_and_again(shared, Running::follow_uplinks) => {}
+        () = reload_at_each(hangup, shared, &trouble) => {}
+    }
+    tracing::error!(target: "control::daemon", "the thread that owns the switch has ended");
 }
 
-async fn poll_every_second(shared: &Shared, trouble: &Cell<Option<&'static str>>) -> Ended {
+async fn poll_every_second(shared: &Shared, trouble: &Cell<Option<&'static str>>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
         second.tick().await;
-        if let Err(ended) = poll(shared, trouble.get()).await {
-            return ended;
+        if poll(shared, trouble.get()).await.is_err() {
+            return;
         }
     }
 }
 
 /// Does something of which the switch says when it is to be done again.
-async fn again_and_again(shared: &Shared, act: fn(&mut Running, Instant) -> Duration) -> Ended {
-    loop {
-        match shared.run(move |running| act(running, Instant::now())).await {
-            Ok(next) => tokio::time::sleep(next).await,
-            Err(ended) => return ended,
-        }
+async fn again_and_again(shared: &Shared, act: fn(&mut Running, Instant) -> Duration) {
+    while let Ok(next) = shared.run(move |running| act(running, Instant::now())).await {
+        tokio::time::sleep(next).await;
     }
 }
 
-async fn reload_at_each(
-    mut hangup: Signal,
-    shared: &Shared,
-    trouble: &Cell<Option<&'static str>>,
-) -> Ended {
+async fn reload_at_each(mut hangup: Signal, shared: &Shared, trouble: &Cell<Option<&'static str>>) {
     loop {
         hangup.recv().await;
-        match reload(shared).await {
-            Ok(text) => trouble.set(text),
-            Err(ended) => return ended,
+        // A daemon that is stopping rereads nothing.
+        if let Ok(text) = reload(shared).await {
+            trouble.set(text);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Longest time that a client waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Writes the state. Clones use the same thread.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl Keeper {
             if has_ended {
                 return Err(gone());
             }
-            match tokio::time::timeout(PATIENCE, written).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, written).await {
                 Ok(answer) => answer.map_err(|_| gone())?,
                 Err(_) => Err(Problem::new("the state was not written within 10 s")
                     .wanted("a disk that responds")
