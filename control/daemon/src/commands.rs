@@ -293,10 +293,15 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_changes_are_refused_first_and_then_everything_and_nobody_waits_for_ever() {
+    fn at_the_end_changes_are_refused_first_and_then_everything_and_no_sender_waits_for_ever() {
         let (owner, commands) = start();
         let (go, goes) = mpsc::channel::<()>();
-        let in_work = commands.change(move |_| goes.recv().unwrap());
+        let (began, begins) = mpsc::channel::<()>();
+        let in_work = commands.change(move |_| {
+            began.send(()).unwrap();
+            goes.recv().unwrap();
+        });
+        begins.recv().unwrap();
         let begun = commands.run(|_| ());
         let waits = commands.change(|_| ());
         let finished = commands.finish_changes();
