@@ -113,17 +113,8 @@ pub async fn serve(
     let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
-    let ends = async {
-        let successor = tokio::select! {
-            () = stop => None,
-            successor = next(successors.as_ref()) => Some(successor),
-        };
-        // A plan in work is carried out in full. Meanwhile the switch is polled.
-        shared.finish_changes().await;
-        successor
-    };
     let successor = tokio::select! {
-        successor = ends => successor,
+        successor = ends(stop, successors.as_ref(), &shared) => successor,
         () = attend(&shared, hangup) => None,
     };
     // From here on ports close because the process ends, not because they are removed.
@@ -132,11 +123,7 @@ pub async fn serve(
     tracing::info!(target: "control::daemon", "stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
     let _ = stopping.send(true);
     ended(answering).await;
-    // The last change's task may not have come to it.
-    save(&shared);
-    if let Err(problem) = keeper.end().await {
-        tracing::error!(target: "control::daemon", "{problem}");
-    }
+    end_state(&shared, &keeper).await;
     if successor.is_some() {
         drop((socket, successors));
     }
@@ -197,6 +184,31 @@ async fn ended(answering: Vec<JoinHandle<()>>) {
 fn successors(api: &Path) -> Option<handover::Listener> {
     let bound = handover::Listener::bind(api);
     bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
+}
+
+/// Waits for the end: a signal, or a successor, which is returned. A plan in work is carried out in
+/// full first.
+async fn ends(
+    stop: impl Future<Output = ()>,
+    successors: Option<&handover::Listener>,
+    shared: &Shared,
+) -> Option<OwnedFd> {
+    let successor = tokio::select! {
+        () = stop => None,
+        successor = next(successors) => Some(successor),
+    };
+    shared.finish_changes().await;
+    successor
+}
+
+/// Writes the state for the last time, also if the task of the last change has not come to that.
+async fn end_state(shared: &Shared, keeper: &Keeper) {
+    save(shared);
+    // Commands are carried out in order: after this one the keeper has the text.
+    let _ = shared.run(|_| ()).await;
+    if let Err(problem) = keeper.end().await {
+        tracing::error!(target: "control::daemon", "{problem}");
+    }
 }
 
 async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
