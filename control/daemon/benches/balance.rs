@@ -1,5 +1,5 @@
-//! Processor time that a look of dynamic VMMQ takes under the daemon's lock, at an uplink of 1,023
-//! vNICs: `cargo bench -p millrace-daemon`.
+//! Processor time that a look of dynamic VMMQ takes in the thread that owns the switch, at an
+//! uplink of 1,023 vNICs: `cargo bench -p millrace-daemon`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench")]
 
 use config::Config;

@@ -25,7 +25,12 @@ pub(crate) async fn acting<T>(client: String, change: impl Future<Output = T>) -
     ACTOR.scope(client, change).await
 }
 
-/// The actor of this task.
+/// Runs `change` on behalf of a client, in a thread that does not run the client's task.
+pub(crate) fn acting_now<T>(client: String, change: impl FnOnce() -> T) -> T {
+    ACTOR.sync_scope(client, change)
+}
+
+/// The actor of this task, or of the command that this thread carries out.
 pub(crate) fn current() -> String {
     ACTOR.try_with(String::clone).unwrap_or_else(|_| "the file".to_owned())
 }

@@ -1,7 +1,7 @@
 //! All counters in the text format of Prometheus, written on request.
 //!
-//! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. Values
-//! are copied under the daemon's lock and written after it is released. `docs/metrics.md` lists
+//! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. The
+//! switch's thread copies the values, and the caller's writes them. `docs/metrics.md` lists
 //! each name; a test compares it, and the dashboard and alert rules in `packaging/`, with the
 //! metrics written here.
 
@@ -10,7 +10,7 @@ mod ports;
 mod process;
 mod switch;
 
-use crate::running::Reloads;
+use crate::running::{Reloads, Running};
 use crate::shared::Shared;
 use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
@@ -28,9 +28,9 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Returns the daemon's metrics as text.
 ///
 /// # Errors
-/// A metric cannot be written.
-pub(crate) fn text(shared: &Shared) -> Result<String, Problem> {
-    let scrape = Scrape::of(shared);
+/// A metric cannot be written, or the switch's thread has ended.
+pub(crate) async fn text(shared: &Shared) -> Result<String, Problem> {
+    let scrape = shared.run(|running| Scrape::of(running)).await?;
     let started = scrape.started;
     write("millrace", Box::new(scrape), started)
 }
@@ -69,8 +69,7 @@ struct Scrape {
 }
 
 impl Scrape {
-    fn of(shared: &Shared) -> Scrape {
-        let running = shared.lock();
+    fn of(running: &Running) -> Scrape {
         Scrape {
             started: running.started(),
             ports: running.counted_ports(),

@@ -1,35 +1,70 @@
-//! The running switch with its store and source, shared by all that serve it.
+//! The way to the running switch, with its store and source, shared by all that serve it.
 
+use crate::commands::{Commands, Ended};
 use crate::running::Running;
 use crate::source::Source;
 use crate::state::Keeper;
 use problem::Problem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The running switch, shared by handlers and the daemon.
+/// What handlers and the daemon's own tasks share.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    running: Arc<Mutex<Running>>,
+    commands: Commands,
     keeper: Keeper,
     source: Source,
 }
 
 impl Shared {
     /// Shares the switch.
-    pub(crate) fn new(running: Running, keeper: Keeper, source: Source) -> Shared {
-        Shared { running: Arc::new(Mutex::new(running)), keeper, source }
+    pub(crate) fn new(commands: Commands, keeper: Keeper, source: Source) -> Shared {
+        Shared { commands, keeper, source }
     }
 
-    /// Locks the switch.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sends the switch a [short command](Commands::run).
+    ///
+    /// # Errors
+    ///
+    /// If the switch's thread has ended.
+    pub(crate) fn run<T, W>(&self, work: W) -> impl Future<Output = Result<T, Ended>> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Running) -> T + Send + 'static,
+    {
+        self.commands.run(work)
     }
 
-    /// Stores the ports added through the API; the future waits until they are on the disk.
+    /// Sends the switch a [change](Commands::change), which may carry out a plan.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon is stopping.
+    pub(crate) fn change<T, W>(&self, work: W) -> impl Future<Output = Result<T, Ended>> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&mut Running) -> T + Send + 'static,
+    {
+        self.commands.change(work)
+    }
+
+    /// [Refuses further changes](Commands::finish_changes), and waits for the one in work.
+    pub(crate) fn finish_changes(&self) -> impl Future<Output = ()> + use<> {
+        self.commands.finish_changes()
+    }
+
+    /// Stores the ports added through the API. The command is queued when this returns; the future
+    /// waits until they are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written, or the switch's thread has ended.
     pub(crate) fn keep(&self) -> impl Future<Output = Result<(), Problem>> + use<> {
-        // Under the lock, so that the keeper gets texts in the order of the changes.
-        let kept = self.lock().state_text().map(|text| self.keeper.keep(text));
-        async move { kept?.await }
+        let keeper = self.keeper.clone();
+        // By the switch's thread, so that the keeper gets texts in the order of the changes.
+        let handed_over = self.run(move |running| {
+            let text = running.state_text()?;
+            Ok::<_, Problem>(keeper.keep(text))
+        });
+        async move { handed_over.await??.await }
     }
 
     /// Where the configuration comes from.

@@ -17,7 +17,8 @@ use std::time::Instant;
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<AclBody> {
-    shared.lock().acl_body(&name).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.acl_body(&name)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Adds a rule, at the end or at a given number. The rule is in force when this returns; other
@@ -37,10 +38,12 @@ pub(super) async fn add(
     Name(name): Name,
     Body(add): Body<AclAdd>,
 ) -> Reply<AclBody> {
-    let mut running = shared.lock();
-    running.acl_body(&name).map_err(Refusal::not_found)?;
-    running.add_rule(&name, add, Instant::now()).map_err(Refusal::refused)?;
-    running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.acl_body(&name).map_err(Refusal::not_found)?;
+        running.add_rule(&name, add, Instant::now()).map_err(Refusal::refused)?;
+        running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }
 
 /// Removes the rule with this number; later rules move up by one.
@@ -58,7 +61,9 @@ pub(super) async fn remove(
     State(shared): State<Shared>,
     Name((name, number)): Name<(String, String)>,
 ) -> Reply<AclBody> {
-    let mut running = shared.lock();
-    running.remove_rule(&name, &number, Instant::now()).map_err(Refusal::not_found)?;
-    running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.remove_rule(&name, &number, Instant::now()).map_err(Refusal::not_found)?;
+        running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }

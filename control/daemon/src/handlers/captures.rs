@@ -19,8 +19,8 @@ const PCAPNG: &str = "application/x-pcapng";
 #[utoipa::path(get, path = "/v1/captures", operation_id = "list_captures", tag = "captures", responses(
     (status = 200, body = Vec<CaptureBody>, description = "Running and ended captures, by port"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<CaptureBody>> {
-    Json(shared.lock().captures())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<CaptureBody>> {
+    Ok(Json(shared.run(|running| running.captures()).await?))
 }
 
 /// Captures on a port. The response is a pcapng file that continues until the capture is stopped,
@@ -39,10 +39,13 @@ pub(super) async fn start(
     State(shared): State<Shared>,
     Body(start): Body<CaptureStart>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let mut running = shared.lock();
-    running.port_body(&start.port).map_err(Refusal::not_found)?;
-    let stream = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
-    actor::log("a capture starts", &start);
+    let started = shared.run(move |running| {
+        running.port_body(&start.port).map_err(Refusal::not_found)?;
+        let stream = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
+        actor::log("a capture starts", &start);
+        Ok::<_, Refusal>(stream)
+    });
+    let stream = started.await??;
     Ok(([(CONTENT_TYPE, PCAPNG)], axum::body::Body::new(stream)))
 }
 
@@ -55,7 +58,8 @@ pub(super) async fn start(
         (status = 404, body = Problem, description = "There was no capture on this port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(port): Name) -> Reply<CaptureBody> {
-    shared.lock().capture(&port).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.capture(&port)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Stops a capture. The client that started it still receives everything captured until then.
@@ -67,5 +71,6 @@ pub(super) async fn show(State(shared): State<Shared>, Name(port): Name) -> Repl
         (status = 404, body = Problem, description = "There was no capture on this port"),
 ))]
 pub(super) async fn stop(State(shared): State<Shared>, Name(port): Name) -> Reply<CaptureBody> {
-    shared.lock().stop_capture(&port).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.stop_capture(&port)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }

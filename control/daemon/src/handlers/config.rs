@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::ETAG;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::IntoResponse;
 use config::plan::Step;
 use config::{Config, PortConfig};
@@ -22,9 +22,9 @@ use utoipa::IntoParams;
 #[utoipa::path(get, path = "/v1/config", operation_id = "show_config", tag = "config", responses(
     (status = 200, body = Config, description = "The running configuration", headers(("ETag" = String, description = "Its tag"))),
 ))]
-pub(super) async fn show(State(shared): State<Shared>) -> impl IntoResponse {
-    let config = shared.lock().config().clone();
-    ([(ETAG, etag::of(&config))], Json(config))
+pub(super) async fn show(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
+    let config = shared.run(|running| running.config().clone()).await?;
+    Ok(([(ETAG, etag::of(&config))], Json(config)))
 }
 
 /// The configuration file, and the file that stores ports added through the API.
@@ -88,16 +88,17 @@ pub(super) async fn put(
     query: Result<Query<PlanQuery>, QueryRejection>,
     headers: HeaderMap,
     Body(wanted): Body<Config>,
-) -> Result<impl IntoResponse, Refusal> {
+) -> Result<Planned, Refusal> {
     let query = PlanQuery::read(query)?;
-    let mut running = shared.lock();
-    etag::check(&headers, &etag::of(running.config()))?;
-    let steps = if query.dry_run {
-        running.dry_run(&wanted).map(planned)
-    } else {
-        running.reload(wanted, Instant::now())
-    };
-    answer(&running, steps, query.dry_run)
+    carry_out(&shared, query.dry_run, move |running| {
+        etag::check(&headers, &etag::of(running.config()))?;
+        Ok(if query.dry_run {
+            running.dry_run(&wanted).map(planned)
+        } else {
+            running.reload(wanted, Instant::now())
+        })
+    })
+    .await
 }
 
 /// Rereads the configuration file, as SIGHUP does, and changes only the file's ports. Changes made
@@ -112,21 +113,18 @@ pub(super) async fn put(
 pub(super) async fn reload(
     State(shared): State<Shared>,
     query: Result<Query<PlanQuery>, QueryRejection>,
-) -> Result<impl IntoResponse, Refusal> {
+) -> Result<Planned, Refusal> {
     let query = PlanQuery::read(query)?;
     let file = shared.source().read_again().await;
-    let mut running = shared.lock();
-    let steps = match file {
-        Ok(file) if query.dry_run => running.dry_run_file(file).map(planned),
-        file => {
-            let steps = file.and_then(|file| running.reload_file(file, Instant::now()));
-            if !query.dry_run {
-                running.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
-            }
-            steps
+    carry_out(&shared, query.dry_run, move |running| {
+        if query.dry_run {
+            return Ok(file.and_then(|file| running.dry_run_file(file)).map(planned));
         }
-    };
-    answer(&running, steps, query.dry_run)
+        let steps = file.and_then(|file| running.reload_file(file, Instant::now()));
+        running.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
+        Ok(steps)
+    })
+    .await
 }
 
 /// Replaces the fleet's ports with those that the fleet's agent wants on this host. Ports of the
@@ -146,20 +144,22 @@ pub(super) async fn put_fleet(
     State(shared): State<Shared>,
     Asked(query): Asked<FleetQuery>,
     Body(ports): Body<Vec<PortConfig>>,
-) -> Result<impl IntoResponse, Refusal> {
-    let mut running = shared.lock();
-    let steps = if query.dry_run {
-        running.dry_run_fleet(ports).map(planned)
-    } else {
-        let now = Instant::now();
-        let steps = running.replace_fleet(ports, now);
-        if let (Some(revision), Ok(steps)) = (query.revision, &steps) {
-            running.note_fleet(revision, steps, now);
+) -> Result<Planned, Refusal> {
+    carry_out(&shared, query.dry_run, move |running| {
+        if query.dry_run {
+            return Ok(running.dry_run_fleet(ports).map(planned));
         }
-        steps
-    };
-    answer(&running, steps, query.dry_run)
+        let steps = running.replace_fleet(ports, Instant::now());
+        if let (Some(revision), Ok(steps)) = (query.revision, &steps) {
+            running.note_fleet(revision, steps, Instant::now());
+        }
+        Ok(steps)
+    })
+    .await
 }
+
+/// A plan with its tag.
+type Planned = (StatusCode, [(HeaderName, String); 1], Json<PlanBody>);
 
 fn planned(steps: Vec<Step>) -> Vec<StepBody> {
     steps.into_iter().map(StepBody::planned).collect()
@@ -169,14 +169,20 @@ fn all_done(steps: &[StepBody]) -> bool {
     steps.iter().all(|step| step.outcome != StepOutcome::Failed)
 }
 
-fn answer(
-    running: &Running,
-    steps: Result<Vec<StepBody>, Problem>,
+/// Sends the switch a plan, or a dry run, which waits for no plan. Returns its steps with the
+/// configuration that is in force then.
+async fn carry_out(
+    shared: &Shared,
     dry_run: bool,
-) -> Result<impl IntoResponse + use<>, Refusal> {
-    let steps = steps.map_err(Refusal::refused)?;
+    plan: impl FnOnce(&mut Running) -> Result<Result<Vec<StepBody>, Problem>, Refusal> + Send + 'static,
+) -> Result<Planned, Refusal> {
+    let work = move |running: &mut Running| {
+        let steps = plan(running)?.map_err(Refusal::refused)?;
+        Ok::<_, Refusal>((steps, running.config().clone()))
+    };
+    let (steps, config) =
+        if dry_run { shared.run(work).await?? } else { shared.change(work).await?? };
     let failed = !all_done(&steps);
-    let config = running.config().clone();
     let etag = etag::of(&config);
     let status = if failed { StatusCode::MULTI_STATUS } else { StatusCode::OK };
     let body = PlanBody { steps, applied: !dry_run && !failed, etag: etag.clone(), config };

@@ -4,6 +4,7 @@
 use super::peer;
 use super::reply::Refusal;
 use super::{Shared, actor, trace};
+use crate::commands::Ended;
 use crate::peer::Peer;
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -37,23 +38,34 @@ pub(crate) async fn change(
     request: Request,
     next: Next,
 ) -> Response {
-    let answering = shared.lock().all_answer();
-    if let Err(problem) = answering {
-        return Refusal::not_now(problem).into_response();
+    // A task of its own: what a client that disconnects has changed is logged and stored too.
+    let carried_out = tokio::spawn(carry_out(shared.clone(), client, request, next));
+    match carried_out.await {
+        Ok(answer) => answer.unwrap_or_else(Refusal::into_response),
+        // The runtime ends, and the task with it.
+        Err(_) => Refusal::from(Ended).into_response(),
     }
-    let before = shared.lock().kept_changes();
+}
+
+async fn carry_out(
+    shared: Shared,
+    client: String,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let ready = shared.run(|running| running.all_answer().map(|()| running.kept_changes()));
+    let before = ready.await?.map_err(Refusal::not_now)?;
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
     tracing::info!(target: "control::api::guard", by = client, status = answer.status().as_u16(), "{line}");
-    if shared.lock().kept_changes() == before {
-        return answer;
+    if shared.run(|running| running.kept_changes()).await? == before {
+        return Ok(answer);
     }
     match shared.keep().await {
-        Err(problem) if answer.status().is_success() => {
-            Refusal::not_kept(problem.at("the change was made, but would not survive a restart"))
-                .into_response()
-        }
-        _ => answer,
+        Err(problem) if answer.status().is_success() => Err(Refusal::not_kept(
+            problem.at("the change was made, but would not survive a restart"),
+        )),
+        _ => Ok(answer),
     }
 }
 

@@ -19,8 +19,8 @@ use utoipa::{PartialSchema, ToSchema};
 #[utoipa::path(get, path = "/v1/ports", operation_id = "list_ports", tag = "ports", responses(
     (status = 200, body = Vec<PortBody>, description = "All ports, by name"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<PortBody>> {
-    Json(shared.lock().port_bodies())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<PortBody>> {
+    Ok(Json(shared.run(|running| running.port_bodies()).await?))
 }
 
 /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
@@ -36,12 +36,13 @@ pub(super) async fn add(
     Body(port): Body<PortConfig>,
 ) -> Result<(StatusCode, Json<PortBody>), Refusal> {
     let name = port.name.to_string();
-    let mut running = shared.lock();
-    let taken = running.config().port(&name).is_some();
-    let refusal = if taken { Refusal::conflict } else { Refusal::refused };
-    running.add(port, Instant::now()).map_err(refusal)?;
-    let body = running.port_body(&name).map_err(Refusal::not_found)?;
-    Ok((StatusCode::CREATED, Json(body)))
+    let added = shared.change(move |running| {
+        let taken = running.config().port(&name).is_some();
+        let refusal = if taken { Refusal::conflict } else { Refusal::refused };
+        running.add(port, Instant::now()).map_err(refusal)?;
+        running.port_body(&name).map_err(Refusal::not_found)
+    });
+    Ok((StatusCode::CREATED, Json(added.await??)))
 }
 
 /// One port. `ETag` is the tag of its settings, for `If-Match`.
@@ -56,8 +57,8 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Result<impl IntoResponse, Refusal> {
-    let body = shared.lock().port_body(&name).map_err(Refusal::not_found)?;
-    Ok(tagged(body))
+    let body = shared.run(move |running| running.port_body(&name)).await?;
+    body.map(tagged).map_err(Refusal::not_found)
 }
 
 fn tagged(body: PortBody) -> impl IntoResponse {
@@ -109,10 +110,12 @@ pub(super) async fn patch(
     headers: HeaderMap,
     Body(change): Body<serde_json::Value>,
 ) -> Result<impl IntoResponse, Refusal> {
-    let mut running = shared.lock();
-    check(&headers, &running, &name)?;
-    running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
-    running.port_body(&name).map(tagged).map_err(Refusal::not_found)
+    let changed = shared.change(move |running| {
+        check(&headers, running, &name)?;
+        running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
+        running.port_body(&name).map_err(Refusal::not_found)
+    });
+    changed.await?.map(tagged)
 }
 
 /// Removes a port; when this returns, nothing uses its device.
@@ -130,9 +133,11 @@ pub(super) async fn remove(
     Name(name): Name,
     headers: HeaderMap,
 ) -> Result<StatusCode, Refusal> {
-    let mut running = shared.lock();
-    check(&headers, &running, &name)?;
-    running.remove(&name, Instant::now()).map_err(Refusal::refused)?;
+    let removed = shared.change(move |running| {
+        check(&headers, running, &name)?;
+        running.remove(&name, Instant::now()).map_err(Refusal::refused)
+    });
+    removed.await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -148,5 +153,6 @@ pub(super) async fn counters(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Reply<CountersBody> {
-    shared.lock().counters(&name).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.counters(&name)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }

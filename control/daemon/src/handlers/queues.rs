@@ -12,8 +12,8 @@ use problem::Problem;
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues", responses(
     (status = 200, body = Vec<QueueBody>, description = "All queues, by port"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<QueueBody>> {
-    Json(shared.lock().queue_bodies())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<QueueBody>> {
+    Ok(Json(shared.run(|running| running.queue_bodies()).await?))
 }
 
 /// One queue.
@@ -31,7 +31,8 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name((name, queue)): Name<(String, String)>,
 ) -> Reply<QueueBody> {
-    shared.lock().queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.queue_body(&name, &queue)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every
@@ -54,9 +55,11 @@ pub(super) async fn set(
     Name((name, queue)): Name<(String, String)>,
     Body(QueueMove { worker }): Body<QueueMove>,
 ) -> Reply<QueueBody> {
-    let mut running = shared.lock();
-    running.queue_body(&name, &queue).map_err(Refusal::not_found)?;
-    running.move_queue(&name, &queue, worker).map_err(Refusal::refused)?;
-    actor::log(&format!("queue {queue} of port {name} is moved"), &QueueMove { worker });
-    running.queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
+    let done = shared.run(move |running| {
+        running.queue_body(&name, &queue).map_err(Refusal::not_found)?;
+        running.move_queue(&name, &queue, worker).map_err(Refusal::refused)?;
+        actor::log(&format!("queue {queue} of port {name} is moved"), &QueueMove { worker });
+        running.queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }

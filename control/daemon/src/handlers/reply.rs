@@ -1,6 +1,7 @@
 //! Bodies and errors of the API: reads requests, and answers refusals as a [`Problem`].
 
 use super::refusals::PROBLEM_JSON;
+use crate::commands::Ended;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -71,6 +72,13 @@ impl Refusal {
     /// 422: valid JSON, but a key, a value or a rule is refused.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))
+    }
+}
+
+/// 503: the daemon is stopping.
+impl From<Ended> for Refusal {
+    fn from(ended: Ended) -> Refusal {
+        Refusal::not_now(ended.into())
     }
 }
 

@@ -21,8 +21,8 @@ where
 #[utoipa::path(get, path = "/v1/rsc", operation_id = "list_rsc", tag = "rsc", responses(
     (status = 200, body = Vec<RscBody>, description = "Settings, state and statistics, by port"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RscBody>> {
-    Json(shared.lock().rsc_bodies())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RscBody>> {
+    Ok(Json(shared.run(|running| running.rsc_bodies()).await?))
 }
 
 /// Toggles coalescing on all ports. `on` turns it on for vNICs and leaves uplinks unchanged.
@@ -36,9 +36,11 @@ pub(super) async fn set_all(
     State(shared): State<Shared>,
     Body(change): Body<RscChange>,
 ) -> Reply<Vec<RscBody>> {
-    let mut running = shared.lock();
-    running.set_rsc(None, change.policy, Instant::now()).map_err(Refusal::refused)?;
-    Ok(Json(running.rsc_bodies()))
+    let done = shared.change(move |running| {
+        running.set_rsc(None, change.policy, Instant::now()).map_err(Refusal::refused)?;
+        Ok(Json(running.rsc_bodies()))
+    });
+    done.await?
 }
 
 /// Coalescing toward one port.
@@ -50,7 +52,8 @@ pub(super) async fn set_all(
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
-    shared.lock().rsc_body(&name).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.rsc_body(&name)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Toggles coalescing on one port; open trains are delivered before this returns.
@@ -69,7 +72,9 @@ pub(super) async fn set(
     Name(name): Name,
     Body(change): Body<RscChange>,
 ) -> Reply<RscBody> {
-    let mut running = shared.lock();
-    running.set_rsc(Some(&name), change.policy, Instant::now()).map_err(Refusal::not_found)?;
-    running.rsc_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.set_rsc(Some(&name), change.policy, Instant::now()).map_err(Refusal::not_found)?;
+        running.rsc_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }

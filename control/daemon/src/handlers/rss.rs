@@ -13,8 +13,8 @@ use std::time::Instant;
 #[utoipa::path(get, path = "/v1/rss", operation_id = "list_rss", tag = "rss", responses(
     (status = 200, body = Vec<RssBody>, description = "Steering, key, types and table, by port"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RssBody>> {
-    Json(shared.lock().rss_bodies())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RssBody>> {
+    Ok(Json(shared.run(|running| running.rss_bodies()).await?))
 }
 
 /// How frames toward one port are spread over its queues.
@@ -26,7 +26,8 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<RssBody>> {
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RssBody> {
-    shared.lock().rss_body(&name).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.rss_body(&name)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Changes entries of a port's indirection table, the whole table, the key or the types, from the
@@ -47,10 +48,12 @@ pub(super) async fn change(
     Name(name): Name,
     Body(change): Body<RssChange>,
 ) -> Reply<RssBody> {
-    let mut running = shared.lock();
-    running.rss_body(&name).map_err(Refusal::not_found)?;
-    let told = serde_json::to_value(&change).unwrap_or_default();
-    running.change_rss(&name, change, Instant::now()).map_err(Refusal::refused)?;
-    actor::log(&format!("port {name}: rss is changed"), &told);
-    running.rss_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.rss_body(&name).map_err(Refusal::not_found)?;
+        let told = serde_json::to_value(&change).unwrap_or_default();
+        running.change_rss(&name, change, Instant::now()).map_err(Refusal::refused)?;
+        actor::log(&format!("port {name}: rss is changed"), &told);
+        running.rss_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }

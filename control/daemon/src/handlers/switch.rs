@@ -1,7 +1,7 @@
 //! The switch as a whole: state, workers, learned addresses, health, metrics.
 
 use super::Shared;
-use super::reply::{Asked, Refusal};
+use super::reply::{Asked, Refusal, Reply};
 use crate::metrics;
 use api::body::{EventBody, HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
 use axum::Json;
@@ -18,24 +18,24 @@ use utoipa::IntoParams;
 #[utoipa::path(get, path = "/v1/switch", operation_id = "show_switch", tag = "switch", responses(
     (status = 200, body = SwitchBody, description = "State, workers and last events"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>) -> Json<SwitchBody> {
-    Json(shared.lock().switch_body(Instant::now()))
+pub(super) async fn show(State(shared): State<Shared>) -> Reply<SwitchBody> {
+    Ok(Json(shared.run(move |running| running.switch_body(Instant::now())).await?))
 }
 
 /// All workers.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "switch", responses(
     (status = 200, body = Vec<WorkerBody>, description = "All workers"),
 ))]
-pub(super) async fn workers(State(shared): State<Shared>) -> Json<Vec<WorkerBody>> {
-    Json(shared.lock().workers())
+pub(super) async fn workers(State(shared): State<Shared>) -> Reply<Vec<WorkerBody>> {
+    Ok(Json(shared.run(move |running| running.workers()).await?))
 }
 
 /// Learned addresses.
 #[utoipa::path(get, path = "/v1/macs", operation_id = "list_macs", tag = "switch", responses(
     (status = 200, body = Vec<MacBody>, description = "All learned addresses"),
 ))]
-pub(super) async fn macs(State(shared): State<Shared>) -> Json<Vec<MacBody>> {
-    Json(shared.lock().macs())
+pub(super) async fn macs(State(shared): State<Shared>) -> Reply<Vec<MacBody>> {
+    Ok(Json(shared.run(move |running| running.macs()).await?))
 }
 
 /// The addresses to forget.
@@ -58,7 +58,8 @@ pub(super) async fn forget_macs(
     State(shared): State<Shared>,
     Asked(forgotten): Asked<Forgotten>,
 ) -> Result<StatusCode, Refusal> {
-    shared.lock().forget_macs(forgotten.port.as_deref()).map_err(Refusal::not_found)?;
+    let forgotten = shared.run(move |running| running.forget_macs(forgotten.port.as_deref()));
+    forgotten.await?.map_err(Refusal::not_found)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -79,8 +80,8 @@ pub(super) struct After {
 pub(super) async fn events(
     State(shared): State<Shared>,
     Asked(After { after }): Asked<After>,
-) -> Json<Vec<EventBody>> {
-    Json(shared.lock().events_after(after.unwrap_or_default()))
+) -> Reply<Vec<EventBody>> {
+    Ok(Json(shared.run(move |running| running.events_after(after.unwrap_or_default())).await?))
 }
 
 /// Health: ports that carry no frames, and settings that are valid but do not do what their owner
@@ -88,16 +89,16 @@ pub(super) async fn events(
 #[utoipa::path(get, path = "/v1/health", operation_id = "show_health", tag = "switch", responses(
     (status = 200, body = HealthBody, description = "Findings, worst first"),
 ))]
-pub(super) async fn health(State(shared): State<Shared>) -> Json<HealthBody> {
-    Json(shared.lock().health(Instant::now()))
+pub(super) async fn health(State(shared): State<Shared>) -> Reply<HealthBody> {
+    Ok(Json(shared.run(move |running| running.health(Instant::now())).await?))
 }
 
 /// MTUs of ports and devices, and those that do not match.
 #[utoipa::path(get, path = "/v1/mtu", operation_id = "show_mtu", tag = "switch", responses(
     (status = 200, body = MtuBody, description = "Ports by name, with findings"),
 ))]
-pub(super) async fn mtu(State(shared): State<Shared>) -> Json<MtuBody> {
-    Json(shared.lock().mtu_body(Instant::now()))
+pub(super) async fn mtu(State(shared): State<Shared>) -> Reply<MtuBody> {
+    Ok(Json(shared.run(move |running| running.mtu_body(Instant::now())).await?))
 }
 
 /// All counters in the text format of Prometheus.
@@ -106,6 +107,6 @@ pub(super) async fn mtu(State(shared): State<Shared>) -> Json<MtuBody> {
     (status = 422, body = Problem, description = "The metrics could not be written"),
 ))]
 pub(super) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
-    let text = metrics::text(&shared).map_err(Refusal::refused)?;
+    let text = metrics::text(&shared).await.map_err(Refusal::refused)?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
 }

@@ -12,8 +12,8 @@ use std::time::Instant;
 #[utoipa::path(get, path = "/v1/teams", operation_id = "list_teams", tag = "team", responses(
     (status = 200, body = Vec<TeamBody>, description = "Members, algorithm and mappings, by port"),
 ))]
-pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<TeamBody>> {
-    Json(shared.lock().team_bodies())
+pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<TeamBody>> {
+    Ok(Json(shared.run(|running| running.team_bodies()).await?))
 }
 
 /// One team.
@@ -25,7 +25,8 @@ pub(super) async fn list(State(shared): State<Shared>) -> Json<Vec<TeamBody>> {
         (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<TeamBody> {
-    shared.lock().team_body(&name).map(Json).map_err(Refusal::not_found)
+    let body = shared.run(move |running| running.team_body(&name)).await?;
+    body.map(Json).map_err(Refusal::not_found)
 }
 
 /// Adds members to a team and removes members from it, while frames flow. If a member to add cannot
@@ -45,10 +46,12 @@ pub(super) async fn change(
     Name(name): Name,
     Body(change): Body<TeamChange>,
 ) -> Reply<TeamBody> {
-    let mut running = shared.lock();
-    running.team_body(&name).map_err(Refusal::not_found)?;
-    running.change_members(&name, &change, Instant::now()).map_err(Refusal::refused)?;
-    running.team_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.team_body(&name).map_err(Refusal::not_found)?;
+        running.change_members(&name, &change, Instant::now()).map_err(Refusal::refused)?;
+        running.team_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }
 
 /// Pins a vNIC to a member of a team, or unpins it: sets or removes `team-member` of the vNIC's
@@ -68,8 +71,10 @@ pub(super) async fn map(
     Name(name): Name,
     Body(mapping): Body<TeamMapping>,
 ) -> Reply<TeamBody> {
-    let mut running = shared.lock();
-    running.team_body(&name).map_err(Refusal::not_found)?;
-    running.map_member(&name, &mapping, Instant::now()).map_err(Refusal::refused)?;
-    running.team_body(&name).map(Json).map_err(Refusal::not_found)
+    let done = shared.change(move |running| {
+        running.team_body(&name).map_err(Refusal::not_found)?;
+        running.map_member(&name, &mapping, Instant::now()).map_err(Refusal::refused)?;
+        running.team_body(&name).map(Json).map_err(Refusal::not_found)
+    });
+    done.await?
 }

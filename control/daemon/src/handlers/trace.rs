@@ -38,11 +38,11 @@ pub(super) async fn trace(
     Body(request): Body<TraceRequest>,
 ) -> Reply<TraceBody> {
     let one_at_a_time = ONE.acquire().await;
-    let prepared = {
-        let running = shared.lock();
+    let prepared = shared.run(move |running| {
         running.port_body(&request.port).map_err(Refusal::not_found)?;
-        running.prepare_trace(&request).map_err(Refusal::refused)?
-    };
+        running.prepare_trace(&request).map_err(Refusal::refused)
+    });
+    let prepared = prepared.await??;
     // The client may disconnect meanwhile; the copy exists until the work has ended.
     let run = || {
         let traced = prepared.run();

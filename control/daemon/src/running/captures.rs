@@ -1,8 +1,8 @@
 //! Captures: started and stopped live, one per port at a time, and sent to the client that started
 //! them.
 //!
-//! No capture delays traffic or the control thread: a slow client misses frames, and a capture ends
-//! when its client disconnects. Nothing here waits for a capture's thread.
+//! No capture delays traffic or the switch's thread: a slow client misses frames, and a capture
+//! ends when its client disconnects. Nothing here waits for a capture's thread.
 
 mod stream;
 

@@ -14,7 +14,7 @@ pub(super) mod mover;
 #[cfg(test)]
 mod tests;
 
-use super::level::level;
+use super::fair_share::fair_share;
 use super::vmmq::item_id;
 use super::{Running, RunningPort};
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
@@ -128,7 +128,7 @@ impl Entries {
         }
         let mut queues: Vec<QueueEntries> = uplinks.into_values().flatten().collect();
         queues.retain(|queue| !queue.busiest.is_empty() || queue.fixed.is_some());
-        let most = level(queues.iter().map(|queue| queue.busiest.len()), MOST);
+        let most = fair_share(queues.iter().map(|queue| queue.busiest.len()), MOST);
         queues.iter_mut().for_each(|queue| queue.keep_busiest(most));
         queues
     }

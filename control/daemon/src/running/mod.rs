@@ -1,19 +1,21 @@
 //! The running state: the switch, its ports by name, and their configuration.
 //!
 //! Every change, from the file, the API or a signal, is a wanted [`Config`] that goes through
-//! [`plan()`]; `steps` carries the plan out.
+//! [`plan()`]; `enforce` carries the plan out step by step. One thread owns all of it (see
+//! `commands`), so nothing here is locked.
 
 mod acl;
 mod addresses;
-mod ahead;
 mod captures;
 mod changes;
+mod enforce;
 mod entries;
-mod level;
+mod fair_share;
 mod links;
 mod loads;
 mod moves;
 mod origin;
+mod parallel_open;
 mod poll;
 mod ports;
 mod queues;
@@ -27,7 +29,6 @@ mod uplinks;
 mod vmmq;
 
 use crate::event_log::EventLog;
-use crate::log;
 use crate::settings;
 use crate::state::Added;
 use ::ports::Nanos;
@@ -56,6 +57,10 @@ pub struct Running {
     /// Opened devices whose ports are added next.
     ahead: BTreeMap<PortName, Result<Opened, OpenError>>,
     ports: BTreeMap<PortName, RunningPort>,
+    /// The plan whose steps are being carried out.
+    in_work: Option<enforce::InWork>,
+    /// What to do between two steps; `None` while it is done.
+    at_each_step: Option<enforce::AtEachStep>,
     /// The last capture on each port, running or ended.
     captures: BTreeMap<PortName, Capturing>,
     /// Shared with each capture's stream, to count them.
@@ -180,6 +185,8 @@ impl Running {
             opener,
             ahead: BTreeMap::new(),
             ports: BTreeMap::new(),
+            in_work: None,
+            at_each_step: None,
             captures: BTreeMap::new(),
             capture_streams: Arc::default(),
             epoch: SystemTime::now() - Duration::from_secs(1),
@@ -220,38 +227,6 @@ impl Running {
         self.all_answer()?;
         let added = self.origins_of(&wanted);
         self.enforce(wanted, added, now)
-    }
-
-    /// Makes this the running configuration. If a worker hangs, steps that do not reach it take
-    /// effect once it answers.
-    fn enforce(
-        &mut self,
-        wanted: Config,
-        added: BTreeMap<PortName, Origin>,
-        now: Instant,
-    ) -> Result<Vec<StepBody>, Problem> {
-        let steps = self.dry_run(&wanted)?;
-        for step in &steps {
-            changes::log(&self.config, &wanted, step);
-        }
-        let kept = self.added_ports();
-        self.config = wanted;
-        log::write_as(self.config.switch.log);
-        self.added = added;
-        self.kept_changes += u64::from(self.added_ports() != kept);
-        // Without ports, no device waits for an earlier step to release it.
-        if self.ports.is_empty() {
-            self.open_ahead(&steps);
-        }
-        let taken = steps.into_iter().map(|step| {
-            let done = self.carry_out(&step, now);
-            let settled = self.settle(now);
-            StepBody::taken(step, done.and(settled))
-        });
-        let taken = taken.collect();
-        self.settle_vnics(now);
-        self.settle_pins();
-        Ok(taken)
     }
 
     /// Refuses while a worker does not answer, because no change would take effect.

@@ -5,7 +5,7 @@
 //! within an uplink the vNICs with most. So a port that moves all the time does not displace other
 //! ports' moves, nor does a peer that makes the entries of a thousand vNICs move.
 
-use super::level::level;
+use super::fair_share::fair_share;
 use api::body::{HeldBody, OrderBody, VmmqMoveBody};
 use balance::Move;
 use std::collections::HashMap;
@@ -50,10 +50,10 @@ impl Moves {
         for body in &self.kept {
             *ports.entry(&body.port).or_default().entry(body.vnic.as_deref()).or_default() += 1;
         }
-        let most = level(ports.values().map(|vnics| vnics.values().sum()), MOST);
+        let most = fair_share(ports.values().map(|vnics| vnics.values().sum()), MOST);
         let mut left: HashMap<&str, (usize, HashMap<Option<&str>, usize>)> = HashMap::new();
         for (port, mut vnics) in ports {
-            let most_of_vnic = level(vnics.values().copied(), most);
+            let most_of_vnic = fair_share(vnics.values().copied(), most);
             vnics.values_mut().for_each(|count| *count = most_of_vnic);
             left.insert(port, (most, vnics));
         }

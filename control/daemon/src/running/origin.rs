@@ -27,7 +27,8 @@ pub(super) struct Merged {
 impl Running {
     /// Where a port comes from.
     pub(super) fn origin(&self, name: &PortName) -> Origin {
-        self.added.get(name).copied().unwrap_or_default()
+        let added = self.added.get(name).copied();
+        added.or_else(|| self.origin_of_leaving(name)).unwrap_or_default()
     }
 
     /// Ports of one origin, by name.

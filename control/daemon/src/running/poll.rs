@@ -161,7 +161,7 @@ impl Running {
         let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
         let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
         self.end_capture(name, reason);
-        let _ = self.settle(now);
+        let _ = self.settle_around(name.as_str(), now);
         if let Err(error) = self.switch.remove_port(open.id) {
             self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
         }
@@ -174,9 +174,10 @@ impl Running {
         );
     }
 
+    /// Opens broken ports again, but those that the plan in work closes, changes or opens anyway.
     fn open_again(&mut self, now: Instant) {
-        let closed = |(_, port): &(&PortName, &RunningPort)| {
-            matches!(port.device, PortDevice::Closed { .. })
+        let closed = |(name, port): &(&PortName, &RunningPort)| {
+            matches!(port.device, PortDevice::Closed { .. }) && !self.is_pending(name.as_str())
         };
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();

@@ -1,6 +1,6 @@
 //! Receive-side scaling: shown, and changed while frames flow.
 //!
-//! Entries are set in the port's configured table, under the daemon's lock, whether a guest is
+//! Entries are set in the port's configured table, by the switch's thread, whether a guest is
 //! connected or not.
 
 use super::steps::all_done;

@@ -1,7 +1,8 @@
 //! Carries the steps of a plan out on the switch.
 //!
-//! After each step [`settle`](Running::settle) sends the switch the settings of every open port, so
-//! that an added or removed mirror, or a device with a changed MTU, needs no special handling.
+//! After each step [`settle_around`](Running::settle_around) sends the switch the settings that the
+//! step changed: those of its port, and of the ports that mirror to it. At the end of a plan, and
+//! with each poll, [`settle`](Running::settle) compares those of all open ports.
 
 use super::uplinks::Stations;
 use super::{OpenPort, PortDevice, Running, RunningPort, Sample};
@@ -19,7 +20,7 @@ use wire::Mac;
 
 /// Longest time for all sessions together to reach a message boundary: a front end may have sent
 /// half a message.
-const PATIENCE: Duration = Duration::from_millis(200);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Running {
     /// Carries out a step; the error says why that failed, at least in part.
@@ -60,7 +61,7 @@ impl Running {
             self.opener.store().note_addresses(self.addresses_to_keep());
             let open = self.ports.values().filter_map(RunningPort::open);
             open.for_each(|open| open.watch.suspend());
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + HAND_OVER_TIMEOUT;
             for port in self.ports.values_mut() {
                 if let PortDevice::Open(open) = &mut port.device {
                     open.watch.hand_over(until);
@@ -93,7 +94,7 @@ impl Running {
         let running = self.ports.remove(&name);
         self.end_capture(&name, "the port was closed");
         // No port may still mirror to this number, which the next port gets.
-        let mut done = self.settle(now);
+        let mut done = self.settle_around(name.as_str(), now);
         if let Some(RunningPort { device: PortDevice::Open(open), .. }) = running
             && let Err(error) = self.switch.remove_port(open.id)
         {
@@ -236,12 +237,36 @@ impl Running {
         settings::of_port(port, &switch, mtu, mac, mirror)
     }
 
-    /// Sends the switch every setting that has changed since it was last sent; returns the last
-    /// error.
+    /// Sends the switch every setting that has changed since it was last sent.
+    ///
+    /// # Errors
+    ///
+    /// The last of the ports that could not be changed, with the reason.
     pub(super) fn settle(&mut self, now: Instant) -> Result<(), String> {
+        self.settle_those(|_, _| true, now)
+    }
+
+    /// Does this for one port and those that mirror to it, whether it is still there or not.
+    ///
+    /// # Errors
+    ///
+    /// The last of the ports that could not be changed, with the reason.
+    pub(super) fn settle_around(&mut self, name: &str, now: Instant) -> Result<(), String> {
+        let is_around = |other: &PortName, port: &RunningPort| {
+            let mirror_to = port.config.mirror_to.as_ref();
+            other.as_str() == name || mirror_to.is_some_and(|target| target.as_str() == name)
+        };
+        self.settle_those(is_around, now)
+    }
+
+    fn settle_those(
+        &mut self,
+        is_meant: impl Fn(&PortName, &RunningPort) -> bool,
+        now: Instant,
+    ) -> Result<(), String> {
         let mut done = Ok(());
         let mut changes = Vec::new();
-        for (name, running) in &self.ports {
+        for (name, running) in self.ports.iter().filter(|(name, port)| is_meant(name, port)) {
             if let PortDevice::Open(open) = &running.device {
                 let settings = self.settings(&running.config, open.mtu, open.mac);
                 if settings != open.settings {

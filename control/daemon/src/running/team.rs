@@ -95,8 +95,16 @@ impl Running {
         addresses
     }
 
-    /// The addresses of a vNIC that is about to close, for [`Running::forget_in_teams`].
+    fn has_team(&self) -> bool {
+        self.ports.values().any(|port| port.team().is_some())
+    }
+
+    /// The addresses of a vNIC that is about to close, for [`Running::forget_in_teams`]; none if
+    /// there is no team.
     pub(super) fn addresses_of(&self, vnic: &PortName) -> Vec<Mac> {
+        if !self.has_team() {
+            return Vec::new();
+        }
         let addresses = self.vnic_addresses().into_iter().filter(|(port, _)| port == vnic);
         addresses.map(|(_, mac)| mac).collect()
     }
@@ -115,9 +123,10 @@ impl Running {
         Some((pinned.to_string(), reason))
     }
 
-    /// Sends teams their pinned addresses, if changed.
+    /// Sends teams their pinned addresses, if changed. While a plan is in work, they wait for its
+    /// end: a port that a later step opens again keeps its pin.
     pub(super) fn settle_pins(&mut self) {
-        if !self.ports.values().any(|port| port.team().is_some()) {
+        if self.is_in_work() || !self.has_team() {
             return;
         }
         let pinned = |(port, mac): (PortName, Mac)| {

@@ -1,4 +1,4 @@
-//! Prepares a trace: copies the switch under the lock.
+//! Prepares a trace: copies the switch, by the thread that owns it.
 
 use super::Running;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
@@ -17,7 +17,7 @@ impl Running {
     /// Reads the frames of a trace, and copies the state that decides about them.
     pub(crate) fn prepare_trace(&self, request: &TraceRequest) -> Result<Prepared, Problem> {
         let from = self.open_port(&request.port)?.id;
-        // Checked before any frame is read, because this happens under the lock.
+        // Checked before any frame is read, because this takes time of the switch's thread.
         let most = |count: usize| match count {
             1..=MOST_FRAMES => Ok(()),
             _ => Err(Problem::new("the trace has too many frames")

@@ -167,11 +167,12 @@ impl OpenPort {
 
 impl Running {
     /// Updates the uplinks' programs for vNICs that were added, removed, or have another address or
-    /// VLAN.
+    /// VLAN. While a plan is in work, they wait for its end: a port that a later step opens again
+    /// keeps its table.
     pub(super) fn settle_vnics(&mut self, now: Instant) {
         let is_steered =
             |port: &RunningPort| port.open().is_some_and(|open| open.steering().is_some());
-        if !self.ports.values().any(is_steered) {
+        if self.is_in_work() || !self.ports.values().any(is_steered) {
             return;
         }
         let vnics = self.vnics();

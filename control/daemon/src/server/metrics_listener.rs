@@ -46,8 +46,8 @@ pub(super) fn router(shared: Shared) -> Router {
 
 /// Counters at most half a second old.
 async fn page(State(Monitored { shared, text }): State<Monitored>) -> Response {
-    let make = || metrics::text(&shared).map(Bytes::from);
-    match text.read(Instant::now(), make, Result::clone) {
+    let make = async || metrics::text(&shared).await.map(Bytes::from);
+    match text.answer(Instant::now(), make, Result::clone).await {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
     }
@@ -55,18 +55,19 @@ async fn page(State(Monitored { shared, text }): State<Monitored>) -> Response {
 
 /// Alive while all workers answer: if one does not, only a restart helps.
 async fn health(State(shared): State<Shared>) -> Response {
-    let answering = shared.lock().all_answer();
-    match answering {
-        Ok(()) => "ok\n".into_response(),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response(),
+    match shared.run(|running| running.all_answer()).await {
+        Ok(Ok(())) => "ok\n".into_response(),
+        Ok(Err(_)) => (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response(),
+        Err(ended) => problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
     }
 }
 
 /// Ready while all workers answer and each port's device is open. Guests do not affect it.
 async fn ready(State(shared): State<Shared>) -> Response {
-    let (answering, closed) = {
-        let running = shared.lock();
-        (running.all_answer(), running.closed_ports())
+    let look = shared.run(|running| (running.all_answer(), running.closed_ports())).await;
+    let (answering, closed) = match look {
+        Ok(look) => look,
+        Err(ended) => return problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
     };
     if answering.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response();

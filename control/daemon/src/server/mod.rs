@@ -1,4 +1,6 @@
-//! The daemon: one thread that serves the API, polls the switch once a second, and handles signals.
+//! The daemon: one tokio thread that serves the API, polls the switch once a second, and handles
+//! signals. It sends commands to the thread that owns the switch, and never waits for that without
+//! doing what else there is: a long plan delays neither the API nor the watchdog's notice.
 
 mod metrics_listener;
 mod serving;
@@ -9,6 +11,7 @@ pub use crate::api_socket::default_path;
 pub use crate::sandbox::helper::run as run_helper;
 pub use crate::source::read_file;
 
+use crate::commands::{Ended, Owner};
 use crate::descriptors;
 use crate::handover;
 use crate::log;
@@ -19,13 +22,14 @@ use crate::shared::Shared;
 use crate::source::Source;
 use crate::state::{self, Keeper, Kept};
 use crate::web;
-use api::body::StepOutcome;
+use api::body::{StepBody, StepOutcome};
 use config::{Config, Poll, Section, SwitchConfig, WebConfig};
 use devices::Opener;
 use devices::store::Store;
 use problem::Problem;
 use sd_notify::NotifyState;
 use socket::Socket;
+use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -101,7 +105,8 @@ pub async fn serve(
         sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
     }
     let keeper = Keeper::start(keeps)?;
-    let shared = Shared::new(start(config, kept, opener)?, keeper.clone(), source);
+    let (owner, commands) = Owner::start(start(config, kept, opener)?)?;
+    let shared = Shared::new(commands, keeper.clone(), source);
     store.end_sessions();
     // Ports that the file overrode are removed from the state.
     save(&shared);
@@ -111,9 +116,8 @@ pub async fn serve(
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
     let successor = tokio::select! {
-        () = stop => None,
-        () = poll_every_second(&shared, hangup) => None,
-        successor = next(successors.as_ref()) => Some(successor),
+        successor = ends(stop, successors.as_ref(), &shared) => successor,
+        () = attend(&shared, hangup) => None,
     };
     // From here on ports close because the process ends, not because they are removed.
     store.seal();
@@ -121,14 +125,13 @@ pub async fn serve(
     tracing::info!(target: "control::daemon", "stopping{}", if successor.is_some() { ": a successor takes over" } else { "" });
     let _ = stopping.send(true);
     ended(answering).await;
-    if let Err(problem) = keeper.end().await {
-        tracing::error!(target: "control::daemon", "{problem}");
-    }
+    end_state(&shared, &keeper).await;
     if successor.is_some() {
         drop((socket, successors));
     }
-    leave(&shared, &store, successor);
+    leave(&shared, &store, successor).await;
     ports::namespace::helper::end();
+    drop(owner);
     Ok(())
 }
 
@@ -185,6 +188,31 @@ fn successors(api: &Path) -> Option<handover::Listener> {
     bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
 }
 
+/// Waits for the end: a signal, or a successor, which is returned. A plan in work is carried out in
+/// full first.
+async fn ends(
+    stop: impl Future<Output = ()>,
+    successors: Option<&handover::Listener>,
+    shared: &Shared,
+) -> Option<OwnedFd> {
+    let successor = tokio::select! {
+        () = stop => None,
+        successor = next(successors) => Some(successor),
+    };
+    shared.finish_changes().await;
+    successor
+}
+
+/// Writes the state for the last time, also if the task of the last change has not come to that.
+async fn end_state(shared: &Shared, keeper: &Keeper) {
+    save(shared);
+    // Commands are carried out in order: after this one the keeper has the text.
+    let _ = shared.run(|_| ()).await;
+    if let Err(problem) = keeper.end().await {
+        tracing::error!(target: "control::daemon", "{problem}");
+    }
+}
+
 async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
     match successors {
         Some(listener) => listener.next().await,
@@ -194,16 +222,21 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
 
 /// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd,
 /// which uses them only after the end of this process and of a worker that hangs.
-fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
+async fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
-        if !shared.lock().give_up() {
+        if !give_up(shared).await {
             store.withhold_rings();
         }
         handover::hand_over(store, &successor);
     } else if store.is_with_systemd() {
-        shared.lock().give_up();
+        give_up(shared).await;
         store.settle();
     }
+}
+
+/// Returns whether all workers have ended.
+async fn give_up(shared: &Shared) -> bool {
+    shared.run(Running::give_up).await.unwrap_or(false)
 }
 
 /// Starts the switch, and logs the problems found at startup.
@@ -225,24 +258,42 @@ fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
     options.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(default_path)
 }
 
-/// Polls once a second and rereads the file at SIGHUP, forever.
-async fn poll_every_second(shared: &Shared, mut hangup: Signal) {
+/// Polls, balances and rereads the file at SIGHUP, until the switch's thread ends. Each of them
+/// waits for its own command only, so that a reload with a long plan does not hold the poll.
+async fn attend(shared: &Shared, hangup: Signal) {
+    let trouble = Cell::new(None);
+    tokio::select! {
+        () = poll_every_second(shared, &trouble) => {}
+        () = again_and_again(shared, Running::balance) => {}
+        () = again_and_again(shared, Running::follow_uplinks) => {}
+        () = reload_at_each(hangup, shared, &trouble) => {}
+    }
+    tracing::error!(target: "control::daemon", "the thread that owns the switch has ended");
+}
+
+async fn poll_every_second(shared: &Shared, trouble: &Cell<Option<&'static str>>) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
-    let mut trouble = None;
-    let mut balance_at = tokio::time::Instant::now();
-    let mut links_at = balance_at;
     loop {
-        tokio::select! {
-            _ = second.tick() => poll(shared, trouble),
-            () = tokio::time::sleep_until(balance_at) => {
-                let next = shared.lock().balance(Instant::now());
-                balance_at = tokio::time::Instant::now() + next;
-            }
-            () = tokio::time::sleep_until(links_at) => {
-                let next = shared.lock().follow_uplinks(Instant::now());
-                links_at = tokio::time::Instant::now() + next;
-            }
-            _ = hangup.recv() => trouble = reload(shared).await,
+        second.tick().await;
+        if poll(shared, trouble.get()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Does something of which the switch says when it is to be done again.
+async fn again_and_again(shared: &Shared, act: fn(&mut Running, Instant) -> Duration) {
+    while let Ok(next) = shared.run(move |running| act(running, Instant::now())).await {
+        tokio::time::sleep(next).await;
+    }
+}
+
+async fn reload_at_each(mut hangup: Signal, shared: &Shared, trouble: &Cell<Option<&'static str>>) {
+    loop {
+        hangup.recv().await;
+        // A daemon that is stopping rereads nothing.
+        if let Ok(text) = reload(shared).await {
+            trouble.set(text);
         }
     }
 }
@@ -252,66 +303,72 @@ fn save(shared: &Shared) {
     drop(shared.keep());
 }
 
-fn poll(shared: &Shared, trouble: Option<&str>) {
+async fn poll(shared: &Shared, trouble: Option<&str>) -> Result<(), Ended> {
     if shared.keeper().trouble().is_some() {
         save(shared);
     }
-    let mut running = shared.lock();
-    let now = Instant::now();
-    running.poll(now);
-    let switch = running.switch_body(now);
+    let polled = shared.run(|running| {
+        let now = Instant::now();
+        running.poll(now);
+        (running.switch_body(now), running.all_answer())
+    });
+    let (switch, answering) = polled.await?;
     let mut status = format!("{} of {} ports up", switch.ports_up, switch.ports);
     if let Some(trouble) = trouble {
         status.push_str(&format!("; {trouble}"));
     }
     // A worker that hangs for as long as the watchdog waits does not recover, and stalls its ports'
     // guests. A new process brings all ports back, at the price of a short outage for the others.
-    match running.all_answer() {
+    // So does one for a switch whose thread hangs: then there is no answer to get here.
+    match answering {
         Ok(()) => notify(&[NotifyState::Watchdog]),
         Err(problem) => status.push_str(&format!("; {}", problem.error)),
     }
     notify(&[NotifyState::Status(&status)]);
+    Ok(())
 }
 
 /// Rereads the file, and reports the result to systemd and as an event; a unit of
 /// `Type=notify-reload` waits for it. Returns the text to show in the status until the next reload;
 /// `None` if it succeeded.
-async fn reload(shared: &Shared) -> Option<&'static str> {
+async fn reload(shared: &Shared) -> Result<Option<&'static str>, Ended> {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());
     notify(&states);
     let read = shared.source().read_again().await;
-    let now = Instant::now();
-    let mut running = shared.lock();
-    let mut trouble = None;
-    let text = match read.and_then(|config| running.reload_file(config, now)) {
-        Ok(steps) => {
-            let reasons = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
-            let reasons: Vec<_> = reasons.map(|step| step.reason.as_str()).collect();
-            match reasons.len() {
-                0 => format!("the file was reread: {} steps", steps.len()),
-                failed => {
-                    trouble = Some("some steps of the last reload failed");
-                    format!(
-                        "the file was reread: {failed} of {} steps failed: {}",
-                        steps.len(),
-                        reasons.join("; ")
-                    )
-                }
-            }
-        }
+    let trouble = shared.change(move |running| {
+        let reloaded = read.and_then(|config| running.reload_file(config, Instant::now()));
+        let (text, trouble) = told(reloaded);
+        notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
+        running.note_reload(trouble.is_none());
+        let level = if trouble.is_none() { Level::INFO } else { Level::WARN };
+        running.note(level, Instant::now(), text);
+        trouble
+    });
+    let trouble = trouble.await?;
+    save(shared);
+    Ok(trouble)
+}
+
+/// The event of a reload, and the text to show in the status if it did not succeed in full.
+fn told(reloaded: Result<Vec<StepBody>, Problem>) -> (String, Option<&'static str>) {
+    let steps = match reloaded {
+        Ok(steps) => steps,
         Err(problem) => {
-            trouble = Some("the last reload was refused");
-            format!("the file was reread and refused; the running configuration stays: {problem}")
+            let text = "the file was reread and refused; the running configuration stays";
+            return (format!("{text}: {problem}"), Some("the last reload was refused"));
         }
     };
-    notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
-    running.note_reload(trouble.is_none());
-    let level = if trouble.is_none() { Level::INFO } else { Level::WARN };
-    running.note(level, now, text);
-    drop(running);
-    save(shared);
-    trouble
+    let reasons = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
+    let reasons: Vec<_> = reasons.map(|step| step.reason.as_str()).collect();
+    match reasons.len() {
+        0 => (format!("the file was reread: {} steps", steps.len()), None),
+        failed => {
+            let (count, reasons) = (steps.len(), reasons.join("; "));
+            let text = format!("the file was reread: {failed} of {count} steps failed: {reasons}");
+            (text, Some("some steps of the last reload failed"))
+        }
+    }
 }
 
 fn on(kind: SignalKind) -> Result<Signal, Problem> {

@@ -21,7 +21,10 @@ pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Share
                 .wanted("an address of this host with a free port")
                 .remedy(section.remedy())
         });
-        shared.lock().note_listener(section, trouble, Instant::now());
+        // If the switch's thread has ended, so does this task soon.
+        let _ = shared
+            .run(move |running| running.note_listener(section, trouble, Instant::now()))
+            .await;
         match listener {
             Ok(listener) => return listener,
             Err(_) => tokio::time::sleep(AGAIN).await,

@@ -1,5 +1,5 @@
-//! Writes the state on a thread of its own: a disk may be slow, and the control thread must not
-//! wait for it.
+//! Writes the state on a thread of its own: a disk may be slow, and the thread that owns the switch
+//! must not wait for it.
 //!
 //! One slot holds the text to write next, however long the disk takes: the newest text wins, and
 //! requests that arrive meanwhile share the next write.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Longest time that a client waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Writes the state. Clones use the same thread.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ impl Keeper {
             if has_ended {
                 return Err(gone());
             }
-            match tokio::time::timeout(PATIENCE, written).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, written).await {
                 Ok(answer) => answer.map_err(|_| gone())?,
                 Err(_) => Err(Problem::new("the state was not written within 10 s")
                     .wanted("a disk that responds")

@@ -63,17 +63,21 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
 
 /// Answers with the whole state of the switch.
 async fn state(State(page): State<Page>) -> Response {
-    json(page.cache.state(&page.shared))
+    match page.cache.state(&page.shared).await {
+        Ok(state) => json(state),
+        Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
+    }
 }
 
 /// Answers with one port, in detail.
 async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
-    match page.cache.port(&page.shared, &name) {
-        Some(port) => json(port),
-        None => {
+    match page.cache.port(&page.shared, &name).await {
+        Ok(Some(port)) => json(port),
+        Ok(None) => {
             let told = Problem::new(format!("there is no port {name}"));
             handlers::problem(StatusCode::NOT_FOUND, told)
         }
+        Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
     }
 }
 

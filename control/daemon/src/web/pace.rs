@@ -1,5 +1,5 @@
 //! Limits traces that anyone may request to two a second, however many clients request them: each
-//! copies the switch under the lock for which all other clients wait.
+//! copies the switch on the thread for which all other clients wait.
 
 use std::time::Duration;
 use tokio::sync::Mutex;

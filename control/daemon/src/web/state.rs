@@ -1,6 +1,7 @@
 //! The state that the page shows, in a short form of its own: with a thousand ports it is sent each
 //! second.
 
+use crate::commands::Ended;
 use crate::recent::Recent;
 use crate::shared::Shared;
 use api::body::{
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Cache {
     started: Instant,
     may_change: bool,
-    last: Recent<Look>,
+    last: Recent<Result<Look, Ended>>,
 }
 
 /// The answers made from one reading.
@@ -34,31 +35,43 @@ impl Cache {
     }
 
     /// Returns the state as JSON, at most half a second old.
-    pub(super) fn state(&self, shared: &Shared) -> Bytes {
+    ///
+    /// # Errors
+    /// The switch's thread has ended.
+    pub(super) async fn state(&self, shared: &Shared) -> Result<Bytes, Ended> {
         let now = Instant::now();
-        self.last.read(now, || self.make(shared, now), |look| look.state.clone())
+        let state =
+            |look: &Result<Look, Ended>| Ok(look.as_ref().map_err(|ended| *ended)?.state.clone());
+        self.last.answer(now, async || self.make(shared, now).await, state).await
     }
 
     /// Returns one port in detail as JSON, at most half a second old; `None` if there is no such
     /// port.
-    pub(super) fn port(&self, shared: &Shared, name: &str) -> Option<Vec<u8>> {
-        let detail = |look: &Look| serde_json::to_vec(look.ports.get(name)?).ok();
+    ///
+    /// # Errors
+    /// The switch's thread has ended.
+    pub(super) async fn port(&self, shared: &Shared, name: &str) -> Result<Option<Vec<u8>>, Ended> {
+        let detail = |look: &Result<Look, Ended>| {
+            let detail = look.as_ref().map_err(|ended| *ended)?.ports.get(name);
+            Ok(detail.and_then(|detail| serde_json::to_vec(detail).ok()))
+        };
         let now = Instant::now();
-        self.last.read(now, || self.make(shared, now), detail)
+        self.last.answer(now, async || self.make(shared, now).await, detail).await
     }
 
-    fn make(&self, shared: &Shared, now: Instant) -> Look {
-        let running = shared.lock();
-        let (switch, ports) = (running.switch_body(now), running.counted_ports());
-        let findings = running.health(now).findings;
-        drop(running);
+    async fn make(&self, shared: &Shared, now: Instant) -> Result<Look, Ended> {
+        let look = shared.run(move |running| {
+            let (switch, ports) = (running.switch_body(now), running.counted_ports());
+            (switch, ports, running.health(now).findings)
+        });
+        let (switch, ports, findings) = look.await?;
         let served = now.saturating_duration_since(self.started);
         let state = State::of(switch, findings, &ports, served, self.may_change);
         let details = ports
             .into_iter()
             .map(|(port, counters)| (port.name.clone(), Detail::of(port, counters)));
         let state = Bytes::from(serde_json::to_vec(&state).unwrap_or_default());
-        Look { state, ports: details.collect() }
+        Ok(Look { state, ports: details.collect() })
     }
 }
 

@@ -22,7 +22,7 @@ packet = \"eth1\"
 ";
 
 /// Returns the problem with which the daemon refused.
-fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
+pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Problem {
     match answer {
         Err(ClientError::Refused(problem)) => *problem,
         other => panic!("not refused: {other:?}"),

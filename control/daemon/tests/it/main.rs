@@ -12,6 +12,7 @@ mod api;
 mod exported;
 mod fuzz_state;
 mod import;
+mod long_plan;
 mod metrics;
 mod openapi;
 mod reference;

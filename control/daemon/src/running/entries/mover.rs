@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Longest that a queue is held for a batch of moves. A ring of 4096 slots has room for 40,000
 /// frames a second then.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MOVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a decision moves at an uplink.
 pub(super) struct Job {
@@ -67,7 +67,7 @@ impl Job {
             queue: shift.queue,
         };
         let moves: Vec<EntryMove> = shifts.iter().map(of).collect();
-        let outcome = steering.move_entries(&moves, PATIENCE);
+        let outcome = steering.move_entries(&moves, MOVE_TIMEOUT);
         drop(steering);
         if weak.strong_count() == 0 {
             // Closed meanwhile: nobody read its queues any more.
@@ -91,7 +91,7 @@ impl Done {
                 moved.entries.iter().filter_map(|entry| shifts.remove(entry)).collect();
             if let (Order::GivenUp, Some(Shift { queue, .. })) = (moved.order, together.first()) {
                 self.troubles.push(format!(
-                    "entries went to queue {queue} although an old queue was not read for {PATIENCE:?}: \
+                    "entries went to queue {queue} although an old queue was not read for {MOVE_TIMEOUT:?}: \
                      flows may be out of order"
                 ));
             }

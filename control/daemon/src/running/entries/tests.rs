@@ -183,8 +183,8 @@ fn entries_of_static_vnics_stay_and_all_while_some_move() {
     check(&mut run, 3.0, Mode::Dynamic);
 }
 
-/// Who sprayed flows over many vNICs had the balancer weigh all of their entries, under the
-/// daemon's lock.
+/// A peer that sprayed flows over many vNICs had the balancer weigh all of their entries, in the
+/// thread that owns the switch.
 #[test]
 fn the_busiest_entries_stand_for_all_where_too_many_are_active() {
     let vnics = 40;

@@ -1,4 +1,4 @@
-//! Opening what a plan adds before its steps are taken: all devices at the same time.
+//! Opens what a plan adds before its steps are taken: many devices at the same time.
 
 use super::Running;
 use ::ports::side_by_side;
@@ -7,8 +7,12 @@ use config::plan::Step;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Devices opened at the same time, each by a thread of its own. What waits for the owner's thread
+/// is done before the next ones.
+const AT_ONCE: usize = 64;
+
 impl Running {
-    /// Opens the devices of all ports to be added at the same time; the steps then use them.
+    /// Opens the devices of all ports to be added, [`AT_ONCE`] at a time; the steps then use them.
     ///
     /// Of two that name the same socket by different paths, the second is left to its step: opened
     /// at the same time, each would take the other's socket for a stale one.
@@ -21,20 +25,25 @@ impl Running {
         let added: Vec<&PortConfig> = added
             .filter(|port| devices(port).into_iter().all(|device| seen.insert(device)))
             .collect();
-        let opened = side_by_side::map(&added, |port| self.opener.open(port));
-        self.ahead = added.iter().map(|port| port.name.clone()).zip(opened).collect();
+        for (place, added) in added.chunks(AT_ONCE).enumerate() {
+            if place > 0 {
+                self.pause();
+            }
+            let opened = side_by_side::map(added, |port| self.opener.open(port));
+            self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
+        }
     }
 }
 
-/// What it opens and the network namespace that is in, wherever links lead.
+/// The devices of a port, each with its network namespace. Links in paths are resolved.
 fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
     let netns = port.netns.as_ref().map(|netns| resolved(&netns.path()));
     let device = |name: String| (netns.clone(), resolved(Path::new(&name)));
     port.device().names().into_iter().map(device).collect()
 }
 
-/// The path without links in its folder; itself where it has none. Its last part need not be there
-/// yet.
+/// The path with all links in its folder resolved, or unchanged if there is no such folder. The last
+/// part need not exist yet.
 fn resolved(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     match (folder, path.file_name()) {
