@@ -417,12 +417,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             carry_out(&storage::campaign, &measuring.options(base, &[])?, global)
         }
         What::Iscsi(iscsi) => carry_out(&iscsi::campaign, &iscsi.options()?, global),
-        What::Itself(Itself { tries, measuring }) => {
-            let options = measuring.options(Options::self_test, &[])?;
-            let tries = tries.map_or(options.self_test.tries, usize::from);
-            let options = Options { self_test: SelfTestOptions { tries }, ..options };
-            carry_out(&self_test::campaign, &options, global)
-        }
+        What::Itself(tries) => carry_out(&self_test::campaign, &tries.options()?, global),
     }
 }
 
@@ -456,6 +451,14 @@ impl Iscsi {
     fn options(&self) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &[])?;
         Ok(Options { mtu: self.mtu, ..options })
+    }
+}
+
+impl Itself {
+    fn options(&self) -> Result<Options, Failure> {
+        let options = self.measuring.options(Options::self_test, &[])?;
+        let tries = self.tries.map_or(options.self_test.tries, usize::from);
+        Ok(Options { self_test: SelfTestOptions { tries }, ..options })
     }
 }
 
