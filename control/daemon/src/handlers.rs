@@ -1,12 +1,12 @@
 //! The REST API, version 1: one file per noun, and an OpenAPI document generated from the same
 //! handlers.
 //!
-//! One tokio thread runs all handlers. A handler sends a closure to the thread that owns the running
-//! switch and waits for the result without blocking (see `commands`): `shared.run` reads, or changes
-//! something at once; `shared.change` may carry out a plan. While a plan is in work, reads are
-//! answered between two of its steps, and further changes wait for its end. A read then shows the
-//! wanted configuration, and of the ports those that are in the switch. A closure that asks the
-//! workers waits up to 2 s for their answers, and so do those behind it. Preconditions
+//! One tokio thread runs all handlers. A handler sends a closure to the thread that owns the
+//! running switch and waits for the result without blocking (see `commands`): `shared.run` reads,
+//! or changes something at once; `shared.change` may carry out a plan. While a plan is in work,
+//! reads are answered between two of its steps, and further changes wait for its end. A read then
+//! shows the wanted configuration, and of the ports those that are in the switch. A closure that
+//! asks the workers waits up to 2 s for their answers, and so do those behind it. Preconditions
 //! (`If-Match`, an unused name) are checked in the closure that makes the change. Every error is a
 //! [`Problem`].
 

@@ -2,9 +2,10 @@
 //!
 //! [`config::plan`] compares the wanted [`config::Config`] with the running one and returns the
 //! steps between the two; [`running`] carries them out on the switch. One thread owns the running
-//! switch and takes commands (`commands`). Another runs tokio: the [`server`] polls, handles signals
-//! and serves the REST API ([`handlers`]) on a Unix socket and optionally a web page (`web`), all of
-//! them by commands. The API's bodies and its client are in [`api`]. Nothing here runs per frame.
+//! switch and takes commands (`commands`). Another runs tokio: the [`server`] polls, handles
+//! signals and serves the REST API ([`handlers`]) on a Unix socket and optionally a web page
+//! (`web`), all of them by commands. The API's bodies and its client are in [`api`]. Nothing here
+//! runs per frame.
 
 mod actor;
 mod api_socket;

@@ -158,6 +158,9 @@ pub(super) async fn put_fleet(
     .await
 }
 
+/// The steps of a plan, or why it was refused.
+type Steps = Result<Vec<StepBody>, Problem>;
+
 /// A plan with its tag.
 type Planned = (StatusCode, [(HeaderName, String); 1], Json<PlanBody>);
 
@@ -174,7 +177,7 @@ fn all_done(steps: &[StepBody]) -> bool {
 async fn carry_out(
     shared: &Shared,
     dry_run: bool,
-    plan: impl FnOnce(&mut Running) -> Result<Result<Vec<StepBody>, Problem>, Refusal> + Send + 'static,
+    plan: impl FnOnce(&mut Running) -> Result<Steps, Refusal> + Send + 'static,
 ) -> Result<Planned, Refusal> {
     let work = move |running: &mut Running| {
         let steps = plan(running)?.map_err(Refusal::refused)?;

@@ -13,8 +13,8 @@ const EVERY: Duration = Duration::from_millis(100);
 const NOT_USED: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// Updates guests' links; returns when to check again. While the plan in work has yet to open an
-    /// uplink, links stay as they are: it may be one that the plan has closed to open it anew.
+    /// Updates guests' links; returns when to check again. While the plan in work has yet to open
+    /// an uplink, links stay as they are: it may be one that the plan has closed to open it anew.
     pub fn follow_uplinks(&mut self, now: Instant) -> Duration {
         if self.uplink_is_pending() {
             return EVERY;

@@ -42,8 +42,8 @@ fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
     port.device().names().into_iter().map(device).collect()
 }
 
-/// The path with all links in its folder resolved, or unchanged if there is no such folder. The last
-/// part need not exist yet.
+/// The path with all links in its folder resolved, or unchanged if there is no such folder. The
+/// last part need not exist yet.
 fn resolved(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     match (folder, path.file_name()) {

@@ -91,7 +91,8 @@ impl Done {
                 moved.entries.iter().filter_map(|entry| shifts.remove(entry)).collect();
             if let (Order::GivenUp, Some(Shift { queue, .. })) = (moved.order, together.first()) {
                 self.troubles.push(format!(
-                    "entries went to queue {queue} although an old queue was not read for {MOVE_TIMEOUT:?}: \
+                    "entries went to queue {queue} although an old queue was not read for \
+                     {MOVE_TIMEOUT:?}: \
                      flows may be out of order"
                 ));
             }
