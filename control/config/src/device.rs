@@ -27,7 +27,7 @@ pub enum Device<'p> {
 
 impl PortConfig {
     /// Returns the port's device. If several keys name one, which the rules refuse, it is the first
-    /// of [`devices`](PortConfig::devices).
+    /// of `PortConfig::devices`.
     pub fn device(&self) -> Device<'_> {
         self.devices().next().unwrap_or(Device::None)
     }
