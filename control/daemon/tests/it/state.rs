@@ -198,13 +198,14 @@ fn change(client: &Client, number: usize) -> Result<(), ClientError> {
 }
 
 /// The daemon is killed at a random moment of a change. The next daemon has the ports from before
-/// that change or from after it.
+/// that change or from after it. On a busy machine a daemon lives through few changes, so it is
+/// killed until there were as many changes as kills are wanted.
 #[test]
 fn a_killed_daemon_leaves_the_old_state_or_the_new_one() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("switch.toml"), FILE).unwrap();
-    let (mut done, mut old, mut new) = (0, 0, 0);
-    for _ in 0..=KILLS {
+    let (mut kills, mut done, mut old, mut new) = (0, 0, 0, 0);
+    while kills <= KILLS || done <= KILLS {
         let (mut child, client) = start(directory.path());
         let ports = ports(&client).into_iter();
         let found: Vec<_> =
@@ -229,9 +230,9 @@ fn a_killed_daemon_leaves_the_old_state_or_the_new_one() {
         };
         assert!(matches!(refusal, ClientError::Unreachable(_)), "{refusal}");
         killer.join().unwrap();
+        kills += 1;
     }
     println!(
-        "killed {KILLS} times in {done} changes: {old} times the old state, {new} times the new one"
+        "killed {kills} times in {done} changes: {old} times the old state, {new} times the new one"
     );
-    assert!(done > KILLS, "{done} changes");
 }
