@@ -20,7 +20,7 @@ use utoipa::{PartialSchema, ToSchema};
     (status = 200, body = Vec<PortBody>, description = "All ports, by name"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<PortBody>> {
-    Ok(Json(shared.run(|running| running.port_bodies()).await?))
+    Ok(Json(shared.run(|running| running.listed_ports()).await?))
 }
 
 /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
@@ -57,7 +57,7 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Result<impl IntoResponse, Refusal> {
-    let body = shared.run(move |running| running.port_body(&name)).await?;
+    let body = shared.run(move |running| running.listed_port(&name)).await?;
     body.map(tagged).map_err(Refusal::not_found)
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Longest time to wait for a successor's greeting, which it sends at once.
-const PATIENCE: Duration = Duration::from_millis(100);
+const GREETING_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The socket; its file is removed on drop.
 pub(crate) struct Listener {
@@ -62,7 +62,7 @@ impl Listener {
             let accepted = self.socket.accept().await;
             let Ok(connection) = accepted.and_then(|(connection, _)| blocking(connection)) else {
                 // For example for lack of descriptors: pause before the next attempt.
-                tokio::time::sleep(PATIENCE).await;
+                tokio::time::sleep(GREETING_TIMEOUT).await;
                 continue;
             };
             match admit(&connection) {
@@ -99,7 +99,7 @@ fn admit(connection: &OwnedFd) -> Result<(), String> {
         let (peer, own) = (peer.uid.as_raw(), own.as_raw());
         return Err(format!("it runs as user {peer}, this daemon as user {own}"));
     }
-    set_socket_timeout(connection, Timeout::Recv, Some(PATIENCE))
+    set_socket_timeout(connection, Timeout::Recv, Some(GREETING_TIMEOUT))
         .map_err(|error| error.to_string())?;
     let (said, _) = message::receive(connection).map_err(failed)?.ok_or("it sent no greeting")?;
     if said != greeting() {

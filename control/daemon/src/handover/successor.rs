@@ -18,7 +18,7 @@ use std::time::Duration;
 const NOTHING: &str = "nothing is kept";
 
 /// Longest time for the old daemon to stop; its disk alone may take 10 s.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends all kept descriptors to the successor. The old daemon calls this.
 pub(crate) fn hand_over(store: &Store, successor: &OwnedFd) {
@@ -89,8 +89,8 @@ pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
 fn connected(path: &Path) -> Result<OwnedFd, Errno> {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(RECEIVE_TIMEOUT))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }

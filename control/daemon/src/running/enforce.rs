@@ -2,9 +2,9 @@
 //! ends it.
 //!
 //! Between two steps the thread that owns the switch does what else waits, for example reads and
-//! the poll. They find the wanted configuration, and as ports those in the switch: a port that a
-//! later step opens is not there yet, one that a later step closes is there still. `pending` names
-//! these ports, and the poll leaves them to their steps.
+//! the poll. They find the wanted configuration, and the API lists its ports
+//! ([`listed_ports`](Running::listed_ports)): one that a later step opens is down until then.
+//! `pending` names the ports of later steps, and the poll leaves them to their steps.
 
 use super::{Running, changes};
 use crate::log;

@@ -8,7 +8,7 @@ use api::body::{
     CountersBody, DepthBody, EventBody, FindingBody, HealthBody, MacBody, MtuBody, MtuLinkBody,
     MtuPortBody, PortBody, RscBody, RscCountersBody, SpreadBody, StateBody, SwitchBody, WorkerBody,
 };
-use config::{PortName, PortRole, VmmqMode};
+use config::{PortConfig, PortName, PortRole, VmmqMode};
 use datapath::{DropReason, MacEntry, PortCounters, PortInfo, PortState, RscException, RscStatus};
 use devices::Condition;
 use ports::Offloads;
@@ -57,6 +57,48 @@ impl Running {
     pub fn port_bodies(&self) -> Vec<PortBody> {
         let infos = self.infos();
         self.ports.iter().map(|(name, port)| self.body(name, port, &infos)).collect()
+    }
+
+    /// Returns the ports of the running configuration, by name. While a plan is in work, a port whose
+    /// step is still to come has its wanted settings and is down until it is open, and a port that
+    /// will be closed is not listed. So a reader finds one whole configuration at any time.
+    pub(crate) fn listed_ports(&self) -> Vec<PortBody> {
+        if !self.is_in_work() {
+            return self.port_bodies();
+        }
+        let infos = self.infos();
+        let mut wanted: Vec<&PortConfig> = self.config.ports.iter().collect();
+        wanted.sort_by(|one, other| one.name.cmp(&other.name));
+        wanted.into_iter().map(|wanted| self.wanted_body(wanted, &infos)).collect()
+    }
+
+    /// Returns one port as [`listed_ports`](Running::listed_ports) has it.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub(crate) fn listed_port(&self, name: &str) -> Result<PortBody, Problem> {
+        if !self.is_in_work() {
+            return self.port_body(name);
+        }
+        let wanted = self.config.port(name).ok_or_else(|| self.no_such_port(name))?;
+        Ok(self.wanted_body(wanted, &self.infos()))
+    }
+
+    /// Returns a port of the wanted configuration while a plan is in work.
+    fn wanted_body(&self, wanted: &PortConfig, infos: &[PortInfo]) -> PortBody {
+        let Some(port) = self.ports.get(&wanted.name) else {
+            let (reason, denied) = ("the change that adds it is still in work".to_owned(), false);
+            let device = PortDevice::Closed { reason, denied };
+            let port = RunningPort { config: wanted.clone(), device, first_mac: None };
+            return PortBody { state: StateBody::Down, ..self.body(&wanted.name, &port, infos) };
+        };
+        PortBody {
+            role: wanted.role(),
+            vlan: wanted.vlan_text(),
+            rsc: wanted.rsc(self.config.switch.rsc),
+            config: wanted.clone(),
+            ..self.body(&wanted.name, port, infos)
+        }
     }
 
     /// All ports with their counters, by name.
