@@ -52,7 +52,7 @@ const REVISIONS: [&str; 2] = ["20260102.030405.g1", "20260102.030406.g0"];
 fn packages(kind: &str, revisions: &[&str]) {
     for (number, revision) in revisions.iter().enumerate() {
         let mut script = Command::new(format!("{TREE}/scripts/packages"));
-        script.arg(millrace().get_program()).args([PACKAGES, revision]);
+        script.arg(millrace().get_program()).args([PACKAGES, revision, kind]);
         let made = output_of(script.env("CARGO_TARGET_DIR", TARGET));
         let package = made.lines().find(|line| line.ends_with(kind) && line.contains(revision));
         let package = package.unwrap_or_else(|| panic!("no {kind} of {revision}: {made}"));
