@@ -25,7 +25,7 @@ pub(crate) const FAULT_MINUTES: &str = "MILLRACE_FAULT_MINUTES";
 /// machines, or lasts as long as the environment says.
 fn limit() -> String {
     let minutes: u64 = env::var(FAULT_MINUTES).map_or(0, |text| text.parse().unwrap());
-    let seconds = if env::var_os("MILLRACE_LONG").is_some() { 900 } else { 180 };
+    let seconds = if env::var_os("MILLRACE_LONG").is_some() { 900 } else { 400 };
     (seconds + 60 * minutes).to_string()
 }
 
