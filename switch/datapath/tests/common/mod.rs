@@ -19,7 +19,7 @@ pub mod limits;
 pub mod packet;
 pub mod trace;
 
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
+use datapath::{DropReason, PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::{Capabilities, Nanos, Offloads};
 use std::sync::Arc;
@@ -104,6 +104,11 @@ impl Bench {
     pub fn received(&self, port: usize) -> Vec<MemoryFrame> {
         std::iter::from_fn(|| self.peers[port].receive()).collect()
     }
+}
+
+/// The frames that a port has dropped for a reason.
+pub fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
+    bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
 }
 
 /// A port of one VLAN, untagged.

@@ -2,7 +2,7 @@
 //! vNIC gets them.
 
 use crate::common::trace::Segment;
-use crate::common::{ALL, Bench, plain};
+use crate::common::{ALL, Bench, drops, plain};
 use datapath::{DropReason, PortRole, PortSettings, PortState};
 use ports::Capabilities;
 use ports::memory::MemoryFrame;
@@ -40,10 +40,6 @@ fn bench(guest: PortSettings) -> (Bench, Arc<Capabilities>) {
 /// How many frames each port got.
 fn counts(bench: &Bench) -> [usize; 3] {
     [VM, OTHER, UPLINK].map(|port| bench.received(port).len())
-}
-
-fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
-    bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
 }
 
 fn configured() -> PortSettings {

@@ -1,7 +1,7 @@
 //! Switching: which ports get a frame, and which may send one.
 
 use crate::common::trace::Segment;
-use crate::common::{self, ALL, Bench, access, plain, trunk};
+use crate::common::{self, ALL, Bench, access, drops, plain, trunk};
 use datapath::{DropReason, HealthEvent, PortRole, PortSettings, PortState, RateLimit, StormLimit};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
@@ -30,10 +30,6 @@ fn bench(settings: &[PortSettings]) -> Bench {
 /// How many frames each port got.
 fn counts(bench: &Bench) -> Vec<usize> {
     (0..bench.peers.len()).map(|port| bench.received(port).len()).collect()
-}
-
-fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
-    bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
 }
 
 #[test]

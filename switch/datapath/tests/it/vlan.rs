@@ -1,7 +1,7 @@
 //! VLANs are kept apart whatever tags a guest writes: a frame leaves in the VLAN it was admitted
 //! to, and behind the outer tag nothing changes.
 
-use crate::common::{ALL, Bench, access, plain, trunk};
+use crate::common::{ALL, Bench, access, drops, plain, trunk};
 use datapath::{DropReason, PortRole, PortSettings, Vlan};
 use ports::memory::MemoryFrame;
 use proptest::prelude::*;
@@ -76,10 +76,6 @@ fn on_wire<'b>(port: &PortSettings, bytes: &'b [u8]) -> (u16, &'b [u8]) {
 fn received(bench: &Bench) -> Vec<Vec<Vec<u8>>> {
     let bytes = |port| bench.received(port).into_iter().map(|frame| frame.bytes).collect();
     (0..bench.peers.len()).map(bytes).collect()
-}
-
-fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
-    bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
 }
 
 #[test]

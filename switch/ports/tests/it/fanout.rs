@@ -2,6 +2,7 @@
 //! changes it.
 
 use crate::support::{deliver, in_namespace, ip, udp_header, udp_vnet};
+use crate::veth::{OUR_MAC, THEIR_MAC};
 use ports::packet::{self, Opened, PacketError, PacketOptions, Spread};
 use ports::steering::{Steering, Vnic};
 use ports::{Burst, Device, Nanos, PortFault, Slice, VlanTag};
@@ -12,8 +13,6 @@ use wire::Mac;
 use wire::toeplitz::{Key, Toeplitz};
 use wire::vnet::{GsoType, VnetHeader};
 
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 /// A source address that is not counted.
 const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const QUEUES: u8 = 3;

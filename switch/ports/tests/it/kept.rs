@@ -1,6 +1,7 @@
 //! Tests that a packet port resumes the ring of an earlier process, as `open_kept` says.
 
 use crate::support::{Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::veth::{ADDRESSES, OUR_MAC, THEIR_MAC, is_ours};
 use ports::packet::{self, Opened, PacketError, PacketOptions};
 use ports::{Burst, IngressQueue, Nanos, Offloads, Slice, namespace};
 use std::env;
@@ -16,9 +17,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
 /// Bytes of a train, which does not fit a slot.
 const TRAIN: usize = 9000;
 
@@ -48,10 +46,6 @@ fn send(here: &mut Opened, number: u16) {
     payload[..2].copy_from_slice(&number.to_be_bytes());
     let gso_size = if len > 1472 { 1400 } else { 0 };
     deliver(&mut here.device.egress[0], udp_vnet(gso_size), &header, &[Slice::from(&payload[..])]);
-}
-
-fn is_ours(frame: &Taken) -> bool {
-    frame.bytes.get(..12) == Some(&[THEIR_MAC, OUR_MAC].concat()[..])
 }
 
 fn numbers(queue: &mut IngressQueue, enough: usize) -> Vec<(u16, usize)> {

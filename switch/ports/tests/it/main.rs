@@ -21,5 +21,6 @@ mod support;
 mod tap;
 mod team;
 mod team_ingress;
+mod veth;
 mod world;
 mod xdp;

@@ -3,6 +3,7 @@
 //! that overtake each other.
 
 use crate::support::{in_namespace, ip, udp_header};
+use crate::veth::{OUR_MAC, THEIR_MAC};
 use ports::packet::{self, Opened, PacketOptions, Spread};
 use ports::steering::{EntryMove, Moved, Order, Steering, Table, Vnic};
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing};
@@ -13,8 +14,6 @@ use std::time::{Duration, Instant};
 use wire::toeplitz::{Key, Toeplitz};
 use wire::vnet::VnetHeader;
 
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const FLOWS: u8 = 8;
 const BATCH: u32 = 32;
 /// Offset of a frame's number in its flow.

@@ -1,21 +1,13 @@
 //! Tests the packet port on a veth pair: both ways, tags, trains, a link that goes down, a ring
 //! that overflows.
 
-use crate::support::{self, Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::support::{deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::veth::{ADDRESSES, OUR_MAC, THEIR_MAC, is_ours, next_fault, pattern};
 use ports::link::{Link, LinkOffload};
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
-use ports::{
-    Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, VlanTag,
-    namespace,
-};
+use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, VlanTag, namespace};
 use wire::vnet::{Flags, GsoType, VnetHeader};
-
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
-/// Nanoseconds after which a queue is long due to check its socket.
-const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// Opens both ends of a veth pair as ports.
 fn pair() -> (packet::Opened, packet::Opened) {
@@ -24,14 +16,6 @@ fn pair() -> (packet::Opened, packet::Opened) {
     ip("link set mill1 up");
     let open = |name| packet::open(&PacketOptions::new(name)).expect("open");
     (open("mill0"), open("mill1"))
-}
-
-fn is_ours(frame: &Taken) -> bool {
-    frame.bytes.get(..12) == Some(&[THEIR_MAC, OUR_MAC].concat()[..])
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..251u8).cycle().take(len).collect()
 }
 
 #[test]
@@ -161,21 +145,6 @@ fn a_frame_that_is_refused_does_not_stop_the_others() {
         assert_eq!(drops, [(3, EgressDrop::Refused), (149, EgressDrop::Refused)]);
         assert_eq!(take_until(&mut there.device.ingress[0], 148, is_ours).len(), 148);
     });
-}
-
-/// Takes until there is a fault; the kernel's own frames (neighbour discovery) may come first.
-fn next_fault(queue: &mut IngressQueue) -> PortFault {
-    for _ in 0..100 {
-        let fault = queue.take(LATER, &mut Burst::new()).err();
-        queue.release();
-        if let Some(fault) = fault {
-            return fault;
-        }
-        if !queue.arm() {
-            support::wait(queue);
-        }
-    }
-    panic!("no fault");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! device that goes away.
 
 use crate::support::{self, TO_PORT, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::veth::OUR_MAC;
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, namespace};
@@ -13,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const KERNEL: [u8; 4] = [10, 9, 0, 1];
 const OURS: [u8; 4] = [10, 9, 0, 2];
 

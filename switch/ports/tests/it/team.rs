@@ -16,7 +16,7 @@ use waiting::until;
 use wire::Mac;
 use wire::vnet::VnetHeader;
 
-fn algorithms() -> impl Strategy<Value = Algorithm> {
+pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
 }
 

@@ -1,15 +1,12 @@
 //! Tests a team of memory ports on virtual time: which arriving frames are taken.
 
+use crate::team::algorithms;
 use crate::world::{NAMES, OUTSIDE, SECOND, START, World, arp, own_mac, tagged, udp, vnic};
 use ports::Nanos;
 use ports::team::Algorithm;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::Mac;
-
-fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![Just(Algorithm::HyperVPort), Just(Algorithm::Dynamic)]
-}
 
 proptest! {
     /// The switch outside floods a frame from one member to all others. No frame of ours is taken,

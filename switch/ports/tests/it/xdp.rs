@@ -1,21 +1,14 @@
 //! Tests the AF_XDP port on a veth pair: both ways, checksums, tags, trains, several queues, a link
 //! that goes down, and reopening.
 
-use crate::support::{self, Taken, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::support::{deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
+use crate::veth::{ADDRESSES, OUR_MAC, THEIR_MAC, is_ours, next_fault, pattern};
 use ports::link::Link;
 use ports::packet::{self, PacketOptions};
 use ports::xdp::{self, Opened, XdpError, XdpOptions};
-use ports::{
-    Burst, EgressDrop, IngressQueue, Nanos, Offloads, Outgoing, PortFault, Slice, namespace,
-};
+use ports::{Burst, EgressDrop, Offloads, Outgoing, PortFault, Slice, namespace};
 use std::process::Command;
 use wire::vnet::{Flags, VnetHeader};
-
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 2], [10, 9, 0, 1]];
-/// Nanoseconds after which a queue is long due to check its socket.
-const LATER: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// Runs a test with a veth pair, mill0 and mill1, in its own namespace. Skips it if programs cannot
 /// be loaded, which is tried on another pair.
@@ -61,14 +54,6 @@ fn ethtool(words: &str) -> bool {
     };
     assert!(output.status.success(), "ethtool {words}: {output:?}");
     true
-}
-
-fn is_ours(frame: &Taken) -> bool {
-    frame.bytes.get(..12) == Some(&[THEIR_MAC, OUR_MAC].concat()[..])
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..251u8).cycle().take(len).collect()
 }
 
 /// Returns the output of `ip -d link` for a device.
@@ -307,21 +292,6 @@ fn a_driver_that_takes_no_program_at_this_mtu_says_so_with_both_values() {
         let there = open("mill1");
         assert_eq!(there.device.mtu, 3506);
     });
-}
-
-/// Takes until there is a fault; the kernel's own frames (neighbour discovery) may come first.
-fn next_fault(queue: &mut IngressQueue) -> PortFault {
-    for _ in 0..100 {
-        let fault = queue.take(LATER, &mut Burst::new()).err();
-        queue.release();
-        if let Some(fault) = fault {
-            return fault;
-        }
-        if !queue.arm() {
-            support::wait(queue);
-        }
-    }
-    panic!("no fault");
 }
 
 #[test]
