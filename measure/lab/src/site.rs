@@ -60,13 +60,24 @@ pub(crate) trait Site {
     }
 }
 
-/// Readies this process for hosts of its own, while it has one thread. Returns a directory for
-/// their files.
-pub(crate) fn prepare(interrupt: &Interrupt) -> Result<tempfile::TempDir, LabError> {
+/// Readies this process for hosts of its own, while it has one thread: it becomes root, and watches
+/// signals.
+///
+/// # Errors
+/// The kernel refuses namespaces, or the handlers of signals.
+pub(crate) fn prepare_process(interrupt: &Interrupt) -> Result<(), LabError> {
     if !is_root() {
         become_root()?;
     }
-    interrupt.watch_signals()?;
+    interrupt.watch_signals()
+}
+
+/// Readies this process for hosts of its own, and returns a directory for their files.
+///
+/// # Errors
+/// As [`prepare_process`], or the directory cannot be made.
+pub(crate) fn prepare(interrupt: &Interrupt) -> Result<tempfile::TempDir, LabError> {
+    prepare_process(interrupt)?;
     let directory = tempfile::Builder::new().prefix("millrace-lab-").tempdir();
     directory.map_err(LabError::io("making a private directory"))
 }

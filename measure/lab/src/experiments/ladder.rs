@@ -59,7 +59,18 @@ impl Experiment for Ladder {
         daemon: &mut Daemon,
         arm: &str,
     ) -> Result<(), LabError> {
-        switch(topology, daemon, arm)
+        let height = STEPS.iter().position(|(name, _)| *name == arm).unwrap_or(0);
+        let has = |step| height >= step;
+        for link in [WIRE, VNIC] {
+            topology.host_of(link).set_offloads(link, &[(LinkOffload::TxCsum, has(1))])?;
+        }
+        topology.guest().set_offloads(VNIC, &[(LinkOffload::Tso, has(2))])?;
+        daemon.vnic.set_rsc(has(3))?;
+        let (length, ack) = LIMITS;
+        daemon.vnic.change(&json!({
+            "length-limit": has(4).then_some(length),
+            "ack-limit": has(4).then_some(ack),
+        }))
     }
 
     fn proof(&self) -> Option<Proof> {
@@ -77,21 +88,6 @@ pub fn campaign(options: &Options) -> Campaign {
     };
     let points = [&Ladder(Way::FromVnic), &Ladder(Way::ToVnic)].into_iter().flat_map(of).collect();
     Campaign::new(&Ladder(Way::ToVnic), points)
-}
-
-fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
-    let height = STEPS.iter().position(|(name, _)| *name == arm).unwrap_or(0);
-    let has = |step| height >= step;
-    for link in [WIRE, VNIC] {
-        topology.host_of(link).set_offloads(link, &[(LinkOffload::TxCsum, has(1))])?;
-    }
-    topology.guest().set_offloads(VNIC, &[(LinkOffload::Tso, has(2))])?;
-    daemon.vnic.set_rsc(has(3))?;
-    let (length, ack) = LIMITS;
-    daemon.vnic.change(&json!({
-        "length-limit": has(4).then_some(length),
-        "ack-limit": has(4).then_some(ack),
-    }))
 }
 
 /// Proves the steps: a sending guest's frames must grow at the step of LSO and not before, a

@@ -79,13 +79,18 @@ impl Experiment for Vmmq {
         }
     }
 
+    /// Reopens both ports, which spreads the entries over all queues again, wherever load had moved
+    /// them.
     fn switch(
         &self,
         topology: &mut Topology,
         daemon: &mut Daemon,
         arm: &str,
     ) -> Result<(), LabError> {
-        switch(topology, daemon, arm)
+        let one = json!({ "queues": 1, "vmmq": "static" });
+        daemon.reopen(&one, &one)?;
+        let several = json!({ "queues": topology.queues, "vmmq": arm });
+        if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
     }
 
     fn proof(&self) -> Option<Proof> {
@@ -103,15 +108,6 @@ pub fn campaign(options: &Options) -> Campaign {
         ARMS.into_iter().zip(labels),
         phases(options.interval.as_secs_f64()),
     )
-}
-
-/// Reopens both ports, which spreads the entries over all queues again, wherever load had moved
-/// them.
-fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
-    let one = json!({ "queues": 1, "vmmq": "static" });
-    daemon.reopen(&one, &one)?;
-    let several = json!({ "queues": topology.queues, "vmmq": arm });
-    if arm == ARMS[0] { Ok(()) } else { daemon.reopen(&several, &several) }
 }
 
 /// Proves the arms by the number of queues, by the moves, and by the throughput of the phases that

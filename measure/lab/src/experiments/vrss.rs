@@ -53,7 +53,20 @@ impl Experiment for Vrss {
         daemon: &mut Daemon,
         arm: &str,
     ) -> Result<(), LabError> {
-        switch(topology, daemon, arm)
+        if topology.vnic != Vnic::Tap {
+            let why = "vRSS is measured toward a TAP, but /dev/net/tun cannot be opened";
+            return Err(LabError::Switch(why.to_owned()));
+        }
+        let (queues, is_one) = (topology.queues, arm == ARMS[0]);
+        let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
+        let uplink = json!({ "queues": queues });
+        // Reopened in each arm, with one pair at first, so that all arms begin alike.
+        daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
+        daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
+        match steer {
+            Some(steer) => daemon.steers_by(steer),
+            None => Ok(()),
+        }
     }
 
     fn proof(&self) -> Option<Proof> {
@@ -76,23 +89,6 @@ pub fn campaign(options: &Options) -> Campaign {
     let several = |steer| format!("{pairs} queue pairs, steer={steer}");
     let labels = ["1 queue pair".to_owned(), several(ARMS[1]), several(ARMS[2])];
     Campaign::reopening(&Vrss, options, ARMS.into_iter().zip(labels), Vec::new())
-}
-
-fn switch(topology: &mut Topology, daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
-    if topology.vnic != Vnic::Tap {
-        let why = "vRSS is measured toward a TAP, but /dev/net/tun cannot be opened";
-        return Err(LabError::Switch(why.to_owned()));
-    }
-    let (queues, is_one) = (topology.queues, arm == ARMS[0]);
-    let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
-    let uplink = json!({ "queues": queues });
-    // Reopened in each arm, with one pair at first, so that all arms begin alike.
-    daemon.reopen(&uplink, &json!({ "queues": 1, "steer": null }))?;
-    daemon.reopen(&uplink, &json!({ "queues": pairs, "steer": steer }))?;
-    match steer {
-        Some(steer) => daemon.steers_by(steer),
-        None => Ok(()),
-    }
 }
 
 /// Proves the arms by the vNIC's queue pairs, each of which carried frames in each interval.

@@ -1,10 +1,9 @@
 //! A site of new hosts: sender, switch, bridge and receiver are processes of this machine, each in
 //! a network namespace of its own.
 
-use super::{RunResult, Site, Tell};
+use super::{RunResult, Site, Tell, prepare_process};
 use crate::daemon::Daemon;
 use crate::experiment::Experiment;
-use crate::host::{become_root, is_root};
 use crate::interrupt::Interrupt;
 use crate::load::{Load, Way};
 use crate::namespaces::{Namespaces, Work};
@@ -32,10 +31,7 @@ impl NewHosts {
         options: &Options,
         interrupt: &Interrupt,
     ) -> Result<NewHosts, LabError> {
-        if !is_root() {
-            become_root()?;
-        }
-        interrupt.watch_signals()?;
+        prepare_process(interrupt)?;
         let mut topology = Topology::new(experiment.description().wiring, options)?;
         let daemon = Daemon::start(&mut topology, interrupt)?;
         Ok(NewHosts { daemon, topology, experiment, iperf: None })
