@@ -1,7 +1,7 @@
 //! The rules of a port, with the frames that each matched.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use api::body::{AclAdd, AclBody};
 use axum::Json;
 use axum::extract::State;
@@ -17,8 +17,7 @@ use std::time::Instant;
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<AclBody> {
-    let body = shared.run(move |running| running.acl_body(&name)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.acl_body(&name)).await
 }
 
 /// Adds a rule, at the end or at a given number. The rule is in force when this returns; other

@@ -2,7 +2,7 @@
 //! writes the file with its own permissions; the daemon opens no file.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::actor;
 use api::body::{CaptureBody, CaptureStart};
 use axum::Json;
@@ -58,8 +58,7 @@ pub(super) async fn start(
         (status = 404, body = Problem, description = "There was no capture on this port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(port): Name) -> Reply<CaptureBody> {
-    let body = shared.run(move |running| running.capture(&port)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.capture(&port)).await
 }
 
 /// Stops a capture. The client that started it still receives everything captured until then.
@@ -71,6 +70,5 @@ pub(super) async fn show(State(shared): State<Shared>, Name(port): Name) -> Repl
         (status = 404, body = Problem, description = "There was no capture on this port"),
 ))]
 pub(super) async fn stop(State(shared): State<Shared>, Name(port): Name) -> Reply<CaptureBody> {
-    let body = shared.run(move |running| running.stop_capture(&port)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.stop_capture(&port)).await
 }

@@ -1,6 +1,6 @@
 //! Ports: list, get, add, change, remove, counters.
 
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use super::{Shared, etag};
 use crate::running::Running;
 use api::body::{CountersBody, PortBody};
@@ -153,6 +153,5 @@ pub(super) async fn counters(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Reply<CountersBody> {
-    let body = shared.run(move |running| running.counters(&name)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.counters(&name)).await
 }

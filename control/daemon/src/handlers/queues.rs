@@ -1,7 +1,7 @@
 //! Queues: their workers and loads, and moves.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::actor;
 use api::body::{QueueBody, QueueMove};
 use axum::Json;
@@ -31,8 +31,7 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name((name, queue)): Name<(String, String)>,
 ) -> Reply<QueueBody> {
-    let body = shared.run(move |running| running.queue_body(&name, &queue)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.queue_body(&name, &queue)).await
 }
 
 /// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every

@@ -2,6 +2,8 @@
 
 use super::refusals::PROBLEM_JSON;
 use crate::commands::Ended;
+use crate::running::Running;
+use crate::shared::Shared;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -22,6 +24,17 @@ pub(super) struct Refusal(StatusCode, Box<Problem>);
 
 /// What handlers return.
 pub(super) type Reply<T> = Result<Json<T>, Refusal>;
+
+/// Returns the result of a [short command](Shared::run) about what a path names.
+///
+/// # Errors
+/// There is no such thing, or the switch's thread has ended.
+pub(super) async fn found<T: Send + 'static>(
+    shared: &Shared,
+    work: impl FnOnce(&mut Running) -> Result<T, Problem> + Send + 'static,
+) -> Reply<T> {
+    shared.run(work).await?.map(Json).map_err(Refusal::not_found)
+}
 
 impl Refusal {
     /// Any status.

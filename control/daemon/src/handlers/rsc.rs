@@ -1,7 +1,7 @@
 //! Receive segment coalescing: shown and toggled live.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use api::body::{RscBody, RscChange};
 use axum::Json;
 use axum::extract::{FromRef, State};
@@ -52,8 +52,7 @@ pub(super) async fn set_all(
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
-    let body = shared.run(move |running| running.rsc_body(&name)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.rsc_body(&name)).await
 }
 
 /// Toggles coalescing on one port; open trains are delivered before this returns.

@@ -1,7 +1,7 @@
 //! Receive-side scaling: shown and changed live.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::actor;
 use api::body::{RssBody, RssChange};
 use axum::Json;
@@ -26,8 +26,7 @@ pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RssBody>> {
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RssBody> {
-    let body = shared.run(move |running| running.rss_body(&name)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.rss_body(&name)).await
 }
 
 /// Changes entries of a port's indirection table, the whole table, the key or the types, from the

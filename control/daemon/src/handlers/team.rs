@@ -1,7 +1,7 @@
 //! Teams: shown and changed live.
 
 use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply};
+use super::reply::{Body, Name, Refusal, Reply, found};
 use api::body::{TeamBody, TeamChange, TeamMapping};
 use axum::Json;
 use axum::extract::State;
@@ -25,8 +25,7 @@ pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<TeamBody>> {
         (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<TeamBody> {
-    let body = shared.run(move |running| running.team_body(&name)).await?;
-    body.map(Json).map_err(Refusal::not_found)
+    found(&shared, move |running| running.team_body(&name)).await
 }
 
 /// Adds members to a team and removes members from it, while frames flow. If a member to add cannot
