@@ -15,9 +15,7 @@
 //! to keep what a change does after its plan: a port that cannot be opened is removed again, a
 //! changed port returns to its previous settings.
 //!
-//! While a plan is in work, the configuration is the wanted one already, and the list of ports is
-//! that of the switch: a port is in it from the step that opens it to the step that closes it. The
-//! poll leaves ports alone that a later step closes, changes or opens.
+//! What the short commands between two steps find is described in `running::enforce`.
 //!
 //! A command whose client has disconnected is carried out all the same.
 

@@ -36,7 +36,7 @@ impl User {
         }
     }
 
-    /// Returns the user for people who apply, roll back and move.
+    /// Returns the user that operators have: it may apply models, roll back and move guests.
     pub fn operator() -> User {
         let permissions = vec![below(Right::ReadWrite, ALL.to_owned())];
         User { name: "operator".to_owned(), permissions }

@@ -51,7 +51,8 @@ impl Backend {
         Ok(signal.map_err(refused)?.map(Arc::new))
     }
 
-    /// Checks that an inflight region is for no more and no larger rings than this port may have.
+    /// Checks that an inflight region has no more rings than the port, and none of more than
+    /// [`LARGEST_RING`] descriptors.
     fn check_inflight(&self, said: &VhostUserInflight) -> Result<()> {
         let VhostUserInflight { num_queues: rings, queue_size: size, .. } = *said;
         let own = self.vrings.len();
