@@ -10,7 +10,7 @@ mod ports;
 mod process;
 mod switch;
 
-use crate::running::{Reloads, Running};
+use crate::running::{Reloads, Running, team};
 use crate::shared::Shared;
 use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
@@ -70,14 +70,15 @@ struct Scrape {
 
 impl Scrape {
     fn of(running: &Running) -> Scrape {
+        let report = running.report();
         Scrape {
-            started: running.started(),
-            ports: running.counted_ports(),
-            teams: running.team_bodies(),
-            macs: running.learned(),
-            workers: running.workers(),
+            started: running.journal.started(),
+            ports: report.counted_ports(),
+            teams: team::bodies(&report),
+            macs: report.learned(),
+            workers: report.workers(),
             health: running.health(Instant::now()),
-            reloads: running.reloads(),
+            reloads: running.journal.reloads(),
         }
     }
 }

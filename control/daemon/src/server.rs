@@ -243,13 +243,13 @@ async fn give_up(shared: &Shared) -> bool {
 fn start(config: Config, kept: Kept, opener: Box<dyn Opener>) -> Result<Running, Problem> {
     let mut running = Running::start_with(config, kept.added(), opener, Instant::now())?;
     for problem in kept.refused {
-        running.note(Level::WARN, Instant::now(), problem.to_string());
+        running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
-    if let Some(problem) = running.denied() {
+    if let Some(problem) = running.ports.denied() {
         return Err(problem);
     }
     if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
-        running.note(Level::WARN, Instant::now(), problem.to_string());
+        running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
     Ok(running)
 }
@@ -340,9 +340,9 @@ async fn reload(shared: &Shared) -> Result<Option<&'static str>, Ended> {
         let reloaded = read.and_then(|config| running.reload_file(config, Instant::now()));
         let (text, trouble) = told(reloaded);
         notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
-        running.note_reload(trouble.is_none());
+        running.journal.note_reload(trouble.is_none());
         let level = if trouble.is_none() { Level::INFO } else { Level::WARN };
-        running.note(level, Instant::now(), text);
+        running.journal.note(level, Instant::now(), text);
         trouble
     });
     let trouble = trouble.await?;

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
+use crate::running::acl;
 use api::body::{AclAdd, AclBody};
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +18,7 @@ use std::time::Instant;
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<AclBody> {
-    found(&shared, move |running| running.acl_body(&name)).await
+    found(&shared, move |running| acl::body(&running.report(), &name)).await
 }
 
 /// Adds a rule, at the end or at a given number. The rule is in force when this returns; other
@@ -38,9 +39,11 @@ pub(super) async fn add(
     Body(add): Body<AclAdd>,
 ) -> Reply<AclBody> {
     let done = shared.change(move |running| {
-        running.acl_body(&name).map_err(Refusal::not_found)?;
-        running.add_rule(&name, add, Instant::now()).map_err(Refusal::refused)?;
-        running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+        acl::body(&running.report(), &name).map_err(Refusal::not_found)?;
+        let added =
+            running.change(Instant::now(), |ports, wanted| acl::add(ports, wanted, &name, add));
+        added.map_err(Refusal::refused)?;
+        acl::body(&running.report(), &name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }
@@ -61,8 +64,9 @@ pub(super) async fn remove(
     Name((name, number)): Name<(String, String)>,
 ) -> Reply<AclBody> {
     let done = shared.change(move |running| {
-        running.remove_rule(&name, &number, Instant::now()).map_err(Refusal::not_found)?;
-        running.acl_body(&name).map(Json).map_err(Refusal::not_found)
+        let remove = |ports: &_, wanted: &mut _| acl::remove(ports, wanted, &name, &number);
+        running.change(Instant::now(), remove).map_err(Refusal::not_found)?;
+        acl::body(&running.report(), &name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }

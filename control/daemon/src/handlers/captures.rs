@@ -20,7 +20,7 @@ const PCAPNG: &str = "application/x-pcapng";
     (status = 200, body = Vec<CaptureBody>, description = "Running and ended captures, by port"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<CaptureBody>> {
-    Ok(Json(shared.run(|running| running.captures()).await?))
+    Ok(Json(shared.run(|running| running.captures.bodies()).await?))
 }
 
 /// Captures on a port. The response is a pcapng file that continues until the capture is stopped,
@@ -40,7 +40,7 @@ pub(super) async fn start(
     Body(start): Body<CaptureStart>,
 ) -> Result<impl IntoResponse, Refusal> {
     let started = shared.run(move |running| {
-        running.port_body(&start.port).map_err(Refusal::not_found)?;
+        running.report().port(&start.port).map_err(Refusal::not_found)?;
         let stream = running.start_capture(&start, Instant::now()).map_err(Refusal::refused)?;
         actor::log("a capture starts", &start);
         Ok::<_, Refusal>(stream)

@@ -93,7 +93,7 @@ pub(super) async fn put(
     carry_out(&shared, query.dry_run, move |running| {
         etag::check(&headers, &etag::of(running.config()))?;
         Ok(if query.dry_run {
-            running.dry_run(&wanted).map(planned)
+            running.desired.dry_run(&wanted).map(planned)
         } else {
             running.reload(wanted, Instant::now())
         })
@@ -118,10 +118,10 @@ pub(super) async fn reload(
     let file = shared.source().read_again().await;
     carry_out(&shared, query.dry_run, move |running| {
         if query.dry_run {
-            return Ok(file.and_then(|file| running.dry_run_file(file)).map(planned));
+            return Ok(file.and_then(|file| running.desired.dry_run_file(file)).map(planned));
         }
         let steps = file.and_then(|file| running.reload_file(file, Instant::now()));
-        running.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
+        running.journal.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
         Ok(steps)
     })
     .await
@@ -147,11 +147,11 @@ pub(super) async fn put_fleet(
 ) -> Result<Planned, Refusal> {
     carry_out(&shared, query.dry_run, move |running| {
         if query.dry_run {
-            return Ok(running.dry_run_fleet(ports).map(planned));
+            return Ok(running.desired.dry_run_fleet(ports).map(planned));
         }
         let steps = running.replace_fleet(ports, Instant::now());
         if let (Some(revision), Ok(steps)) = (query.revision, &steps) {
-            running.note_fleet(revision, steps, Instant::now());
+            running.journal.note_fleet(revision, steps, Instant::now());
         }
         Ok(steps)
     })

@@ -53,12 +53,12 @@ async fn carry_out(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let ready = shared.run(|running| running.all_answer().map(|()| running.kept_changes()));
+    let ready = shared.run(|running| running.all_answer().map(|()| running.desired.kept_changes()));
     let before = ready.await?.map_err(Refusal::not_now)?;
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
     tracing::info!(target: "control::api::guard", by = client, status = answer.status().as_u16(), "{line}");
-    if shared.run(|running| running.kept_changes()).await? == before {
+    if shared.run(|running| running.desired.kept_changes()).await? == before {
         return Ok(answer);
     }
     match shared.keep().await {

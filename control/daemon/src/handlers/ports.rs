@@ -20,7 +20,7 @@ use utoipa::{PartialSchema, ToSchema};
     (status = 200, body = Vec<PortBody>, description = "All ports, by name"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<PortBody>> {
-    Ok(Json(shared.run(|running| running.listed_ports()).await?))
+    Ok(Json(shared.run(|running| running.report().listed_ports()).await?))
 }
 
 /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
@@ -40,7 +40,7 @@ pub(super) async fn add(
         let taken = running.config().port(&name).is_some();
         let refusal = if taken { Refusal::conflict } else { Refusal::refused };
         running.add(port, Instant::now()).map_err(refusal)?;
-        running.port_body(&name).map_err(Refusal::not_found)
+        running.report().port(&name).map_err(Refusal::not_found)
     });
     Ok((StatusCode::CREATED, Json(added.await??)))
 }
@@ -57,7 +57,7 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Result<impl IntoResponse, Refusal> {
-    let body = shared.run(move |running| running.listed_port(&name)).await?;
+    let body = shared.run(move |running| running.report().listed_port(&name)).await?;
     body.map(tagged).map_err(Refusal::not_found)
 }
 
@@ -67,7 +67,7 @@ fn tagged(body: PortBody) -> impl IntoResponse {
 
 /// Refuses a request whose tag does not match the port's settings.
 fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refusal> {
-    let body = running.port_body(name).map_err(Refusal::not_found)?;
+    let body = running.report().port(name).map_err(Refusal::not_found)?;
     etag::check(headers, &etag::of(&body.config))
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn patch(
     let changed = shared.change(move |running| {
         check(&headers, running, &name)?;
         running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
-        running.port_body(&name).map_err(Refusal::not_found)
+        running.report().port(&name).map_err(Refusal::not_found)
     });
     changed.await?.map(tagged)
 }
@@ -153,5 +153,5 @@ pub(super) async fn counters(
     State(shared): State<Shared>,
     Name(name): Name,
 ) -> Reply<CountersBody> {
-    found(&shared, move |running| running.counters(&name)).await
+    found(&shared, move |running| running.report().counters(&name)).await
 }

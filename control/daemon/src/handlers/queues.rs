@@ -3,6 +3,7 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::actor;
+use crate::running::queues;
 use api::body::{QueueBody, QueueMove};
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +14,7 @@ use problem::Problem;
     (status = 200, body = Vec<QueueBody>, description = "All queues, by port"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<QueueBody>> {
-    Ok(Json(shared.run(|running| running.queue_bodies()).await?))
+    Ok(Json(shared.run(|running| queues::bodies(&running.report())).await?))
 }
 
 /// One queue.
@@ -31,7 +32,7 @@ pub(super) async fn show(
     State(shared): State<Shared>,
     Name((name, queue)): Name<(String, String)>,
 ) -> Reply<QueueBody> {
-    found(&shared, move |running| running.queue_body(&name, &queue)).await
+    found(&shared, move |running| queues::body(&running.report(), &name, &queue)).await
 }
 
 /// Moves a queue to another worker, which serves it when this returns. No frame is lost, and every
@@ -55,10 +56,10 @@ pub(super) async fn set(
     Body(QueueMove { worker }): Body<QueueMove>,
 ) -> Reply<QueueBody> {
     let done = shared.run(move |running| {
-        running.queue_body(&name, &queue).map_err(Refusal::not_found)?;
+        queues::body(&running.report(), &name, &queue).map_err(Refusal::not_found)?;
         running.move_queue(&name, &queue, worker).map_err(Refusal::refused)?;
         actor::log(&format!("queue {queue} of port {name} is moved"), &QueueMove { worker });
-        running.queue_body(&name, &queue).map(Json).map_err(Refusal::not_found)
+        queues::body(&running.report(), &name, &queue).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }

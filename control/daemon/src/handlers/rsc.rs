@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
+use crate::running::rsc;
 use api::body::{RscBody, RscChange};
 use axum::Json;
 use axum::extract::{FromRef, State};
@@ -22,7 +23,7 @@ where
     (status = 200, body = Vec<RscBody>, description = "Settings, state and statistics, by port"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RscBody>> {
-    Ok(Json(shared.run(|running| running.rsc_bodies()).await?))
+    Ok(Json(shared.run(|running| running.report().all_rsc()).await?))
 }
 
 /// Toggles coalescing on all ports. `on` turns it on for vNICs and leaves uplinks unchanged.
@@ -37,8 +38,9 @@ pub(super) async fn set_all(
     Body(change): Body<RscChange>,
 ) -> Reply<Vec<RscBody>> {
     let done = shared.change(move |running| {
-        running.set_rsc(None, change.policy, Instant::now()).map_err(Refusal::refused)?;
-        Ok(Json(running.rsc_bodies()))
+        let toggle = |ports: &_, wanted: &mut _| rsc::set(ports, wanted, None, change.policy);
+        running.change(Instant::now(), toggle).map_err(Refusal::refused)?;
+        Ok(Json(running.report().all_rsc()))
     });
     done.await?
 }
@@ -52,7 +54,7 @@ pub(super) async fn set_all(
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
-    found(&shared, move |running| running.rsc_body(&name)).await
+    found(&shared, move |running| running.report().rsc(&name)).await
 }
 
 /// Toggles coalescing on one port; open trains are delivered before this returns.
@@ -72,8 +74,10 @@ pub(super) async fn set(
     Body(change): Body<RscChange>,
 ) -> Reply<RscBody> {
     let done = shared.change(move |running| {
-        running.set_rsc(Some(&name), change.policy, Instant::now()).map_err(Refusal::not_found)?;
-        running.rsc_body(&name).map(Json).map_err(Refusal::not_found)
+        let toggle =
+            |ports: &_, wanted: &mut _| rsc::set(ports, wanted, Some(&name), change.policy);
+        running.change(Instant::now(), toggle).map_err(Refusal::not_found)?;
+        running.report().rsc(&name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }

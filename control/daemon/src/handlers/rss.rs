@@ -3,6 +3,7 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::actor;
+use crate::running::rss;
 use api::body::{RssBody, RssChange};
 use axum::Json;
 use axum::extract::State;
@@ -14,7 +15,7 @@ use std::time::Instant;
     (status = 200, body = Vec<RssBody>, description = "Steering, key, types and table, by port"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RssBody>> {
-    Ok(Json(shared.run(|running| running.rss_bodies()).await?))
+    Ok(Json(shared.run(|running| rss::bodies(&running.report())).await?))
 }
 
 /// How frames toward one port are spread over its queues.
@@ -26,7 +27,7 @@ pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<RssBody>> {
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RssBody> {
-    found(&shared, move |running| running.rss_body(&name)).await
+    found(&shared, move |running| rss::body(&running.report(), &name)).await
 }
 
 /// Changes entries of a port's indirection table, the whole table, the key or the types, from the
@@ -48,11 +49,11 @@ pub(super) async fn change(
     Body(change): Body<RssChange>,
 ) -> Reply<RssBody> {
     let done = shared.change(move |running| {
-        running.rss_body(&name).map_err(Refusal::not_found)?;
+        rss::body(&running.report(), &name).map_err(Refusal::not_found)?;
         let told = serde_json::to_value(&change).unwrap_or_default();
         running.change_rss(&name, change, Instant::now()).map_err(Refusal::refused)?;
         actor::log(&format!("port {name}: rss is changed"), &told);
-        running.rss_body(&name).map(Json).map_err(Refusal::not_found)
+        rss::body(&running.report(), &name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::reply::{Asked, Refusal, Reply};
 use crate::metrics;
+use crate::running::pictures;
 use api::body::{EventBody, HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +28,7 @@ pub(super) async fn show(State(shared): State<Shared>) -> Reply<SwitchBody> {
     (status = 200, body = Vec<WorkerBody>, description = "All workers"),
 ))]
 pub(super) async fn workers(State(shared): State<Shared>) -> Reply<Vec<WorkerBody>> {
-    Ok(Json(shared.run(move |running| running.workers()).await?))
+    Ok(Json(shared.run(move |running| running.report().workers()).await?))
 }
 
 /// Learned addresses.
@@ -35,7 +36,7 @@ pub(super) async fn workers(State(shared): State<Shared>) -> Reply<Vec<WorkerBod
     (status = 200, body = Vec<MacBody>, description = "All learned addresses"),
 ))]
 pub(super) async fn macs(State(shared): State<Shared>) -> Reply<Vec<MacBody>> {
-    Ok(Json(shared.run(move |running| running.macs()).await?))
+    Ok(Json(shared.run(move |running| running.report().macs()).await?))
 }
 
 /// The addresses to forget.
@@ -81,7 +82,9 @@ pub(super) async fn events(
     State(shared): State<Shared>,
     Asked(After { after }): Asked<After>,
 ) -> Reply<Vec<EventBody>> {
-    Ok(Json(shared.run(move |running| running.events_after(after.unwrap_or_default())).await?))
+    Ok(Json(
+        shared.run(move |running| running.journal.events_after(after.unwrap_or_default())).await?,
+    ))
 }
 
 /// Health: ports that carry no frames, and settings that are valid but do not do what their owner
@@ -98,7 +101,9 @@ pub(super) async fn health(State(shared): State<Shared>) -> Reply<HealthBody> {
     (status = 200, body = MtuBody, description = "Ports by name, with findings"),
 ))]
 pub(super) async fn mtu(State(shared): State<Shared>) -> Reply<MtuBody> {
-    Ok(Json(shared.run(move |running| running.mtu_body(Instant::now())).await?))
+    Ok(Json(
+        shared.run(move |running| pictures::mtu_body(&running.report(), Instant::now())).await?,
+    ))
 }
 
 /// All counters in the text format of Prometheus.

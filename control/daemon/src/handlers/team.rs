@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
+use crate::running::team;
 use api::body::{TeamBody, TeamChange, TeamMapping};
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +14,7 @@ use std::time::Instant;
     (status = 200, body = Vec<TeamBody>, description = "Members, algorithm and mappings, by port"),
 ))]
 pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<TeamBody>> {
-    Ok(Json(shared.run(|running| running.team_bodies()).await?))
+    Ok(Json(shared.run(|running| team::bodies(&running.report())).await?))
 }
 
 /// One team.
@@ -25,7 +26,7 @@ pub(super) async fn list(State(shared): State<Shared>) -> Reply<Vec<TeamBody>> {
         (status = 404, body = Problem, description = "There is no such port, or it is not a team"),
 ))]
 pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<TeamBody> {
-    found(&shared, move |running| running.team_body(&name)).await
+    found(&shared, move |running| team::body(&running.report(), &name)).await
 }
 
 /// Adds members to a team and removes members from it, while frames flow. If a member to add cannot
@@ -46,9 +47,11 @@ pub(super) async fn change(
     Body(change): Body<TeamChange>,
 ) -> Reply<TeamBody> {
     let done = shared.change(move |running| {
-        running.team_body(&name).map_err(Refusal::not_found)?;
-        running.change_members(&name, &change, Instant::now()).map_err(Refusal::refused)?;
-        running.team_body(&name).map(Json).map_err(Refusal::not_found)
+        team::body(&running.report(), &name).map_err(Refusal::not_found)?;
+        let wanted = team::with_members(&running.ports, running.config(), &name, &change);
+        let steps = wanted.and_then(|wanted| running.reload(wanted, Instant::now()));
+        steps.map_err(Refusal::refused)?;
+        team::body(&running.report(), &name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }
@@ -71,9 +74,10 @@ pub(super) async fn map(
     Body(mapping): Body<TeamMapping>,
 ) -> Reply<TeamBody> {
     let done = shared.change(move |running| {
-        running.team_body(&name).map_err(Refusal::not_found)?;
-        running.map_member(&name, &mapping, Instant::now()).map_err(Refusal::refused)?;
-        running.team_body(&name).map(Json).map_err(Refusal::not_found)
+        team::body(&running.report(), &name).map_err(Refusal::not_found)?;
+        let patch = team::pin(&running.ports, &name, &mapping).map_err(Refusal::refused)?;
+        running.patch(&mapping.vnic, &patch, Instant::now()).map_err(Refusal::refused)?;
+        team::body(&running.report(), &name).map(Json).map_err(Refusal::not_found)
     });
     done.await?
 }

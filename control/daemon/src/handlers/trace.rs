@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::reply::{Body, Refusal, Reply};
+use crate::running::trace;
 use api::body::{TraceBody, TraceRequest};
 use axum::Json;
 use axum::extract::{FromRef, State};
@@ -39,8 +40,8 @@ pub(super) async fn trace(
 ) -> Reply<TraceBody> {
     let one_at_a_time = ONE.acquire().await;
     let prepared = shared.run(move |running| {
-        running.port_body(&request.port).map_err(Refusal::not_found)?;
-        running.prepare_trace(&request).map_err(Refusal::refused)
+        running.report().port(&request.port).map_err(Refusal::not_found)?;
+        trace::prepare(&running.report(), &request).map_err(Refusal::refused)
     });
     let prepared = prepared.await??;
     // The client may disconnect meanwhile; the copy exists until the work has ended.

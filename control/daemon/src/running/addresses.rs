@@ -4,29 +4,29 @@
 //! An address from which a guest merely sends does not count; otherwise a guest could keep its
 //! neighbour's port from opening.
 
-use super::{Running, RunningPort};
+use super::port::RunningPort;
+use super::ports::Ports;
 use crate::health::{self, Picture};
 use config::PortConfig;
 use problem::Problem;
 
-impl Running {
-    /// Why a port cannot have its address: another port in its VLANs has it, by configuration or
-    /// from its device.
-    pub(super) fn address_conflict(&self, port: &PortConfig) -> Option<Problem> {
-        let own = |other: &RunningPort| {
-            let mut picture = Picture::of(&other.config);
-            picture.mac = other.open().map_or(picture.mac, |open| open.settings.mac);
-            picture
-        };
-        port.mac?;
-        let others = self.ports.iter().filter(|(name, _)| **name != port.name);
-        let others: Vec<_> = others.map(|(_, other)| own(other)).collect();
-        health::duplicate_mac(&Picture::of(port), &others)
-    }
+/// Returns why a port cannot have its address: another port in its VLANs has it, by configuration or
+/// from its device.
+pub(super) fn conflict(ports: &Ports, port: &PortConfig) -> Option<Problem> {
+    let own = |other: &RunningPort| {
+        let mut picture = Picture::of(&other.config);
+        picture.mac = other.open().map_or(picture.mac, |open| open.settings.mac);
+        picture
+    };
+    port.mac?;
+    let others = ports.iter().filter(|(name, _)| **name != port.name);
+    let others: Vec<_> = others.map(|(_, other)| own(other)).collect();
+    health::duplicate_mac(&Picture::of(port), &others)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Running;
     use super::*;
     use config::Config;
     use serde_json::json;

@@ -6,14 +6,18 @@
 
 mod stream;
 
-use super::{PortDevice, Running, RunningPort};
+use super::Running;
+use super::journal::Journal;
+use super::port::{PortDevice, RunningPort};
+use super::ports::Ports;
 use api::body::{CaptureBody, CaptureStart, CaptureState};
 use config::PortName;
-use datapath::PortId;
+use datapath::{PortId, Switch};
 use ports::capture::{Capture, CaptureOptions, CaptureProgress};
 use problem::Problem;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 pub(crate) use stream::CaptureStream;
 use stream::Gone;
 use tracing::Level;
@@ -23,7 +27,7 @@ use tracing::Level;
 const MOST: usize = 16;
 
 /// A running capture, or an ended one whose state can still be queried.
-pub(super) struct Capturing {
+struct Capturing {
     progress: CaptureProgress,
     /// Whether the client has disconnected.
     gone: Gone,
@@ -34,24 +38,43 @@ pub(super) struct Capturing {
     ended: Option<Option<String>>,
 }
 
-impl Running {
-    /// Starts a capture on a port. It ends when the returned stream is dropped.
-    pub(crate) fn start_capture(
+/// The captures of all ports.
+pub(crate) struct Captures {
+    /// The last capture on each port, running or ended.
+    last: BTreeMap<PortName, Capturing>,
+    /// Shared with each capture's stream, to count them.
+    streams: Arc<()>,
+    /// The wall clock at 0 of the workers' clock.
+    epoch: SystemTime,
+}
+
+impl Captures {
+    /// Creates the list, without captures. `epoch` is the wall clock at 0 of the workers' clock.
+    pub(super) fn new(epoch: SystemTime) -> Captures {
+        Captures { last: BTreeMap::new(), streams: Arc::default(), epoch }
+    }
+
+    /// Starts a capture on a port.
+    ///
+    /// # Errors
+    /// There is no such port, it is not open, or too many captures run.
+    fn start(
         &mut self,
         start: &CaptureStart,
+        ports: &Ports,
+        switch: &mut Switch,
         now: Instant,
     ) -> Result<CaptureStream, Problem> {
-        self.poll_captures(now);
-        let (name, id) = self.free_for_capture(&start.port)?;
+        let (name, id) = self.free(&start.port, ports)?;
         let mut options = CaptureOptions::new(name.as_str(), self.epoch);
         options.snaplen = start.snaplen.unwrap_or(options.snaplen);
-        let (to_client, stream, gone) = stream::queue(Arc::clone(&self.capture_streams));
+        let (to_client, stream, gone) = stream::queue(Arc::clone(&self.streams));
         let capture = Capture::start(to_client, options)
             .map_err(|error| Problem::new("the capture's thread cannot be started").seen(error))?;
         let progress = capture.progress();
         // Only the workers hold the capture: once they drop it, its thread writes the rest and
         // ends.
-        self.switch
+        switch
             .set_capture(id, Some(Arc::new(capture)))
             .map_err(|error| Problem::new(error.to_string()))?;
         let capturing = Capturing {
@@ -61,32 +84,40 @@ impl Running {
             until: start.seconds.and_then(|seconds| now.checked_add(Duration::from_secs(seconds))),
             ended: None,
         };
-        self.captures.insert(name, capturing);
+        self.last.insert(name, capturing);
         Ok(stream)
     }
 
-    /// Stops a capture and returns its state. Stopping an ended one only returns its state.
-    pub fn stop_capture(&mut self, port: &str) -> Result<CaptureBody, Problem> {
+    /// Stops a capture and returns its state.
+    fn stop(
+        &mut self,
+        port: &str,
+        ports: &Ports,
+        switch: &mut Switch,
+    ) -> Result<CaptureBody, Problem> {
         let name = self.captured(port)?;
-        self.finish_capture(&name, None);
-        self.capture(port)
+        self.finish(&name, None, ports, switch);
+        self.body(port)
     }
 
-    /// The last capture on a port.
-    pub fn capture(&self, port: &str) -> Result<CaptureBody, Problem> {
+    /// Returns the last capture on a port.
+    ///
+    /// # Errors
+    /// There was none.
+    fn body(&self, port: &str) -> Result<CaptureBody, Problem> {
         let name = self.captured(port)?;
-        self.captures.get(&name).map(|capturing| capturing.body(&name)).ok_or_else(|| none_at(port))
+        self.last.get(&name).map(|capturing| capturing.body(&name)).ok_or_else(|| none_at(port))
     }
 
-    /// The last capture on each port.
-    pub fn captures(&self) -> Vec<CaptureBody> {
-        self.captures.iter().map(|(name, capturing)| capturing.body(name)).collect()
+    /// Returns the last capture on each port.
+    pub(crate) fn bodies(&self) -> Vec<CaptureBody> {
+        self.last.iter().map(|(name, capturing)| capturing.body(name)).collect()
     }
 
-    /// Ends captures that failed or reached a limit.
-    pub(super) fn poll_captures(&mut self, now: Instant) {
+    /// Returns the captures that failed or reached a limit, with the reason of a failure.
+    fn over(&self, now: Instant) -> Vec<(PortName, Option<String>)> {
         let mut over = Vec::new();
-        for (name, capturing) in &self.captures {
+        for (name, capturing) in &self.last {
             let status = capturing.progress.status();
             let enough = capturing.frames.is_some_and(|most| status.frames >= most)
                 || capturing.until.is_some_and(|until| now >= until)
@@ -96,48 +127,63 @@ impl Running {
                 over.push((name.clone(), status.error.filter(|_| !capturing.gone.is_so())));
             }
         }
-        for (name, reason) in over {
+        over
+    }
+
+    /// Ends captures that failed or reached a limit.
+    pub(super) fn poll(
+        &mut self,
+        ports: &Ports,
+        switch: &mut Switch,
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        for (name, reason) in self.over(now) {
             if let Some(reason) = &reason {
-                self.events.note(
-                    Level::INFO,
-                    now,
-                    format!("the capture on port {name} ended: {reason}"),
-                );
+                let text = format!("the capture on port {name} ended: {reason}");
+                journal.note(Level::INFO, now, text);
             }
-            self.finish_capture(&name, reason);
+            self.finish(&name, reason, ports, switch);
         }
     }
 
     /// Fails the capture of a port that closes, with this reason.
-    pub(super) fn end_capture(&mut self, name: &PortName, reason: &str) {
-        self.finish_capture(name, Some(reason.to_owned()));
+    pub(super) fn fail(&mut self, name: &PortName, reason: &str) {
+        if let Some(capturing) = self.last.get_mut(name) {
+            capturing.ended.get_or_insert_with(|| Some(reason.to_owned()));
+        }
     }
 
-    fn finish_capture(&mut self, name: &PortName, reason: Option<String>) {
-        let Some(capturing) = self.captures.get_mut(name).filter(|other| other.ended.is_none())
-        else {
+    /// Ends a running capture on an open port; `reason` if it failed.
+    fn finish(
+        &mut self,
+        name: &PortName,
+        reason: Option<String>,
+        ports: &Ports,
+        switch: &mut Switch,
+    ) {
+        let Some(capturing) = self.last.get_mut(name).filter(|other| other.ended.is_none()) else {
             return;
         };
-        if let Some(RunningPort { device: PortDevice::Open(open), .. }) = self.ports.get(name)
-            && let Err(error) = self.switch.set_capture(open.id, None)
+        if let Some(open) = ports.get(name).and_then(RunningPort::open)
+            && let Err(error) = switch.set_capture(open.id, None)
         {
             tracing::debug!(target: "control::running::captures", "the port of a capture is gone: {error}");
         }
         capturing.ended = Some(reason);
     }
 
-    /// The port, if it is open and has no running capture.
-    fn free_for_capture(&self, port: &str) -> Result<(PortName, PortId), Problem> {
-        let found = self.ports.iter().find(|(name, _)| name.as_str() == port);
-        let (name, running) = found.ok_or_else(|| self.no_such_port(port))?;
-        let busy = self.captures.get(name).filter(|capturing| capturing.ended.is_none());
+    /// Returns the port, if it is open and has no running capture.
+    fn free(&self, port: &str, ports: &Ports) -> Result<(PortName, PortId), Problem> {
+        let (name, running) = ports.port(port)?;
+        let busy = self.last.get(name).filter(|capturing| capturing.ended.is_none());
         if let Some(capturing) = busy {
             return Err(Problem::new(format!("a capture on port {port} is already running"))
                 .seen(format!("{} frames so far", capturing.progress.status().frames))
                 .wanted("one capture per port")
                 .remedy(format!("stop it with `millrace capture {port} --stop`")));
         }
-        let at_once = Arc::strong_count(&self.capture_streams) - 1;
+        let at_once = Arc::strong_count(&self.streams) - 1;
         if at_once >= MOST {
             return Err(Problem::new(
                 "too many captures are running, or not yet read to their end",
@@ -160,8 +206,30 @@ impl Running {
     }
 
     fn captured(&self, port: &str) -> Result<PortName, Problem> {
-        let found = self.captures.keys().find(|name| name.as_str() == port);
+        let found = self.last.keys().find(|name| name.as_str() == port);
         found.cloned().ok_or_else(|| none_at(port))
+    }
+}
+
+impl Running {
+    /// Starts a capture on a port. It ends when the returned stream is dropped.
+    pub(crate) fn start_capture(
+        &mut self,
+        start: &CaptureStart,
+        now: Instant,
+    ) -> Result<CaptureStream, Problem> {
+        self.captures.poll(&self.ports, &mut self.switch, &mut self.journal, now);
+        self.captures.start(start, &self.ports, &mut self.switch, now)
+    }
+
+    /// Stops a capture and returns its state. Stopping an ended one only returns its state.
+    pub(crate) fn stop_capture(&mut self, port: &str) -> Result<CaptureBody, Problem> {
+        self.captures.stop(port, &self.ports, &mut self.switch)
+    }
+
+    /// The last capture on a port.
+    pub(crate) fn capture(&self, port: &str) -> Result<CaptureBody, Problem> {
+        self.captures.body(port)
     }
 }
 

@@ -15,18 +15,19 @@ pub(super) mod mover;
 mod tests;
 
 use super::fair_share::fair_share;
-use super::vmmq::item_id;
-use super::{Running, RunningPort};
+use super::moves::Record;
+use super::port::{OpenPort, RunningPort};
+use super::ports::Ports;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
-use config::VmmqMode;
+use config::{PortName, VmmqMode};
 use datapath::{PortId, QueueInfo};
-use mover::{Job, Mover, Shift};
+use mover::{Done, Job, Mover, Shift};
 use ports::steering::{ENTRIES, Steering, Vnic};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::Level;
 
 /// Most entries that the balancer is told of by name: as many as may move in a second.
 const MOST: usize = 2048;
@@ -39,6 +40,12 @@ pub(super) struct UplinkTable {
     pub(super) mode: Mode,
     /// The NUMA node of its guest's memory, if known.
     pub(super) home: Option<usize>,
+}
+
+/// The balancer's name of a queue.
+pub(super) fn item_id(queue: &QueueInfo) -> ItemId {
+    let number = u16::try_from(queue.queue).unwrap_or(u16::MAX);
+    ItemId { vnic: u32::from(queue.port.0), part: Part::Queue(number) }
 }
 
 /// The balancer's name of a table. Those of queues are below 2^16.
@@ -91,6 +98,15 @@ struct Counts {
     active: [Option<Instant>; ENTRIES],
 }
 
+/// Moves of an uplink's entries that are done.
+pub(super) struct MovesDone {
+    /// The port of the uplink.
+    pub(super) uplink: String,
+    pub(super) records: Vec<Record>,
+    /// What went wrong, for people.
+    pub(super) troubles: Vec<String>,
+}
+
 /// What is known of entries between two measurements.
 #[derive(Default)]
 pub(super) struct Entries {
@@ -102,6 +118,50 @@ impl Entries {
     /// Whether entries of an uplink are on the move.
     pub(super) fn is_busy(&self, uplink: PortId) -> bool {
         self.mover.is_busy(uplink)
+    }
+
+    /// Has entries moved to the queues of their new workers. Returns why an uplink's could not be.
+    pub(super) fn begin_moves(
+        &mut self,
+        moves: &[Move],
+        ports: &Ports,
+        tables: &[UplinkTable],
+        queues: &[QueueInfo],
+    ) -> Vec<io::Error> {
+        if !moves.iter().any(|moved| matches!(moved.item.part, Part::Entry(_))) {
+            return Vec::new();
+        }
+        let tables: HashMap<u32, &UplinkTable> =
+            tables.iter().map(|table| (table.name(), table)).collect();
+        let owners = ports_of_tables(ports);
+        let mut jobs: BTreeMap<PortId, Job> = BTreeMap::new();
+        for moved in moves {
+            let Part::Entry(entry) = moved.item.part else { continue };
+            let Some(table) = tables.get(&moved.item.vnic) else { continue };
+            let serves =
+                |queue: &&QueueInfo| queue.port == table.uplink && queue.worker == moved.to;
+            let queue = queues.iter().find(serves).and_then(|info| u8::try_from(info.queue).ok());
+            let Some(queue) = queue else { continue };
+            let new = || Job {
+                name: ports.name_of(table.uplink),
+                steering: Arc::downgrade(&table.steering),
+                shifts: Vec::new(),
+            };
+            let job = jobs.entry(table.uplink).or_insert_with(new);
+            let port = owners.get(&moved.item.vnic).cloned();
+            job.shifts.push(Shift { vnic: table.vnic, entry, queue, port, moved: *moved });
+        }
+        let begun = jobs.into_iter().map(|(uplink, job)| self.mover.begin(uplink, job));
+        begun.filter_map(Result::err).collect()
+    }
+
+    /// Returns the moves that are done, by uplink.
+    pub(super) fn finished_moves(&mut self) -> Vec<MovesDone> {
+        let finished = self.mover.finished().into_iter().map(|Done { name, moved, troubles }| {
+            let records = moved.into_iter().flat_map(|together| together.records(&name)).collect();
+            MovesDone { records, troubles, uplink: name }
+        });
+        finished.collect()
     }
 
     /// The entries that had frames within `lately`, by queue.
@@ -205,102 +265,43 @@ pub(super) fn items(
     items
 }
 
-impl Running {
-    /// The tables of all uplinks that are dynamic, and the ports of these.
-    pub(super) fn dynamic_tables(&self) -> (Vec<UplinkTable>, Vec<PortId>) {
-        let tables = self.tables(RunningPort::is_dynamic);
-        // Each uplink has a default table at least, and its tables follow one another.
-        let mut uplinks: Vec<PortId> = tables.iter().map(|table| table.uplink).collect();
-        uplinks.dedup();
-        (tables, uplinks)
-    }
+/// Returns the tables of all uplinks that are dynamic, and the ports of these.
+pub(super) fn dynamic_tables(ports: &Ports) -> (Vec<UplinkTable>, Vec<PortId>) {
+    let tables = tables(ports, RunningPort::is_dynamic);
+    // Each uplink has a default table at least, and its tables follow one another.
+    let mut uplinks: Vec<PortId> = tables.iter().map(|table| table.uplink).collect();
+    uplinks.dedup();
+    (tables, uplinks)
+}
 
-    /// The tables of the uplinks that are wanted.
-    pub(super) fn tables(&self, wanted: impl Fn(&RunningPort) -> bool) -> Vec<UplinkTable> {
-        let mut tables = Vec::new();
-        for port in self.ports.values().filter(|port| wanted(port)) {
-            let Some(open) = port.open() else { continue };
-            let Some(steering) = open.steering() else { continue };
-            for (vnic, of) in open.stations.vnics() {
-                let of = of.and_then(|(name, _)| self.ports.get(name));
-                let mode = match (port.config.vmmq, of.and_then(|port| port.config.vmmq)) {
-                    (Some(VmmqMode::Dynamic), None | Some(VmmqMode::Dynamic)) => Mode::Dynamic,
-                    _ => Mode::Static,
-                };
-                let home = of.and_then(RunningPort::open).and_then(|open| open.home);
-                let steering = steering.clone();
-                tables.push(UplinkTable { uplink: open.id, vnic, steering, mode, home });
-            }
-        }
-        tables
-    }
-
-    /// Has entries moved to the queues of their new workers.
-    pub(super) fn move_entries(
-        &mut self,
-        moves: &[Move],
-        tables: &[UplinkTable],
-        queues: &[QueueInfo],
-        now: Instant,
-    ) {
-        if !moves.iter().any(|moved| matches!(moved.item.part, Part::Entry(_))) {
-            return;
-        }
-        let tables: HashMap<u32, &UplinkTable> =
-            tables.iter().map(|table| (table.name(), table)).collect();
-        let ports = self.ports_of_tables();
-        let mut jobs: BTreeMap<PortId, Job> = BTreeMap::new();
-        for moved in moves {
-            let Part::Entry(entry) = moved.item.part else { continue };
-            let Some(table) = tables.get(&moved.item.vnic) else { continue };
-            let serves =
-                |queue: &&QueueInfo| queue.port == table.uplink && queue.worker == moved.to;
-            let queue = queues.iter().find(serves).and_then(|info| u8::try_from(info.queue).ok());
-            let Some(queue) = queue else { continue };
-            let new = || Job {
-                name: self.name_of(table.uplink),
-                steering: Arc::downgrade(&table.steering),
-                shifts: Vec::new(),
+/// Returns the tables of the uplinks that are wanted.
+pub(super) fn tables(ports: &Ports, wanted: impl Fn(&RunningPort) -> bool) -> Vec<UplinkTable> {
+    let mut tables = Vec::new();
+    for (_, port) in ports.iter().filter(|(_, port)| wanted(port)) {
+        let Some(open) = port.open() else { continue };
+        let Some(steering) = open.steering() else { continue };
+        for (vnic, of) in open.stations.vnics() {
+            let of = of.and_then(|(name, _)| ports.get(name));
+            let mode = match (port.config.vmmq, of.and_then(|port| port.config.vmmq)) {
+                (Some(VmmqMode::Dynamic), None | Some(VmmqMode::Dynamic)) => Mode::Dynamic,
+                _ => Mode::Static,
             };
-            let job = jobs.entry(table.uplink).or_insert_with(new);
-            let port = ports.get(&moved.item.vnic).cloned();
-            job.shifts.push(Shift { vnic: table.vnic, entry, queue, port, moved: *moved });
-        }
-        for (uplink, job) in jobs {
-            if let Err(error) = self.vmmq.entries.mover.begin(uplink, job) {
-                self.note(Level::WARN, now, format!("moving entries: {error}"));
-            }
+            let home = of.and_then(RunningPort::open).and_then(|open| open.home);
+            let steering = steering.clone();
+            tables.push(UplinkTable { uplink: open.id, vnic, steering, mode, home });
         }
     }
+    tables
+}
 
-    /// Remembers the moves of entries that are done, and tells what went wrong.
-    pub(super) fn finish_moves_of_entries(&mut self, now: Instant) {
-        for done in self.vmmq.entries.mover.finished() {
-            for together in done.moved {
-                let records = together.records(&done.name);
-                records.into_iter().for_each(|record| self.vmmq.remember(record, now));
-            }
-            for trouble in done.troubles {
-                self.events.note_of(
-                    Level::WARN,
-                    &done.name,
-                    now,
-                    format!("port {}: {trouble}", done.name),
-                );
-            }
-        }
-    }
-
-    /// The port of each table, by the table's name.
-    pub(super) fn ports_of_tables(&self) -> HashMap<u32, String> {
-        let open = self.ports.values().filter_map(RunningPort::open);
-        let of = |open: &super::OpenPort| {
-            let vnics = open.stations.vnics();
-            let of = |(vnic, of): (Vnic, Option<(&config::PortName, _)>)| {
-                Some((name(open.id, vnic), of?.0.to_string()))
-            };
-            vnics.filter_map(of).collect::<Vec<_>>()
+/// Returns the port of each table, by the table's name.
+pub(super) fn ports_of_tables(ports: &Ports) -> HashMap<u32, String> {
+    let of = |(_, open): (_, &OpenPort)| {
+        let vnics = open.stations.vnics();
+        let of = |(vnic, of): (Vnic, Option<(&PortName, _)>)| {
+            Some((name(open.id, vnic), of?.0.to_string()))
         };
-        open.flat_map(of).collect()
-    }
+        vnics.filter_map(of).collect::<Vec<_>>()
+    };
+    ports.open().flat_map(of).collect()
 }

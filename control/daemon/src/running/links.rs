@@ -1,7 +1,9 @@
 //! Takes a vNIC's link down while nothing carries its frames out of this host (`follow-uplink`), as
 //! Hyper-V does. Multipath in the guest then uses the other path instead of waiting for answers.
 
-use super::{PortDevice, Running, RunningPort};
+use super::Running;
+use super::port::RunningPort;
+use super::ports::Ports;
 use crate::health::Picture;
 use config::{PortConfig, PortRole};
 use devices::Condition;
@@ -16,64 +18,64 @@ impl Running {
     /// Updates guests' links; returns when to check again. While the plan in work has yet to open
     /// an uplink, links stay as they are: it may be one that the plan has closed to open it anew.
     pub fn follow_uplinks(&mut self, now: Instant) -> Duration {
-        if self.uplink_is_pending() {
+        if self.desired.uplink_is_pending() {
             return EVERY;
         }
         let follows = |port: &RunningPort| {
             port.config.follow_uplink == Some(true)
                 || port.open().is_some_and(|open| open.link_down.is_some())
         };
-        if !self.ports.values().any(follows) {
+        if !self.ports.iter().any(|(_, port)| follows(port)) {
             return NOT_USED;
         }
-        let uplinks = self.uplinks();
+        let uplinks = uplinks(&self.ports);
         let mut changed = Vec::new();
         for (name, port) in self.ports.iter().filter(|(_, port)| follows(port)) {
-            let down = self.uplink_lost(&port.config, &uplinks);
+            let down = uplink_lost(&self.ports, &port.config, &uplinks);
             let known = port.open().and_then(|open| open.link_down.as_ref());
             if known.is_some() != down.is_some() {
                 changed.push((name.clone(), down));
             }
         }
         for (name, down) in changed {
-            let Some(running) = self.ports.get_mut(&name) else { continue };
-            let PortDevice::Open(open) = &mut running.device else { continue };
+            let port = self.ports.get_mut(&name);
+            let Some(open) = port.and_then(RunningPort::open_mut) else { continue };
             open.watch.set_link(down.is_none());
             let text = match &down {
                 Some(reason) => format!("port {name}: the guest's link is taken down: {reason}"),
                 None => format!("port {name}: the guest's link is brought up"),
             };
             open.link_down = down;
-            self.events.note_of(Level::INFO, name.as_str(), now, text);
+            self.journal.note_of(Level::INFO, name.as_str(), now, text);
         }
         EVERY
     }
+}
 
-    /// All uplinks, and whether each carries frames.
-    fn uplinks(&self) -> Vec<(Picture, bool)> {
-        let carries = |port: &RunningPort| {
-            port.open().is_some_and(|open| open.watch.state().condition == Condition::Up)
-        };
-        let uplinks = self.ports.values().filter(|port| port.config.role() == PortRole::Uplink);
-        uplinks.map(|port| (Picture::of(&port.config), carries(port))).collect()
-    }
+/// All uplinks, and whether each carries frames.
+fn uplinks(ports: &Ports) -> Vec<(Picture, bool)> {
+    let carries = |port: &RunningPort| {
+        port.open().is_some_and(|open| open.watch.state().condition == Condition::Up)
+    };
+    let uplinks = ports.iter().filter(|(_, port)| port.config.role() == PortRole::Uplink);
+    uplinks.map(|(_, port)| (Picture::of(&port.config), carries(port))).collect()
+}
 
-    /// Why no frame of a vNIC that follows its uplinks leaves this host; `None` if frames leave, or
-    /// there are no uplinks.
-    fn uplink_lost(&self, vnic: &PortConfig, uplinks: &[(Picture, bool)]) -> Option<String> {
-        // A guest that is itself an uplink would wait for its own frames.
-        if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {
-            return None;
-        }
-        if let Some((member, reason)) = self.path_down(vnic) {
-            return Some(format!("{member}: {reason}"));
-        }
-        let own = Picture::of(vnic);
-        let in_reach: Vec<_> = uplinks.iter().filter(|(uplink, _)| own.meets(uplink)).collect();
-        let is_lost = !in_reach.is_empty() && !in_reach.iter().any(|(_, carries)| *carries);
-        let names = in_reach.iter().map(|(uplink, _)| uplink.name.as_str()).collect::<Vec<_>>();
-        is_lost.then(|| format!("no uplink of its VLANs carries frames ({})", names.join(", ")))
+/// Why no frame of a vNIC that follows its uplinks leaves this host; `None` if frames leave, or
+/// there are no uplinks.
+fn uplink_lost(ports: &Ports, vnic: &PortConfig, uplinks: &[(Picture, bool)]) -> Option<String> {
+    // A guest that is itself an uplink would wait for its own frames.
+    if vnic.follow_uplink != Some(true) || vnic.role() == PortRole::Uplink {
+        return None;
     }
+    if let Some((member, reason)) = ports.path_down(vnic) {
+        return Some(format!("{member}: {reason}"));
+    }
+    let own = Picture::of(vnic);
+    let in_reach: Vec<_> = uplinks.iter().filter(|(uplink, _)| own.meets(uplink)).collect();
+    let is_lost = !in_reach.is_empty() && !in_reach.iter().any(|(_, carries)| *carries);
+    let names = in_reach.iter().map(|(uplink, _)| uplink.name.as_str()).collect::<Vec<_>>();
+    is_lost.then(|| format!("no uplink of its VLANs carries frames ({})", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -96,10 +98,7 @@ mod tests {
             devices.set("eth1", fates[0]);
             devices.set("eth2", fates[1]);
             running.follow_uplinks(now);
-            let of = |name| {
-                let port = running.ports.values().find(|port| port.config.name.as_str() == name);
-                port.unwrap().open().unwrap().link_down.clone()
-            };
+            let of = |name| running.ports.open_port(name).unwrap().link_down.clone();
             assert_eq!(of("router"), None, "it would be its own uplink");
             of("vm")
         };

@@ -1,8 +1,9 @@
 //! The load so far of everything that can move, for recordings: the sums whose differences the
 //! balancer sees.
 
-use super::entries::UplinkTable;
-use super::{Running, RunningPort};
+use super::Running;
+use super::entries::{UplinkTable, ports_of_tables, tables};
+use super::port::RunningPort;
 use api::body::{VmmqLoadBody, VmmqQueueBody, VmmqTableBody, VmmqWorkerBody};
 use balance::Mode;
 use datapath::{PortId, WorkerInfo};
@@ -20,7 +21,7 @@ impl Running {
             busy_ns: info.busy.0,
         };
         let workers = workers.iter().zip(places).map(worker).collect();
-        let (tables, vnics) = (self.tables(|_| true), self.ports_of_tables());
+        let (tables, vnics) = (tables(&self.ports, |_| true), ports_of_tables(&self.ports));
         let names: HashMap<PortId, (&str, bool)> =
             self.ports.iter().filter_map(|(name, port)| named(name.as_str(), port)).collect();
         let queues = self.switch.queues().into_iter().filter_map(|queue| {
@@ -48,7 +49,7 @@ impl Running {
         };
         VmmqLoadBody {
             at_ns: u64::try_from(self.vmmq.at(now).as_nanos()).unwrap_or(u64::MAX),
-            moves: self.vmmq.moves.count(),
+            moves: self.vmmq.moved(),
             workers,
             queues: queues.collect(),
             tables: tables.iter().filter_map(table).collect(),

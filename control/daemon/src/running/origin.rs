@@ -5,142 +5,25 @@
 //! fleet and the API are stored in the state. A change through the API to a port of the file lasts
 //! until the file is reread, one to a port of the fleet until the fleet's ports are replaced.
 
-use super::Running;
-use crate::state::{self, Added};
-use api::body::{Origin, StepBody, StepOutcome};
-use config::plan::Step;
+use crate::state::Added;
+use api::body::Origin;
 use config::{Config, PortConfig, PortName};
-use problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
-use tracing::Level;
+
+/// The origins of ports that are not from the file.
+pub(super) type Origins = BTreeMap<PortName, Origin>;
 
 /// The file's configuration merged with the added ports.
 pub(super) struct Merged {
     pub(super) config: Config,
-    /// The origins of ports that are not from the file.
-    pub(super) added: BTreeMap<PortName, Origin>,
+    pub(super) added: Origins,
     /// Ports that were overridden, with the reasons.
     pub(super) notes: Vec<String>,
 }
 
-impl Running {
-    /// Where a port comes from.
-    pub(super) fn origin(&self, name: &PortName) -> Origin {
-        let added = self.added.get(name).copied();
-        added.or_else(|| self.origin_of_leaving(name)).unwrap_or_default()
-    }
-
-    /// Ports of one origin, by name.
-    fn ports_of(&self, origin: Origin) -> Vec<PortConfig> {
-        let ports = self.config.ports.iter().filter(|port| self.origin(&port.name) == origin);
-        let mut ports: Vec<PortConfig> = ports.cloned().collect();
-        ports.sort_by(|one, other| one.name.cmp(&other.name));
-        ports
-    }
-
-    /// The ports that are not the file's.
-    pub(super) fn added_ports(&self) -> Added {
-        [Origin::Fleet, Origin::Api].into_iter().flat_map(|origin| self.tagged(origin)).collect()
-    }
-
-    fn tagged(&self, origin: Origin) -> impl Iterator<Item = (Origin, PortConfig)> + use<> {
-        self.ports_of(origin).into_iter().map(move |port| (origin, port))
-    }
-
-    /// The text of the state file.
-    pub(crate) fn state_text(&self) -> Result<String, Problem> {
-        state::to_text(&self.ports_of(Origin::Api), &self.ports_of(Origin::Fleet))
-    }
-
-    /// The steps that [`replace_fleet`](Running::replace_fleet) would take.
-    pub fn dry_run_fleet(&self, ports: Vec<PortConfig>) -> Result<Vec<Step>, Problem> {
-        self.dry_run(&self.with_fleet(ports).config)
-    }
-
-    /// Replaces the fleet's ports with these. Ports of the file stay, and so do ports of the API
-    /// unless the fleet wants their names or devices.
-    pub fn replace_fleet(
-        &mut self,
-        ports: Vec<PortConfig>,
-        now: Instant,
-    ) -> Result<Vec<StepBody>, Problem> {
-        self.all_answer()?;
-        let merged = self.with_fleet(ports);
-        self.enforce_merged(merged, now)
-    }
-
-    /// Makes an event of a revision of the fleet that is in force now, or of its steps that failed.
-    pub(crate) fn note_fleet(&mut self, revision: u64, steps: &[StepBody], now: Instant) {
-        let failed = steps.iter().filter(|step| step.outcome == StepOutcome::Failed);
-        let reasons: Vec<&str> = failed.map(|step| step.reason.as_str()).collect();
-        let count = steps.len();
-        if !reasons.is_empty() {
-            self.fleet_revision = None;
-            let (failed, reasons) = (reasons.len(), reasons.join("; "));
-            let text =
-                format!("fleet revision {revision}: {failed} of {count} steps failed: {reasons}");
-            self.events.note(Level::WARN, now, text);
-        } else if self.fleet_revision.replace(revision) != Some(revision) {
-            let steps = if count == 1 { "step" } else { "steps" };
-            let text = format!("fleet revision {revision} applied: {count} {steps}");
-            self.events.note(Level::INFO, now, text);
-        }
-    }
-
-    fn with_fleet(&self, ports: Vec<PortConfig>) -> Merged {
-        let fleet = ports.into_iter().map(|port| (Origin::Fleet, port));
-        let added: Added = fleet.chain(self.tagged(Origin::Api)).collect();
-        let file = Config { ports: self.ports_of(Origin::File), ..self.config.clone() };
-        merge(file, added)
-    }
-
-    /// The steps that [`reload_file`](Running::reload_file) would take.
-    pub fn dry_run_file(&self, file: Config) -> Result<Vec<Step>, Problem> {
-        file.check()?;
-        self.dry_run(&merge(file, self.added_ports()).config)
-    }
-
-    /// Makes the file's configuration the running one, and leaves the other ports.
-    pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
-        self.reload_with(file, self.added_ports(), now)
-    }
-
-    /// Does the same, with these as the other ports.
-    pub(super) fn reload_with(
-        &mut self,
-        file: Config,
-        added: Added,
-        now: Instant,
-    ) -> Result<Vec<StepBody>, Problem> {
-        file.check()?;
-        self.all_answer()?;
-        self.enforce_merged(merge(file, added), now)
-    }
-
-    fn enforce_merged(&mut self, merged: Merged, now: Instant) -> Result<Vec<StepBody>, Problem> {
-        let steps = self.enforce(merged.config, merged.added, now)?;
-        for note in merged.notes {
-            self.events.note(Level::WARN, now, note);
-        }
-        Ok(steps)
-    }
-
-    /// The origins of the ports that the API wants: new ports belong to the API, others keep their
-    /// origin.
-    pub(super) fn origins_of(&self, wanted: &Config) -> BTreeMap<PortName, Origin> {
-        let origin = |port: &PortConfig| match self.added.get(&port.name) {
-            Some(origin) => Some(*origin),
-            None => self.config.port(port.name.as_str()).is_none().then_some(Origin::Api),
-        };
-        let names = wanted.ports.iter();
-        names.filter_map(|port| Some((port.name.clone(), origin(port)?))).collect()
-    }
-}
-
 /// Merges added ports with those of a checked file. In a conflict the file wins, then the first.
 pub(super) fn merge(file: Config, added: Added) -> Merged {
-    let mut merged = Merged { config: file, added: BTreeMap::new(), notes: Vec::new() };
+    let mut merged = Merged { config: file, added: Origins::new(), notes: Vec::new() };
     for (origin, port) in added {
         let name = &port.name;
         if merged.config.port(name.as_str()).is_some() {
@@ -200,9 +83,12 @@ impl Merged {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Running;
     use super::*;
+    use crate::state;
     use config::generate;
     use proptest::prelude::*;
+    use std::time::Instant;
     use test_devices::MemoryDevices;
 
     proptest! {
@@ -237,7 +123,7 @@ mod tests {
             Running::start(read(file), Box::new(MemoryDevices::default()), now).unwrap();
         running.add(read("[[port]]\nname='b'\ntap='u'").ports.remove(0), now).unwrap();
         let origins = |running: &Running| {
-            let bodies = running.port_bodies();
+            let bodies = running.report().ports();
             bodies.into_iter().map(|port| (port.name, port.origin)).collect::<Vec<_>>()
         };
         let both = [("a".to_owned(), Origin::File), ("b".to_owned(), Origin::Api)];
@@ -269,7 +155,7 @@ mod tests {
         let wanted = "[[port]]\nname='f'\ntap='x'\n[[port]]\nname='a'\ntap='y'\n[[port]]\nname='g'\ntap='t-b'\n";
         running.replace_fleet(read(wanted).ports, now).unwrap();
         let origins = |running: &Running| {
-            let mut bodies = running.port_bodies();
+            let mut bodies = running.report().ports();
             bodies.sort_by(|one, other| one.name.cmp(&other.name));
             bodies.into_iter().map(|port| (port.name, port.origin)).collect::<Vec<_>>()
         };

@@ -1,7 +1,5 @@
 //! Opens what a plan adds before its steps are taken: many devices at the same time.
 
-use super::Running;
-use ::ports::side_by_side;
 use config::PortConfig;
 use config::plan::Step;
 use std::collections::BTreeSet;
@@ -9,30 +7,19 @@ use std::path::{Path, PathBuf};
 
 /// Devices opened at the same time, each by a thread of its own. What waits for the owner's thread
 /// is done before the next ones.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 
-impl Running {
-    /// Opens the devices of all ports to be added, [`AT_ONCE`] at a time; the steps then use them.
-    ///
-    /// Of two that name the same socket by different paths, the second is left to its step: opened
-    /// at the same time, each would take the other's socket for a stale one.
-    pub(super) fn open_ahead(&mut self, steps: &[Step]) {
-        let added = steps.iter().filter_map(|step| match step {
-            Step::Add { port, .. } => Some(&**port),
-            _ => None,
-        });
-        let mut seen = BTreeSet::new();
-        let added: Vec<&PortConfig> = added
-            .filter(|port| devices(port).into_iter().all(|device| seen.insert(device)))
-            .collect();
-        for (place, added) in added.chunks(AT_ONCE).enumerate() {
-            if place > 0 {
-                self.pause();
-            }
-            let opened = side_by_side::map(added, |port| self.opener.open(port));
-            self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
-        }
-    }
+/// Returns the ports to be added whose devices are opened before the steps.
+///
+/// Of two that name the same socket by different paths, the second is left to its step: opened at
+/// the same time, each would take the other's socket for a stale one.
+pub(super) fn ports(steps: &[Step]) -> Vec<&PortConfig> {
+    let added = steps.iter().filter_map(|step| match step {
+        Step::Add { port, .. } => Some(&**port),
+        _ => None,
+    });
+    let mut seen = BTreeSet::new();
+    added.filter(|port| devices(port).into_iter().all(|device| seen.insert(device))).collect()
 }
 
 /// The devices of a port, each with its network namespace. Links in paths are resolved.

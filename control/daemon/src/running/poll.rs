@@ -1,12 +1,12 @@
 //! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
-use super::{DROPS_TOLD, OpenPort, PortDevice, Running, RunningPort, Sample};
-use crate::health::DROPS_AGE;
-use api::body::RatesBody;
+use super::journal::Journal;
+use super::port::{PortDevice, RunningPort};
+use super::ports::Ports;
+use super::{Running, team};
 use config::PortName;
-use datapath::{DropReason, HealthEvent, PortCounters, PortId, PortInfo, PortState};
+use datapath::{HealthEvent, PortInfo, PortState};
 use devices::Condition;
-use ports::Nanos;
 use std::mem::discriminant;
 use std::time::Instant;
 use tracing::Level;
@@ -16,8 +16,10 @@ impl Running {
     pub fn poll(&mut self, now: Instant) {
         self.close_failed(now);
         self.poll_links(now);
-        self.take_events(now);
-        self.poll_captures(now);
+        for event in self.switch.take_events() {
+            note(event, &self.ports, &mut self.journal, now);
+        }
+        self.captures.poll(&self.ports, &mut self.switch, &mut self.journal, now);
         if self.all_answer().is_ok() {
             self.open_again(now);
             // Failures are events.
@@ -25,61 +27,8 @@ impl Running {
             self.settle_vnics(now);
             self.settle_pins();
         }
-        self.find_homes(now);
-        self.sample(now);
-    }
-
-    fn take_events(&mut self, now: Instant) {
-        for event in self.switch.take_events() {
-            let (level, port, text) = match event {
-                HealthEvent::TooBig { from, from_mtu, to, to_mtu } => {
-                    let (from, to) = (self.name_of(from), self.name_of(to));
-                    let text = format!(
-                        "{to} has MTU {to_mtu}, {from} has {from_mtu}: raise {to} or lower {from}"
-                    );
-                    (Level::WARN, from, text)
-                }
-                HealthEvent::BlackHole { from, from_mtu, to, to_mtu } => {
-                    let (from, to) = (self.name_of(from), self.name_of(to));
-                    let text = format!(
-                        "{from} (MTU {from_mtu}) repeatedly retransmits large packets through {to} (MTU {to_mtu}) while small \
-                         ones pass: a hop behind {to} has a smaller MTU and does not report it; `millrace mtu check` finds it"
-                    );
-                    (Level::WARN, from, text)
-                }
-                HealthEvent::PortState { port, state } => {
-                    let port = self.name_of(port);
-                    let text = format!("port {port} {}", state_text(&state));
-                    let level = match state {
-                        PortState::Broken(_) => Level::ERROR,
-                        _ => Level::INFO,
-                    };
-                    (level, port, text)
-                }
-                HealthEvent::WorkerHangs { worker, port } => {
-                    let port = port.map_or("no port".to_owned(), |port| self.name_of(port));
-                    let text = format!(
-                        "worker {worker} does not answer: its ports carry no frames, and nothing can be changed; it last served \
-                         {port}"
-                    );
-                    self.events.note(Level::ERROR, now, text);
-                    continue;
-                }
-                HealthEvent::WorkerAnswers { worker } => {
-                    self.events.note(Level::INFO, now, format!("worker {worker} answers again"));
-                    continue;
-                }
-            };
-            self.events.note_of(level, &port, now, text);
-        }
-    }
-
-    pub(super) fn name_of(&self, id: PortId) -> String {
-        let named = self
-            .ports
-            .iter()
-            .find(|(_, port)| matches!(&port.device, PortDevice::Open(open) if open.id == id));
-        named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
+        self.vmmq.find_homes(&mut self.ports, now);
+        self.ports.sample(&self.switch, now);
     }
 
     /// Removes ports that a worker found broken from the switch, so that their devices are closed
@@ -87,7 +36,7 @@ impl Running {
     fn close_failed(&mut self, now: Instant) {
         for info in self.switch.ports() {
             if let PortState::Broken(reason) = info.state {
-                let name = self.ports.keys().find(|name| name.as_str() == info.name).cloned();
+                let name = self.ports.find(&info.name).map(|(name, _)| name.clone());
                 if let Some(name) = name {
                     self.detach(&name, &reason, now);
                 }
@@ -99,9 +48,8 @@ impl Running {
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
         let (mut failed, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
-        let mut news = Vec::new();
-        for (name, port) in &mut self.ports {
-            let PortDevice::Open(open) = &mut port.device else { continue };
+        let (mut news, mut started_anew) = (Vec::new(), Vec::new());
+        for (name, open) in self.ports.open_mut() {
             let look = open.watch.state();
             news.extend(open.watch.news().into_iter().map(|text| (name.clone(), text)));
             let state = match look.condition {
@@ -123,7 +71,7 @@ impl Running {
             open.mtu = look.mtu;
             if look.connections > 1 {
                 // The first front end belonged to the guest before.
-                self.guest_mtus.remove(name.as_str());
+                started_anew.push(name.clone());
             }
             let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
@@ -136,17 +84,18 @@ impl Running {
                 changed.push((name.clone(), open.id, state));
             }
         }
+        started_anew.iter().for_each(|name| self.ports.forget_guest_mtu(name.as_str()));
         for (name, text) in news {
-            self.events.note_step(name.as_str(), now, format!("port {name}: {text}"));
+            self.journal.note_step(name.as_str(), now, format!("port {name}: {text}"));
         }
         for (name, id) in replaced {
             if let Err(error) = self.switch.set_held_mac(id, None) {
-                self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
+                self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
             }
         }
         for (name, id, state) in changed {
             if let Err(error) = self.switch.set_state(id, state) {
-                self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
+                self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
             }
         }
         for (name, reason) in failed {
@@ -156,17 +105,17 @@ impl Running {
 
     /// Removes a port from the switch and keeps it as broken.
     fn detach(&mut self, name: &PortName, reason: &str, now: Instant) {
-        let addresses = self.addresses_of(name);
+        let addresses = team::addresses_of(&self.ports, &self.switch, name);
         let Some(port) = self.ports.get_mut(name) else { return };
         let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
         let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
-        self.end_capture(name, reason);
+        self.captures.fail(name, reason);
         let _ = self.settle_around(name.as_str(), now);
         if let Err(error) = self.switch.remove_port(open.id) {
-            self.events.note(Level::ERROR, now, format!("port {name}: {error}"));
+            self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
         }
-        self.forget_in_teams(&addresses);
-        self.events.note_of(
+        team::forget(&self.ports, &addresses);
+        self.journal.note_of(
             Level::ERROR,
             name.as_str(),
             now,
@@ -177,24 +126,13 @@ impl Running {
     /// Opens broken ports again, but those that the plan in work closes, changes or opens anyway.
     fn open_again(&mut self, now: Instant) {
         let closed = |(name, port): &(&PortName, &RunningPort)| {
-            matches!(port.device, PortDevice::Closed { .. }) && !self.is_pending(name.as_str())
+            port.closed().is_some() && !self.desired.is_pending(name.as_str())
         };
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
         for port in broken {
             // The reason is kept with the port.
             let _ = self.open(port, now);
-        }
-    }
-
-    fn sample(&mut self, now: Instant) {
-        for port in self.ports.values_mut() {
-            let PortDevice::Open(open) = &mut port.device else { continue };
-            if let Some(counters) = self.switch.counters(open.id) {
-                let queues = self.switch.queues_of(open.id);
-                let busy = queues.into_iter().map(|queue| queue.busy).collect();
-                open.last = open.last.next(now, counters, busy);
-            }
         }
     }
 
@@ -211,59 +149,51 @@ fn is_news(known: &PortInfo, state: &PortState) -> bool {
     holds_on || discriminant(&known.state) != discriminant(state)
 }
 
-impl Sample {
-    fn next(&self, now: Instant, counters: PortCounters, busy: Vec<Nanos>) -> Sample {
-        let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        let (rates, loads) = if elapsed > 0.0 {
-            let load = |(old, new): (&Nanos, &Nanos)| percent(new.since(*old), elapsed);
-            let loads = self.busy.iter().zip(&busy).map(load).collect();
-            (rates(&self.counters, &counters, elapsed), loads)
-        } else {
-            Default::default()
-        };
-        let mut dropped_at = self.dropped_at;
-        for (at, reason) in dropped_at.iter_mut().zip(DROPS_TOLD) {
-            if dropped(&counters, reason) > dropped(&self.counters, reason) {
-                *at = Some(now);
-            }
+fn note(event: HealthEvent, ports: &Ports, journal: &mut Journal, now: Instant) {
+    let (level, port, text) = told(event, ports);
+    match port {
+        Some(port) => journal.note_of(level, &port, now, text),
+        None => journal.note(level, now, text),
+    }
+}
+
+/// Returns an event's level, its port, if it is of one, and its text.
+fn told(event: HealthEvent, ports: &Ports) -> (Level, Option<String>, String) {
+    match event {
+        HealthEvent::TooBig { from, from_mtu, to, to_mtu } => {
+            let (from, to) = (ports.name_of(from), ports.name_of(to));
+            let text =
+                format!("{to} has MTU {to_mtu}, {from} has {from_mtu}: raise {to} or lower {from}");
+            (Level::WARN, Some(from), text)
         }
-        Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
-    }
-
-    /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a
-    /// finding; `count` is the current counter.
-    pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
-        let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
-        let at = self.dropped_at.get(place).copied().flatten();
-        count > before || at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
-    }
-}
-
-fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {
-    counters.drops.get(reason as usize).copied().unwrap_or_default()
-}
-
-/// A share of a number of seconds, in percent, to a tenth.
-fn percent(busy: Nanos, seconds: f64) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "a second has 2^30 nanoseconds")]
-    let busy = busy.0 as f64;
-    (busy / seconds / 1e6).round() / 10.0
-}
-
-fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate is shown to people, and the float-to-integer cast saturates"
-    )]
-    let rate = |old: u64, new: u64| (new.saturating_sub(old) as f64 / seconds).round() as u64;
-    RatesBody {
-        ingress_frames_per_s: rate(old.ingress_frames, new.ingress_frames),
-        ingress_bits_per_s: rate(old.ingress_bytes, new.ingress_bytes).saturating_mul(8),
-        egress_frames_per_s: rate(old.egress_frames, new.egress_frames),
-        egress_bits_per_s: rate(old.egress_bytes, new.egress_bytes).saturating_mul(8),
-        drops_per_s: rate(old.dropped(), new.dropped()),
+        HealthEvent::BlackHole { from, from_mtu, to, to_mtu } => {
+            let (from, to) = (ports.name_of(from), ports.name_of(to));
+            let text = format!(
+                "{from} (MTU {from_mtu}) repeatedly retransmits large packets through {to} (MTU {to_mtu}) while small \
+                 ones pass: a hop behind {to} has a smaller MTU and does not report it; `millrace mtu check` finds it"
+            );
+            (Level::WARN, Some(from), text)
+        }
+        HealthEvent::PortState { port, state } => {
+            let port = ports.name_of(port);
+            let text = format!("port {port} {}", state_text(&state));
+            let level = match state {
+                PortState::Broken(_) => Level::ERROR,
+                _ => Level::INFO,
+            };
+            (level, Some(port), text)
+        }
+        HealthEvent::WorkerHangs { worker, port } => {
+            let port = port.map_or("no port".to_owned(), |port| ports.name_of(port));
+            let text = format!(
+                "worker {worker} does not answer: its ports carry no frames, and nothing can be changed; it last served \
+                 {port}"
+            );
+            (Level::ERROR, None, text)
+        }
+        HealthEvent::WorkerAnswers { worker } => {
+            (Level::INFO, None, format!("worker {worker} answers again"))
+        }
     }
 }
 
@@ -275,22 +205,11 @@ fn state_text(state: &PortState) -> String {
     }
 }
 
-impl OpenPort {
-    /// Rates of the last second.
-    pub(super) fn rates(&self) -> RatesBody {
-        self.last.rates
-    }
-
-    /// A queue's share of its worker's time over the last second, in percent.
-    pub(super) fn load(&self, queue: usize) -> f64 {
-        self.last.loads.get(queue).copied().unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use config::Config;
+    use datapath::{DropReason, PortId};
     use std::time::Duration;
     use test_devices::MemoryDevices;
     use wire::Mac;
@@ -477,29 +396,13 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(next.infos()[0].held_mac, Some(own));
-        let kept: Vec<_> =
-            next.addresses_to_keep().into_iter().map(|(port, mac)| (port, mac.0)).collect();
+        let kept: Vec<_> = next
+            .ports
+            .addresses_to_keep(&next.infos())
+            .into_iter()
+            .map(|(port, mac)| (port, mac.0))
+            .collect();
         assert_eq!(kept, [("vm1".to_owned(), own)]);
-    }
-
-    /// A drop of last month made every check fail.
-    #[test]
-    fn drops_are_a_finding_for_ten_minutes_after_the_last() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let counters = |too_big| {
-            let mut counters = PortCounters::default();
-            counters.drops[DropReason::TooBig as usize] = too_big;
-            counters
-        };
-        let sample = Sample::default().next(at(1), counters(0), Vec::new());
-        assert!(!sample.is_recent(0, 0, at(1)));
-        assert!(sample.is_recent(0, 1, at(1)), "since the last look");
-        let sample = sample.next(at(2), counters(5), Vec::new());
-        let later = sample.next(at(601), counters(5), Vec::new());
-        assert!(later.is_recent(0, 5, at(601)) && !later.is_recent(1, 0, at(601)));
-        assert!(!later.is_recent(0, 5, at(602)));
-        assert!(later.is_recent(0, 6, at(602)), "it drops again");
     }
 
     #[test]

@@ -1,158 +1,256 @@
-//! The API's changes to single ports, as a wanted configuration.
+//! The ports of the running configuration by name, and what opens their devices.
+//!
+//! Ports that could not be opened are among them, with the reason.
 
-use super::steps::all_done;
-use super::{PortDevice, Running};
-use config::{PortConfig, with_keys};
+use super::port::{OpenPort, PortDevice, RunningPort};
+use ::ports::side_by_side;
+use ::ports::team::Team;
+use config::{Config, MacAddress, PortConfig, PortName, nearest};
+use datapath::{PortId, PortInfo, Switch};
+use devices::store::Store;
+use devices::{OpenError, Opened, Opener};
 use problem::Problem;
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-impl Running {
-    /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
-    pub fn add(&mut self, port: PortConfig, now: Instant) -> Result<(), Problem> {
-        let name = port.name.clone();
-        if self.ports.contains_key(&name) {
-            return Err(Problem::new(format!("port {name} exists already"))
-                .seen(&name)
-                .wanted("an unused name")
-                .remedy(format!("choose another name, or `millrace port remove {name}` first")));
-        }
-        self.address_conflict(&port).map_or(Ok(()), Err)?;
-        let (before, added) = (self.config.clone(), self.added.clone());
-        let mut wanted = before.clone();
-        wanted.ports.push(port);
-        self.reload(wanted, now)?;
-        match self.ports.get(&name).map(|port| &port.device) {
-            Some(PortDevice::Closed { reason, .. }) => {
-                let problem = Problem::new(format!("port {name} cannot be opened")).seen(reason);
-                // Also if a worker hangs: otherwise the port would open by itself once that
-                // answers.
-                self.enforce(before, added, now)?;
-                Err(problem
-                    .wanted("a device that can be opened")
-                    .remedy("fix the cause and add the port again"))
+/// Longest time for all sessions together to reach a message boundary: a front end may have sent
+/// half a message.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// All ports by name.
+pub(crate) struct Ports {
+    opener: Box<dyn Opener>,
+    /// Opened devices whose ports are added next.
+    ahead: BTreeMap<PortName, Result<Opened, OpenError>>,
+    by_name: BTreeMap<PortName, RunningPort>,
+    /// By port name, if the port was reopened with another MTU: the MTU with which its guest was
+    /// started.
+    guest_mtus: BTreeMap<String, u16>,
+}
+
+impl Ports {
+    /// Creates the list, without ports.
+    pub(super) fn new(opener: Box<dyn Opener>) -> Ports {
+        let (ahead, by_name, guest_mtus) = Default::default();
+        Ports { opener, ahead, by_name, guest_mtus }
+    }
+
+    /// Returns how many ports there are.
+    pub(super) fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns all ports, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PortName, &RunningPort)> {
+        self.by_name.iter()
+    }
+
+    /// Returns the ports that are open, by name.
+    pub(super) fn open(&self) -> impl Iterator<Item = (&PortName, &OpenPort)> {
+        self.iter().filter_map(|(name, port)| Some((name, port.open()?)))
+    }
+
+    /// Does the same, to change them.
+    pub(super) fn open_mut(&mut self) -> impl Iterator<Item = (&PortName, &mut OpenPort)> {
+        self.by_name.iter_mut().filter_map(|(name, port)| Some((name, port.open_mut()?)))
+    }
+
+    /// Returns a port of the configuration.
+    pub(super) fn get(&self, name: &PortName) -> Option<&RunningPort> {
+        self.by_name.get(name)
+    }
+
+    /// Does the same, to change it.
+    pub(super) fn get_mut(&mut self, name: &PortName) -> Option<&mut RunningPort> {
+        self.by_name.get_mut(name)
+    }
+
+    /// Finds a port by its name as typed.
+    pub(super) fn find(&self, name: &str) -> Option<(&PortName, &RunningPort)> {
+        self.iter().find(|(other, _)| other.as_str() == name)
+    }
+
+    /// Does the same.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub(super) fn port(&self, name: &str) -> Result<(&PortName, &RunningPort), Problem> {
+        self.find(name).ok_or_else(|| self.no_such(name))
+    }
+
+    /// Returns a port whose device is open.
+    ///
+    /// # Errors
+    /// There is no such port, or it is not open.
+    pub(super) fn open_port(&self, name: &str) -> Result<&OpenPort, Problem> {
+        let (_, port) = self.port(name)?;
+        match &port.device {
+            PortDevice::Open(open) => Ok(open),
+            PortDevice::Closed { reason, .. } => {
+                Err(Problem::new(format!("port {name} is not open"))
+                    .seen(reason)
+                    .wanted("an open port")
+                    .remedy(format!("wait: opening is retried every second; `millrace port show {name}` shows the reason")))
             }
-            _ => Ok(()),
         }
     }
 
-    /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the
-    /// file. It is done completely or not at all: if a step fails, the port returns to its previous
-    /// settings, unless it was broken before.
-    pub fn patch(
-        &mut self,
+    /// Finds the port of a name as typed in a wanted configuration.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub(super) fn wanted<'c>(
+        &self,
+        config: &'c mut Config,
         name: &str,
-        change: &serde_json::Value,
-        now: Instant,
-    ) -> Result<(), Problem> {
-        let port = self.config.port(name).ok_or_else(|| self.no_such_port(name))?;
-        let merged = merge(port, change)?;
-        if merged.name.as_str() != name {
-            return Err(Problem::new(format!("port {name} cannot be renamed"))
-                .seen(&merged.name)
-                .wanted(name)
-                .remedy("add a port with the new name, and remove this one"));
-        }
-        // A conflict that existed before does not block other changes.
-        let before = self.address_conflict(port);
-        let conflict = self.address_conflict(&merged).filter(|now| before.as_ref() != Some(now));
-        conflict.map_or(Ok(()), Err)?;
-        let mut wanted = self.config.clone();
-        if let Some(place) = wanted.ports.iter_mut().find(|port| port.name.as_str() == name) {
-            *place = merged;
-        }
-        let was_open = self.port(name)?.1.open().is_some();
-        let (before, added) = (self.config.clone(), self.added.clone());
-        let steps = self.reload(wanted, now)?;
-        let Err(failed) = all_done(&steps) else { return Ok(()) };
-        if !was_open {
-            return Ok(());
-        }
-        let back = self.enforce(before, added, now).and_then(|steps| all_done(&steps));
-        let wanted = match back {
-            Ok(()) => "the port has its previous settings".to_owned(),
-            Err(problem) => {
-                format!("the port could not return to its previous settings: {}", problem.seen)
-            }
-        };
-        Err(Problem::new(format!("port {name} cannot be changed"))
-            .seen(failed.seen)
-            .wanted(wanted)
-            .remedy("fix the cause and change the port again"))
+    ) -> Result<&'c mut PortConfig, Problem> {
+        let found = config.ports.iter_mut().find(|port| port.name.as_str() == name);
+        found.ok_or_else(|| self.no_such(name))
     }
 
-    /// Removes a port. Ports that mirror to it stop doing so.
-    pub fn remove(&mut self, name: &str, now: Instant) -> Result<(), Problem> {
-        if self.config.port(name).is_none() {
-            return Err(self.no_such_port(name));
-        }
-        let mut wanted = self.config.clone();
-        wanted.ports.retain(|port| port.name.as_str() != name);
-        for port in &mut wanted.ports {
-            if port.mirror_to.as_ref().is_some_and(|target| target.as_str() == name) {
-                port.mirror_to = None;
-            }
-        }
-        self.reload(wanted, now).and_then(|steps| all_done(&steps))
+    /// Returns the problem of a name that no port has.
+    pub(super) fn no_such(&self, name: &str) -> Problem {
+        let names: Vec<&str> = self.by_name.keys().map(PortName::as_str).collect();
+        let remedy = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`millrace port list` shows all ports".to_owned(),
+        };
+        let wanted =
+            if names.is_empty() { "there are no ports yet".to_owned() } else { names.join(", ") };
+        Problem::new(format!("there is no port {name}")).seen(name).wanted(wanted).remedy(remedy)
     }
-}
 
-/// The port after a change.
-pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
-    let wrong = || {
-        Problem::new("the change is not an object")
-            .seen(change)
-            .wanted("an object with keys of the port")
-            .remedy("write {\"mtu\": 9000}; null removes a key")
-    };
-    with_keys(port, change.as_object().ok_or_else(wrong)?)
-}
+    /// Returns the name of a port in the switch.
+    pub(super) fn name_of(&self, id: PortId) -> String {
+        let named = self.open().find(|(_, open)| open.id == id);
+        named.map_or_else(|| format!("number {}", id.0), |(name, _)| name.to_string())
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Config;
-    use datapath::Vlan;
-    use serde_json::json;
-    use std::time::Duration;
-    use test_devices::MemoryDevices;
+    /// Returns the ports that are not open, each with its reason.
+    pub(crate) fn closed(&self) -> Vec<(String, String)> {
+        let closed = self
+            .iter()
+            .filter_map(|(name, port)| Some((name.to_string(), port.closed()?.to_owned())));
+        closed.collect()
+    }
 
-    /// A port that was refused was configured and saved, and opened by itself once the worker
-    /// answered; a changed one stayed changed.
-    #[test]
-    fn what_finds_a_hang_and_is_refused_does_not_happen_later() {
-        let (devices, start) = (MemoryDevices::default(), Instant::now());
-        let config = Config::from_toml("t", "[[port]]\nname='vm1'\ntap='tap1'\n").unwrap();
-        let mut running = Running::start(config.clone(), Box::new(devices.clone()), start).unwrap();
-        let peer = devices.peer("tap1").unwrap();
-        let answers = |running: &mut Running| {
-            while running.all_answer().is_err() {
-                std::thread::sleep(Duration::from_millis(1));
-                running.poll(start);
+    /// Returns the problem if no port could be opened for lack of a privilege.
+    pub(crate) fn denied(&self) -> Option<Problem> {
+        let mut reasons = self.by_name.values().map(|port| match &port.device {
+            PortDevice::Closed { reason, denied: true } => Some(reason),
+            _ => None,
+        });
+        let first = reasons.next()??;
+        reasons.all(|reason| reason.is_some()).then(|| {
+            Problem::new("no port could be opened: this process lacks a privilege")
+                .seen(first)
+                .wanted("CAP_NET_ADMIN, and CAP_NET_RAW for packet ports")
+                .remedy(
+                    "run as root or as the systemd unit, or run `setcap cap_net_admin,cap_net_raw+ep` on the binary",
+                )
+        })
+    }
+
+    /// Returns the open teams.
+    pub(super) fn teams(&self) -> impl Iterator<Item = &Team> {
+        self.by_name.values().filter_map(RunningPort::team)
+    }
+
+    /// Returns the member that a vNIC is pinned to, and why it carries no frames; `None` if it
+    /// carries them.
+    pub(super) fn path_down(&self, vnic: &PortConfig) -> Option<(String, String)> {
+        let pinned = vnic.team_member.as_ref()?;
+        let reason = self.teams().find_map(|team| team.lost(pinned.as_str()))?;
+        Some((pinned.to_string(), reason))
+    }
+
+    /// Returns the port in the switch to which this one mirrors, if that is open.
+    pub(super) fn mirror_of(&self, port: &PortConfig) -> Option<PortId> {
+        Some(self.get(port.mirror_to.as_ref()?)?.open()?.id)
+    }
+
+    /// Opens the devices of ports that are added next, all at the same time.
+    pub(super) fn open_ahead(&mut self, added: &[&PortConfig]) {
+        let opened = side_by_side::map(added, |port| self.opener.open(port));
+        self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
+    }
+
+    /// Opens the device of a port, unless it was opened ahead.
+    ///
+    /// # Errors
+    /// The device could not be opened.
+    pub(super) fn open_device(&mut self, port: &PortConfig) -> Result<Opened, OpenError> {
+        let ahead = self.ahead.remove(&port.name);
+        ahead.unwrap_or_else(|| self.opener.open(port))
+    }
+
+    /// Returns what outlives this process.
+    pub(super) fn store(&self) -> Store {
+        self.opener.store()
+    }
+
+    /// Adds a port, or replaces the one of its name.
+    pub(super) fn put(&mut self, port: RunningPort) {
+        self.by_name.insert(port.config.name.clone(), port);
+    }
+
+    /// Removes a port.
+    pub(super) fn remove(&mut self, name: &PortName) -> Option<RunningPort> {
+        self.by_name.remove(name)
+    }
+
+    /// Remembers the MTU of a guest whose port closes. Its driver reads the MTU when it starts, not
+    /// when its port is reopened.
+    pub(super) fn remember_guest_mtu(&mut self, name: &str, changed: &[String]) {
+        let port = self.find(name).map(|(_, port)| port);
+        let open = port.and_then(|port| port.open().filter(|_| port.config.device().is_guest()));
+        match open.filter(|open| open.connections > 0) {
+            Some(open) if changed.iter().any(|key| key == "mtu") => {
+                let mtu = open.settings.mtu;
+                self.guest_mtus.entry(name.to_owned()).or_insert(mtu);
             }
-            running.poll(start);
-        };
-        let vm2: PortConfig =
-            serde_json::from_value(json!({"name": "vm2", "tap": "tap2"})).unwrap();
-        let hang = peer.hang();
-        let refused = running.add(vm2, start).unwrap_err();
-        assert_eq!(refused.error, "port vm2 cannot be opened");
-        assert!(refused.seen.contains("does not answer"), "{refused}");
-        assert_eq!((running.config(), running.added_ports()), (&config, vec![]));
-        drop(hang);
-        answers(&mut running);
-        assert_eq!(running.switch.ports().len(), 1);
+            Some(_) if !changed.is_empty() => {}
+            _ => self.forget_guest_mtu(name),
+        }
+    }
 
-        let vlan = |running: &mut Running, id: u16| {
-            running.patch("vm1", &json!({ "vlan": id }), start).map(|()| Vlan::Access(id))
+    /// Forgets the MTU of a guest that is gone.
+    pub(super) fn forget_guest_mtu(&mut self, name: &str) {
+        self.guest_mtus.remove(name);
+    }
+
+    /// Returns the MTU with which a port's guest was started, if the port has another one.
+    pub(super) fn guest_mtu(&self, name: &PortName) -> Option<u16> {
+        self.guest_mtus.get(name.as_str()).copied()
+    }
+
+    /// Takes the counters of all ports.
+    pub(super) fn sample(&mut self, switch: &Switch, now: Instant) {
+        for (_, open) in self.open_mut() {
+            if let Some(counters) = switch.counters(open.id) {
+                let queues = switch.queues_of(open.id);
+                let busy = queues.into_iter().map(|queue| queue.busy).collect();
+                open.last = open.last.next(now, counters, busy);
+            }
+        }
+    }
+
+    /// Returns the addresses that ports without a configured one are held to.
+    pub(super) fn addresses_to_keep(&self, infos: &[PortInfo]) -> BTreeMap<String, MacAddress> {
+        let of = |(name, port): (&PortName, &RunningPort)| {
+            let info = port.info_in(infos);
+            let mac = port.first_mac.or(info.and_then(|info| info.held_mac))?;
+            Some((name.to_string(), MacAddress(mac)))
         };
-        let in_force = |running: &Running| running.switch.ports().remove(0).settings.vlan;
-        let first = in_force(&running);
-        let hang = peer.hang();
-        // A worker that sleeps reads the letter that wakes it, and hangs then.
-        let before = vlan(&mut running, 10).unwrap_or(first);
-        vlan(&mut running, 20).unwrap_err();
-        drop(hang);
-        answers(&mut running);
-        assert_eq!(in_force(&running), before);
+        self.iter().filter_map(of).collect()
+    }
+
+    /// Leaves the devices to another process, which resumes with them.
+    pub(super) fn hand_over(&mut self, infos: &[PortInfo]) {
+        self.store().note_addresses(self.addresses_to_keep(infos));
+        self.open().for_each(|(_, open)| open.watch.suspend());
+        let until = Instant::now() + HAND_OVER_TIMEOUT;
+        self.open_mut().for_each(|(_, open)| open.watch.hand_over(until));
+        self.by_name.clear();
     }
 }

@@ -1,9 +1,9 @@
 //! Prepares a trace: copies the switch, by the thread that owns it.
 
-use super::Running;
+use super::report::Report;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
 use api::body::TraceRequest;
-use datapath::{MacEntry, PortInfo};
+use datapath::MacEntry;
 use problem::Problem;
 use std::cell::LazyCell;
 use wire::Mac;
@@ -13,72 +13,72 @@ const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
 /// Destination address of frames that name none; no station has it.
 const NO_ONE: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-impl Running {
-    /// Reads the frames of a trace, and copies the state that decides about them.
-    pub(crate) fn prepare_trace(&self, request: &TraceRequest) -> Result<Prepared, Problem> {
-        let from = self.open_port(&request.port)?.id;
-        // Checked before any frame is read, because this takes time of the switch's thread.
-        let most = |count: usize| match count {
-            1..=MOST_FRAMES => Ok(()),
-            _ => Err(Problem::new("the trace has too many frames")
-                .seen(count)
-                .wanted(format!("1 to {MOST_FRAMES} frames"))
-                .remedy("trace fewer frames at a time")),
+/// Reads the frames of a trace, and copies the state that decides about them.
+///
+/// # Errors
+/// A port is not there or not open, a frame cannot be read, or there are too many.
+pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Prepared, Problem> {
+    let from = report.ports.open_port(&request.port)?.id;
+    // Checked before any frame is read, because this takes time of the switch's thread.
+    let most = |count: usize| match count {
+        1..=MOST_FRAMES => Ok(()),
+        _ => Err(Problem::new("the trace has too many frames")
+            .seen(count)
+            .wanted(format!("1 to {MOST_FRAMES} frames"))
+            .remedy("trace fewer frames at a time")),
+    };
+    most(request.frames.len())?;
+    let expressions: Result<Vec<_>, _> =
+        request.frames.iter().map(|text| Expression::parse(text)).collect();
+    let expressions = expressions?;
+    let count = expressions.iter().map(|expression| expression.count).sum();
+    most(count)?;
+    let macs = LazyCell::new(|| report.switch.macs());
+    let station = |name: &str| station(report, name, || macs.iter());
+    let source = station(&request.port).unwrap_or(ANY);
+    let mut frames = Vec::with_capacity(count);
+    for expression in &expressions {
+        let destination = match &expression.to {
+            Some(port) => {
+                report.ports.port(port)?;
+                station(port).ok_or_else(|| no_station(port))?
+            }
+            None => NO_ONE,
         };
-        most(request.frames.len())?;
-        let expressions: Result<Vec<_>, _> =
-            request.frames.iter().map(|text| Expression::parse(text)).collect();
-        let expressions = expressions?;
-        let count = expressions.iter().map(|expression| expression.count).sum();
-        most(count)?;
-        let (infos, macs) = (self.infos(), LazyCell::new(|| self.switch.macs()));
-        let station = |name: &str| self.station(name, &infos, || macs.iter());
-        let source = station(&request.port).unwrap_or(ANY);
-        let mut frames = Vec::with_capacity(count);
-        for expression in &expressions {
-            let destination = match &expression.to {
-                Some(port) => {
-                    self.port(port)?;
-                    station(port).ok_or_else(|| no_station(port))?
-                }
-                None => NO_ONE,
-            };
-            frames.extend(expression.frames(Addresses { source, destination }));
-        }
-        let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
-        if bytes > MOST_BYTES {
-            return Err(Problem::new("the trace's frames have too many bytes")
-                .seen(bytes)
-                .wanted(format!("at most {MOST_BYTES} together"))
-                .remedy("trace fewer frames at a time"));
-        }
-        let turns = match request.burst {
-            true => vec![count],
-            false => expressions.iter().map(|expression| expression.count).collect(),
-        };
-        let open =
-            self.ports.values().filter_map(|port| Some((port.open()?.id, port.config.clone())));
-        let snapshot = self.switch.snapshot(from, frames.clone(), self.switch.now());
-        Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
+        frames.extend(expression.frames(Addresses { source, destination }));
     }
+    let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
+    if bytes > MOST_BYTES {
+        return Err(Problem::new("the trace's frames have too many bytes")
+            .seen(bytes)
+            .wanted(format!("at most {MOST_BYTES} together"))
+            .remedy("trace fewer frames at a time"));
+    }
+    let turns = match request.burst {
+        true => vec![count],
+        false => expressions.iter().map(|expression| expression.count).collect(),
+    };
+    let ports = report.ports.iter();
+    let open = ports.filter_map(|(_, port)| Some((port.open()?.id, port.config.clone())));
+    let snapshot = report.switch.snapshot(from, frames.clone(), report.switch.now());
+    Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
+}
 
-    /// The address of a station behind a port: the port's own, otherwise the one learned last,
-    /// otherwise the device's.
-    fn station<'m, Macs: Iterator<Item = &'m MacEntry>>(
-        &self,
-        name: &str,
-        infos: &[PortInfo],
-        macs: impl FnOnce() -> Macs,
-    ) -> Option<Mac> {
-        let (_, port) = self.port(name).ok()?;
-        let open = port.open()?;
-        let info = infos.iter().find(|info| info.id == open.id)?;
-        let learned = || {
-            let macs = macs().filter(|entry| entry.port == open.id);
-            macs.min_by_key(|entry| (entry.age_s, entry.mac)).map(|entry| entry.mac)
-        };
-        info.settings.mac.or(info.held_mac).or_else(learned).or(open.mac)
-    }
+/// The address of a station behind a port: the port's own, otherwise the one learned last,
+/// otherwise the device's.
+fn station<'m, Macs: Iterator<Item = &'m MacEntry>>(
+    report: &Report<'_>,
+    name: &str,
+    macs: impl FnOnce() -> Macs,
+) -> Option<Mac> {
+    let (_, port) = report.ports.find(name)?;
+    let open = port.open()?;
+    let info = port.info_in(&report.infos)?;
+    let learned = || {
+        let macs = macs().filter(|entry| entry.port == open.id);
+        macs.min_by_key(|entry| (entry.age_s, entry.mac)).map(|entry| entry.mac)
+    };
+    info.settings.mac.or(info.held_mac).or_else(learned).or(open.mac)
 }
 
 fn no_station(name: &str) -> Problem {

@@ -8,212 +8,58 @@
 //! such changes wait for the current moves, and precede the next. The default table steers tagged
 //! VLANs of a vNIC in trunk mode, and frames for no vNIC.
 
-use super::{OpenPort, PortDevice, Running, RunningPort};
-use api::body::QueueVnicBody;
+use super::Running;
+use super::port::{OpenPort, RunningPort};
+use super::ports::Ports;
 use config::{PortName, PortRole};
-use datapath::Vlan;
-use ports::packet::Spread;
-use ports::steering::{Steering, SteeringError, Vnic};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use datapath::{PortInfo, Vlan};
+use std::time::Instant;
 use tracing::Level;
 use wire::Mac;
-
-/// An address, and the VLAN ID of its frames at an uplink; 0 for untagged.
-type Station = (Mac, u16);
-
-/// How long a vNIC waits for moves of entries before a warning. A batch of moves takes about 10 ms.
-const LONG: Duration = Duration::from_secs(1);
-
-const MOVING: &str = "entries have been moving for more than a second";
-
-/// The vNICs that have tables at an uplink.
-#[derive(Default)]
-pub(super) struct Stations {
-    /// The port of each, and its number.
-    known: BTreeMap<Station, (PortName, Vnic)>,
-    refused: Refused,
-}
-
-/// vNICs that could not get a table, or keep one that should be removed.
-#[derive(Default)]
-struct Refused {
-    told: BTreeSet<Station>,
-    /// vNICs that wait until moves of entries are done.
-    waiting: BTreeMap<Station, Waiting>,
-}
-
-struct Waiting {
-    since: Instant,
-    told: bool,
-}
-
-impl Refused {
-    /// The reason, if it has not been reported yet.
-    fn reason(&mut self, station: Station, error: &SteeringError, now: Instant) -> Option<String> {
-        if !matches!(error, SteeringError::Busy) {
-            self.waiting.remove(&station);
-            return self.told.insert(station).then(|| error.to_string());
-        }
-        let waiting = self.waiting.entry(station).or_insert(Waiting { since: now, told: false });
-        let is_long = now.saturating_duration_since(waiting.since) > LONG;
-        (is_long && !std::mem::replace(&mut waiting.told, true)).then(|| MOVING.to_owned())
-    }
-
-    fn forget(&mut self, station: &Station) {
-        self.told.remove(station);
-        self.waiting.remove(station);
-    }
-}
-
-impl Stations {
-    /// Adds and removes vNICs as wanted. Returns each failure once.
-    fn follow(
-        &mut self,
-        steering: &dyn Steering,
-        wanted: &BTreeMap<Station, PortName>,
-        now: Instant,
-    ) -> Vec<String> {
-        let mut failed = Vec::new();
-        let Stations { known, refused } = self;
-        let is_settled =
-            |station: &Station| wanted.contains_key(station) == known.contains_key(station);
-        refused.told.retain(|station| !is_settled(station));
-        refused.waiting.retain(|station, _| !is_settled(station));
-        // Removals first, to make room for others.
-        known.retain(|station, (port, vnic)| {
-            if wanted.contains_key(station) {
-                return true;
-            }
-            match steering.remove_vnic(*vnic) {
-                Ok(()) | Err(SteeringError::NoSuchVnic(_)) => {
-                    refused.forget(station);
-                    false
-                }
-                Err(error) => {
-                    let reason = refused.reason(*station, &error, now);
-                    failed.extend(reason.map(|why| format!("{port} keeps its table: {why}")));
-                    true
-                }
-            }
-        });
-        for (station, port) in wanted {
-            if let Some((of, _)) = known.get_mut(station) {
-                of.clone_from(port);
-                continue;
-            }
-            match steering.add_vnic(station.0, station.1) {
-                Ok(vnic) => {
-                    known.insert(*station, (port.clone(), vnic));
-                    refused.forget(station);
-                }
-                Err(error) => {
-                    let reason = refused.reason(*station, &error, now);
-                    let text = |why| format!("the default table steers flows to {port}: {why}");
-                    failed.extend(reason.map(text));
-                }
-            }
-        }
-        failed
-    }
-
-    /// Whether any vNIC waits for moves of entries.
-    fn wait(&self) -> bool {
-        !self.refused.waiting.is_empty()
-    }
-
-    /// The number of each vNIC, with its port; first the default one, without a port.
-    pub(super) fn vnics(&self) -> impl Iterator<Item = (Vnic, Option<(&PortName, Station)>)> {
-        let known =
-            self.known.iter().map(|(station, (port, vnic))| (*vnic, Some((port, *station))));
-        std::iter::once((Vnic::DEFAULT, None)).chain(known)
-    }
-}
-
-impl OpenPort {
-    /// What steers its ingress queues.
-    pub(super) fn steering(&self) -> Option<Arc<dyn Steering>> {
-        match self.watch.spread() {
-            Spread::Tables(steering) => Some(steering),
-            Spread::Single | Spread::Hash(_) => None,
-        }
-    }
-
-    /// For each ingress queue of an uplink the vNICs whose tables name it.
-    pub(super) fn queue_vnics(&self) -> Vec<Vec<QueueVnicBody>> {
-        let Some(steering) = self.steering() else { return Vec::new() };
-        let mut queues = vec![Vec::new(); steering.queues().into()];
-        for (vnic, of) in self.stations.vnics() {
-            let Ok(table) = steering.table(vnic) else { continue };
-            let mut counts = vec![0; queues.len()];
-            for named in table {
-                counts.get_mut(usize::from(named)).into_iter().for_each(|count| *count += 1);
-            }
-            for (vnics, entries) in queues.iter_mut().zip(counts) {
-                if entries > 0 {
-                    vnics.push(QueueVnicBody {
-                        port: of.map(|(port, _)| port.to_string()),
-                        mac: of.map(|(_, (mac, _))| mac.to_string()),
-                        vlan: of.map(|(_, (_, vlan))| vlan),
-                        entries,
-                    });
-                }
-            }
-        }
-        queues
-    }
-}
 
 impl Running {
     /// Updates the uplinks' programs for vNICs that were added, removed, or have another address or
     /// VLAN. While a plan is in work, they wait for its end: a port that a later step opens again
     /// keeps its table.
     pub(super) fn settle_vnics(&mut self, now: Instant) {
-        let is_steered =
-            |port: &RunningPort| port.open().is_some_and(|open| open.steering().is_some());
-        if self.is_in_work() || !self.ports.values().any(is_steered) {
+        let is_steered = |(_, open): (&PortName, &OpenPort)| open.steering().is_some();
+        if self.desired.is_in_work() || !self.ports.open().any(is_steered) {
             return;
         }
-        let vnics = self.vnics();
-        let mut failed = Vec::new();
-        for (name, port) in &mut self.ports {
-            let PortDevice::Open(open) = &mut port.device else { continue };
-            let Some(steering) = open.steering() else { continue };
-            let at_uplink = |(port, mac, vlan): &(PortName, Mac, u16)| {
-                Some(((*mac, tag(&open.settings.vlan, *vlan)?), port.clone()))
-            };
-            let wanted = vnics.iter().filter_map(at_uplink).collect();
-            let texts = open.stations.follow(&*steering, &wanted, now);
-            failed.extend(texts.into_iter().map(|text| format!("port {name}: {text}")));
-        }
-        for text in failed {
-            self.events.note(Level::WARN, now, text);
+        let vnics = vnics(&self.ports, &self.infos());
+        for text in follow(&mut self.ports, &vnics, now) {
+            self.journal.note(Level::WARN, now, text);
         }
     }
+}
 
-    /// Adds and removes vNICs that waited for moves of entries, once these are done. Called before
-    /// further moves begin.
-    pub(super) fn settle_waiting_vnics(&mut self, now: Instant) {
-        let is_due = |open: &OpenPort| open.stations.wait() && !self.vmmq.entries.is_busy(open.id);
-        if self.ports.values().filter_map(RunningPort::open).any(is_due) {
-            self.settle_vnics(now);
-        }
-    }
+/// A vNIC with a known address, configured or held, and the VLAN of its untagged frames.
+type Known = (PortName, Mac, u16);
 
-    /// The vNICs with a known address, configured or held, with the VLAN of their untagged frames.
-    fn vnics(&self) -> Vec<(PortName, Mac, u16)> {
-        let infos = self.infos();
-        let vnic = |(name, port): (&PortName, &RunningPort)| {
-            let open = port.open().filter(|_| port.config.role() == PortRole::Vnic)?;
-            let info = infos.iter().find(|info| info.id == open.id)?;
-            let vlan = match info.settings.vlan {
-                Vlan::Access(vlan) | Vlan::Trunk { native: vlan, .. } => vlan,
-            };
-            Some((name.clone(), info.settings.mac.or(info.held_mac)?, vlan))
+fn vnics(ports: &Ports, infos: &[PortInfo]) -> Vec<Known> {
+    let vnic = |(name, port): (&PortName, &RunningPort)| {
+        let info = port.info_in(infos).filter(|_| port.config.role() == PortRole::Vnic)?;
+        let vlan = match info.settings.vlan {
+            Vlan::Access(vlan) | Vlan::Trunk { native: vlan, .. } => vlan,
         };
-        self.ports.iter().filter_map(vnic).collect()
+        Some((name.clone(), info.settings.mac.or(info.held_mac)?, vlan))
+    };
+    ports.iter().filter_map(vnic).collect()
+}
+
+/// Brings the tables of each uplink in step with the vNICs. Returns each failure once.
+fn follow(ports: &mut Ports, vnics: &[Known], now: Instant) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (name, open) in ports.open_mut() {
+        let Some(steering) = open.steering() else { continue };
+        let at_uplink = |(port, mac, vlan): &Known| {
+            Some(((*mac, tag(&open.settings.vlan, *vlan)?), port.clone()))
+        };
+        let wanted = vnics.iter().filter_map(at_uplink).collect();
+        let texts = open.stations.follow(&*steering, &wanted, now);
+        failed.extend(texts.into_iter().map(|text| format!("port {name}: {text}")));
     }
+    failed
 }
 
 /// The ID in the tag of a VLAN's frames at an uplink, 0 for no tag; `None` if the uplink does not
@@ -230,6 +76,7 @@ fn tag(uplink: &Vlan, vlan: u16) -> Option<u16> {
 mod tests {
     use super::*;
     use config::Config;
+    use std::collections::BTreeMap;
     use std::time::Duration;
     use test_devices::{Fate, MemoryDevices};
     use wire::vnet::VnetHeader;
@@ -264,8 +111,8 @@ mod tests {
         /// What the uplink shows: port, last byte of the address, VLAN, entries at each queue.
         fn shown(&self) -> Vec<(String, u8, u16, [usize; 2])> {
             let mut shown: BTreeMap<_, [usize; 2]> = BTreeMap::new();
-            let (_, port) = self.running.port("up").unwrap();
-            for (queue, vnics) in port.open().unwrap().queue_vnics().into_iter().enumerate() {
+            let port = self.running.ports.open_port("up").unwrap();
+            for (queue, vnics) in port.queue_vnics().into_iter().enumerate() {
                 for vnic in vnics {
                     let mac = vnic.mac.unwrap_or_default().parse::<Mac>().unwrap_or(Mac([0; 6]));
                     let key = (vnic.port.unwrap_or_default(), mac.0[5], vnic.vlan.unwrap_or(99));

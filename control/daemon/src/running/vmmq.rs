@@ -1,8 +1,10 @@
 //! Dynamic VMMQ: measures the queues, asks the balancer, and carries out its moves.
 
-use super::entries::{self, Entries, QueueEntries};
+use super::Running;
+use super::entries::{self, Entries, MovesDone, QueueEntries, item_id};
+use super::journal::Journal;
 use super::moves::{Moves, Record};
-use super::{PortDevice, Running, RunningPort};
+use super::ports::Ports;
 use crate::numa;
 use crate::topology;
 use api::body::VmmqMoveBody;
@@ -40,7 +42,7 @@ pub(super) struct Vmmq {
     last: Option<Sums>,
     /// When something was last busy.
     busy_at: Option<Instant>,
-    pub(super) moves: Moves,
+    moves: Moves,
     pub(super) entries: Entries,
 }
 
@@ -145,6 +147,24 @@ impl Vmmq {
         wants
     }
 
+    /// Finds the node of each guest's memory, if that matters.
+    pub(super) fn find_homes(&mut self, ports: &mut Ports, now: Instant) {
+        if self.wants_homes(now) {
+            // The kernel walks all mappings, which takes seconds for a large guest, so a thread
+            // reads the file.
+            let read = || std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+            self.numa_maps = std::thread::Builder::new().name("numa".into()).spawn(read).ok();
+        }
+        if let Some(read) = self.numa_maps.take_if(|read| read.is_finished())
+            && let Ok(numa_maps) = read.join()
+        {
+            for (_, open) in ports.open_mut() {
+                let guest = open.watch.guest();
+                open.home = guest.and_then(|guest| numa::home(&numa_maps, &guest.mapped));
+            }
+        }
+    }
+
     /// Time since the daemon started.
     pub(super) fn at(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.begin)
@@ -162,8 +182,29 @@ impl Vmmq {
         if is_quiet { QUIET } else { INTERVAL }
     }
 
+    /// Queues and single entries moved so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.moves.count()
+    }
+
+    /// Remembers the moves of entries that are done, and tells what went wrong.
+    pub(super) fn finish_moves(&mut self, journal: &mut Journal, now: Instant) {
+        for MovesDone { uplink, records, troubles } in self.entries.finished_moves() {
+            records.into_iter().for_each(|record| self.remember(record, now));
+            for trouble in troubles {
+                journal.note_of(Level::WARN, &uplink, now, format!("port {uplink}: {trouble}"));
+            }
+        }
+    }
+
+    /// Whether vNICs waited for moves of entries that are done now. They are served before further
+    /// moves begin.
+    fn lets_vnics_in(&self, ports: &Ports) -> bool {
+        ports.open().any(|(_, open)| open.stations.wait() && !self.entries.is_busy(open.id))
+    }
+
     /// Records completed moves.
-    pub(super) fn remember(&mut self, record: Record, now: Instant) {
+    fn remember(&mut self, record: Record, now: Instant) {
         let at_s = self.at(now).as_secs_f64();
         self.moves.add(record, at_s);
     }
@@ -175,66 +216,47 @@ fn place((number, info): (usize, &WorkerInfo)) -> (usize, usize) {
     (core, info.cpu.map_or(0, topology::node))
 }
 
-pub(super) fn item_id(queue: &QueueInfo) -> ItemId {
-    let number = u16::try_from(queue.queue).unwrap_or(u16::MAX);
-    ItemId { vnic: u32::from(queue.port.0), part: Part::Queue(number) }
-}
-
 impl Running {
     /// Measures, moves queues of dynamic ports, and says when to call again.
     pub fn balance(&mut self, now: Instant) -> Duration {
-        self.finish_moves_of_entries(now);
-        self.settle_waiting_vnics(now);
-        let dynamic = self.ports.values().filter(|port| port.is_dynamic());
+        self.vmmq.finish_moves(&mut self.journal, now);
+        if self.vmmq.lets_vnics_in(&self.ports) {
+            self.settle_vnics(now);
+        }
+        let dynamic = self.ports.iter().filter(|(_, port)| port.is_dynamic());
         let dynamic: Vec<PortId> =
-            dynamic.filter_map(RunningPort::open).map(|open| open.id).collect();
+            dynamic.filter_map(|(_, port)| port.open()).map(|open| open.id).collect();
         let workers = self.switch.workers();
         if dynamic.is_empty() || workers.len() < 2 || self.all_answer().is_err() {
             self.vmmq.last = None;
             return NOT_USED;
         }
         let queues = self.switch.queues();
-        let (tables, uplinks) = self.dynamic_tables();
+        let (tables, uplinks) = entries::dynamic_tables(&self.ports);
         let lately = self.vmmq.lately();
         let entries = self.vmmq.entries.measure(&tables, lately, now);
-        let open = self.ports.values().filter_map(RunningPort::open);
-        let homes = open.filter_map(|open| Some((open.id, open.home?))).collect();
+        let homes = self.ports.open().filter_map(|(_, open)| Some((open.id, open.home?))).collect();
         let dynamic =
             Dynamic { ports: &dynamic, uplinks: &uplinks, entries: &entries, homes: &homes };
         let moves = self.vmmq.decide(now, &queues, &workers, &dynamic);
-        self.move_entries(&moves, &tables, &queues, now);
+        for error in self.vmmq.entries.begin_moves(&moves, &self.ports, &tables, &queues) {
+            self.journal.note(Level::WARN, now, format!("moving entries: {error}"));
+        }
         for moved in moves {
             let Part::Queue(queue) = moved.item.part else { continue };
             let Ok(port) = u16::try_from(moved.item.vnic).map(PortId) else { continue };
             match self.switch.move_queue(port, usize::from(queue), moved.to) {
                 Ok(_) => {
-                    let (port, entries) = (self.name_of(port), Vec::new());
+                    let (port, entries) = (self.ports.name_of(port), Vec::new());
                     let record = Record { port, vnic: None, entries, moved, held: None };
                     self.vmmq.remember(record, now);
                 }
-                Err(error) => self.note(Level::WARN, now, format!("moving a queue: {error}")),
+                Err(error) => {
+                    self.journal.note(Level::WARN, now, format!("moving a queue: {error}"));
+                }
             }
         }
         self.vmmq.next(now)
-    }
-
-    /// Finds the node of each guest's memory, if that matters.
-    pub(super) fn find_homes(&mut self, now: Instant) {
-        if self.vmmq.wants_homes(now) {
-            // The kernel walks all mappings, which takes seconds for a large guest, so a thread
-            // reads the file.
-            let read = || std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
-            self.vmmq.numa_maps = std::thread::Builder::new().name("numa".into()).spawn(read).ok();
-        }
-        if let Some(read) = self.vmmq.numa_maps.take_if(|read| read.is_finished())
-            && let Ok(numa_maps) = read.join()
-        {
-            for port in self.ports.values_mut() {
-                let PortDevice::Open(open) = &mut port.device else { continue };
-                let guest = open.watch.guest();
-                open.home = guest.and_then(|guest| numa::home(&numa_maps, &guest.mapped));
-            }
-        }
     }
 
     /// The last moves, oldest first.

@@ -64,7 +64,7 @@ async fn health(State(shared): State<Shared>) -> Response {
 
 /// Ready while all workers answer and each port's device is open. Guests do not affect it.
 async fn ready(State(shared): State<Shared>) -> Response {
-    let look = shared.run(|running| (running.all_answer(), running.closed_ports())).await;
+    let look = shared.run(|running| (running.all_answer(), running.ports.closed())).await;
     let (answering, closed) = match look {
         Ok(look) => look,
         Err(ended) => return problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),

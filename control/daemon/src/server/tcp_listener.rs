@@ -23,7 +23,7 @@ pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Share
         });
         // If the switch's thread has ended, so does this task soon.
         let _ = shared
-            .run(move |running| running.note_listener(section, trouble, Instant::now()))
+            .run(move |running| running.journal.note_listener(section, trouble, Instant::now()))
             .await;
         match listener {
             Ok(listener) => return listener,

@@ -61,7 +61,7 @@ impl Cache {
 
     async fn make(&self, shared: &Shared, now: Instant) -> Result<Look, Ended> {
         let look = shared.run(move |running| {
-            let (switch, ports) = (running.switch_body(now), running.counted_ports());
+            let (switch, ports) = (running.switch_body(now), running.report().counted_ports());
             (switch, ports, running.health(now).findings)
         });
         let (switch, ports, findings) = look.await?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::migration::HOST;
-use crate::running::Running;
+use crate::running::{Running, pictures};
 use api::body::GuestBody;
 use std::time::Instant;
 use test_devices::MemoryDevices;
@@ -21,8 +21,8 @@ fn host() -> HostExport {
     let running = Running::start(config, Box::<MemoryDevices>::default(), now).unwrap();
     let mut host = HostExport {
         schema: HOST.to_owned(),
-        ports: running.port_bodies(),
-        mtu: running.mtu_body(now),
+        ports: running.report().ports(),
+        mtu: pictures::mtu_body(&running.report(), now),
         teams: vec![serde_json::from_value(team()).unwrap()],
         macs: Vec::new(),
     };

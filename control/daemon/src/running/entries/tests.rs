@@ -1,5 +1,6 @@
 //! Entries of memory uplinks, whose counts the tests set.
 
+use super::super::Running;
 use super::mover::Together;
 use super::*;
 use api::body::OrderBody;
@@ -53,7 +54,7 @@ impl Run {
     }
 
     fn queues(&self) -> Vec<QueueInfo> {
-        let id = self.running.open_port("up").unwrap().id;
+        let id = self.running.ports.open_port("up").unwrap().id;
         self.running.switch.queues_of(id)
     }
 
@@ -62,13 +63,13 @@ impl Run {
         self.now += INTERVAL;
         let steering = self.steering();
         frames.iter().for_each(|(vnic, entry, count)| steering.count(*vnic, *entry, *count));
-        let (tables, _) = self.running.dynamic_tables();
+        let (tables, _) = dynamic_tables(&self.running.ports);
         let loads = self.running.vmmq.entries.measure(&tables, LATELY, self.now);
         items(&loads, &self.queues(), |queue| SHARES[queue.queue])
     }
 
     fn item(&self, vnic: Vnic, entry: u8) -> ItemId {
-        let uplink = self.running.open_port("up").unwrap().id;
+        let uplink = self.running.ports.open_port("up").unwrap().id;
         ItemId { vnic: name(uplink, vnic), part: Part::Entry(entry) }
     }
 
@@ -110,7 +111,8 @@ impl Run {
         while self.running.vmmq.entries.is_busy(self.queues()[0].port) {
             assert!(Instant::now() < end, "a move never ends");
             std::thread::sleep(Duration::from_millis(1));
-            self.running.finish_moves_of_entries(self.now);
+            let Running { vmmq, journal, .. } = &mut self.running;
+            vmmq.finish_moves(journal, self.now);
         }
         self.running.vmmq_moves()
     }
@@ -317,7 +319,7 @@ fn queue_info(queue: usize) -> QueueInfo {
 #[test]
 fn a_move_is_explained_once_it_is_done() {
     let mut run = Run::new(&vnic(1, ""));
-    let (tables, _) = run.running.dynamic_tables();
+    let (tables, _) = dynamic_tables(&run.running.ports);
     let moving = |entry, from_load, to_load| {
         let moved = run.moving(nth(1), entry, 1);
         Move { from_load, to_load, ..moved }
@@ -327,7 +329,10 @@ fn a_move_is_explained_once_it_is_done() {
         run.moving(Vnic::DEFAULT, 6, 1),
         moving(8, (0.5, 0.3), (0.5, 0.7)),
     ];
-    run.running.move_entries(&moves, &tables, &run.queues(), run.now);
+    let queues = run.queues();
+    let Running { vmmq, ports, .. } = &mut run.running;
+    let failed = vmmq.entries.begin_moves(&moves, ports, &tables, &queues);
+    assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(run.running.vmmq_moves(), []);
     let moves = run.explained();
     let told: Vec<_> =

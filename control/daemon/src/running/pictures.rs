@@ -1,0 +1,132 @@
+//! The switch as a whole: its status, and its health and MTUs, which are judged by a picture of each
+//! port.
+
+use super::Running;
+use super::port::RunningPort;
+use super::report::Report;
+use super::sample::DROPS_TOLD;
+use crate::health::{self, Kind, Picture};
+use crate::sandbox;
+use api::body::{
+    FindingBody, HealthBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, StateBody, SwitchBody,
+};
+use config::PortName;
+use datapath::{MacEntry, PortInfo};
+use ports::packet::Spread;
+use problem::Problem;
+use std::time::Instant;
+
+impl Running {
+    /// The switch as a whole.
+    pub fn switch_body(&self, now: Instant) -> SwitchBody {
+        let report = self.report();
+        let up = |port: &&PortBody| port.state == StateBody::Up;
+        SwitchBody {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.journal.uptime(now).as_secs(),
+            ports: self.ports.count(),
+            ports_up: report.ports().iter().filter(up).count(),
+            macs: report.learned(),
+            workers: report.workers(),
+            sandbox: sandbox::in_force(),
+            restart_needed: self.desired.restart_needed(),
+            events: self.journal.events(),
+        }
+    }
+
+    /// The health findings.
+    pub fn health(&self, now: Instant) -> HealthBody {
+        let hangs = self.all_answer().err().map(|told| Kind::WorkerHangs.found(told));
+        let mut findings: Vec<FindingBody> = hangs.into_iter().collect();
+        findings.extend(health::findings(&pictures(&self.report(), now)));
+        let listeners = self.journal.listener_troubles().cloned();
+        findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
+        let restart = self.desired.restart_needed();
+        if !restart.is_empty() {
+            let told = Problem::new("[switch] has changed keys that take effect after a restart");
+            let told = told.seen(restart.join(", "));
+            let told = told.remedy("restart the daemon when the traffic allows it");
+            findings.push(Kind::RestartNeeded.found(told));
+        }
+        HealthBody::of(findings)
+    }
+}
+
+/// Returns the MTUs of ports and devices.
+pub(crate) fn mtu_body(report: &Report<'_>, now: Instant) -> MtuBody {
+    let pictures = pictures(report, now);
+    let findings = health::mtu_findings(&pictures);
+    let port = |((_, port), picture): ((&PortName, &RunningPort), &Picture)| MtuPortBody {
+        port: picture.name.clone(),
+        device: port.config.device().to_string(),
+        vlan: port.config.vlan_text(),
+        mtu: port.open().map(|open| open.settings.mtu),
+        links: picture.links.iter().cloned().map(|(name, mtu)| MtuLinkBody { name, mtu }).collect(),
+        too_big: picture.too_big,
+        netns: port.config.netns.as_ref().map(|netns| netns.path().display().to_string()),
+    };
+    let ports = report.ports.iter().zip(&pictures).map(port).collect();
+    MtuBody { healthy: findings.is_empty(), ports, findings }
+}
+
+/// Returns a picture of each port, by name.
+fn pictures(report: &Report<'_>, now: Instant) -> Vec<Picture> {
+    let macs = report.switch.macs();
+    report.ports.iter().map(|(name, port)| picture(report, name, port, &macs, now)).collect()
+}
+
+fn picture(
+    report: &Report<'_>,
+    name: &PortName,
+    port: &RunningPort,
+    macs: &[MacEntry],
+    now: Instant,
+) -> Picture {
+    let info = port.info_in(&report.infos);
+    let mut picture = Picture::of(&port.config);
+    picture.name = name.to_string();
+    picture.trouble = port.trouble(info);
+    let [too_big, guarded @ ..] = recent_drops(report, port, now);
+    picture.too_big = too_big.1;
+    picture.guarded = guarded;
+    if let Some(open) = port.open() {
+        if let Some(process) = open.watch.guest().and_then(|guest| guest.process) {
+            picture.guest = Some(format!("process {process}"));
+        }
+        picture.mtu = Some(open.settings.mtu);
+        picture.device_mtu = Some(open.mtu);
+        picture.links = open.watch.links();
+        picture.guest_mtu = report.ports.guest_mtu(name);
+        picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
+        picture.degraded.clone_from(&open.degraded);
+        if let Spread::Hash(reason) = open.watch.spread() {
+            picture.not_steered = Some(reason);
+        }
+    }
+    if let Some(team) = port.team() {
+        picture.members = team.status().members;
+    }
+    picture.path_down = report.ports.path_down(&port.config);
+    picture.held_mac = info.and_then(|info| info.held_mac);
+    picture.held_mac_behind = picture.held_mac.and_then(|held| {
+        // A port's own address is learned only on other ports.
+        let is_it = |entry: &&MacEntry| entry.mac == held && picture.carries(entry.vlan);
+        macs.iter().find(is_it).map(|entry| report.ports.name_of(entry.port))
+    });
+    picture.rsc = info.map(PortInfo::rsc);
+    picture
+}
+
+/// Returns drops that are findings, with the names of their reasons; 0 if the last is older than
+/// [`health::DROPS_AGE`].
+fn recent_drops(report: &Report<'_>, port: &RunningPort, now: Instant) -> [(&'static str, u64); 4] {
+    let drops = report.counters_of(port).drops;
+    let last = port.open().map(|open| &open.last);
+    let mut places = 0..;
+    DROPS_TOLD.map(|reason| {
+        let count = drops.get(reason as usize).copied().unwrap_or_default();
+        let place = places.next().unwrap_or_default();
+        let recent = last.is_some_and(|last| last.is_recent(place, count, now));
+        (reason.name(), if recent { count } else { 0 })
+    })
+}

@@ -1,0 +1,93 @@
+//! Brings a whole configuration into force: the API's, the file's, or that of the fleet's ports.
+
+use super::Running;
+use super::origin::{Merged, merge};
+use super::ports::Ports;
+use crate::state::Added;
+use api::body::{StepBody, StepOutcome};
+use config::{Config, PortConfig};
+use problem::Problem;
+use std::time::Instant;
+use tracing::Level;
+
+impl Running {
+    /// Makes the API's wanted configuration the running one. Ports that do not differ are not
+    /// touched; added ones belong to the API.
+    pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
+        self.all_answer()?;
+        let added = self.desired.origins_of(&wanted);
+        self.enforce(wanted, added, now)
+    }
+
+    /// Changes the configuration for the API.
+    ///
+    /// # Errors
+    /// `change` or a rule refuses; then nothing has changed. Or a step failed.
+    pub(crate) fn change(
+        &mut self,
+        now: Instant,
+        change: impl FnOnce(&Ports, &mut Config) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let mut wanted = self.config().clone();
+        change(&self.ports, &mut wanted)?;
+        self.reload(wanted, now).and_then(|steps| all_done(&steps))
+    }
+
+    /// Replaces the fleet's ports with these. Ports of the file stay, and so do ports of the API
+    /// unless the fleet wants their names or devices.
+    pub(crate) fn replace_fleet(
+        &mut self,
+        ports: Vec<PortConfig>,
+        now: Instant,
+    ) -> Result<Vec<StepBody>, Problem> {
+        self.all_answer()?;
+        let merged = self.desired.with_fleet(ports);
+        self.enforce_merged(merged, now)
+    }
+
+    /// Makes the file's configuration the running one, and leaves the other ports.
+    pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
+        self.reload_with(file, self.added_ports(), now)
+    }
+
+    /// Does the same, with these as the other ports.
+    pub(super) fn reload_with(
+        &mut self,
+        file: Config,
+        added: Added,
+        now: Instant,
+    ) -> Result<Vec<StepBody>, Problem> {
+        file.check()?;
+        self.all_answer()?;
+        self.enforce_merged(merge(file, added), now)
+    }
+
+    fn enforce_merged(&mut self, merged: Merged, now: Instant) -> Result<Vec<StepBody>, Problem> {
+        let steps = self.enforce(merged.config, merged.added, now)?;
+        for note in merged.notes {
+            self.journal.note(Level::WARN, now, note);
+        }
+        Ok(steps)
+    }
+
+    /// The ports that are not the file's.
+    pub(super) fn added_ports(&self) -> Added {
+        self.desired.added_ports()
+    }
+
+    /// The text of the state file.
+    pub(crate) fn state_text(&self) -> Result<String, Problem> {
+        self.desired.state_text()
+    }
+}
+
+/// The first failed step as a problem.
+pub(super) fn all_done(steps: &[StepBody]) -> Result<(), Problem> {
+    let failed = steps.iter().find(|step| step.outcome == StepOutcome::Failed);
+    failed.map_or(Ok(()), |step| {
+        Err(Problem::new("the change is configured but could not be carried out")
+            .seen(&step.reason)
+            .wanted("a device and a switch that accept it")
+            .remedy("fix the cause, or undo the change; `millrace check` shows the cause"))
+    })
+}

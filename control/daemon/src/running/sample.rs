@@ -1,0 +1,117 @@
+//! The counters and loads of a port at a poll, and its rates since the poll before.
+
+use crate::health::DROPS_AGE;
+use api::body::RatesBody;
+use datapath::{DropReason, PortCounters};
+use ports::Nanos;
+use std::time::Instant;
+
+/// Drop reasons that are findings while recent.
+pub(super) const DROPS_TOLD: [DropReason; 4] =
+    [DropReason::TooBig, DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard];
+
+/// What the last poll found at a port.
+#[derive(Default)]
+pub(super) struct Sample {
+    at: Option<Instant>,
+    counters: PortCounters,
+    /// When drops for each reason in [`DROPS_TOLD`] were last seen.
+    dropped_at: [Option<Instant>; DROPS_TOLD.len()],
+    rates: RatesBody,
+    /// Busy time of each queue, and its share of the time since the previous poll, in percent.
+    busy: Vec<Nanos>,
+    loads: Vec<f64>,
+}
+
+impl Sample {
+    /// Returns the sample of the next poll.
+    pub(super) fn next(&self, now: Instant, counters: PortCounters, busy: Vec<Nanos>) -> Sample {
+        let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        let (rates, loads) = if elapsed > 0.0 {
+            let load = |(old, new): (&Nanos, &Nanos)| percent(new.since(*old), elapsed);
+            let loads = self.busy.iter().zip(&busy).map(load).collect();
+            (rates(&self.counters, &counters, elapsed), loads)
+        } else {
+            Default::default()
+        };
+        let mut dropped_at = self.dropped_at;
+        for (at, reason) in dropped_at.iter_mut().zip(DROPS_TOLD) {
+            if dropped(&counters, reason) > dropped(&self.counters, reason) {
+                *at = Some(now);
+            }
+        }
+        Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
+    }
+
+    /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a
+    /// finding; `count` is the current counter.
+    pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
+        let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
+        let at = self.dropped_at.get(place).copied().flatten();
+        count > before || at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+    }
+
+    /// Returns the rates of the last second.
+    pub(super) fn rates(&self) -> RatesBody {
+        self.rates
+    }
+
+    /// Returns a queue's share of its worker's time over the last second, in percent.
+    pub(super) fn load(&self, queue: usize) -> f64 {
+        self.loads.get(queue).copied().unwrap_or_default()
+    }
+}
+
+fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {
+    counters.drops.get(reason as usize).copied().unwrap_or_default()
+}
+
+/// A share of a number of seconds, in percent, to a tenth.
+fn percent(busy: Nanos, seconds: f64) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a second has 2^30 nanoseconds")]
+    let busy = busy.0 as f64;
+    (busy / seconds / 1e6).round() / 10.0
+}
+
+fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate is shown to people, and the float-to-integer cast saturates"
+    )]
+    let rate = |old: u64, new: u64| (new.saturating_sub(old) as f64 / seconds).round() as u64;
+    RatesBody {
+        ingress_frames_per_s: rate(old.ingress_frames, new.ingress_frames),
+        ingress_bits_per_s: rate(old.ingress_bytes, new.ingress_bytes).saturating_mul(8),
+        egress_frames_per_s: rate(old.egress_frames, new.egress_frames),
+        egress_bits_per_s: rate(old.egress_bytes, new.egress_bytes).saturating_mul(8),
+        drops_per_s: rate(old.dropped(), new.dropped()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A drop of last month made every check fail.
+    #[test]
+    fn drops_are_a_finding_for_ten_minutes_after_the_last() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let counters = |too_big| {
+            let mut counters = PortCounters::default();
+            counters.drops[DropReason::TooBig as usize] = too_big;
+            counters
+        };
+        let sample = Sample::default().next(at(1), counters(0), Vec::new());
+        assert!(!sample.is_recent(0, 0, at(1)));
+        assert!(sample.is_recent(0, 1, at(1)), "since the last look");
+        let sample = sample.next(at(2), counters(5), Vec::new());
+        let later = sample.next(at(601), counters(5), Vec::new());
+        assert!(later.is_recent(0, 5, at(601)) && !later.is_recent(1, 0, at(601)));
+        assert!(!later.is_recent(0, 5, at(602)));
+        assert!(later.is_recent(0, 6, at(602)), "it drops again");
+    }
+}
