@@ -1,4 +1,4 @@
-//! Opens what a plan adds before its steps are taken: many devices at the same time.
+//! Which devices of the ports that a plan adds are opened before its steps, many at the same time.
 
 use config::PortConfig;
 use config::plan::Step;
