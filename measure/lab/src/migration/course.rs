@@ -27,7 +27,7 @@ const STREAM: u16 = 7000;
 /// Port on which QEMU listens for memory.
 const MEMORY: u16 = 4444;
 /// Timeout of the guest's answer, and of the start of a capture.
-const PATIENCE: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes per GiB.
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -182,7 +182,7 @@ impl Course {
     fn capture(&self, kit: &Kit, place: usize) -> Result<(frames::Running, PathBuf), LabError> {
         let [socket, file] = ["api", "pcapng"].map(|what| self.places[place].file(what));
         let capture = frames::capture(&kit.program, &socket, &file)?;
-        let runs = kit.interrupt.wait_for(PATIENCE, || Ok(file.exists().then_some(())))?;
+        let runs = kit.interrupt.wait_for(READY_TIMEOUT, || Ok(file.exists().then_some(())))?;
         let failed = || LabError::Switch(format!("it captures nothing at port {}", super::PORT));
         runs.map(|()| (capture, file)).ok_or_else(failed)
     }
@@ -233,7 +233,7 @@ fn connect(physical: &Host, interrupt: &Interrupt) -> Result<TcpStream, LabError
         .parse()
         .map_err(|_| LabError::Machine(format!("{GUEST} is no address")))?;
     let open = || TcpStream::connect_timeout(&to, Duration::from_secs(1));
-    let connected = interrupt.wait_for(PATIENCE, || Ok(physical.within(open).ok()))?;
+    let connected = interrupt.wait_for(READY_TIMEOUT, || Ok(physical.within(open).ok()))?;
     let (from, to) = ("the client".to_owned(), format!("the guest at {to}"));
-    connected.ok_or(LabError::NoTraffic { from, to, waited: PATIENCE })
+    connected.ok_or(LabError::NoTraffic { from, to, waited: READY_TIMEOUT })
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 const CHUNK: usize = 25_000;
 const EVERY: Duration = Duration::from_millis(10);
 /// Timeout of the bytes in flight.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running stream; dropping it closes the connection.
 pub(super) struct Stream {
@@ -58,7 +58,7 @@ impl Stream {
         Ok(Stream { shared, connection, threads })
     }
 
-    /// Pauses until all bytes in flight have returned, for at most [`PATIENCE`], and returns the
+    /// Pauses until all bytes in flight have returned, for at most [`DRAIN_TIMEOUT`]. Returns the
     /// counts.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Stream {
             Ok((self.bytes().missing == 0).then_some(()))
         };
         interrupt.pass(2 * EVERY)?;
-        interrupt.wait_for(PATIENCE, all)?;
+        interrupt.wait_for(DRAIN_TIMEOUT, all)?;
         let bytes = self.bytes();
         self.pause(false);
         Ok(bytes)
