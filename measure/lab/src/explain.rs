@@ -39,7 +39,7 @@ pub(crate) fn report(
     if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.experiment.description().measures));
         let trips = latency.iter_mut().map(|case| (case, round_trips::MEASURES));
-        report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
+        report::adjust_confidence(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
     let (Some(first), Some(point)) = (cases.first(), campaign.points.first()) else {
         return Err(LabError::Interrupted);
@@ -79,7 +79,7 @@ pub(crate) fn report(
         latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     };
-    report.thresholds = report::hold_thresholds(&options.fail_if, &report);
+    report.thresholds = report::evaluate_thresholds(&options.fail_if, &report);
     Ok(report)
 }
 
@@ -273,13 +273,15 @@ mod tests {
         // Cases of seven pairs can have no verdict at 99 %, and do not weaken the others'.
         let mut beside: Vec<Case> =
             std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
-        report::hold_together(&mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>());
+        report::adjust_confidence(
+            &mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>(),
+        );
         assert_eq!(verdict(&beside[0]), Verdict::Improved, "among cases of few pairs");
         let mut cases = vec![case(14), case(16)];
         assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
         cases.extend(std::iter::repeat_with(|| case(8)).take(9));
         let mut all: Vec<_> = cases.iter_mut().map(|case| (case, GUIDE)).collect();
-        report::hold_together(&mut all);
+        report::adjust_confidence(&mut all);
         assert_eq!(verdict(&cases[0]), Verdict::NoDifferenceSeen, "among eleven");
         assert_eq!(verdict(&cases[1]), Verdict::Improved);
         assert!(level(&cases[0]) > 0.999 && level(&cases[1]) > 1.0 - 0.01 / 11.0);

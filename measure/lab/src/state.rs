@@ -68,7 +68,7 @@ impl State {
         let failed = |source| LabError::Report { path: path.clone(), source };
         let text =
             serde_json::to_string(self).map_err(|error| failed(std::io::Error::other(error)))?;
-        report::put(directory, FILE, &text)
+        report::write_file(directory, FILE, &text)
     }
 
     /// Removes the file when there is nothing to resume.

@@ -69,7 +69,8 @@ impl Host {
     ) -> Result<Host, LabError> {
         let doing = format!("connecting to the agent at {}", at.at);
         let client = Client::of_agent(at, interrupt).map_err(LabError::io(doing))?;
-        let because = |why| LabError::Between(format!("the {name}'s agent at {}: {why}", at.at));
+        let because =
+            |why| LabError::ExistingHosts(format!("the {name}'s agent at {}: {why}", at.at));
         let mut host = Host::ready(name, client, None, "greet")
             .map_err(|error| error.where_refused(because))?;
         host.record(&format!("millrace lab agent --listen {}", at.at));

@@ -1,7 +1,7 @@
 //! The site of existing hosts: what the report says of them, and the bench that runs on them.
 
 use super::bench::Hosts;
-use super::existing::ExistingHosts;
+use super::connected::ConnectedHosts;
 use crate::LabError;
 use crate::host::Identity;
 use crate::interrupt::Interrupt;
@@ -14,7 +14,7 @@ use crate::site::{RunResult, Site, Tell};
 const UNSEEN: &str = " The switch's process is hidden from this one (ProtectProc, hidepid, or another PID namespace): the switch's CPU and the \
 cost of receiving are missing, and its time counts as that of others.";
 
-impl Site for ExistingHosts {
+impl Site for ConnectedHosts {
     fn facts(&self) -> BenchFacts {
         let own = Identity::own();
         let [sender, receiver] = &self.identities;
