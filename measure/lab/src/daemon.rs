@@ -2,13 +2,12 @@
 //! socket.
 
 use crate::LabError;
-use crate::host::{Host, Request};
+use crate::host::{Command, Host, Request};
 use crate::interrupt::Interrupt;
 use crate::load::Way;
 use crate::machine::MAC;
 use crate::port::{Port, switch_error};
 use crate::port_churn::PortChurn;
-use crate::report::Command;
 use crate::switch_counters::SwitchCounters;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC};
 use crate::vnic::Vnic;

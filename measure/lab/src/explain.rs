@@ -3,11 +3,10 @@
 use crate::campaign::Campaign;
 use crate::experiment::{PROOF, Proof};
 use crate::experiments::self_test;
+use crate::host::Command;
 use crate::options::{Options, RscOptions};
 use crate::plan::Ended;
-use crate::report::{
-    self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
-};
+use crate::report::{self, Account, ArmFigures, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
 use crate::{LabError, round_trips};
 

@@ -20,12 +20,13 @@ pub(crate) mod transport;
 
 use crate::LabError;
 use crate::guest::Files;
+use crate::host::Command;
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::Options;
 use crate::plan::{Arm, Bench, Measured, Plan};
-use crate::report::{BenchFacts, Command};
+use crate::report::BenchFacts;
 use crate::site::{self, RunResult, Site, Tell};
 use course::{Course, Kit};
 use place::Kind;

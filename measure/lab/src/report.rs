@@ -36,6 +36,7 @@ pub(crate) use verdict::level;
 pub use write::write;
 pub(crate) use write::{read, write_file};
 
+use crate::host::Command;
 use crate::measure::Measure;
 use crate::placement::Placement;
 use schemars::JsonSchema;
@@ -147,15 +148,6 @@ pub struct Check {
     pub passed: bool,
     /// Observation, in words.
     pub seen: String,
-}
-
-/// One command and where it ran.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Command {
-    /// The host of the topology.
-    pub host: String,
-    /// As typed.
-    pub command: String,
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 use crate::campaign::{Campaign, Point};
 use crate::existing_hosts::connected::ConnectedHosts;
 use crate::experiment::{Description, Experiment};
-use crate::host::is_root;
+use crate::host::{Command, is_root};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::plan::{Ended, Run};
 use crate::progress::Progress;
-use crate::report::{self, Case, Command, Report};
+use crate::report::{self, Case, Report};
 use crate::site::memory_guests::MemoryGuests;
 use crate::site::new_hosts::NewHosts;
 use crate::site::{RunResult, Site};

@@ -4,9 +4,10 @@
 //! The file is replaced atomically after each point, and removed when the campaign is complete.
 
 use crate::LabError;
+use crate::host::Command;
 use crate::options::Options;
 use crate::plan::Ended;
-use crate::report::{self, BenchFacts, Case, Check, Command, SCHEMA};
+use crate::report::{self, BenchFacts, Case, Check, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -3,11 +3,11 @@
 use super::bench::Hosts;
 use super::connected::ConnectedHosts;
 use crate::LabError;
-use crate::host::Identity;
+use crate::host::{Command, Identity};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::plan::Plan;
-use crate::report::{BenchFacts, Check, Command, HostFacts};
+use crate::report::{BenchFacts, Check, HostFacts};
 use crate::site::{RunResult, Site, Tell};
 
 /// Sentence of the report if the daemon's processor time cannot be read.

@@ -3,11 +3,12 @@
 
 use super::child::Child;
 use super::client::{Client, Lost};
+use super::command::Command;
 use super::protocol::{Identity, Reading, Reply, Request};
 use super::{HERE, IN};
+use crate::LabError;
 use crate::interrupt::Interrupt;
 use crate::plan::Values;
-use crate::{LabError, report};
 use ports::link::{Link, LinkError, LinkOffload};
 use ports::namespace;
 use problem::token::Whereabouts;
@@ -28,7 +29,7 @@ pub(crate) struct Host {
     /// `None` for an agent, which a user started elsewhere.
     child: Option<Child>,
     /// Every command that ran on the host, for the report.
-    commands: Vec<report::Command>,
+    commands: Vec<Command>,
 }
 
 impl Host {
@@ -101,7 +102,7 @@ impl Host {
     }
 
     /// Returns every command once, in the order of the first runs.
-    pub(crate) fn commands(&self) -> &[report::Command] {
+    pub(crate) fn commands(&self) -> &[Command] {
         &self.commands
     }
 
@@ -287,7 +288,7 @@ impl Host {
     /// Records a command for the report, once even if it runs often.
     fn record(&mut self, line: &str) {
         if !self.commands.iter().any(|known| known.command == line) {
-            let command = report::Command { host: self.name.clone(), command: line.to_owned() };
+            let command = Command { host: self.name.clone(), command: line.to_owned() };
             self.commands.push(command);
         }
     }

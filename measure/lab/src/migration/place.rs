@@ -2,11 +2,10 @@
 //! network namespace from which QEMU runs and memory is sent.
 
 use super::PORT;
-use crate::host::Host;
+use crate::host::{Command, Host};
 use crate::interrupt::Interrupt;
 use crate::machine::MAC;
 use crate::port::Port;
-use crate::report::Command;
 use crate::topology::{UPLINK, VNIC, offloads, ovs, wire};
 use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
