@@ -6,7 +6,8 @@ use crate::scene::{Candidate, Scene};
 /// Load below which an item is moved only to end saturation, not to make room.
 const NEGLIGIBLE_LOAD: f64 = 0.01;
 
-/// Largest load of a worker's other items at which its largest item counts as alone there, and stays.
+/// Largest load of a worker's other items at which its largest item counts as alone there, and
+/// stays.
 const MAX_LOAD_BESIDE_LONE: f64 = 0.15;
 
 /// Relieves all overloaded workers, the most loaded one first.

@@ -82,8 +82,8 @@ impl<'r> Points<'r> {
         both.map(|(measure, way)| self.matrix(*way, measure)).collect()
     }
 
-    /// Returns the table of a measure by block size and connections. Each cell has the arms' values,
-    /// the baseline's first: `1.23 → 1.50`.
+    /// Returns the table of a measure by block size and connections. Each cell has the arms'
+    /// values, the baseline's first: `1.23 → 1.50`.
     fn matrix(&self, way: Option<Way>, measure: &Measure) -> Table {
         let show = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{value:.*}", measure.decimals))
