@@ -1,5 +1,6 @@
 //! Sessions from the outside: their sockets, numbers of queues and status.
 
+use crate::requests::{GET_STATUS, SET_MTU, SET_STATUS};
 use crate::support::options;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_linger;
@@ -382,10 +383,6 @@ fn a_guest_that_was_told_of_a_larger_mtu_does_not_start() {
     let State::Broken(reason) = session.status().state else { panic!("it is well") };
     assert!(reason.contains("9000"), "{reason}");
 }
-
-const SET_MTU: u32 = 20;
-const SET_STATUS: u32 = 39;
-const GET_STATUS: u32 = 40;
 
 #[test]
 fn a_device_status_reads_back_and_0_stops_the_rings() {

@@ -1,6 +1,7 @@
 //! Sessions that go on in another process, which here is another session: the front end sends
 //! nothing anew.
 
+use crate::requests::{GET_STATUS, SET_MTU, SET_STATUS};
 use crate::support::options;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::{Read, Write};
@@ -17,10 +18,6 @@ use vhost::VhostBackend;
 use vhost_user::{Access, Features, Inherited, Negotiated, Options, Session, SocketRole, State};
 use virtqueue::Limit;
 use waiting::until;
-
-const SET_MTU: u32 = 20;
-const SET_STATUS: u32 = 39;
-const GET_STATUS: u32 = 40;
 
 /// What a session leaves to the next one.
 fn left(mut session: Session) -> Inherited {
