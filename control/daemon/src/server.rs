@@ -60,7 +60,10 @@ pub struct Options {
     pub sandbox: Option<&'static [&'static str]>,
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the daemon until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The runtime or the handling of signals cannot be started, or [`serve`] fails.
 pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     opener.store().join_systemd();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -76,7 +79,11 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     outcome
 }
 
-/// Runs until `stop` is done.
+/// Runs the daemon until `stop` is done.
+///
+/// # Errors
+/// The configuration file is refused, the previous daemon does not hand over its descriptors, or
+/// the state directory, the socket or the switch cannot be set up.
 pub async fn serve(
     options: &Options,
     opener: Box<dyn Opener>,

@@ -53,6 +53,9 @@ impl Source {
 }
 
 /// Reads the configuration file.
+///
+/// # Errors
+/// The file cannot be read, or is no valid configuration.
 pub fn read_file(path: &Path) -> Result<Config, Problem> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {

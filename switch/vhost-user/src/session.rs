@@ -199,6 +199,9 @@ impl Session {
 
     /// Duplicates the socket at which the session listens, for the next process; `None` if it does
     /// not listen.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
     pub fn listener(&self) -> Option<io::Result<OwnedFd>> {
         let listener = self.listener.as_ref()?;
         Some(listener.socket.as_fd().try_clone_to_owned())
