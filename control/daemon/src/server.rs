@@ -189,7 +189,7 @@ async fn ended(answering: Vec<JoinHandle<()>>) {
     let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
 }
 
-/// The socket for a successor; without it the next daemon opens all devices anew.
+/// Returns the socket for a successor. Without it the next daemon opens all devices anew.
 fn successors(api: &Path) -> Option<handover::Listener> {
     let bound = handover::Listener::bind(api);
     bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
@@ -357,7 +357,7 @@ async fn reload(shared: &Shared) -> Result<Option<&'static str>, Ended> {
     Ok(trouble)
 }
 
-/// The event of a reload, and the text to show in the status if it did not succeed in full.
+/// Returns the event of a reload, and the text to show in the status if it did not succeed in full.
 fn told(reloaded: Result<Vec<StepBody>, Problem>) -> (String, Option<&'static str>) {
     let steps = match reloaded {
         Ok(steps) => steps,

@@ -20,7 +20,7 @@ impl Source {
         Source { file, poll }
     }
 
-    /// The file, if there is one.
+    /// Returns the file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }

@@ -195,7 +195,7 @@ mod tests {
     use statistics::Verdict;
     use std::time::Duration;
 
-    /// A run of RSC whose arm `off` received `frames` frames in each interval.
+    /// Returns a run of RSC whose arm `off` received `frames` frames in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
         let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);

@@ -186,7 +186,7 @@ impl StorageSite {
     }
 }
 
-/// The numbers among the words.
+/// Returns the numbers among the words.
 fn numbers(said: &str) -> Vec<f64> {
     said.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

@@ -350,7 +350,7 @@ mod tests {
     use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
     use virtqueue::Limit;
 
-    /// A session in a folder, and a guest that runs.
+    /// Returns a session in a folder, and a guest that runs.
     fn connected(folder: &Path) -> (Session, Guest) {
         connected_to(folder, Box::new(|_| {}))
     }

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An etcd without any key, and how often it was asked.
+/// Returns a reader of an etcd without keys, and a counter of its requests.
 fn empty() -> (Reader, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let asked = Arc::clone(&count);

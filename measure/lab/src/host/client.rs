@@ -174,8 +174,8 @@ mod tests {
 
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A host that reports each request to the test, and answers with what the test sends it, until
-    /// the test drops its end.
+    /// Returns a host that reports each request to the test, and answers with what the test sends
+    /// it, until the test drops its end.
     fn host(
         asked: Sender<Request>,
         answers: Receiver<Reply>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use test_guest::Guest;
 
-/// What a modern Linux driver takes.
+/// Returns the features that a modern Linux driver accepts.
 fn modern() -> Features {
     Features::VERSION_1
         | Features::MRG_RXBUF
@@ -72,8 +72,8 @@ impl Bench {
     }
 }
 
-/// Longest wait for one state: far longer than it takes on a busy machine, so that only a state that
-/// never comes about fails.
+/// Longest wait for one state: far longer than it takes on a busy machine, so that only a state
+/// that never comes about fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls `look` until it returns a value, and returns that.

@@ -77,7 +77,7 @@ fn drop_without_waiting(what: impl Send + 'static) {
     wait.recv_timeout(Duration::from_secs(10)).unwrap();
 }
 
-/// A TCP socket with a close that blocks until its peer reads or closes.
+/// Returns a TCP socket with a close that blocks until its peer reads or closes.
 fn slow_to_close() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
