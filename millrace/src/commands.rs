@@ -1,7 +1,6 @@
 //! Each command is one file: its arguments and help, and a function `run`.
 
 pub(crate) mod acl;
-mod between;
 pub(crate) mod bugreport;
 pub(crate) mod capture;
 pub(crate) mod check;
@@ -10,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod event;
+mod existing_hosts;
 pub(crate) mod fleet;
 mod fleet_agent;
 mod fleet_etcd;

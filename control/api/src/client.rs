@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-/// Longest time for a request; after that the daemon is taken to hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a request, after which the daemon counts as hung.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between attempts to connect while the daemon's backlog is full.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -155,7 +155,8 @@ impl Client {
         if_match: Option<&str>,
     ) -> Result<(Option<String>, Bytes), ClientError> {
         let answer = async {
-            match tokio::time::timeout(PATIENCE, self.exchange(method, path, body, if_match)).await
+            match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(method, path, body, if_match))
+                .await
             {
                 Ok(answer) => answer,
                 Err(error) => Err(unreachable_at(&self.socket, &error)),
@@ -201,7 +202,7 @@ impl Client {
 
     /// Connects. While the daemon's backlog is full, retries for as long as a request may take.
     async fn stream(&self) -> Result<UnixStream, ClientError> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + REQUEST_TIMEOUT;
         loop {
             match UnixStream::connect(&self.socket).await {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < until => {

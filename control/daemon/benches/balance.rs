@@ -14,7 +14,7 @@ use test_devices::MemoryDevices;
 const VNICS: u16 = 1023;
 const LOOKS: usize = 200;
 
-/// What this thread has used of its processor.
+/// Returns the processor time of this thread.
 fn used() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap())

@@ -8,8 +8,8 @@ import { byName, counted, reason } from "./text.js";
 /** Limits of ports and drops that the verdict names, and of steps listed: a flood of a large switch has more. */
 const NAMED = 6;
 const LISTED = 200;
-/** The daemon begins two traces a second, for all pages together. */
-const PATIENCE = 60_000;
+/** Timeout of an answer: the daemon begins two traces a second, for all pages together. */
+const TIMEOUT_MS = 60_000;
 
 export class Trace {
   constructor() {
@@ -45,7 +45,7 @@ export class Trace {
     try {
       const body = JSON.stringify({ port: this.port.value, frames: [byId("trace-frame").value] });
       const headers = { "content-type": "application/json" };
-      const answer = await fetch("/trace", { method: "POST", headers, body, signal: AbortSignal.timeout(PATIENCE) });
+      const answer = await fetch("/trace", { method: "POST", headers, body, signal: AbortSignal.timeout(TIMEOUT_MS) });
       const told = await answer.json();
       if (answer.ok) this.tell(told);
       else this.refuse(told.detail ?? `The daemon answered ${answer.status}.`);

@@ -11,8 +11,9 @@ tokio::task_local! {
 /// Longest logged command line, in characters.
 const LONGEST: usize = 160;
 
-/// A client as the log names it: user, process and, if known, its command. The kernel vouches for
-/// user and process, not for the command: a process can name itself anything, and may have ended.
+/// Returns a client as the log names it: user, process and, if known, its command. The kernel
+/// vouches for user and process, not for the command: a process can name itself anything, and may
+/// have ended.
 pub(crate) fn name(peer: &Peer) -> String {
     let command = fs::read(format!("/proc/{}/cmdline", peer.pid)).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
@@ -30,7 +31,7 @@ pub(crate) fn acting_now<T>(client: String, change: impl FnOnce() -> T) -> T {
     ACTOR.sync_scope(client, change)
 }
 
-/// The actor of this task, or of the command that this thread carries out.
+/// Returns the actor of this task, or of the command that this thread carries out.
 pub(crate) fn current() -> String {
     ACTOR.try_with(String::clone).unwrap_or_else(|_| "the file".to_owned())
 }

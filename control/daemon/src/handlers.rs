@@ -53,7 +53,7 @@ use utoipa_axum::routes;
 ))]
 struct Document;
 
-/// All routes. Each request must carry its [`Peer`](crate::peer::Peer).
+/// Returns all routes. Each request must carry its [`Peer`](crate::peer::Peer).
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, mut document) = documented().split_for_parts();
     refusals::describe(&mut document);
@@ -70,7 +70,7 @@ pub(crate) fn problem(status: StatusCode, problem: Problem) -> Response {
     Refusal::of(status, problem).into_response()
 }
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document.
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = documented().split_for_parts().1;
     refusals::describe(&mut document);

@@ -60,7 +60,10 @@ pub struct Options {
     pub sandbox: Option<&'static [&'static str]>,
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs the daemon until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The runtime or the handling of signals cannot be started, or [`serve`] fails.
 pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     opener.store().join_systemd();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -76,7 +79,11 @@ pub fn run(options: &Options, opener: Box<dyn Opener>) -> Result<(), Problem> {
     outcome
 }
 
-/// Runs until `stop` is done.
+/// Runs the daemon until `stop` is done.
+///
+/// # Errors
+/// The configuration file is refused, the previous daemon does not hand over its descriptors, or
+/// the state directory, the socket or the switch cannot be set up.
 pub async fn serve(
     options: &Options,
     opener: Box<dyn Opener>,
@@ -182,7 +189,7 @@ async fn ended(answering: Vec<JoinHandle<()>>) {
     let _ = tokio::time::timeout(Duration::from_millis(500), all).await;
 }
 
-/// The socket for a successor; without it the next daemon opens all devices anew.
+/// Returns the socket for a successor. Without it the next daemon opens all devices anew.
 fn successors(api: &Path) -> Option<handover::Listener> {
     let bound = handover::Listener::bind(api);
     bound.inspect_err(|error| tracing::warn!(target: "control::daemon", "a successor cannot take over: {error}")).ok()
@@ -350,7 +357,7 @@ async fn reload(shared: &Shared) -> Result<Option<&'static str>, Ended> {
     Ok(trouble)
 }
 
-/// The event of a reload, and the text to show in the status if it did not succeed in full.
+/// Returns the event of a reload, and the text to show in the status if it did not succeed in full.
 fn told(reloaded: Result<Vec<StepBody>, Problem>) -> (String, Option<&'static str>) {
     let steps = match reloaded {
         Ok(steps) => steps,

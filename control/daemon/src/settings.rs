@@ -88,8 +88,8 @@ fn vlan(port: &PortConfig) -> Vlan {
     }
 }
 
-/// A TAP's address is that of its user. A packet port's is that of the host's end, which the
-/// stations behind the port do not use.
+/// Returns the port's own address. A TAP's address is that of its user. A packet port's is that of
+/// the host's end, which the stations behind the port do not use.
 fn own_mac(port: &PortConfig, device: Option<Mac>) -> Option<Mac> {
     let is_tap = matches!(port.device(), Device::Tap(_));
     let device = device.filter(|_| is_tap || port.mac_guard());

@@ -67,12 +67,12 @@ impl Shared {
         async move { handed_over.await??.await }
     }
 
-    /// Where the configuration comes from.
+    /// Returns the source of the configuration.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The store of ports added through the API.
+    /// Returns the store of ports added through the API.
     pub(crate) fn keeper(&self) -> &Keeper {
         &self.keeper
     }

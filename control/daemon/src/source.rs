@@ -20,7 +20,7 @@ impl Source {
         Source { file, poll }
     }
 
-    /// The file, if there is one.
+    /// Returns the file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -53,6 +53,9 @@ impl Source {
 }
 
 /// Reads the configuration file.
+///
+/// # Errors
+/// The file cannot be read, or is no valid configuration.
 pub fn read_file(path: &Path) -> Result<Config, Problem> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {

@@ -21,7 +21,7 @@ const KEYS: [&str; 10] = [
     "cni.dev/valid-attachments",
 ];
 
-/// A configuration that is all right but for some keys.
+/// Returns a valid configuration with some keys changed.
 fn written(changes: &[(u8, u8, String)]) -> Vec<u8> {
     let mut network = Map::new();
     network.insert("cniVersion".into(), "1.1.0".into());

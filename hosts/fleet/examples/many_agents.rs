@@ -113,7 +113,7 @@ fn main() {
     std::process::exit(0);
 }
 
-/// An address of loopback for each host's responder.
+/// Returns an address of loopback for each host's responder.
 fn responder(number: usize) -> SocketAddr {
     let (high, low) = (u8::try_from(number / 250).unwrap(), u8::try_from(number % 250).unwrap());
     SocketAddr::from(([127, 2, high, low + 1], 5910))
@@ -242,7 +242,7 @@ fn requests() -> f64 {
     figure("grpc_server_handled_total")
 }
 
-/// The sum of a metric of etcd; 0 while etcd does not answer.
+/// Returns the sum of a metric of etcd; 0 while etcd does not answer.
 fn figure(name: &str) -> f64 {
     let Ok(mut stream) = TcpStream::connect(ADDRESS) else { return 0.0 };
     let mut text = String::new();

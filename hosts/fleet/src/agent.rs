@@ -47,11 +47,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use watcher::News;
 
-/// The interval between rounds while no news arrives.
+/// Interval between rounds while etcd reports no change.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// News is acted on after a random part of this time.
-const SPREAD: Duration = Duration::from_millis(300);
+/// Largest delay before a round that a change in etcd causes. Each delay is a random part of it.
+const MAX_READ_DELAY: Duration = Duration::from_millis(300);
 
 /// Options of an agent.
 pub struct Options {
@@ -110,9 +110,9 @@ pub fn run(options: Options, switch: Box<dyn Switch>) -> Result<Infallible, Prob
         }
         match news.recv_timeout(ROUND_INTERVAL) {
             Ok(first) => {
-                // All hosts get the news at once. The delay spreads their reads, and news that
-                // arrives meanwhile shares one read.
-                std::thread::sleep(SPREAD.mul_f64(fastrand::f64()));
+                // All hosts hear of a change at once. The delay spreads their reads, and one read
+                // serves the changes that arrive meanwhile.
+                std::thread::sleep(MAX_READ_DELAY.mul_f64(fastrand::f64()));
                 std::iter::once(first).chain(news.try_iter()).for_each(|it| agent.reader.hear(it))
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -201,7 +201,7 @@ mod tests {
         FindingBody { severity, kind: "mtu_mismatch".to_owned(), problem: Problem::new(text) }
     }
 
-    /// A host with its revision and findings; none if its agent is away.
+    /// Returns a host with its revision and findings; none if its agent is away.
     fn record(host: &str, said: Option<(u64, Vec<FindingBody>)>) -> HostRecord {
         let status = said.map(|(revision, findings)| Status {
             revision,
@@ -212,7 +212,8 @@ mod tests {
         HostRecord { host: Host { name: name(host), labels: BTreeMap::new() }, status, written: 0 }
     }
 
-    /// The verdicts of looks at these seconds; all hosts write their status anew before each.
+    /// Returns the verdicts of looks at these seconds; all hosts write their status anew before
+    /// each.
     fn looks(before: &[HostRecord], looks: Vec<(u64, Vec<HostRecord>)>) -> Vec<Verdict> {
         let policy = Policy { wait: Seconds(60), soak: Seconds(5), ..Policy::default() };
         let (hosts, before) = ([name("a"), name("b")], findings(before, &policy));

@@ -17,7 +17,7 @@ pub struct Name(String);
 impl Name {
     const LONGEST: usize = 64;
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

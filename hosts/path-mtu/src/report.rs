@@ -252,7 +252,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Every direction carries the MTU but these, which carry so much.
+    /// Returns a report in which all directions carry the MTU, except those in `less`.
     pub(crate) fn report(hosts: u8, less: &[(usize, usize, u16)]) -> Report {
         let checked = |place: u8| Checked {
             name: format!("host{place}"),

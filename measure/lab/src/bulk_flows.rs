@@ -18,13 +18,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// after many more seconds: the bytes it still holds are read from the kernel and accounted for.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The two hosts of a flow, and the way between them.
-pub(crate) struct Ends<'h> {
+/// The two hosts of a flow, and its route.
+pub(crate) struct Endpoints<'h> {
     pub(crate) sender: &'h mut Host,
     pub(crate) receiver: &'h mut Host,
-    /// The receiver's address on that way.
+    /// The receiver's address on the route.
     pub(crate) to: IpAddr,
-    /// The receiver's link on that way.
+    /// The receiver's link on the route.
     pub(crate) link: &'h str,
 }
 
@@ -43,11 +43,11 @@ impl BulkFlows {
     /// Opens all connections, which then send until they are ended.
     pub(crate) fn begin(
         &mut self,
-        ends: Ends<'_>,
+        endpoints: Endpoints<'_>,
         bulk: Bulk,
         interrupt: &Interrupt,
     ) -> Result<(), LabError> {
-        let Ends { sender, receiver, to, link } = ends;
+        let Endpoints { sender, receiver, to, link } = endpoints;
         self.sending = true;
         self.before = receiver.read(link)?;
         let at = SocketAddr::new(Family::of(to).unspecified(), PORT);
@@ -59,7 +59,7 @@ impl BulkFlows {
         let sent = sender.order(&Request::Send { to, bulk }, &bulk.command('s', to));
         sent.map_err(|error| {
             error.where_refused(|why| match why.starts_with(ONLY_TO_CLIENT) {
-                true => LabError::Between(why),
+                true => LabError::ExistingHosts(why),
                 false => unreached(),
             })
         })?;
@@ -77,26 +77,26 @@ impl BulkFlows {
     }
 
     /// Stops sending; the last bytes may still be on their way.
-    pub(crate) fn stop(&mut self, ends: Ends<'_>) -> Result<(), LabError> {
-        if std::mem::take(&mut self.sending) { stop(ends.sender) } else { Ok(()) }
+    pub(crate) fn stop(&mut self, endpoints: Endpoints<'_>) -> Result<(), LabError> {
+        if std::mem::take(&mut self.sending) { stop(endpoints.sender) } else { Ok(()) }
     }
 
     /// Stops sending, waits until all bytes have arrived, and adds to the account the counters of
     /// both ends and the payload that `payload` returns for two readings of the receiver.
     pub(crate) fn end(
         &mut self,
-        ends: Ends<'_>,
+        endpoints: Endpoints<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) {
         if std::mem::take(&mut self.sending) {
-            self.unknown |= self.drain(ends, interrupt, payload).is_err();
+            self.unknown |= self.drain(endpoints, interrupt, payload).is_err();
         }
     }
 
     fn drain(
         &mut self,
-        Ends { sender, receiver, link, .. }: Ends<'_>,
+        Endpoints { sender, receiver, link, .. }: Endpoints<'_>,
         interrupt: &Interrupt,
         payload: impl FnOnce(&Reading, &Reading) -> u64,
     ) -> Result<(), LabError> {

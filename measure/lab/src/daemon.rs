@@ -2,13 +2,12 @@
 //! socket.
 
 use crate::LabError;
-use crate::host::{Host, Request};
+use crate::host::{Command, Host, Request};
 use crate::interrupt::Interrupt;
 use crate::load::Way;
 use crate::machine::MAC;
 use crate::port::{Port, switch_error};
 use crate::port_churn::PortChurn;
-use crate::report::Command;
 use crate::switch_counters::SwitchCounters;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC};
 use crate::vnic::Vnic;
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Timeout of the daemon's start, and of its ports and team members.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Name of the vNIC's port.
 const PORT: &str = "vnic";
 /// Name of the port at the wire.
@@ -78,7 +77,7 @@ impl Daemon {
             seen = waiting.map_or(String::new(), |port| format!("{}: {}", port.name, port.reason));
             Ok(waiting.is_none().then_some(()))
         };
-        let up = self.interrupt.wait_for(PATIENCE, all_up)?;
+        let up = self.interrupt.wait_for(START_TIMEOUT, all_up)?;
         up.ok_or_else(|| LabError::Switch(format!("a port did not come up: {seen}")))
     }
 
@@ -153,7 +152,7 @@ impl Daemon {
             let members = self.team()?.members;
             Ok(members.iter().any(|member| member.name == name && member.active).then_some(()))
         };
-        let active = self.interrupt.wait_for(PATIENCE, is_active)?;
+        let active = self.interrupt.wait_for(START_TIMEOUT, is_active)?;
         active.ok_or_else(|| LabError::Switch(format!("member {name} did not come back")))
     }
 
@@ -215,7 +214,7 @@ pub(crate) fn run(
     let arguments = ["run", "-c", &file, "--state-dir", &state].map(str::to_owned).to_vec();
     let line = format!("millrace run -c millrace.toml  # {}", text.trim().replace('\n', "; "));
     host.order(&Request::Become { program, arguments }, &line)?;
-    let client = interrupt.wait_for(PATIENCE, || {
+    let client = interrupt.wait_for(START_TIMEOUT, || {
         host.check()?;
         let client = Client::connect(&path.with_extension("api")).ok();
         Ok(client.filter(|client| client.ports().is_ok_and(|ports| wanted(&ports))))

@@ -69,10 +69,11 @@ pub enum LabError {
         "{0} cannot be toggled at a running switch: between hosts only `rsc` and `limits` can be measured; omit --sender to \
          validate {0} between namespaces on this host"
     )]
-    NotBetweenHosts(String),
-    /// An experiment between existing hosts lacks something.
+    NotAtRunningSwitch(String),
+    /// An experiment between existing hosts lacks an address, exceeds a limit, or was refused by an
+    /// agent.
     #[error("{0}")]
-    Between(String),
+    ExistingHosts(String),
     /// The directory named as a guest lacks a file.
     #[error(
         "{} has no {lacks}: run `scripts/guests qemu` and name the directory that it prints with --guest", directory.display()

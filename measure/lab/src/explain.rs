@@ -3,11 +3,10 @@
 use crate::campaign::Campaign;
 use crate::experiment::{PROOF, Proof};
 use crate::experiments::self_test;
+use crate::host::Command;
 use crate::options::{Options, RscOptions};
 use crate::plan::Ended;
-use crate::report::{
-    self, Account, ArmFigures, BenchFacts, Case, Check, Command, Machine, Report, SCHEMA,
-};
+use crate::report::{self, Account, ArmFigures, BenchFacts, Case, Check, Machine, Report, SCHEMA};
 use crate::state::State;
 use crate::{LabError, round_trips};
 
@@ -39,7 +38,7 @@ pub(crate) fn report(
     if let Some(point) = campaign.points.first() {
         let bulk = cases.iter_mut().map(|case| (case, point.experiment.description().measures));
         let trips = latency.iter_mut().map(|case| (case, round_trips::MEASURES));
-        report::hold_together(&mut bulk.chain(trips).collect::<Vec<_>>());
+        report::adjust_confidence(&mut bulk.chain(trips).collect::<Vec<_>>());
     }
     let (Some(first), Some(point)) = (cases.first(), campaign.points.first()) else {
         return Err(LabError::Interrupted);
@@ -79,7 +78,7 @@ pub(crate) fn report(
         latency_measures: round_trips::MEASURES,
         thresholds: Vec::new(),
     };
-    report.thresholds = report::hold_thresholds(&options.fail_if, &report);
+    report.thresholds = report::evaluate_thresholds(&options.fail_if, &report);
     Ok(report)
 }
 
@@ -196,7 +195,7 @@ mod tests {
     use statistics::Verdict;
     use std::time::Duration;
 
-    /// A run of RSC whose arm `off` received `frames` frames in each interval.
+    /// Returns a run of RSC whose arm `off` received `frames` frames in each interval.
     fn off_got(frames: u64) -> Case {
         let stop = StopRule { repetitions: 4, narrow: None, least: 2 };
         let experiment = Rsc::Plain.plan(1500, Duration::from_secs(1), stop);
@@ -273,13 +272,15 @@ mod tests {
         // Cases of seven pairs can have no verdict at 99 %, and do not weaken the others'.
         let mut beside: Vec<Case> =
             std::iter::once(case(14)).chain((0..20).map(|_| of(7, 7))).collect();
-        report::hold_together(&mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>());
+        report::adjust_confidence(
+            &mut beside.iter_mut().map(|case| (case, GUIDE)).collect::<Vec<_>>(),
+        );
         assert_eq!(verdict(&beside[0]), Verdict::Improved, "among cases of few pairs");
         let mut cases = vec![case(14), case(16)];
         assert_eq!(verdict(&cases[0]), Verdict::Improved, "alone");
         cases.extend(std::iter::repeat_with(|| case(8)).take(9));
         let mut all: Vec<_> = cases.iter_mut().map(|case| (case, GUIDE)).collect();
-        report::hold_together(&mut all);
+        report::adjust_confidence(&mut all);
         assert_eq!(verdict(&cases[0]), Verdict::NoDifferenceSeen, "among eleven");
         assert_eq!(verdict(&cases[1]), Verdict::Improved);
         assert!(level(&cases[0]) > 0.999 && level(&cases[1]) > 1.0 - 0.01 / 11.0);

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Timeout of the guest's boot, and of a command, on a loaded machine.
-const BOOT: Duration = Duration::from_secs(120);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of QEMU's start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Size of the guest's memory.
 const MEMORY: &str = "256M";
 /// Size of the guest's memory if the archive contains this program.
@@ -131,7 +131,7 @@ pub(crate) fn vnic(port: &str, socket: &Path, mac: &str, pairs: u16) -> String {
 /// # Errors
 /// QEMU does not listen in time, or the interrupt is set.
 pub(crate) fn connect(path: &Path, interrupt: &Interrupt) -> Result<UnixStream, LabError> {
-    let connected = interrupt.wait_for(PATIENCE, || Ok(UnixStream::connect(path).ok()))?;
+    let connected = interrupt.wait_for(START_TIMEOUT, || Ok(UnixStream::connect(path).ok()))?;
     let deaf = || LabError::Machine(format!("QEMU does not listen at {}", path.display()));
     connected.ok_or_else(deaf)
 }
@@ -184,7 +184,7 @@ impl Console {
     /// It ends with another word or not in time, QEMU ends, or the interrupt is set.
     pub(crate) fn until(&mut self, word: &str) -> Result<String, LabError> {
         let (mut said, mut bytes) = (String::new(), [0; 4096]);
-        let ended = self.interrupt.wait_for(BOOT, || {
+        let ended = self.interrupt.wait_for(BOOT_TIMEOUT, || {
             match self.stream.read(&mut bytes) {
                 Ok(0) => {
                     return Err(LabError::Machine(format!("it ended; its console: {said}")));

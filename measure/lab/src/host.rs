@@ -13,6 +13,7 @@
 mod agent;
 mod child;
 mod client;
+mod command;
 mod counters;
 mod handle;
 mod listen;
@@ -22,6 +23,7 @@ mod protocol;
 mod router;
 
 pub use agent::{serve, serve_in};
+pub use command::Command;
 pub(crate) use handle::{Host, connecting};
 pub(crate) use listen::ONLY_TO_CLIENT;
 pub use listen::{Listening, Targets};

@@ -18,7 +18,7 @@ const SECONDS: u32 = 3;
 const INTERVAL: &str = "0.25";
 const GATHERING: usize = 2;
 /// Timeout of the server's start.
-const PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest relative difference from the link's counters.
 const TOLERANCE: f64 = 0.01;
 
@@ -80,7 +80,7 @@ pub(crate) fn run(
     }
     let before = topology.receiver.read(to_link)?;
     let line = format!("iperf3 -c {to} -t {SECONDS} -i {INTERVAL} -J");
-    let said = interrupt.wait_for(PATIENCE, || match topology.sender.run(&line) {
+    let said = interrupt.wait_for(START_TIMEOUT, || match topology.sender.run(&line) {
         Ok(said) => Ok(Some(Some(said))),
         Err(LabError::ProgramMissing { .. }) => Ok(Some(None)),
         // The server does not listen yet.

@@ -8,12 +8,12 @@
 //! are measured; a site has the hosts; a bench runs a plan there under one [`load`]; a [`campaign`]
 //! is the points of one command, which the [`runner`] measures and reports.
 
-pub mod between;
 mod bulk_flows;
 pub mod campaign;
 pub mod compare;
 mod daemon;
 pub mod error;
+pub mod existing_hosts;
 mod experiment;
 pub mod experiments;
 mod explain;

@@ -8,41 +8,42 @@
 //!
 //! The guest's port is a vhost-user port of the switch that also carries its memory. The memory
 //! goes from the host's own vNIC over the uplink, or over a direct wire from the host to bridge0.
-//! Called by the campaign as a [`Site`] of its own. An interval is a migration, and the next one
-//! goes back. The arm of Open vSwitch with DPDK has two such hosts and a guest of its own, which
-//! start with its first interval.
+//! The campaign uses the bench as a [`Site`] of its own. An interval is a migration, and the next
+//! one goes back. The arm of Open vSwitch with DPDK has two such hosts and a guest of its own,
+//! which start with its first interval.
 
-mod course;
-mod frames;
-mod place;
+mod host_pair;
+mod migration_host;
+mod observation;
 mod stream;
 pub(crate) mod transport;
 
 use crate::LabError;
 use crate::guest::Files;
+use crate::host::Command;
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::migration::transport::{PEER, TRANSPORTS, Transport, transports};
 use crate::options::Options;
 use crate::plan::{Arm, Bench, Measured, Plan};
-use crate::report::{BenchFacts, Command};
+use crate::report::BenchFacts;
 use crate::site::{self, RunResult, Site, Tell};
-use course::{Course, Kit};
-use place::Kind;
+use host_pair::{Context, HostPair};
+use migration_host::SwitchKind;
 use std::time::{Duration, Instant};
 
 /// Name of the guest's port at both switches.
 const PORT: &str = "vm";
 
-/// The running bench. Fields are dropped in this order: the directory last.
+/// The running bench. Fields are dropped in this order, the directory last.
 pub(crate) struct MigrationSite {
-    millrace: Course,
-    /// `None` until its first use.
-    open_vswitch: Option<Course>,
+    millrace: HostPair,
+    /// Hosts of the arm of Open vSwitch; `None` until its first interval.
+    open_vswitch: Option<HostPair>,
     transport: Transport,
-    /// Message about the arm that could not be measured.
+    /// Message about an arm that could not be measured.
     left_out: Option<String>,
-    kit: Kit,
+    context: Context,
     begin: Instant,
     directory: tempfile::TempDir,
 }
@@ -59,38 +60,43 @@ impl MigrationSite {
         let files = Files::find(options.guest(), "initramfs")?;
         let directory = site::prepare(interrupt)?;
         let (program, interrupt) = (options.program.clone(), interrupt.clone());
-        let kit = Kit { files, program, interrupt };
+        let context = Context { files, program, interrupt };
         Ok(Box::new(MigrationSite {
-            millrace: Course::start(&kit, Kind::Millrace, &directory.path().join("millrace"))?,
+            millrace: HostPair::start(
+                &context,
+                SwitchKind::Millrace,
+                &directory.path().join("millrace"),
+            )?,
             open_vswitch: None,
             transport: TRANSPORTS[0],
             left_out: None,
-            kit,
+            context,
             begin: Instant::now(),
             directory,
         }))
     }
 
-    /// Returns the course of the current arm.
-    fn course(&mut self) -> (&mut Course, &Kit) {
+    /// Returns the hosts of the current arm.
+    fn pair(&mut self) -> (&mut HostPair, &Context) {
         match &mut self.open_vswitch {
-            Some(course) if self.transport.name == PEER => (course, &self.kit),
-            _ => (&mut self.millrace, &self.kit),
+            Some(pair) if self.transport.name == PEER => (pair, &self.context),
+            _ => (&mut self.millrace, &self.context),
         }
     }
 }
 
 impl Bench for MigrationSite {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        self.course().0.leave();
+        self.pair().0.leave();
         let known = transports().find(|one| one.name == arm.name);
         self.transport = known.unwrap_or(TRANSPORTS[0]);
         if self.transport.name == PEER && self.open_vswitch.is_none() {
             let directory = self.directory.path().join("ovs");
-            self.open_vswitch = Some(Course::start(&self.kit, Kind::OpenVswitch, &directory)?);
+            self.open_vswitch =
+                Some(HostPair::start(&self.context, SwitchKind::OpenVswitch, &directory)?);
         }
         let mtu = self.transport.mtu;
-        self.course().0.enter(mtu)
+        self.pair().0.enter(mtu)
     }
 
     fn give_up(&mut self, arm: &Arm, error: LabError) -> Result<(), LabError> {
@@ -104,14 +110,14 @@ impl Bench for MigrationSite {
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
-        let (course, kit) = self.course();
-        course.pass(time, &kit.interrupt)
+        let (pair, context) = self.pair();
+        pair.pass(time, &context.interrupt)
     }
 
     fn measure(&mut self, _arm: &Arm, interval: Duration) -> Result<Measured, LabError> {
         let by = self.transport;
-        let (course, kit) = self.course();
-        Ok(Measured { values: course.migrate(kit, by, interval)?, usage: Vec::new() })
+        let (pair, context) = self.pair();
+        Ok(Measured { values: pair.migrate(context, by, interval)?, usage: Vec::new() })
     }
 
     fn now(&self) -> Duration {
@@ -144,7 +150,7 @@ impl Site for MigrationSite {
     }
 
     fn commands(&self) -> Vec<Command> {
-        let courses = std::iter::once(&self.millrace).chain(&self.open_vswitch);
-        courses.flat_map(Course::commands).collect()
+        let pairs = std::iter::once(&self.millrace).chain(&self.open_vswitch);
+        pairs.flat_map(HostPair::commands).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The bench of real hosts: bulk connections or round trips over a [`Topology`], whose counters the
 //! lab reads from outside.
 
-use crate::bulk_flows::{BulkFlows, Ends};
+use crate::bulk_flows::{BulkFlows, Endpoints};
 use crate::daemon::Daemon;
 use crate::experiment::Experiment;
 use crate::host::Reading;
@@ -83,14 +83,14 @@ impl<'t> Namespaces<'t> {
         if let Some(first) = self.work.plan.phases.first() {
             self.topology.sender.limit(first.bits_per_s)?;
         }
-        self.carried.begin(ends(self.topology, self.route), bulk, &self.interrupt)
+        self.carried.begin(endpoints(self.topology, self.route), bulk, &self.interrupt)
     }
 
     /// Ends the connections of the route in use, and waits until all their bytes have arrived.
     fn leave(&mut self) {
         let (_, link) = self.topology.links(self.route);
         let payload = self.topology.payload(link);
-        self.carried.end(ends(self.topology, self.route), &self.interrupt, payload);
+        self.carried.end(endpoints(self.topology, self.route), &self.interrupt, payload);
     }
 
     /// Ends the load, and returns the counts of all hosts. `None` if a host did not answer, or
@@ -203,10 +203,10 @@ fn ran(process: u32) -> Option<u64> {
 }
 
 /// Returns sender and receiver on a route.
-fn ends(topology: &mut Topology, route: Route) -> Ends<'_> {
+fn endpoints(topology: &mut Topology, route: Route) -> Endpoints<'_> {
     let ((_, link), to) = (topology.links(route), topology.address(route));
     let Topology { sender, receiver, .. } = topology;
-    Ends { sender, receiver, to, link }
+    Endpoints { sender, receiver, to, link }
 }
 
 impl Bench for Namespaces<'_> {
@@ -234,7 +234,7 @@ impl Bench for Namespaces<'_> {
             return Err(error);
         }
         // The bytes that a broken path still holds are not counted.
-        let _ = self.carried.stop(ends(self.topology, self.route));
+        let _ = self.carried.stop(endpoints(self.topology, self.route));
         self.topology.left_out.push(format!("{} was left out: {error}.", arm.label));
         Ok(())
     }
@@ -274,6 +274,6 @@ impl Drop for Namespaces<'_> {
     fn drop(&mut self) {
         // No third port is added any more. A host that has ended has no connections to stop.
         let _ = self.daemon.churn_ports(false);
-        let _ = self.carried.stop(ends(self.topology, self.route));
+        let _ = self.carried.stop(endpoints(self.topology, self.route));
     }
 }

@@ -6,7 +6,7 @@ mod own;
 pub use own::{RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
 
 use crate::LabError;
-use crate::between::Between;
+use crate::existing_hosts::ExistingHosts;
 use crate::host::ROUND_TRIPS_MAX;
 use crate::placement::list;
 use crate::plan::StopRule;
@@ -53,7 +53,7 @@ pub struct Options {
     /// Existing hosts, and the running switch between them, in place of namespaces. Not saved for
     /// [`Options::resume`], because it holds secrets.
     #[serde(skip)]
-    pub between: Option<Between>,
+    pub existing_hosts: Option<ExistingHosts>,
     /// Directory of the report; `None` is `millrace-report-DATE` in the current directory.
     #[serde(skip)]
     pub output: Option<PathBuf>,
@@ -157,8 +157,8 @@ impl Options {
             put("mtu", self.mtu.to_string());
         }
         self.fail_if.iter().for_each(|threshold| put("fail-if", threshold.to_string()));
-        match (&self.between, self.rsc.receivers) {
-            (Some(between), _) => between.options().for_each(|(option, value)| put(option, value)),
+        match (&self.existing_hosts, self.rsc.receivers) {
+            (Some(hosts), _) => hosts.options().for_each(|(option, value)| put(option, value)),
             (None, _) if self.rsc.in_process => line += " --in-process",
             (None, Some(receivers)) => {
                 put("receiver", receivers.to_string());
@@ -172,11 +172,11 @@ impl Options {
     /// Refuses intervals so long that an agent, which hears nothing within one, would end.
     ///
     /// # Errors
-    /// [`LabError::Between`] with the longest interval.
+    /// [`LabError::ExistingHosts`] with the longest interval.
     pub(crate) fn check_interval(&self) -> Result<(), LabError> {
         let [asked, most] = [self.interval, ROUND_TRIPS_MAX].map(|time| time.as_secs_f64());
         let why = || format!("intervals of {asked} s: with an agent {most} s is the maximum");
-        (asked <= most).then_some(()).ok_or_else(|| LabError::Between(why()))
+        (asked <= most).then_some(()).ok_or_else(|| LabError::ExistingHosts(why()))
     }
 
     /// Returns the directory of the virtual machine; by default the one of `scripts/guests`.

@@ -117,7 +117,7 @@ impl Placement {
     }
 }
 
-/// `0,1,3`.
+/// Returns numbers as `0,1,3`.
 pub(crate) fn list<T: ToString>(numbers: &[T]) -> String {
     numbers.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }

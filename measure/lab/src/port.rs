@@ -2,7 +2,8 @@
 //! change is kept as the equivalent command, for the report.
 
 use crate::LabError;
-use crate::report::{Check, Command};
+use crate::host::Command;
+use crate::report::Check;
 use api::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting};
 use api::client::{Client, ClientError};
 use serde_json::Value;

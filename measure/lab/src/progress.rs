@@ -66,7 +66,7 @@ impl Progress {
     }
 }
 
-/// `45 s`, `12 min`.
+/// Returns a time as `45 s` or `12 min`.
 fn time(left: Duration) -> String {
     match left.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

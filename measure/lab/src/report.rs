@@ -1,8 +1,8 @@
 //! The report of a campaign: one model, shown as terminal text, Markdown, JSON and a self-contained
 //! HTML page.
 //!
-//! [`Report`] is what `--json` prints, field by field. A case is a load: its connections, its
-//! blocks and its way. Everything shown is in the JSON, and no number is there twice.
+//! `--json` prints [`Report`] field by field. A case is a load: a number of connections, a block
+//! size and a direction. The JSON has everything that is shown, and each number once.
 
 mod account;
 mod answer;
@@ -24,18 +24,19 @@ pub(crate) use answer::{Row, disturbance};
 #[cfg(test)]
 pub(crate) use case::case_of;
 pub use case::{ArmFigures, Case, Setting};
-pub(crate) use case::{hold_together, plural};
+pub(crate) use case::{adjust_confidence, plural};
 pub use date::now_utc;
 pub(crate) use html::comparison;
 pub(crate) use text::WIDTH;
 pub use text::{markdown, terminal};
 pub use threshold::{Held, Threshold};
-pub(crate) use threshold::{check as check_thresholds, hold as hold_thresholds};
+pub(crate) use threshold::{check as check_thresholds, evaluate as evaluate_thresholds};
 pub use traffic::measure::Machine;
 pub(crate) use verdict::level;
 pub use write::write;
-pub(crate) use write::{put, read};
+pub(crate) use write::{read, write_file};
 
+use crate::host::Command;
 use crate::measure::Measure;
 use crate::placement::Placement;
 use schemars::JsonSchema;
@@ -52,33 +53,33 @@ pub fn json_schema() -> serde_json::Value {
 /// The whole result of `millrace validate`, `ladder`, `sweep` or `connections`.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Version of the fields: [`SCHEMA`].
     pub schema: u32,
-    /// `rsc`.
+    /// Name of the experiment, such as `rsc`.
     pub experiment: String,
-    /// What people read above it.
+    /// Title above the report.
     pub title: String,
-    /// Version that measured.
+    /// Version of Millrace that measured.
     pub millrace: String,
-    /// When it began, UTC.
+    /// Beginning of the experiment, UTC.
     pub date: String,
-    /// Where it ran.
+    /// Bench on which the experiment ran.
     pub bench: BenchFacts,
-    /// The machine.
+    /// Machine on which the lab ran.
     pub machine: Machine,
     /// The loads, in the order they were measured.
     pub cases: Vec<Case>,
-    /// Round trips of one byte, arm against arm: idle first.
+    /// Round trips of one byte: on idle links first, then beside bulk connections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Case>,
-    /// What was looked at before measuring.
+    /// Checks of the setup and of the counts.
     pub checks: Vec<Check>,
-    /// The thresholds of `--fail-if`, each held against each load.
+    /// Results of the thresholds of `--fail-if`, for each load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thresholds: Vec<Held>,
-    /// Every command, once however often it ran, so that anyone can do it again by hand.
+    /// Every command that ran, listed once, so that the experiment can be repeated by hand.
     pub commands: Vec<Command>,
-    /// What a reader should know before believing the numbers.
+    /// Caveats about the numbers.
     pub notes: Vec<String>,
     /// The columns of the table.
     #[serde(skip)]
@@ -88,12 +89,12 @@ pub struct Report {
     pub latency_measures: &'static [Measure],
 }
 
-/// Where an experiment ran.
+/// Bench on which an experiment ran.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct BenchFacts {
-    /// All in one process, with user-space TCP stacks as guests.
+    /// Whether everything ran in one process, with user-space TCP stacks as guests.
     pub in_process: bool,
-    /// Who is who, in a sentence or two.
+    /// Description of the hosts and their links, in a sentence or two.
     pub description: String,
     /// MTU of the links, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,23 +102,23 @@ pub struct BenchFacts {
     /// Kind of the guest's port: `tap`, `packet` (a veth), `vhost-user`, `memory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<String>,
-    /// What emulates the processors of the guest that receives: `tcg`, QEMU's; absent where none
-    /// are emulated.
+    /// Emulator of the receiving guest's processors, such as QEMU's `tcg`; absent without
+    /// emulation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulator: Option<String>,
-    /// TCP's congestion control over the links: `cubic`; absent where the hosts were there before.
+    /// TCP's congestion control on the hosts, such as `cubic`; absent for existing hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Which processors each side had to itself; absent where none had.
+    /// Processors to which each side was pinned; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Hosts that were there before, where it ran between such; empty otherwise.
+    /// Existing hosts of the experiment; empty if the lab created its hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostFacts>,
 }
 
 impl BenchFacts {
-    /// Returns the kind of the site.
+    /// Returns the kind of the site: `in process`, `namespaces` or `between hosts`.
     pub(crate) fn kind(&self) -> &'static str {
         match (self.in_process, self.hosts.is_empty()) {
             (true, _) => "in process",
@@ -127,35 +128,26 @@ impl BenchFacts {
     }
 }
 
-/// One of the hosts between which an experiment ran.
+/// An existing host of an experiment.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// `sender` or `receiver`.
+    /// Role of the host: `sender` or `receiver`.
     pub role: String,
-    /// It is on the switch's machine.
+    /// Whether the host is on the switch's machine.
     pub same_machine: bool,
-    /// Its machine.
+    /// The host's machine.
     pub machine: Machine,
 }
 
-/// One thing looked at before measuring.
+/// Result of a check of the setup or of the counts.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Check {
-    /// What.
+    /// Statement that was checked.
     pub name: String,
-    /// As it should be.
+    /// Whether the statement holds.
     pub passed: bool,
-    /// What was seen.
+    /// Observation, in words.
     pub seen: String,
-}
-
-/// One command and where it ran.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct Command {
-    /// The host of the topology.
-    pub host: String,
-    /// As typed.
-    pub command: String,
 }
 
 #[cfg(test)]

@@ -4,15 +4,15 @@
 //! What was measured is written even after Ctrl-C or the death of a process. Every finished point
 //! is saved at once (`crate::state`), so that a campaign can be resumed where it ended.
 
-use crate::between::existing::ExistingHosts;
 use crate::campaign::{Campaign, Point};
+use crate::existing_hosts::connected::ConnectedHosts;
 use crate::experiment::{Description, Experiment};
-use crate::host::is_root;
+use crate::host::{Command, is_root};
 use crate::interrupt::Interrupt;
 use crate::options::Options;
 use crate::plan::{Ended, Run};
 use crate::progress::Progress;
-use crate::report::{self, Case, Command, Report};
+use crate::report::{self, Case, Report};
 use crate::site::memory_guests::MemoryGuests;
 use crate::site::new_hosts::NewHosts;
 use crate::site::{RunResult, Site};
@@ -64,9 +64,9 @@ pub fn run(
     let asked = make(options);
     asked.check(&options.fail_if)?;
     let (directory, mut state) = begin(asked.name, options)?;
-    let (program, between) = (options.program.clone(), options.between.clone());
+    let (program, existing_hosts) = (options.program.clone(), options.existing_hosts.clone());
     let (resumes, fail_if) = (options.resume.is_some(), options.fail_if.clone());
-    let options = Options { program, between, fail_if, ..state.options.clone() };
+    let options = Options { program, existing_hosts, fail_if, ..state.options.clone() };
     let campaign = if resumes { make(&options) } else { asked };
     let outcome = measure(&campaign, &options, &mut state, &directory, interrupt)
         .and_then(|complete| write(&campaign, &options, &state, &directory, complete));
@@ -197,9 +197,9 @@ fn choose_site(
     interrupt: &Interrupt,
     state: &mut State,
 ) -> Result<Box<dyn Site>, LabError> {
-    if let Some(between) = &options.between {
+    if let Some(named) = &options.existing_hosts {
         interrupt.watch_signals()?;
-        return Ok(Box::new(ExistingHosts::find(experiment, between, options, interrupt)?));
+        return Ok(Box::new(ConnectedHosts::connect(experiment, named, options, interrupt)?));
     }
     if let Some(make) = experiment.site() {
         return make(options, interrupt);

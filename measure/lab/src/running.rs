@@ -44,8 +44,8 @@ pub(crate) struct Running {
     pending: Cell<bool>,
 }
 
-/// How long to retry restoring the settings: the daemon may be restarting.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of restoring the settings, which is retried because the daemon may be restarting.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Running {
     /// Connects to the daemon, and finds the port toward the receiver: the named one, or the only
@@ -121,7 +121,7 @@ impl Running {
     /// time.
     pub(crate) fn leave(&self) -> Option<Check> {
         let ours = self.ours.take()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + RESTORE_TIMEOUT;
         let restored = loop {
             match self.restore(&ours) {
                 Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(100)),

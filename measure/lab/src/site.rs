@@ -8,11 +8,11 @@ pub(crate) mod memory_guests;
 pub(crate) mod new_hosts;
 
 use crate::LabError;
-use crate::host::{become_root, is_root};
+use crate::host::{Command, become_root, is_root};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::plan::{Plan, Run, Step};
-use crate::report::{Account, BenchFacts, Case, Check, Command};
+use crate::report::{Account, BenchFacts, Case, Check};
 
 /// Called with each step of a run.
 pub(crate) type Tell<'t> = &'t mut dyn FnMut(&Step<'_>);

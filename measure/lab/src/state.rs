@@ -4,9 +4,10 @@
 //! The file is replaced atomically after each point, and removed when the campaign is complete.
 
 use crate::LabError;
+use crate::host::Command;
 use crate::options::Options;
 use crate::plan::Ended;
-use crate::report::{self, BenchFacts, Case, Check, Command, SCHEMA};
+use crate::report::{self, BenchFacts, Case, Check, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -68,7 +69,7 @@ impl State {
         let failed = |source| LabError::Report { path: path.clone(), source };
         let text =
             serde_json::to_string(self).map_err(|error| failed(std::io::Error::other(error)))?;
-        report::put(directory, FILE, &text)
+        report::write_file(directory, FILE, &text)
     }
 
     /// Removes the file when there is nothing to resume.

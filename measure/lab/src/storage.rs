@@ -16,13 +16,13 @@ mod programs;
 mod target;
 
 use crate::guest::{Console, Files, vnic};
-use crate::host::Host;
+use crate::host::{Command, Host};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::options::Options;
 use crate::plan::{Arm, Bench, Measured, Plan, Values};
 use crate::port::switch_error;
-use crate::report::{BenchFacts, Check, Command};
+use crate::report::{BenchFacts, Check};
 use crate::site::{self, RunResult, Site, Tell};
 use crate::storage::paths::PATHS;
 use crate::topology::{MEMBERS, offloads, wire};
@@ -186,7 +186,7 @@ impl StorageSite {
     }
 }
 
-/// The numbers among the words.
+/// Returns the numbers among the words.
 fn numbers(said: &str) -> Vec<f64> {
     said.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

@@ -18,12 +18,11 @@ mod virtual_machine;
 
 use crate::LabError;
 use crate::guest::Files;
-use crate::host::{Host, Reading, Request};
+use crate::host::{Command, Host, Reading, Request};
 use crate::load::Way;
 use crate::machine::VirtualMachine;
 use crate::options::Options;
 use crate::placement::Placement;
-use crate::report::Command;
 use crate::vnic::Vnic;
 pub(crate) use congestion::congestion;
 use ports::link::LinkOffload;

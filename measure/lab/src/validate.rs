@@ -30,7 +30,7 @@ pub fn campaign(options: &Options) -> Campaign {
     let (alone, idle) = (bulk.clone(), round_trips::plan(&bulk));
     let mut loaded = idle.clone();
     // In process and between hosts only Millrace runs.
-    if whole_guide && !options.rsc.in_process && options.between.is_none() {
+    if whole_guide && !options.rsc.in_process && options.existing_hosts.is_none() {
         bulk.arms.extend(peers::arms());
         // Queues beside bulk connections are looked at for the switches that coalesce in the
         // kernel.

@@ -18,41 +18,43 @@ pub enum Algorithm {
     /// The policy of irqbalance: whole queues, every 10 s, off cores above the mean and one
     /// standard deviation.
     Irqbalance,
-    /// No moves: queues are dealt out once.
+    /// No moves: queues are assigned once, in turn.
     RoundRobin,
-    /// An oracle: knows the demand, and places everything anew at no cost whenever it changes.
+    /// An oracle, which knows the demand: places everything anew at no cost whenever the demand
+    /// changes.
     Oracle,
 }
 
 /// Measurements since the last call, in shares of a worker.
-pub(crate) struct Seen<'s> {
+pub(crate) struct Measured<'s> {
     pub(crate) at: Duration,
     pub(crate) units: &'s [f64],
     pub(crate) workers: &'s [f64],
 }
 
-/// One move: of an entry or a queue, or of all entries of a queue that moves as a whole.
-pub(crate) struct Shift {
+/// A move of an entry or a queue, or of all entries of a queue that moves as a whole.
+pub(crate) struct UnitMove {
     pub(crate) units: Vec<usize>,
     pub(crate) to: usize,
 }
 
-/// An algorithm in a running simulation.
-pub(crate) trait Mover {
+/// State of an algorithm in a running simulation.
+pub(crate) trait Policy {
     /// Returns the interval between two calls.
     fn period(&self) -> Duration;
 
-    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift>;
+    /// Returns the moves to make. `placed` has the worker of each unit.
+    fn decide(&mut self, seen: &Measured<'_>, placed: &[usize]) -> Vec<UnitMove>;
 }
 
 impl Algorithm {
     /// Makes an algorithm's state; `None` if it moves nothing.
-    pub(crate) fn mover(
+    pub(crate) fn policy(
         self,
         machine: Machine,
         units: &[Unit],
         seed: u64,
-    ) -> Option<Box<dyn Mover>> {
+    ) -> Option<Box<dyn Policy>> {
         match self {
             Algorithm::Millrace => Some(Box::new(Millrace::new(machine, units, seed))),
             Algorithm::Ovs => Some(Box::new(Ovs::new(machine, units))),
@@ -76,8 +78,8 @@ pub(crate) fn queues(units: &[Unit]) -> Vec<Vec<usize>> {
     queues
 }
 
-/// Returns the first placement of all algorithms: queues dealt out in turn to the workers of their
-/// node. A vNIC with more queues than its node has workers uses all workers.
+/// Returns the first placement of all algorithms: queues are assigned in turn to the workers of
+/// their node. A vNIC with more queues than its node has workers uses all workers.
 pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
     let queues = queues(units);
     let mut of_vnic: HashMap<u32, usize> = HashMap::new();
@@ -100,16 +102,17 @@ pub(crate) fn start(machine: Machine, units: &[Unit]) -> Vec<usize> {
     placed
 }
 
-/// Error of a load measured over 20 ms, at most, as a share of it in either direction.
+/// Largest error of a load measured over 20 ms, in either direction, as a share of the load.
 const NOISE: f64 = 0.2;
 
+/// The daemon's balancer, which sees loads with a random measuring error.
 pub(crate) struct Millrace {
     balancer: Balancer,
     workers: Vec<Worker>,
     items: Vec<Item>,
     places: HashMap<balance::ItemId, usize>,
     random: fastrand::Rng,
-    /// Error of measured loads, at most, as a share of them.
+    /// Largest error of measured loads, as a share of the load.
     noise: f64,
 }
 
@@ -129,8 +132,8 @@ impl Millrace {
         Millrace { random, noise: NOISE, ..Millrace::of(workers, units.iter().map(item).collect()) }
     }
 
-    /// Makes the balancer for recorded workers and items. Their loads have their measuring error
-    /// already.
+    /// Makes the balancer for recorded workers and items, whose loads already have a measuring
+    /// error.
     pub(crate) fn of(workers: Vec<Worker>, items: Vec<Item>) -> Millrace {
         Millrace {
             balancer: Balancer::new(Settings::default()),
@@ -143,12 +146,12 @@ impl Millrace {
     }
 }
 
-impl Mover for Millrace {
+impl Policy for Millrace {
     fn period(&self) -> Duration {
         Duration::from_millis(20)
     }
 
-    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
+    fn decide(&mut self, seen: &Measured<'_>, placed: &[usize]) -> Vec<UnitMove> {
         for (place, item) in self.items.iter_mut().enumerate() {
             let noise = 1.0 + self.noise * (2.0 * self.random.f64() - 1.0);
             (item.worker, item.busy) = (placed[place], seen.units[place] * noise);
@@ -160,7 +163,7 @@ impl Mover for Millrace {
         let moves = self.balancer.decide(&measurement);
         moves
             .iter()
-            .map(|moved| Shift { units: vec![self.places[&moved.item]], to: moved.to })
+            .map(|moved| UnitMove { units: vec![self.places[&moved.item]], to: moved.to })
             .collect()
     }
 }

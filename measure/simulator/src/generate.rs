@@ -1,5 +1,5 @@
-//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which vNICs have single
-//! frames only.
+//! Generated loads. Each begins with 10 s and ends with 20 s of rest, in which vNICs send only
+//! single frames.
 
 use crate::cost;
 use crate::load::{Load, Unit};
@@ -8,13 +8,16 @@ use balance::{ItemId, Part};
 use fastrand::Rng;
 use std::time::Duration;
 
+/// Time for which the demand is constant.
 const EPOCH: Duration = Duration::from_millis(20);
 
 /// Epochs in a second.
-const SECOND: usize = 50;
+const EPOCHS_PER_SECOND: usize = 50;
 
-const REST_BEFORE: usize = 10 * SECOND;
-const REST_AFTER: usize = 20 * SECOND;
+/// Epochs of rest at the beginning of a load.
+const REST_BEFORE: usize = 10 * EPOCHS_PER_SECOND;
+/// Epochs of rest at the end of a load.
+const REST_AFTER: usize = 20 * EPOCHS_PER_SECOND;
 
 /// Frames a second of a vNIC at rest.
 const RESTING: f64 = 20.0;
@@ -22,14 +25,14 @@ const RESTING: f64 = 20.0;
 /// A kind of generated load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
-    /// 1,000 guests that all want more or less at once.
+    /// 1,000 guests whose demands all rise and fall at the same time.
     Steps,
     /// 1,000 guests, 400 of which send in bursts.
     Bursts,
-    /// 1,000 guests through two days.
+    /// 1,000 guests over two days.
     Diurnal,
-    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 mice. The roles
-    /// change every 30 s.
+    /// 40 guests that want most of a worker each, 200 that want a tenth, and 760 that want little.
+    /// The roles change every 30 s.
     Elephants,
     /// 10,000 connections through 8 vNICs at an uplink.
     Connections,
@@ -93,7 +96,7 @@ impl Generated {
             LoadLength::Whole => 300,
             LoadLength::Quick => 90,
         };
-        let busy = seconds * SECOND - REST_BEFORE - REST_AFTER;
+        let busy = seconds * EPOCHS_PER_SECOND - REST_BEFORE - REST_AFTER;
         let (units, rows) = match self {
             Generated::Steps => (guests(machine), steps(&mut random, busy)),
             Generated::Bursts => (guests(machine), bursts(&mut random, busy)),
@@ -117,8 +120,8 @@ impl Generated {
             rises: Vec::new(),
             at_rest: Vec::new(),
         };
-        for Row { lasts, wanted } in rows {
-            load.timeline.extend(vec![load.rows.len(); lasts]);
+        for Row { epochs, wanted } in rows {
+            load.timeline.extend(vec![load.rows.len(); epochs]);
             load.rows.push(wanted);
         }
         load.timeline.truncate(REST_BEFORE + busy);
@@ -130,12 +133,14 @@ impl Generated {
 
 /// Demand of all units over a number of epochs.
 struct Row {
-    lasts: usize,
+    epochs: usize,
     wanted: Vec<f64>,
 }
 
+/// Number of guests in the loads of many guests.
 const GUESTS: usize = 1000;
 
+/// Returns the number of units of a vNIC.
 #[allow(clippy::cast_precision_loss, reason = "few")]
 fn per_vnic(units: &[Unit]) -> f64 {
     let first = units.first().map(|unit| unit.id.vnic);
@@ -163,11 +168,12 @@ fn entries(machine: &Machine, vnics: u32, queues: usize) -> Vec<Unit> {
     (0..vnics).flat_map(|vnic| (0..128).map(move |entry| unit(vnic, entry))).collect()
 }
 
-/// Frames of 512 bytes: at most 700,000 a second, times 0.5 to 1.5.
+/// Returns demands of guests that send frames of 512 bytes: at most 700,000 a second, times a
+/// guest's factor of 0.5 to 1.5.
 fn steps(random: &mut Rng, busy: usize) -> Vec<Row> {
     let weights: Vec<f64> = (0..GUESTS).map(|_| 0.5 + random.f64()).collect();
     let of = |(tenths, level): (usize, f64)| Row {
-        lasts: busy * tenths / 10,
+        epochs: busy * tenths / 10,
         wanted: weights
             .iter()
             .map(|weight| cost::share(700_000.0 * level * weight, 512.0))
@@ -176,9 +182,10 @@ fn steps(random: &mut Rng, busy: usize) -> Vec<Row> {
     [(2, 0.25), (4, 1.0), (2, 0.5), (1, 0.25), (1, 1.0)].map(of).into()
 }
 
-/// Frames of 64 bytes, 10 million a second in a burst. All guests have 2,000 a second besides.
+/// Returns demands of guests that send frames of 64 bytes: 10 million a second in a burst, and
+/// 2,000 a second always.
 fn bursts(random: &mut Rng, busy: usize) -> Vec<Row> {
-    const TENTH: usize = SECOND / 10;
+    const TENTH: usize = EPOCHS_PER_SECOND / 10;
     let mut sends = vec![(false, 0); 400];
     sends.iter_mut().for_each(|guest| guest.1 = random.usize(0..30));
     let mut row = || {
@@ -193,29 +200,31 @@ fn bursts(random: &mut Rng, busy: usize) -> Vec<Row> {
                 wanted[guest] += cost::share(10e6, 64.0);
             }
         }
-        Row { lasts: TENTH, wanted }
+        Row { epochs: TENTH, wanted }
     };
     (0..busy.div_ceil(TENTH)).map(|_| row()).collect()
 }
 
-/// A second stands for about six minutes; guests differ by 20 times, and each varies by itself.
+/// Returns demands over two days, of which a second stands for about six minutes. Mean demands of
+/// guests differ by up to 20 times, and each guest's varies independently.
 #[allow(clippy::cast_precision_loss, reason = "few")]
 fn diurnal(random: &mut Rng, busy: usize) -> Vec<Row> {
     let weights: Vec<f64> = (0..GUESTS).map(|_| 0.1 * 20.0f64.powf(random.f64())).collect();
     let mean = weights.iter().sum::<f64>() / GUESTS as f64;
-    let seconds = busy.div_ceil(SECOND);
+    let seconds = busy.div_ceil(EPOCHS_PER_SECOND);
     let row = |second: usize| {
         let hour = second as f64 / seconds as f64 * 2.0 * std::f64::consts::TAU;
         let level = 0.45 - 0.3 * hour.cos();
         let of = |weight: &f64| {
             cost::share(880_000.0 * level * weight / mean * (0.7 + 0.6 * random.f64()), 512.0)
         };
-        Row { lasts: SECOND, wanted: weights.iter().map(of).collect() }
+        Row { epochs: EPOCHS_PER_SECOND, wanted: weights.iter().map(of).collect() }
     };
     (0..seconds).map(row).collect()
 }
 
-/// Trains of 64 KiB for elephants, frames of 1500 and 256 bytes for the others.
+/// Returns demands of guests with large flows, which send trains of 64 KiB, and of others, which
+/// send frames of 1500 or 256 bytes.
 fn elephants(random: &mut Rng, busy: usize) -> Vec<Row> {
     let mut row = || {
         let mut guests: Vec<usize> = (0..GUESTS).collect();
@@ -223,13 +232,14 @@ fn elephants(random: &mut Rng, busy: usize) -> Vec<Row> {
         let mut wanted = vec![cost::share(20_000.0, 256.0); GUESTS];
         guests[..40].iter().for_each(|guest| wanted[*guest] = cost::share(438_000.0, 65536.0));
         guests[40..240].iter().for_each(|guest| wanted[*guest] = cost::share(1_050_000.0, 1500.0));
-        Row { lasts: 30 * SECOND, wanted }
+        Row { epochs: 30 * EPOCHS_PER_SECOND, wanted }
     };
-    (0..busy.div_ceil(30 * SECOND)).map(|_| row()).collect()
+    (0..busy.div_ceil(30 * EPOCHS_PER_SECOND)).map(|_| row()).collect()
 }
 
-/// Connections with rates as unequal as in reality (Pareto, 1.2), at most half a worker each,
-/// `busy` workers in all. Every 20 s a tenth of them is replaced.
+/// Returns demands of connections whose rates are Pareto-distributed with exponent 1.2, as in
+/// reality. Each takes at most half a worker, all together `workers`. Every 20 s a tenth of the
+/// connections is replaced.
 fn connections(
     random: &mut Rng,
     busy: usize,
@@ -250,9 +260,9 @@ fn connections(
             }
             wanted[*place] += (share * scale).min(0.5);
         }
-        Row { lasts: 20 * SECOND, wanted }
+        Row { epochs: 20 * EPOCHS_PER_SECOND, wanted }
     };
-    (0..busy.div_ceil(20 * SECOND)).map(|_| row()).collect()
+    (0..busy.div_ceil(20 * EPOCHS_PER_SECOND)).map(|_| row()).collect()
 }
 
 /// Returns the factor that scales the shares to `sum`, with each at most a half.

@@ -1,13 +1,14 @@
-//! The policy of irqbalance, simplified. Every 10 s, on each node, queues leave cores that are
-//! loaded above the mean and one standard deviation for the least loaded core. A queue moves only
-//! if its own core stays the more loaded one.
+//! The policy of irqbalance, simplified. Every 10 s, on each node, queues move to the least loaded
+//! core from cores whose load exceeds the mean by more than one standard deviation. A queue moves
+//! only if its old core stays the more loaded one.
 
-use crate::algorithm::{Mover, Seen, Shift, queues};
+use crate::algorithm::{Measured, Policy, UnitMove, queues};
 use crate::load::Unit;
 use crate::machine::Machine;
 use crate::ovs::variance;
 use std::time::Duration;
 
+/// State of irqbalance.
 pub(crate) struct Irqbalance {
     machine: Machine,
     queues: Vec<Vec<usize>>,
@@ -18,7 +19,8 @@ impl Irqbalance {
         Irqbalance { machine, queues: queues(units) }
     }
 
-    fn balance(&self, node: usize, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
+    /// Returns the moves within a node.
+    fn balance(&self, node: usize, seen: &Measured<'_>, placed: &[usize]) -> Vec<UnitMove> {
         let here: Vec<usize> =
             (0..self.machine.workers).filter(|worker| self.machine.node(*worker) == node).collect();
         let mut loads = seen.workers.to_vec();
@@ -42,7 +44,7 @@ impl Irqbalance {
                 if load > 0.0 && loads[*worker] - load > loads[*least] + load {
                     loads[*worker] -= load;
                     loads[*least] += load;
-                    shifts.push(Shift { units: queue.clone(), to: *least });
+                    shifts.push(UnitMove { units: queue.clone(), to: *least });
                 }
             }
         }
@@ -50,12 +52,12 @@ impl Irqbalance {
     }
 }
 
-impl Mover for Irqbalance {
+impl Policy for Irqbalance {
     fn period(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
+    fn decide(&mut self, seen: &Measured<'_>, placed: &[usize]) -> Vec<UnitMove> {
         (0..self.machine.nodes).flat_map(|node| self.balance(node, seen, placed)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A load: the demand of each unit, epoch by epoch; generated, or read from a recording.
+//! A load: the demand of each unit in each epoch, generated or read from a recording.
 
 use crate::machine::Machine;
 use crate::recording::{RecordedItem, Recording, RecordingError};
@@ -28,13 +28,13 @@ pub struct Load {
     pub epoch: Duration,
     /// The units that can move.
     pub units: Vec<Unit>,
-    /// Distinct states of the load: the share of a worker on its home node that each unit wants.
+    /// Distinct states of the load: the share of a worker on the unit's node that each unit wants.
     pub rows: Vec<Vec<f64>>,
     /// The row of each epoch.
     pub timeline: Vec<usize>,
-    /// Epochs in which the load has grown so much that it has to be spread anew.
+    /// Epochs in which the load has risen so much that it has to be distributed anew.
     pub rises: Vec<usize>,
-    /// Whether the load is at rest in an epoch and was in the 3 s before.
+    /// Whether the load has been at rest for 3 s, for each epoch.
     pub at_rest: Vec<bool>,
 }
 

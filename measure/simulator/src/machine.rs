@@ -6,9 +6,9 @@ use balance::{Part, Settings};
 /// A host with workers on whole cores, spread evenly over its NUMA nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// The number of workers.
+    /// Number of workers.
     pub workers: usize,
-    /// The number of NUMA nodes.
+    /// Number of NUMA nodes.
     pub nodes: usize,
 }
 
@@ -18,35 +18,37 @@ impl Default for Machine {
     }
 }
 
-/// Service under one placement, in shares of a worker.
+/// Work that is served under one placement, in shares of a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Served {
     /// Time that each unit's worker spends on it.
     pub(crate) busy: Vec<f64>,
-    /// Service that each unit's owner gets: `busy`, without the extra cost away from home.
+    /// Work of each unit that is done: `busy` without the extra cost on a remote NUMA node.
     pub(crate) useful: Vec<f64>,
     /// Busy time of each worker.
     pub(crate) workers: Vec<f64>,
 }
 
 impl Served {
+    /// Returns the work that is done for all units.
     pub(crate) fn total(&self) -> f64 {
         self.useful.iter().sum()
     }
 }
 
 impl Machine {
+    /// Returns the NUMA node of a worker.
     pub(crate) fn node(&self, worker: usize) -> usize {
         worker * self.nodes / self.workers
     }
 
-    /// Returns the cost of a unit's work on a worker, as a multiple of its cost on the home node.
-    pub(crate) fn stretch(&self, unit: &Unit, worker: usize) -> f64 {
+    /// Returns the cost of a unit's work on a worker, as a multiple of its cost on the unit's node.
+    pub(crate) fn cost_factor(&self, unit: &Unit, worker: usize) -> f64 {
         let is_remote = unit.home.is_some_and(|home| home != self.node(worker));
         if is_remote { Settings::default().remote } else { 1.0 }
     }
 
-    /// Returns the service if each unit wants `wanted` of a worker on its home node.
+    /// Returns the served work if each unit wants `wanted` of a worker on the unit's node.
     pub(crate) fn serve(&self, units: &[Unit], placed: &[usize], wanted: &[f64]) -> Served {
         let mut by_worker = vec![Vec::new(); self.workers];
         let mut served = Served {
@@ -56,18 +58,18 @@ impl Machine {
         };
         for (place, unit) in units.iter().enumerate() {
             let worker = placed[place];
-            served.busy[place] = wanted[place] * self.stretch(unit, worker);
+            served.busy[place] = wanted[place] * self.cost_factor(unit, worker);
             served.workers[worker] += served.busy[place];
             by_worker[worker].push(place);
         }
         for (worker, places) in by_worker.iter().enumerate() {
             if served.workers[worker] > 1.0 {
-                squeeze(units, places, &mut served.busy);
+                serve_fairly(units, places, &mut served.busy);
                 served.workers[worker] = 1.0;
             }
         }
         for (place, unit) in units.iter().enumerate() {
-            served.useful[place] = served.busy[place] / self.stretch(unit, placed[place]);
+            served.useful[place] = served.busy[place] / self.cost_factor(unit, placed[place]);
         }
         served
     }
@@ -75,7 +77,7 @@ impl Machine {
 
 /// Shares a worker among accounts as deficit round robin does. Each guest queue has an account. All
 /// entries of uplinks together have one, which they share in proportion to what arrives.
-fn squeeze(units: &[Unit], places: &[usize], busy: &mut [f64]) {
+fn serve_fairly(units: &[Unit], places: &[usize], busy: &mut [f64]) {
     let is_entry = |place: &usize| matches!(units[*place].id.part, Part::Entry(_));
     let (entries, queues): (Vec<usize>, Vec<usize>) =
         places.iter().partition(|place| is_entry(place));
@@ -147,7 +149,7 @@ mod tests {
                 let here = |of: &[f64]| -> f64 {
                     of.iter().zip(&placed).filter(|(_, at)| **at == worker).map(|(of, _)| of).sum()
                 };
-                let stretched = here(&loads) * machine.stretch(&units[0], worker);
+                let stretched = here(&loads) * machine.cost_factor(&units[0], worker);
                 prop_assert!((here(&served.busy) - stretched.min(1.0)).abs() < 1e-9);
                 prop_assert!((served.workers[worker] - stretched.min(1.0)).abs() < 1e-9);
             }

@@ -1,4 +1,4 @@
-//! The oracle: the service if the whole demand were known and moves cost nothing.
+//! The oracle: placement by the whole demand, with moves that cost nothing.
 
 use crate::load::Unit;
 use crate::machine::Machine;
@@ -13,6 +13,8 @@ pub(crate) fn place(machine: &Machine, units: &[Unit], wanted: &[f64]) -> Vec<us
     if level.0 > near.0 { level.1 } else { near.1 }
 }
 
+/// Places the largest units first, each on the least loaded worker; with `near`, of the unit's node
+/// while that has room.
 fn pack(machine: &Machine, units: &[Unit], wanted: &[f64], near: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by(|one, other| wanted[*other].total_cmp(&wanted[*one]));
@@ -20,11 +22,11 @@ fn pack(machine: &Machine, units: &[Unit], wanted: &[f64], near: bool) -> Vec<us
     let mut placed = vec![0; units.len()];
     for place in order {
         let then = |worker: usize| {
-            loads[worker] + wanted[place].min(1.0) * machine.stretch(&units[place], worker)
+            loads[worker] + wanted[place].min(1.0) * machine.cost_factor(&units[place], worker)
         };
         let rank = |worker: usize| {
             let is_far =
-                near && (then(worker) > 1.0 || machine.stretch(&units[place], worker) > 1.0);
+                near && (then(worker) > 1.0 || machine.cost_factor(&units[place], worker) > 1.0);
             (is_far, then(worker))
         };
         let best = (0..machine.workers)

@@ -4,16 +4,20 @@
 //! variance of load of a NUMA node improves by 25 % or more. The assignment is `group`: the largest
 //! queue first, to the least loaded PMD of its node.
 
-use crate::algorithm::{Mover, Seen, Shift, queues};
+use crate::algorithm::{Measured, Policy, UnitMove, queues};
 use crate::load::Unit;
 use crate::machine::Machine;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Busy share from which a PMD counts as overloaded.
 const OVERLOADED: f64 = 0.95;
+/// Number of checks in a minute.
 const CHECKS_A_MINUTE: usize = 6;
+/// Least improvement of the variance for which a new assignment is carried out.
 const IMPROVEMENT: f64 = 0.25;
 
+/// State of Open vSwitch's balancer.
 pub(crate) struct Ovs {
     machine: Machine,
     queues: Vec<Vec<usize>>,
@@ -22,6 +26,7 @@ pub(crate) struct Ovs {
     history: VecDeque<Vec<f64>>,
     /// Consecutive checks at which each PMD was overloaded.
     overloaded: Vec<usize>,
+    /// Checks since the last rebalance.
     since_rebalance: usize,
 }
 
@@ -72,6 +77,7 @@ impl Ovs {
     }
 }
 
+/// Returns the variance of loads.
 #[allow(clippy::cast_precision_loss, reason = "workers are few")]
 pub(crate) fn variance(loads: Vec<f64>) -> f64 {
     let count = loads.len().max(1) as f64;
@@ -79,12 +85,12 @@ pub(crate) fn variance(loads: Vec<f64>) -> f64 {
     loads.iter().map(|load| (load - mean).powi(2)).sum::<f64>() / count
 }
 
-impl Mover for Ovs {
+impl Policy for Ovs {
     fn period(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    fn decide(&mut self, seen: &Seen<'_>, placed: &[usize]) -> Vec<Shift> {
+    fn decide(&mut self, seen: &Measured<'_>, placed: &[usize]) -> Vec<UnitMove> {
         let load = |queue: &Vec<usize>| queue.iter().map(|unit| seen.units[*unit]).sum();
         self.history.push_back(self.queues.iter().map(load).collect());
         if self.history.len() > CHECKS_A_MINUTE {
@@ -108,7 +114,7 @@ impl Mover for Ovs {
         self.since_rebalance = 0;
         let moves =
             self.queues.iter().zip(old.iter().zip(&new)).filter(|(_, (old, new))| old != new);
-        moves.map(|(units, (_, to))| Shift { units: units.clone(), to: *to }).collect()
+        moves.map(|(units, (_, to))| UnitMove { units: units.clone(), to: *to }).collect()
     }
 }
 
@@ -127,7 +133,7 @@ mod tests {
         let units: Vec<Unit> = (0..4).map(unit).collect();
         let mut ovs = Ovs::new(Machine { workers: 2, nodes: 1 }, &units);
         let mut decide = |placed: &[usize], units: &[f64], workers: &[f64]| {
-            ovs.decide(&Seen { at: Duration::ZERO, units, workers }, placed).len()
+            ovs.decide(&Measured { at: Duration::ZERO, units, workers }, placed).len()
         };
         let uneven = [0, 0, 1, 1];
         let loads = ([0.5, 0.5, 0.01, 0.01], [1.0, 0.02]);

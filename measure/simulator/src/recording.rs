@@ -1,9 +1,9 @@
 //! A recording of a running switch as a file: `millrace vmmq record` writes it and the simulator
 //! reads it.
 //!
-//! It has, interval by interval, the share of a worker that each item took, its worker, its frames
-//! and bytes, and how busy the workers were. A load written by hand needs only `interval_ms` and
-//! `busy` of each item.
+//! For each interval it has the share of a worker that each item took, the item's worker, frames
+//! and bytes, and the busy share of each worker. A load written by hand needs only `interval_ms`
+//! and `busy` of each item.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -22,10 +22,10 @@ pub struct Recording {
     pub workers: Vec<RecordedWorker>,
     /// The queues and entries that can move.
     pub items: Vec<RecordedItem>,
-    /// Moves by load, oldest first.
+    /// Moves that the balancer made because of load, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<RecordedMove>,
-    /// Moves that followed each other too fast to be recorded.
+    /// Number of moves that followed each other too fast to be recorded.
     #[serde(default)]
     pub moves_missed: u64,
 }
@@ -40,7 +40,7 @@ pub struct RecordedWorker {
     /// The NUMA node of its core.
     #[serde(default)]
     pub node: usize,
-    /// Share of its time spent in turns that took frames, interval by interval.
+    /// Share of the worker's time in turns that took frames, for each interval.
     pub busy: Vec<f64>,
 }
 
@@ -53,13 +53,13 @@ pub struct RecordedItem {
     /// The uplink that has the entry in its table; absent for a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<String>,
-    /// Which of the vNIC's tables has the entry, if it had several; absent: the first.
+    /// Number of the vNIC's table that has the entry; absent for its first table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// The queue; for an entry, the queue that it named at first.
+    /// The queue; for an entry, the queue that the entry named at first.
     #[serde(default)]
     pub queue: u16,
-    /// The entry; absent: the whole queue moves.
+    /// The entry; absent if the whole queue moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<u8>,
     /// The NUMA node of the guest's memory, if known.
@@ -68,23 +68,23 @@ pub struct RecordedItem {
     /// Whether the item may move.
     #[serde(default)]
     pub dynamic: bool,
-    /// The workers that the item can move to; absent: all.
+    /// Workers that the item can move to; absent if it can move to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<usize>>,
-    /// Share of a worker that the item took, interval by interval.
+    /// Share of a worker that the item took, for each interval.
     pub busy: Vec<f64>,
-    /// The number of the worker, interval by interval.
+    /// Number of the item's worker, for each interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<usize>,
-    /// The item's frames, interval by interval.
+    /// Number of the item's frames, for each interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<u64>,
-    /// The item's bytes, interval by interval.
+    /// Number of the item's bytes, for each interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bytes: Vec<u64>,
 }
 
-/// A move by load.
+/// A move that the balancer made because of load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedMove {
@@ -92,17 +92,17 @@ pub struct RecordedMove {
     pub at_ms: u64,
     /// The vNIC's port.
     pub port: String,
-    /// The moved item, as in `queue 0`.
+    /// The moved item, such as `queue 0`.
     pub item: String,
     /// The worker before the move.
     pub from: usize,
     /// The worker after the move.
     pub to: usize,
-    /// The figures that caused the move, as a sentence.
+    /// Reason of the move with its figures, as a sentence.
     pub why: String,
 }
 
-/// Why a recording cannot be used.
+/// Reasons why a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The text is not JSON, is cut off, or has another shape.
@@ -118,11 +118,11 @@ pub enum RecordingError {
     #[error("\"interval_ms\" is {0}; allowed are 10 to 60000")]
     Interval(u64),
     /// The recording is too long to simulate.
-    #[error("the recording lasts {0} s; {MOST_SECONDS} s, a day, is the most")]
-    Long(u64),
+    #[error("the recording lasts {0} s; {MAX_SECONDS} s, a day, is the most")]
+    TooLong(u64),
     /// There are more workers than a switch has.
     #[error("there are {0} workers; a switch has 64 at most")]
-    Workers(usize),
+    TooManyWorkers(usize),
     /// A busy time is negative, not a number or too large.
     #[error("{name}: \"busy\" has {seen} in interval {interval}; allowed are 0 to 1 of a worker")]
     Busy {
@@ -167,11 +167,11 @@ pub enum RecordingError {
     },
     /// Two items have one name.
     #[error("{0} occurs twice")]
-    Twice(String),
+    Duplicate(String),
 }
 
 /// Length of the longest recording, in seconds.
-const MOST_SECONDS: u64 = 86_400;
+const MAX_SECONDS: u64 = 86_400;
 
 /// The version that is written and read.
 pub const VERSION: u32 = 1;
@@ -180,7 +180,7 @@ fn version() -> u32 {
     VERSION
 }
 
-/// The part that is read first, since other versions may have another shape.
+/// The field that is read first, because other versions may have other fields.
 #[derive(Deserialize)]
 struct Version {
     version: Option<u64>,
@@ -214,11 +214,11 @@ impl Recording {
             return Err(RecordingError::Empty);
         }
         let seconds = self.interval_ms.saturating_mul(self.intervals() as u64) / 1000;
-        if seconds > MOST_SECONDS {
-            return Err(RecordingError::Long(seconds));
+        if seconds > MAX_SECONDS {
+            return Err(RecordingError::TooLong(seconds));
         }
         if self.workers.len() > 64 {
-            return Err(RecordingError::Workers(self.workers.len()));
+            return Err(RecordingError::TooManyWorkers(self.workers.len()));
         }
         for (number, worker) in self.workers.iter().enumerate() {
             self.check_busy(&format!("worker {number}"), &worker.busy)?;
@@ -227,7 +227,7 @@ impl Recording {
         for item in &self.items {
             self.check_item(item)?;
             if !names.insert(item.key()) {
-                return Err(RecordingError::Twice(item.name()));
+                return Err(RecordingError::Duplicate(item.name()));
             }
         }
         Ok(())

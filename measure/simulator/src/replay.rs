@@ -1,16 +1,15 @@
 //! Prediction of a recorded run of the real switch from another recorded run.
 //!
-//! One recording, the *load*, says what each item took on its worker. The simulator places these
-//! items as our balancer decides, on the workers of the *real* recording and from its first
-//! placement, and sums how busy each worker would be. The result is compared with the busy times
-//! that the real run's workers counted. This tests that the balancer decides alike on virtual time:
-//! of the real run the prediction knows only its workers, its first placement and which items may
-//! move.
+//! One recording, the *load*, has the share that each item took of its worker. The simulator starts
+//! with the workers and the first placement of the *real* recording, places the items as our
+//! balancer decides, and sums the busy time of each worker. The sums are compared with the busy
+//! times that the real run's workers counted. This tests that the balancer decides alike on virtual
+//! time: the prediction knows only the real run's workers, first placement and movable items.
 //!
-//! A second prediction puts the items where the real run had them. It tests that costs add up, and
-//! that they move with their items.
+//! A second prediction uses the placement of the real run. It tests that costs add up, and that
+//! they move with their items.
 
-use crate::algorithm::{Millrace, Mover, Seen};
+use crate::algorithm::{Measured, Millrace, Policy};
 use crate::load::{Unit, units};
 use crate::machine::{Machine, Served};
 use crate::recording::{RecordedItem, Recording};
@@ -26,27 +25,27 @@ const LIMIT_PERCENT: f64 = 15.0;
 const IDLE: f64 = 0.01;
 
 /// Largest allowed busy time of items that only one recording has, as a share of all.
-const MOST_FOREIGN: f64 = 0.02;
+const MAX_FOREIGN: f64 = 0.02;
 
 /// Predicted and real busy times of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replay {
-    /// Compared time, in seconds: that of the shorter recording.
+    /// Compared time in seconds, which is the length of the shorter recording.
     pub seconds: f64,
     /// Largest difference allowed, in percent.
     pub limit_percent: f64,
     /// Whether all compared figures are within the limit.
     pub is_within: bool,
-    /// Workers by number, with the items where the real run had them.
+    /// Workers by number, with the placement of the real run.
     pub as_placed: Vec<Compared>,
-    /// Workers with the items where our balancer puts them, the busiest of each tenth of a second
-    /// first. Which of several equal workers is used does not matter.
+    /// Workers by rank, with the placement that our balancer decides. Ranks are by busy time in
+    /// each tenth of a second, because it does not matter which of several equal workers is used.
     pub decided: Vec<Compared>,
-    /// All workers together, with the items where our balancer puts them.
+    /// All workers together, with the placement that our balancer decides.
     pub total: Compared,
-    /// Moves that the real switch made.
+    /// Number of moves that the real switch made.
     pub real_moves: usize,
-    /// Moves that the simulator made.
+    /// Number of moves that the simulator made.
     pub predicted_moves: usize,
     /// Share of the load's time, in percent, in which one of its workers was saturated, so that its
     /// items may have wanted more.
@@ -62,7 +61,7 @@ pub struct Compared {
     pub real: f64,
     /// Busy time that the simulator predicted.
     pub predicted: f64,
-    /// Difference in percent of `real`; `null` if idle in both.
+    /// Difference in percent of `real`; `null` if both are idle.
     pub difference_percent: Option<f64>,
 }
 
@@ -73,13 +72,13 @@ pub struct ReplayedItem {
     pub name: String,
     /// Mean share of a worker.
     pub busy: [f64; 2],
-    /// Frames a second, if they were recorded.
+    /// Frames per second, if they were recorded.
     pub frames_per_s: [Option<f64>; 2],
-    /// Nanoseconds of busy time for each frame.
+    /// Busy time per frame, in nanoseconds.
     pub ns_per_frame: [Option<f64>; 2],
 }
 
-/// Why two recordings cannot be compared.
+/// Reasons why two recordings cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The recording was written by hand, not by a switch.
@@ -118,7 +117,7 @@ impl Compared {
     }
 }
 
-/// Predicts `real` from `load`.
+/// Predicts the busy times of `real` from `load`, and compares them.
 ///
 /// # Errors
 /// [`ReplayError`] if one of them has items that the other lacks or is idle, or if `real` is no
@@ -137,7 +136,7 @@ pub fn replay(load: &Recording, real: &Recording) -> Result<Replay, ReplayError>
     let mut run = Run::new(load, real, both.unzip());
     let steps = duration(load).min(duration(real)) / STEP.as_millis();
     (0..u64::try_from(steps).unwrap_or(u64::MAX)).for_each(|step| run.step(step));
-    Ok(run.sum_up())
+    Ok(run.summarise())
 }
 
 fn idle(recording: &Recording) -> Result<(), ReplayError> {
@@ -149,7 +148,7 @@ fn duration(recording: &Recording) -> u128 {
     u128::from(recording.interval_ms) * recording.intervals() as u128
 }
 
-/// Checks that at most [`MOST_FOREIGN`] of the busy time in `of` belongs to items that `other`
+/// Checks that at most [`MAX_FOREIGN`] of the busy time in `of` belongs to items that `other`
 /// lacks.
 ///
 /// # Errors
@@ -162,7 +161,7 @@ fn foreign(of: &Recording, other: &Recording) -> Result<(), ReplayError> {
     let sum: f64 = lacking.clone().map(busy).sum();
     let busiest = lacking.max_by(|one, next| busy(one).total_cmp(&busy(next)));
     match busiest {
-        Some(item) if sum > MOST_FOREIGN * all => {
+        Some(item) if sum > MAX_FOREIGN * all => {
             Err(ReplayError::Foreign { percent: 100.0 * sum / all, name: item.name() })
         }
         _ => Ok(()),
@@ -177,19 +176,20 @@ struct Run<'r> {
     items: (Vec<&'r RecordedItem>, Vec<&'r RecordedItem>),
     units: Vec<Unit>,
     machine: Machine,
-    mover: Millrace,
+    policy: Millrace,
     placed: Vec<usize>,
-    /// Backlog of each unit in steps of work: as decided, and as placed.
-    late: [Vec<f64>; 2],
-    /// Sums that the balancer has not seen yet.
+    /// Backlog of each unit in steps of work, for the decided and for the real placement.
+    backlog: [Vec<f64>; 2],
+    /// Sums since the balancer's last decision.
     unseen: Sums,
     moves: usize,
     steps: u64,
     saturated: u64,
     /// Busy time of each worker since the last ranking: real, as placed, as decided.
-    since: [Vec<f64>; 3],
-    /// Sums of real and predicted, by worker's number and by rank.
+    since_ranking: [Vec<f64>; 3],
+    /// Sums of real and predicted busy time, by the worker's number.
     as_placed: Vec<[f64; 2]>,
+    /// Sums of real and predicted busy time, by rank.
     decided: Vec<[f64; 2]>,
 }
 
@@ -214,21 +214,21 @@ impl<'r> Run<'r> {
         };
         let count = units.len();
         let decided = units.iter().zip(&items.1).map(item).collect();
-        let mover = Millrace::of(real.workers.iter().enumerate().map(worker).collect(), decided);
+        let policy = Millrace::of(real.workers.iter().enumerate().map(worker).collect(), decided);
         Run {
             load,
             real,
             placed: items.1.iter().map(|item| item.worker[0]).collect(),
             items,
             machine: Machine { workers, nodes: 1 },
-            mover,
+            policy,
             unseen: Sums::new(units.len(), workers),
             units,
             moves: 0,
             steps: 0,
             saturated: 0,
-            late: [0, 1].map(|_| vec![0.0; count]),
-            since: [0, 1, 2].map(|_| vec![0.0; workers]),
+            backlog: [0, 1].map(|_| vec![0.0; count]),
+            since_ranking: [0, 1, 2].map(|_| vec![0.0; workers]),
             as_placed: vec![[0.0; 2]; workers],
             decided: vec![[0.0; 2]; workers],
         }
@@ -240,10 +240,10 @@ impl<'r> Run<'r> {
         let (row, real_row) = (row(self.load), row(self.real));
         let busy: Vec<f64> = self.items.0.iter().map(|item| item.busy[row]).collect();
         let had: Vec<usize> = self.items.1.iter().map(|item| item.worker[real_row]).collect();
-        let [decided_late, placed_late] = &mut self.late;
-        let served = serve(&self.machine, &self.units, &self.placed, &busy, decided_late);
-        let as_placed = serve(&self.machine, &self.units, &had, &busy, placed_late);
-        let [real, placed, decided] = &mut self.since;
+        let [decided_backlog, placed_backlog] = &mut self.backlog;
+        let served = serve(&self.machine, &self.units, &self.placed, &busy, decided_backlog);
+        let as_placed = serve(&self.machine, &self.units, &had, &busy, placed_backlog);
+        let [real, placed, decided] = &mut self.since_ranking;
         for (worker, sum) in real.iter_mut().enumerate() {
             *sum += self.real.workers[worker].busy[real_row];
             placed[worker] += as_placed.workers[worker];
@@ -253,7 +253,7 @@ impl<'r> Run<'r> {
             |worker: &crate::RecordedWorker| worker.busy[row] >= Settings::default().saturated;
         self.saturated += u64::from(self.load.workers.iter().any(is_full));
         self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_OF_RANK) {
+        if self.steps.is_multiple_of(STEPS_PER_RANKING) {
             self.rank();
         }
         self.decide(at + STEP, &served);
@@ -261,30 +261,30 @@ impl<'r> Run<'r> {
 
     fn decide(&mut self, at: std::time::Duration, served: &Served) {
         self.unseen.add(served);
-        if self.unseen.lasted < self.mover.period() {
+        if self.unseen.lasted < self.policy.period() {
             return;
         }
         let (units, workers) = self.unseen.take();
-        let seen = Seen { at, units: &units, workers: &workers };
-        for shift in self.mover.decide(&seen, &self.placed) {
+        let seen = Measured { at, units: &units, workers: &workers };
+        for shift in self.policy.decide(&seen, &self.placed) {
             self.moves += 1;
             shift.units.iter().for_each(|unit| self.placed[*unit] = shift.to);
         }
     }
 
     fn rank(&mut self) {
-        let [real, placed, decided] = &mut self.since;
+        let [real, placed, decided] = &mut self.since_ranking;
         add(&mut self.as_placed, real, placed);
         for busy in [&mut *real, decided] {
             busy.sort_by(|one, other| other.total_cmp(one));
         }
         add(&mut self.decided, real, decided);
-        self.since.iter_mut().for_each(|busy| busy.fill(0.0));
+        self.since_ranking.iter_mut().for_each(|busy| busy.fill(0.0));
     }
 
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-    fn sum_up(mut self) -> Replay {
-        if !self.steps.is_multiple_of(STEPS_OF_RANK) {
+    fn summarise(mut self) -> Replay {
+        if !self.steps.is_multiple_of(STEPS_PER_RANKING) {
             self.rank();
         }
         let steps = self.steps.max(1) as f64;
@@ -327,24 +327,25 @@ impl<'r> Run<'r> {
 }
 
 /// Steps between two rankings of the workers: a tenth of a second.
-const STEPS_OF_RANK: u64 = 10;
+const STEPS_PER_RANKING: u64 = 10;
 
 /// Longest backlog of a unit, in steps of work; the ring loses what exceeds it.
-const LATEST: f64 = 10.0;
+const MAX_BACKLOG: f64 = 10.0;
 
-/// Serves measured work. Turns are counted when they end, so work may not fit into a step; then it
-/// waits.
+/// Serves measured work. Turns are counted when they end, so the work of a step may exceed it; the
+/// rest waits in `backlog`.
 fn serve(
     machine: &Machine,
     units: &[Unit],
     placed: &[usize],
     busy: &[f64],
-    late: &mut [f64],
+    backlog: &mut [f64],
 ) -> Served {
-    let wanted: Vec<f64> = busy.iter().zip(&*late).map(|(busy, late)| busy + late).collect();
+    let wanted: Vec<f64> =
+        busy.iter().zip(&*backlog).map(|(busy, backlog)| busy + backlog).collect();
     let served = machine.serve(units, placed, &wanted);
-    for ((late, wanted), busy) in late.iter_mut().zip(wanted).zip(&served.busy) {
-        *late = (wanted - busy).clamp(0.0, LATEST);
+    for ((backlog, wanted), busy) in backlog.iter_mut().zip(wanted).zip(&served.busy) {
+        *backlog = (wanted - busy).clamp(0.0, MAX_BACKLOG);
     }
     served
 }
@@ -360,7 +361,7 @@ fn worker((number, worker): (usize, &crate::RecordedWorker)) -> Worker {
     Worker { core, node: worker.node, busy: 0.0, excluded: false }
 }
 
-/// Returns the mean busy share of an item, and its frames a second.
+/// Returns the mean busy share of an item, and its frames per second.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn figures(of: &Recording, item: &RecordedItem) -> (f64, Option<f64>) {
     let intervals = item.busy.len().max(1) as f64;

@@ -37,9 +37,9 @@ pub struct Algorithms {
     pub ovs: Figures,
     /// Figures of irqbalance's policy.
     pub irqbalance: Figures,
-    /// Figures without moves: queues dealt out once.
+    /// Figures without moves: queues are assigned once, in turn.
     pub round_robin: Figures,
-    /// Figures of the oracle, the best that could be had.
+    /// Figures of the oracle, which no algorithm can exceed.
     pub oracle: Figures,
 }
 
@@ -61,10 +61,11 @@ impl Algorithms {
 pub struct Figures {
     /// Work served, as a share of the work that the oracle served.
     pub throughput_of_oracle: f64,
-    /// Moves of entries and queues a minute; `null`: the load takes no time.
+    /// Moves of entries and queues per minute; `null` if the load takes no time.
     pub moves_per_minute: Option<f64>,
-    /// The longest time from a rise of the load until 95 % of the oracle's work is served, and
-    /// stays so. `null` if a rise was not followed by that within 10 s, or the load has none.
+    /// Convergence time: the longest time from a rise of the load until an algorithm serves, and
+    /// keeps serving, 95 % of the oracle's work. `null` if a rise is not followed by that within 10
+    /// s, or without a rise.
     pub converge_ms: Option<u64>,
     /// Average number of workers in use while the load was at rest; `null` if it never was.
     pub idle_cores: Option<f64>,
@@ -76,7 +77,7 @@ impl LoadReport {
         self.algorithms.millrace.throughput_of_oracle >= 0.9
     }
 
-    /// Returns the names of the other algorithms, except the oracle, that serve more than ours.
+    /// Returns the names of the algorithms, except the oracle, that serve more than ours.
     pub fn ahead(&self) -> Vec<&'static str> {
         let ours = self.algorithms.millrace.throughput_of_oracle;
         let others = self.algorithms.with_names().into_iter().filter(|(name, figures)| {

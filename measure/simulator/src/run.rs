@@ -1,6 +1,6 @@
 //! Simulation of one load under each algorithm, step by step.
 
-use crate::algorithm::{Algorithm, Seen, Shift, start};
+use crate::algorithm::{Algorithm, Measured, UnitMove, start};
 use crate::load::Load;
 use crate::machine::{Machine, Served};
 use crate::oracle;
@@ -11,22 +11,23 @@ use std::time::Duration;
 /// Virtual time of a step.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
-/// Time for which a move holds up an entry's traffic: the fence that keeps its order
-/// (docs/vmmq.md). Its work counts as lost.
-const ENTRY_HELD: Duration = Duration::from_millis(4);
+/// Time for which the move of an entry holds its traffic, behind the fence that keeps frames in
+/// order (docs/vmmq.md). The held work counts as lost.
+const ENTRY_HOLD: Duration = Duration::from_millis(4);
 
-/// Time for which a move holds up a guest's queue.
-const QUEUE_HELD: Duration = Duration::from_micros(100);
+/// Time for which the move of a guest's queue holds its traffic.
+const QUEUE_HOLD: Duration = Duration::from_micros(100);
 
-/// Share of the oracle's service from which an algorithm counts as converged.
+/// Share of the oracle's work at which an algorithm counts as converged.
 const CONVERGED: f64 = 0.95;
 
-/// Time after a rise within which convergence is looked for.
-const LOOKED_AT: Duration = Duration::from_secs(10);
+/// Time after a rise within which an algorithm has to converge.
+const CONVERGENCE_WINDOW: Duration = Duration::from_secs(10);
 
 /// Simulates a load under all algorithms.
 pub fn simulate(machine: &Machine, load: &Load, seed: u64) -> LoadReport {
-    let best: Vec<Best> = load.rows.iter().map(|row| Best::new(machine, load, row)).collect();
+    let best: Vec<OracleService> =
+        load.rows.iter().map(|row| OracleService::new(machine, load, row)).collect();
     let run = |algorithm| Run::new(machine, load, &best, algorithm, seed).figures();
     LoadReport {
         name: load.name.clone(),
@@ -42,17 +43,17 @@ pub fn simulate(machine: &Machine, load: &Load, seed: u64) -> LoadReport {
     }
 }
 
-/// The oracle's service of a row.
-struct Best {
+/// Placement by the oracle for a row of demands, and the work that it serves.
+struct OracleService {
     placed: Vec<usize>,
     total: f64,
 }
 
-impl Best {
-    fn new(machine: &Machine, load: &Load, row: &[f64]) -> Best {
+impl OracleService {
+    fn new(machine: &Machine, load: &Load, row: &[f64]) -> OracleService {
         let placed = oracle::place(machine, &load.units, row);
         let total = machine.serve(&load.units, &placed, row).total();
-        Best { placed, total }
+        OracleService { placed, total }
     }
 }
 
@@ -60,16 +61,17 @@ impl Best {
 struct Run<'r> {
     machine: &'r Machine,
     load: &'r Load,
-    /// The oracle's service of each row.
-    best: &'r [Best],
+    /// The oracle's placement for each row.
+    best: &'r [OracleService],
     algorithm: Algorithm,
     seed: u64,
     placed: Vec<usize>,
     moves: usize,
-    /// Work of all units that was served; `held` is work that moves held up.
+    /// Work served for all units.
     served: f64,
+    /// Work that moves held.
     held: f64,
-    /// Service as a share of the oracle's, step by step.
+    /// Served work as a share of the oracle's, step by step.
     ratios: Vec<f64>,
     /// Workers in use, summed over steps at rest, and the number of these steps.
     resting: (usize, usize),
@@ -79,7 +81,7 @@ impl<'r> Run<'r> {
     fn new(
         machine: &'r Machine,
         load: &'r Load,
-        best: &'r [Best],
+        best: &'r [OracleService],
         algorithm: Algorithm,
         seed: u64,
     ) -> Run<'r> {
@@ -100,14 +102,15 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Returns the epoch of a step. The load changes between two measurements, not with them.
+    /// Returns the epoch of a step. Epochs begin one step before measurements, so the load changes
+    /// between two of them.
     fn epoch(&self, step: u32) -> Option<usize> {
         let epoch = (STEP * (step + 1)).as_nanos() / self.load.epoch.as_nanos();
         usize::try_from(epoch).ok().filter(|epoch| *epoch < self.load.timeline.len())
     }
 
     fn figures(mut self) -> Figures {
-        let mut mover = self.algorithm.mover(*self.machine, &self.load.units, self.seed);
+        let mut policy = self.algorithm.policy(*self.machine, &self.load.units, self.seed);
         let (mut served, mut row) = (Served::default(), None);
         let mut sums = Sums::new(self.load.units.len(), self.machine.workers);
         for step in 0.. {
@@ -117,21 +120,21 @@ impl<'r> Run<'r> {
                 served = self.serve(wanted);
                 row = Some(wanted);
             }
-            self.note(&served, wanted, epoch);
-            let Some(mover) = &mut mover else { continue };
+            self.record(&served, wanted, epoch);
+            let Some(policy) = &mut policy else { continue };
             sums.add(&served);
             let at = STEP * (step + 1);
-            if sums.lasted >= mover.period() {
+            if sums.lasted >= policy.period() {
                 let seen = sums.take();
                 let shifts =
-                    mover.decide(&Seen { at, units: &seen.0, workers: &seen.1 }, &self.placed);
+                    policy.decide(&Measured { at, units: &seen.0, workers: &seen.1 }, &self.placed);
                 if !shifts.is_empty() {
-                    self.carry_out(shifts, &served);
+                    self.apply(shifts, &served);
                     row = None;
                 }
             }
         }
-        self.sum_up()
+        self.summarise()
     }
 
     fn serve(&mut self, row: usize) -> Served {
@@ -144,7 +147,7 @@ impl<'r> Run<'r> {
         self.machine.serve(&self.load.units, &self.placed, wanted)
     }
 
-    fn note(&mut self, served: &Served, row: usize, epoch: usize) {
+    fn record(&mut self, served: &Served, row: usize, epoch: usize) {
         let total = served.total();
         self.served += total * STEP.as_secs_f64();
         let best = self.best[row].total;
@@ -155,12 +158,12 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn carry_out(&mut self, shifts: Vec<Shift>, served: &Served) {
+    fn apply(&mut self, shifts: Vec<UnitMove>, served: &Served) {
         self.moves += shifts.len();
-        for Shift { units, to } in shifts {
+        for UnitMove { units, to } in shifts {
             for unit in units {
                 let is_entry = matches!(self.load.units[unit].id.part, Part::Entry(_));
-                let held = if is_entry { ENTRY_HELD } else { QUEUE_HELD };
+                let held = if is_entry { ENTRY_HOLD } else { QUEUE_HOLD };
                 self.held += served.useful[unit] * held.as_secs_f64();
                 self.placed[unit] = to;
             }
@@ -168,7 +171,7 @@ impl<'r> Run<'r> {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-    fn sum_up(&self) -> Figures {
+    fn summarise(&self) -> Figures {
         let steps = self.ratios.len() as f64;
         let wanted: f64 = (0..)
             .map_while(|step| self.epoch(step))
@@ -201,8 +204,9 @@ impl<'r> Run<'r> {
             let from = steps(*rise).saturating_sub(1);
             let next =
                 self.load.rises.get(place + 1).map_or(self.ratios.len(), |next| steps(*next) - 1);
-            let looked_at = usize::try_from(LOOKED_AT.as_nanos() / step).unwrap_or(usize::MAX);
-            let to = next.min(from + looked_at).min(self.ratios.len());
+            let window =
+                usize::try_from(CONVERGENCE_WINDOW.as_nanos() / step).unwrap_or(usize::MAX);
+            let to = next.min(from + window).min(self.ratios.len());
             let below = self.ratios[from..to].iter().rposition(|ratio| *ratio < CONVERGED);
             let after = below.map_or(0, |last| last + 1);
             if after >= to - from {
@@ -214,10 +218,11 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Busy times summed since they were last taken.
+/// Sums of busy times since the last call of [`Sums::take`].
 pub(crate) struct Sums {
     units: Vec<f64>,
     workers: Vec<f64>,
+    /// Time over which the sums were taken.
     pub(crate) lasted: Duration,
 }
 

@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    /// A run of two arms in A B B A order: 2 % noise, up to 5 % drift, one sample in ten 10 to 35 %
-    /// too low.
+    /// Returns a run of two arms in A B B A order: 2 % noise, up to 5 % drift, one sample in ten 10
+    /// to 35 % too low.
     fn simulate(treatment_factor: f64, rounds: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
         let mut random = SplitMix(seed);
         let drift = 0.1 * random.unit() - 0.05;

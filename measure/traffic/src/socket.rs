@@ -12,23 +12,23 @@ use std::time::Duration;
 
 /// Length of the accept queue; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 8192;
-/// Keep-alive settings: when a silent peer is probed, and when it is given up.
+/// Keep-alive settings, which determine when a silent peer is probed and given up.
 struct KeepAlive {
     /// Silence before the first probe.
     idle: Duration,
     /// Time between two probes.
     interval: Duration,
     /// Unanswered probes after which the connection is given up.
-    questions: u32,
+    probes: u32,
 }
 
 /// Keep-alive of payload connections. They may starve for long where frames get lost, but a live
 /// host answers one of so many probes.
 const PAYLOAD: KeepAlive =
-    KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), questions: 8 };
+    KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(15), probes: 8 };
 /// Keep-alive of synchronisation connections: a peer that is gone is noticed within a minute.
 const SYNC: KeepAlive =
-    KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), questions: 8 };
+    KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 8 };
 
 /// Opens a non-blocking socket of the plan's transport for the family of `address`, with the
 /// options that must be set before connecting.
@@ -91,7 +91,7 @@ fn keep_alive(socket: &OwnedFd, how: &KeepAlive) -> Result<(), TrafficError> {
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, how.idle)?;
         sockopt::set_tcp_keepintvl(socket, how.interval)?;
-        sockopt::set_tcp_keepcnt(socket, how.questions)
+        sockopt::set_tcp_keepcnt(socket, how.probes)
     };
     set().map_err(setting("SO_KEEPALIVE", "on".into(), "a newer kernel is needed"))
 }

@@ -1,6 +1,6 @@
 //! `millrace validate`: measures a feature on this host, on against off.
 
-use super::between::Hosts;
+use super::existing_hosts::Hosts;
 use super::measuring::{Measuring, carry_out};
 use crate::global::Global;
 use crate::output::{Failure, Outcome};
@@ -372,7 +372,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let options = common.options(global)?;
             let named = common.hosts.receivers();
             let guest = receiving_guest(named, guest.as_ref())?;
-            let receivers = match *in_process || options.between.is_some() {
+            let receivers = match *in_process || options.existing_hosts.is_some() {
                 true => None,
                 false => Receivers::possible(named)
                     .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
@@ -443,7 +443,7 @@ fn receiving_guest(
 impl OnAndOff {
     fn options(&self, global: &Global) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
-        Ok(Options { mtu: self.mtu, between: self.hosts.between(global)?, ..options })
+        Ok(Options { mtu: self.mtu, existing_hosts: self.hosts.existing_hosts(global)?, ..options })
     }
 }
 
@@ -510,8 +510,8 @@ mod tests {
             let again = typed(&line);
             assert_eq!(again.command("rsc"), line);
             let hosts = |options: Options| {
-                let between = options.between.unwrap();
-                (between.to, between.link, between.port, between.socket)
+                let hosts = options.existing_hosts.unwrap();
+                (hosts.to, hosts.link, hosts.port, hosts.socket)
             };
             assert_eq!(hosts(again), hosts(first), "{line}");
         }

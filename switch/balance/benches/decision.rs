@@ -48,13 +48,13 @@ fn case(load: f64, dealt: usize) -> Case {
     case
 }
 
-/// The usual interval: nothing moves.
+/// Returns the usual case, in which nothing moves.
 fn settled() -> Case {
     case(0.04, 64)
 }
 
-/// The dearest: all are on one worker, which has been saturated for so long that all have to be
-/// placed.
+/// Returns the most expensive case: all are on one worker, which has been saturated for so long
+/// that all have to be placed.
 fn all_on_one() -> Case {
     let mut case = case(0.0001, 1);
     case.workers[0].busy = 1.0;

@@ -81,7 +81,7 @@ impl History {
 }
 
 impl Balancer {
-    /// A balancer that has seen nothing yet.
+    /// Returns a balancer that has seen nothing yet.
     pub fn new(settings: Settings) -> Balancer {
         Balancer {
             settings,
@@ -94,7 +94,7 @@ impl Balancer {
         }
     }
 
-    /// The moves that the measurement asks for, to be carried out in this order.
+    /// Returns the moves that the measurement asks for, to be carried out in this order.
     pub fn decide(&mut self, measured: &Measurement<'_>) -> Vec<Move> {
         let exists = |item: &&Item| item.worker < measured.workers.len();
         let mut items: Vec<&Item> = measured.items.iter().filter(exists).collect();
@@ -115,7 +115,7 @@ impl Balancer {
         moves
     }
 
-    /// Time passes: peaks age and moves are saved up.
+    /// Lets time pass, in which peaks age and moves are saved up.
     fn pass(&mut self, now: Duration) -> Duration {
         let elapsed = now.saturating_sub(self.last.unwrap_or(now));
         let limit = f64::from(self.settings.moves_a_second);

@@ -3,12 +3,12 @@
 use crate::moves::Reason;
 use crate::scene::{Candidate, Scene};
 
-/// Items below this are moved only to end saturation, not to make room.
-const SMALL: f64 = 0.01;
+/// Load below which an item is moved only to end saturation, not to make room.
+const NEGLIGIBLE_LOAD: f64 = 0.01;
 
-/// Load beside an item that takes a worker alone. With less than this the item is not moved to a
-/// worker of its own.
-const CRUMBS: f64 = 0.15;
+/// Largest load of a worker's other items at which its largest item counts as alone there, and
+/// stays.
+const MAX_LOAD_BESIDE_LONE: f64 = 0.15;
 
 /// Relieves all overloaded workers, the most loaded one first.
 pub(crate) fn relieve(scene: &mut Scene<'_>) {
@@ -82,7 +82,7 @@ fn spread(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
         }
         let item = &scene.items[*place];
         let is_vain = is_hopeless || load.now <= scene.settings.high;
-        if item.load < SMALL && is_vain && !is_excluded {
+        if item.load < NEGLIGIBLE_LOAD && is_vain && !is_excluded {
             return;
         }
         if Some(*place) == stays {
@@ -96,11 +96,12 @@ fn spread(scene: &mut Scene<'_>, source: usize, places: &[usize]) {
     }
 }
 
-/// Returns the item that has the worker almost to itself. Then the small others move, and not it.
+/// Returns the item that has the worker almost to itself; it stays, and the small others move.
 fn lone(scene: &Scene<'_>, source: usize, places: &[usize]) -> Option<usize> {
     let first = *places.first()?;
     let load = scene.items[first].load;
-    let is_lone = load > scene.settings.fill && scene.loads[source].now - load <= CRUMBS;
+    let is_lone =
+        load > scene.settings.fill && scene.loads[source].now - load <= MAX_LOAD_BESIDE_LONE;
     is_lone.then_some(first)
 }
 

@@ -123,7 +123,7 @@ fn wish(nodes: usize) -> impl Strategy<Value = Wish> {
     })
 }
 
-/// A switch of 1 to 16 workers, some of them siblings or excluded.
+/// Generates a switch of 1 to 16 workers, some of them siblings or excluded.
 fn fluid() -> impl Strategy<Value = Fluid> {
     (1usize..=16, 1usize..=2, any::<bool>(), vec(prop::bool::weighted(0.2), 16)).prop_flat_map(
         |(count, nodes, siblings, excluded)| {

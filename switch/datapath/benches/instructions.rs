@@ -35,7 +35,7 @@ use wire::toeplitz::Key;
 /// Frames of a turn.
 const FRAMES: u64 = 256;
 
-/// The most instructions a frame may take in this bench.
+/// Returns the most instructions a frame may take in this bench.
 fn limit(per_frame: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, per_frame * FRAMES)]);
@@ -44,13 +44,13 @@ fn limit(per_frame: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-/// A switch that has learned both stations and run some turns of the same frames, filled for the
-/// next.
+/// Returns a switch that has learned both stations and run some turns of the same frames, filled
+/// for the next.
 fn warm(policy: RscPolicy, frame: impl Fn(u32) -> MemoryFrame) -> Bench {
     warm_from(plain(), policy, frame)
 }
 
-/// The same, the frames from a port with these settings.
+/// Like [`warm`], with frames from a port with these settings.
 fn warm_from(sender: PortSettings, policy: RscPolicy, frame: impl Fn(u32) -> MemoryFrame) -> Bench {
     let receiver = PortSettings { rsc: rsc(policy), ..plain() };
     let mut bench = Bench::new(&[(sender, ALL), (receiver, ALL)]);
@@ -83,7 +83,7 @@ fn smallest(_: u32) -> MemoryFrame {
     Segment::parse("1+6 .").frame()
 }
 
-/// The same between stations that change with each, 500 behind each port.
+/// Returns a smallest frame between stations that change with each frame, 500 behind each port.
 fn between_stations(number: u32) -> MemoryFrame {
     let mut frame = smallest(number);
     for (address, station) in
@@ -94,7 +94,8 @@ fn between_stations(number: u32) -> MemoryFrame {
     frame
 }
 
-/// The segments of one connection, in order, their checksum vouched for by the device.
+/// Returns a segment of one connection, in the order of numbers. The device vouches for its
+/// checksum.
 fn segment(number: u32) -> MemoryFrame {
     let segment = Segment {
         sequence: number.wrapping_mul(1448),
@@ -116,7 +117,7 @@ fn many_addresses() -> Bench {
     warm_from(no_limit, RscPolicy::Off, between_stations)
 }
 
-/// Smallest frames to two ports in turn.
+/// Returns a bench of smallest frames to two ports in turn.
 fn two_receivers() -> Bench {
     let to = |number: u32| {
         let mut frame = smallest(number);
@@ -151,9 +152,9 @@ fn segments_coalesced() -> Bench {
     warm(RscPolicy::Ndis, segment)
 }
 
-/// Smallest frames of so many flows in turn, from a port with 100 rules and one behind them that
-/// takes all. The rules differ in both prefixes and both port ranges, so that the table of each has
-/// 200 ranges; by `macs`, in both MAC addresses as well.
+/// Returns a bench of smallest frames of so many flows in turn, from a port with 100 rules and one
+/// behind them that takes all. The rules differ in both prefixes and both port ranges, so that the
+/// table of each has 200 ranges; by `macs`, in both MAC addresses as well.
 fn filtered(flows: u32, macs: bool) -> Bench {
     let end = |net: u8, rule: u8| AclEnd {
         mac: macs.then_some(Mac([2, 0, 0, 0, net, rule])),
@@ -174,7 +175,7 @@ fn filtered(flows: u32, macs: bool) -> Bench {
     warm_from(PortSettings { acl, ..plain() }, RscPolicy::Off, smallest)
 }
 
-/// A port with every guard, the addresses of its frames the last of eight prefixes.
+/// Returns a port with every guard, the addresses of its frames the last of eight prefixes.
 fn guarded() -> Bench {
     let prefix = |net: u8| Prefix::new(IpAddr::from([if net == 7 { 10 } else { net }, 0, 0, 0]), 8);
     let addresses = (0..8).map(prefix).collect();
@@ -182,8 +183,8 @@ fn guarded() -> Bench {
     warm_from(PortSettings { guards, ..plain() }, RscPolicy::Off, smallest)
 }
 
-/// Smallest frames of so many flows in turn, to a port of four queues. Or (`sent`) from one of its
-/// queues.
+/// Returns a bench of smallest frames of so many flows in turn, to a port of four queues. Or
+/// (`sent`) from one of its queues.
 fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
     let mac = |last| Some(Mac([2, 0, 0, 0, 0, last]));
     let mut bench = Bench::new(&[(PortSettings { mac: mac(0xaa), ..plain() }, ALL)]);
@@ -208,7 +209,7 @@ fn queues(steer: Steer, flows: u32, sent: bool) -> Bench {
     filled(bench, fill)
 }
 
-/// A bench that has had three turns, with the frames of the next one.
+/// Returns a bench that has had three turns, with the frames of the next one.
 fn filled(mut bench: Bench, fill: impl Fn(&Bench)) -> Bench {
     for _ in 0..3 {
         fill(&bench);
@@ -223,8 +224,8 @@ fn filled(mut bench: Bench, fill: impl Fn(&Bench)) -> Bench {
     bench
 }
 
-/// Smallest frames from two ports to a port each, their queues at one worker, or at two that are
-/// stepped in turn.
+/// Returns a bench of smallest frames from two ports to a port each, their queues at one worker, or
+/// at two that are stepped in turn.
 fn pairs(workers: usize) -> Bench {
     let workers = vec![WorkerOptions::default(); workers];
     let switch = Switch::stepped(SwitchOptions { workers, ..SwitchOptions::default() });

@@ -123,7 +123,7 @@ reasons! {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only the owning worker does.
+    /// Adds to the counter; for the owning worker only.
     #[inline]
     pub fn add(&self, amount: u64) {
         // One writer: a plain load and store, no lock prefix.

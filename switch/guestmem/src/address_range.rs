@@ -74,7 +74,7 @@ impl AddressRange {
         Ok(())
     }
 
-    /// Has every page of a mapping made now, which changes no byte of it: a huge page, up to 1 GiB,
+    /// Populates every page of a mapping, which changes no byte of it: a huge page, up to 1 GiB,
     /// is zeroed by the thread that touches it first.
     pub(crate) fn populate(&mut self, offset: u64, len: u64) -> Result<(), MemoryError> {
         let failed = MemoryError::io("populating huge pages", len);
@@ -88,21 +88,21 @@ impl AddressRange {
         }
     }
 
-    /// The address of `len` bytes at an offset, all of them in the reservation.
+    /// Returns the address of `len` bytes at an offset, all of them in the reservation.
     fn place(&self, offset: u64, len: u64) -> Result<*mut c_void, Errno> {
         let end = native(offset).checked_add(native(len));
         end.filter(|end| *end <= self.len).ok_or(Errno::INVAL)?;
         Ok(self.at(offset).as_ptr().cast())
     }
 
-    /// The address of an offset; of the end where the offset is past it.
+    /// Returns the address of an offset; of the end where the offset is past it.
     pub(crate) fn at(&self, offset: u64) -> NonNull<u8> {
         let offset = native(offset).min(self.len);
         // SAFETY: at most one past the reservation's last byte.
         unsafe { self.start.add(offset) }
     }
 
-    /// A file mapped here was truncated under us.
+    /// Whether a mapped file was truncated.
     pub(crate) fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_broken)
     }

@@ -58,8 +58,8 @@ impl Watch {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// `None` while the bounds change. That is never so for the reservation that a thread is just
-    /// using.
+    /// Returns the bounds of the reservation; `None` while they change, which they never do for a
+    /// reservation that a thread is using.
     fn range(&self) -> Option<Range<usize>> {
         let version = self.version.load(Ordering::Acquire);
         let range = self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Guard {
         &WATCHES[self.place]
     }
 
-    /// A page of it was gone when somebody touched it.
+    /// Whether a thread accessed a page that was missing.
     pub(crate) fn is_broken(&self) -> bool {
         self.entry().broken.load(Ordering::Relaxed)
     }

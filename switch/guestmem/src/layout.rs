@@ -17,7 +17,7 @@ pub(crate) const REGIONS: usize = 512;
 /// offset agree modulo it.
 const TRANSPARENT: u64 = 2 << 20;
 
-/// A number of bytes as the host counts them.
+/// Returns a number of bytes as the host counts them.
 #[allow(clippy::cast_possible_truncation, reason = "hosts have 64 bits, as asserted here")]
 pub(crate) const fn native(bytes: u64) -> usize {
     const { assert!(usize::BITS == 64) };
@@ -146,7 +146,7 @@ fn place(region: &Region, facts: FileFacts, end: u64, neighbour: bool) -> Option
     Some(Mapping { start: map_start + lead, map_start, map_len, file_offset, joins })
 }
 
-/// The first number from `from` on that equals `like` modulo `align`, a power of two.
+/// Returns the first number from `from` on that equals `like` modulo `align`, a power of two.
 fn congruent(from: u64, like: u64, align: u64) -> Option<u64> {
     from.checked_add(like.wrapping_sub(from) & (align - 1))
 }

@@ -34,7 +34,7 @@ unsafe impl Sync for MemorySpan {}
 impl MemorySpan {
     const NONE: MemorySpan = MemorySpan { start: 0, len: 0, host: NonNull::dangling() };
 
-    /// The host's address of `len` bytes, if all of them are within the span.
+    /// Returns the host's address of `len` bytes, if all of them are within the span.
     #[inline(always)]
     pub fn find(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         let offset = gpa.0.wrapping_sub(self.start);
@@ -148,17 +148,18 @@ impl GuestMemory {
         self.addresses.is_broken()
     }
 
-    /// Bytes of all regions.
+    /// Returns the number of bytes of all regions.
     pub fn bytes(&self) -> u64 {
         self.spans.iter().map(|span| span.len).sum()
     }
 
-    /// The first guest address after all regions.
+    /// Returns the first guest address after all regions.
     pub fn end(&self) -> Gpa {
         Gpa(self.spans.last().map_or(0, |span| span.start + span.len))
     }
 
-    /// The host's address of `len` bytes without a hole, `None` where some of them are not there.
+    /// Returns the host's address of `len` bytes without a hole, `None` where some of them are not
+    /// there.
     pub fn translate(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         self.span(gpa)?.find(gpa, len)
     }
@@ -168,8 +169,8 @@ impl GuestMemory {
         self.spans.get(after.checked_sub(1)?)
     }
 
-    /// The guest's address of what the front end names by its own; `len` bytes must be there
-    /// without a hole.
+    /// Returns the guest's address of what the front end names by its own; `len` bytes must be
+    /// there without a hole.
     pub fn guest_address(&self, user: UserAddress, len: u32) -> Option<Gpa> {
         self.regions.iter().find_map(|region| {
             let offset =
@@ -233,7 +234,7 @@ fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     Err(MemoryError::Backing(path))
 }
 
-/// Size and page size of a file that is memory.
+/// Returns the size and page size of a file that is memory.
 pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<FileFacts, MemoryError> {
     expect_memory(file)?;
     let failed = MemoryError::io("asking for the size of a memory file", 0);
@@ -252,13 +253,13 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// A translator of its own for a queue.
+    /// Returns a translator for a queue of its own.
     pub fn new(memory: Arc<GuestMemory>) -> Translator {
         Translator { hot: memory.spans.first().copied().unwrap_or(MemorySpan::NONE), memory }
     }
 
-    /// The host's address of `len` bytes without a hole, good as long as this translator keeps its
-    /// memory.
+    /// Returns the host's address of `len` bytes without a hole, good as long as this translator
+    /// keeps its memory.
     #[inline]
     pub fn translate(&mut self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
         match self.hot.find(gpa, len) {
@@ -280,13 +281,13 @@ impl Translator {
         unsafe { copy_out(|len| self.translate(gpa, len), out) }
     }
 
-    /// The span that was used last.
+    /// Returns the span that was used last.
     #[inline]
     pub fn span(&self) -> MemorySpan {
         self.hot
     }
 
-    /// The snapshot that is translated.
+    /// Returns the snapshot that is translated.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }

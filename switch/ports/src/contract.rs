@@ -140,7 +140,7 @@ pub trait Egress {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
 
-    /// Calls [`Egress::deliver`] on a queue that uses the time; `now` is the turn's clock.
+    /// Like [`Egress::deliver`], and fails alike; `now` is the turn's clock, for queues that use it.
     fn deliver_at(
         &self,
         _now: Nanos,

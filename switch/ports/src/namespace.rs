@@ -46,8 +46,8 @@ pub(crate) enum Refusal {
     Making(io::Error),
 }
 
-/// A descriptor of the network namespace at `netns`, or of the calling thread's where there is
-/// none.
+/// Returns a descriptor of the network namespace at `netns`, or of the calling thread's where there
+/// is none.
 pub(crate) fn make(netns: Option<&Path>, wanted: Wanted) -> Result<OwnedFd, Refusal> {
     ask(netns, wanted, &[])
 }

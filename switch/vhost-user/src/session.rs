@@ -199,6 +199,9 @@ impl Session {
 
     /// Duplicates the socket at which the session listens, for the next process; `None` if it does
     /// not listen.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
     pub fn listener(&self) -> Option<io::Result<OwnedFd>> {
         let listener = self.listener.as_ref()?;
         Some(listener.socket.as_fd().try_clone_to_owned())
@@ -347,7 +350,7 @@ mod tests {
     use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
     use virtqueue::Limit;
 
-    /// A session in a folder, and a guest that runs.
+    /// Returns a session in a folder, and a guest that runs.
     fn connected(folder: &Path) -> (Session, Guest) {
         connected_to(folder, Box::new(|_| {}))
     }

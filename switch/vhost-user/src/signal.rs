@@ -164,7 +164,7 @@ pub(crate) mod tests {
         pub(crate) static AT_CLOSE: RefCell<Option<Box<dyn FnMut()>>> = RefCell::default();
     }
 
-    /// A blocking eventfd of a front end.
+    /// Returns a blocking eventfd of a front end.
     fn event(count: u64) -> (Signal, OwnedFd) {
         prepare().unwrap();
         let ours = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -94,7 +94,7 @@ pub(crate) mod tests {
         GuestMemory::map(vec![Region { gpa: Gpa(0), size, user, file_offset: 0, file }]).unwrap()
     }
 
-    /// A split ring in a guest's first 12 KiB, its memory and where it is.
+    /// Returns a split ring in a guest's first 12 KiB, its memory and where it is.
     pub(crate) fn ring() -> (Running, Arc<GuestMemory>, Setup) {
         let memory = memory();
         let rings = RingAddresses { descriptors: Gpa(0), driver: Gpa(0x1000), device: Gpa(0x2000) };
@@ -108,7 +108,8 @@ pub(crate) mod tests {
     const AVAIL: u16 = 1 << 7;
     const USED: u16 = 1 << 15;
 
-    /// Where a packed ring of 4 descriptors with these flags goes on, of which base 0 was said.
+    /// Returns the position at which a packed ring resumes that was given base 0 and has these
+    /// flags.
     fn resumed(flags: [u16; 4]) -> u32 {
         let memory = memory();
         for (flags, slot) in flags.iter().zip(0..) {

@@ -14,8 +14,8 @@ use virtqueue::{Limit, Queue, Reserved, RingFeatures};
 
 const FRAMES: u16 = 256;
 
-/// A queue with a full burst available. One burst has gone before, so that nothing is done for the
-/// first time.
+/// Returns a queue with a full burst available. One burst has gone before, so that nothing is done
+/// for the first time.
 fn prepare(features: RingFeatures, write: bool) -> (Queue, Driver) {
     let guest = Guest::new(FRAMES, features | RingFeatures::EVENT_IDX);
     let (mut queue, mut driver) = (guest.queue(), guest.driver());

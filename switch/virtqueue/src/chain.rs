@@ -32,8 +32,8 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Where the one buffer of a chain is, if the chain is of one direct descriptor of this kind
-    /// and lies in the span. Most are; the others go the long way.
+    /// Returns the address of the only buffer of a chain, if the chain is of one direct descriptor
+    /// of this kind and lies in the span. Most are; the others go the long way.
     #[inline(always)]
     pub(crate) fn simple(self, descriptor: Descriptor, span: &MemorySpan) -> Option<NonNull<u8>> {
         let kind = match self {
@@ -90,7 +90,7 @@ pub(crate) enum TableOrder {
 }
 
 impl Walk {
-    /// With room for a full burst of single-buffer chains.
+    /// Returns an empty walk with room for a full burst of single-buffer chains.
     pub(crate) fn new(memory: Arc<GuestMemory>) -> Walk {
         Walk {
             translator: Translator::new(memory),
@@ -120,7 +120,7 @@ impl Walk {
         usize::from(self.readable)
     }
 
-    /// The elements of some chains that follow each other.
+    /// Returns the elements of some chains that follow each other.
     #[inline(always)]
     pub(crate) fn elements(&self, first: usize, after: usize) -> &[ChainElement] {
         let range = self.start_of(first) as usize..self.start_of(after) as usize;
@@ -134,7 +134,7 @@ impl Walk {
         before.map_or(0, |before| before.end)
     }
 
-    /// The elements of each chain.
+    /// Returns the elements of each chain.
     #[inline(always)]
     pub(crate) fn each(&self) -> impl Iterator<Item = &[ChainElement]> {
         let (mut start, elements) = (0, self.elements.as_slice());
@@ -190,8 +190,8 @@ impl Walk {
         OpenChain { walk: self, want, order, bytes: 0, readable: 0, is_writable: false }
     }
 
-    /// What the chain just finished counts for in a burst, in bytes. Very many tiny buffers count
-    /// as many bytes, so that a guest cannot make a burst of millions of them.
+    /// Returns what the chain just finished counts for in a burst, in bytes. Very many tiny buffers
+    /// count as many bytes, so that a guest cannot make a burst of millions of them.
     pub(crate) fn weight_of_last(&self) -> usize {
         let count = self.chains.len();
         let elements = self.elements(count.saturating_sub(1), count);
@@ -332,7 +332,7 @@ impl OpenChain<'_> {
         (offset < table.len.into() && self.walk.translator.read(gpa, &mut bytes)).then_some(bytes)
     }
 
-    /// The chain is complete.
+    /// Completes the chain.
     pub(crate) fn finish(self, id: u16, slots: u16) -> Result<(), QueueFault> {
         let bytes = u32::try_from(self.bytes).map_err(|_| QueueFault::TooManyBytes(self.bytes))?;
         let end = self.walk.end();

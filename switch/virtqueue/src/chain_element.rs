@@ -14,7 +14,7 @@ pub struct ChainElement {
 }
 
 impl Default for ChainElement {
-    /// No bytes.
+    /// Returns an element without bytes.
     fn default() -> ChainElement {
         ChainElement { start: std::ptr::null_mut(), len: 0 }
     }

@@ -61,7 +61,7 @@ pub(crate) struct SplitWords<'a, W> {
 }
 
 impl<W: Word<u16>> SplitWords<'_, W> {
-    /// Publishes, and says whether the other side wants to be notified.
+    /// Publishes the index. Returns whether the other side wants to be notified.
     #[inline]
     pub(crate) fn publish(&self, old: u16, new: u16) -> bool {
         // Pairs with the other side's acquire load of the index: elements and buffers come before

@@ -3,64 +3,64 @@
 use crate::chain::LONGEST;
 use guestmem::Gpa;
 
-/// Why a queue was stopped: what the driver wrote, as it was seen.
+/// Reasons why a queue was stopped, with the values that the driver had written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueFault {
-    /// More buffers available than the ring has places.
+    /// More buffers are available than the ring has entries.
     #[error(
         "the available index is {seen}, with {used} used in a ring of {size}: it may be ahead by {size} at most"
     )]
     IndexJump {
-        /// The driver's index.
+        /// The driver's available index.
         seen: u16,
-        /// Ours.
+        /// Our used index.
         used: u16,
-        /// Places in the ring.
+        /// Number of entries of the ring.
         size: u16,
     },
-    /// A descriptor that the table does not have.
+    /// A chain names a descriptor that the table does not have.
     #[error("descriptor {index} is named, the table has {size}")]
     NoSuchDescriptor {
-        /// The number seen.
+        /// Index of the descriptor.
         index: u16,
-        /// Descriptors in the table.
+        /// Number of descriptors in the table.
         size: u32,
     },
-    /// A loop, or a chain of more descriptors than are served here.
+    /// A chain has a loop, or more descriptors than this number, which is the limit.
     #[error("a chain has more than {0} descriptors, or runs in a loop")]
     ChainTooLong(u32),
-    /// A chain of 4 GiB or more: its bytes.
+    /// A chain has this number of bytes, 4 GiB or more.
     #[error("a chain has {0} bytes, less than 4 GiB are served")]
     TooManyBytes(u64),
-    /// A table within a table.
+    /// An indirect table contains an indirect descriptor.
     #[error("an indirect table holds a descriptor that is itself indirect")]
     NestedIndirect,
-    /// Both flags on one descriptor.
+    /// A descriptor has the flags of an indirect table and of a next descriptor.
     #[error("a descriptor is indirect and has a next one")]
     IndirectWithNext,
-    /// A table of so many bytes: an odd length, no entries, or too many.
+    /// An indirect table has this number of bytes: no multiple of 16, none, or too many.
     #[error(
         "an indirect table has {0} bytes: 16 for each of 1 to {LONGEST} descriptors are served"
     )]
     IndirectLength(u32),
-    /// A descriptor without bytes, at this address.
+    /// A buffer at this address has no bytes.
     #[error("the buffer at guest address {0} has length 0")]
     EmptyBuffer(Gpa),
-    /// The bytes are not all in the guest's memory.
+    /// A buffer does not lie within the guest's memory.
     #[error("{len} bytes at guest address {gpa} are not all in the guest's memory")]
     OutsideMemory {
-        /// The address seen.
+        /// Address of the buffer.
         gpa: Gpa,
-        /// The bytes seen.
+        /// Length of the buffer in bytes.
         len: u32,
     },
-    /// A buffer at this address that the device may only write, where it should read.
+    /// A buffer at this address, which the device should read, is only writable.
     #[error("the buffer at guest address {0} is for the device to write, one to read was expected")]
     NotReadable(Gpa),
-    /// A buffer at this address that the device may only read, where it should write.
+    /// A buffer at this address, which the device should write, is only readable.
     #[error("the buffer at guest address {0} is for the device to read, one to write was expected")]
     NotWritable(Gpa),
-    /// The front end truncated a memory file.
+    /// The front end truncated a file of guest memory.
     #[error("the guest's memory file was truncated while it was mapped")]
     MemoryBroken,
 }

@@ -46,7 +46,7 @@ impl InflightJournal {
     /// The first bytes of a journal that says nothing.
     pub const EMPTY: [u8; 8] = [0; 8];
 
-    /// Bytes that the journal of a ring of `size` takes.
+    /// Returns the number of bytes that the journal of a ring of `size` takes.
     pub fn bytes(size: u16) -> u64 {
         (size_of::<AtomicU64>() + usize::from(size) * size_of::<JournalCell>()) as u64
     }

@@ -9,7 +9,7 @@ pub(crate) struct List<T> {
 }
 
 impl<T: Copy + Default> List<T> {
-    /// An empty list with room for `capacity`.
+    /// Returns an empty list with room for `capacity`.
     pub(crate) fn new(capacity: usize) -> List<T> {
         List { storage: vec![T::default(); capacity], len: 0 }
     }
@@ -29,7 +29,7 @@ impl<T: Copy + Default> List<T> {
         self.storage.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Exactly `count` entries after the end. They count once [`List::extend`] says so.
+    /// Returns exactly `count` entries after the end, which [`List::extend`] adds to the list.
     #[inline(always)]
     pub(crate) fn spare(&mut self, count: usize) -> &mut [T] {
         let end = self.len + count;
@@ -44,7 +44,7 @@ impl<T: Copy + Default> List<T> {
         self.storage.resize(wanted.next_power_of_two(), T::default());
     }
 
-    /// The first `count` spare entries count from now on.
+    /// Adds the first `count` spare entries to the list.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
         debug_assert!(self.len + count <= self.storage.len());

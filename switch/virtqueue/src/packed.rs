@@ -50,7 +50,8 @@ impl Packed {
         Ok(Packed { area, by_position, in_order, next, used: next, held: 0, journal })
     }
 
-    /// [`Walk::take_simple`] up to the end of the lap, or to the last descriptor that is available.
+    /// Calls [`Walk::take_simple`] up to the end of the lap, or to the last descriptor that is
+    /// available.
     #[inline(always)]
     fn take_run(&self, walk: &mut Walk, limit: Limit, want: Want) -> (usize, usize) {
         let cells = self.area.descriptors.get(self.next.slot()..).unwrap_or_default();
@@ -114,7 +115,8 @@ fn mark_used(area: &PackedArea, in_order: bool, start: Position, chains: &[Chain
     slots
 }
 
-/// With IN_ORDER one used descriptor stands for a batch (section 2.8.8), but has no lengths for it.
+/// Whether chains are used as a batch: with IN_ORDER one used descriptor stands for a batch
+/// (section 2.8.8), but has no lengths for it.
 #[inline(always)]
 fn is_batch(in_order: bool, chains: &[Chain]) -> bool {
     in_order && chains.iter().all(|chain| chain.written == 0)
@@ -128,9 +130,10 @@ fn finish(area: &PackedArea, in_order: bool, noted: &Noted) -> Position {
     noted.position.advance(noted.slots, area.size)
 }
 
-/// An unused ring has base 0 with the wrap counter set. User-mode Linux says 0 without it, which is
-/// also the base of a ring after an odd number of laps. Such a ring has USED somewhere: a batch was
-/// marked as used in that lap, or the driver has begun the next. A fresh one has it nowhere.
+/// Returns the position at which a ring resumes. An unused ring has base 0 with the wrap counter
+/// set. User-mode Linux says 0 without it, which is also the base of a ring after an odd number of
+/// laps. Such a ring has USED somewhere: a batch was marked as used in that lap, or the driver has
+/// begun the next. A fresh one has it nowhere.
 fn resume(area: &PackedArea, setup: &Setup) -> Result<Position, SetupError> {
     let Setup { base, size, .. } = *setup;
     #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
@@ -276,7 +279,8 @@ mod tests {
             Guest { memory, setup, driver, writable }
         }
 
-        /// A device process that is told the base of a fresh ring, whatever happened before.
+        /// Returns a device process that is told the base of a fresh ring, whatever happened
+        /// before.
         fn device(&self) -> (Packed, Walk) {
             let journal = InflightJournal::new(&self.memory, JOURNAL, SIZE).unwrap();
             let ring = Packed::new(&self.memory, &self.setup, Some(journal)).unwrap();

@@ -54,15 +54,15 @@ impl Position {
         usize::from(self.slot)
     }
 
-    /// The flags of a descriptor that the driver made available here: AVAIL equals the wrap
+    /// Returns the flags of a descriptor that the driver made available here: AVAIL equals the wrap
     /// counter, USED is its inverse.
     #[inline(always)]
     pub(crate) fn available(self) -> u16 {
         self.available
     }
 
-    /// The flags of a descriptor that the device has used here: AVAIL and USED both equal the wrap
-    /// counter.
+    /// Returns the flags of a descriptor that the device has used here: AVAIL and USED both equal
+    /// the wrap counter.
     #[inline(always)]
     pub(crate) fn used(self) -> u16 {
         if self.wrap() { AVAIL | USED } else { 0 }
@@ -100,7 +100,7 @@ impl PackedArea {
         })
     }
 
-    /// The flags at a position; those of a used descriptor past the end.
+    /// Returns the flags at a position; those of a used descriptor past the end.
     #[inline(always)]
     pub(crate) fn flags(&self, position: Position) -> u16 {
         self.descriptors.get(position.slot()).map_or(0, PackedCell::read_flags)
@@ -123,7 +123,8 @@ impl PackedArea {
 }
 
 impl PackedCell {
-    /// The flags. Everything read after them is as the other side left it before it wrote them.
+    /// Returns the flags. Everything read after them is as the other side left it before it wrote
+    /// them.
     #[inline(always)]
     pub(crate) fn read_flags(&self) -> u16 {
         // Pairs with the other side's write of the flags after the rest of the descriptor, and
@@ -131,7 +132,7 @@ impl PackedCell {
         self.flags.load(Ordering::Acquire)
     }
 
-    /// A private copy, with flags that were read before.
+    /// Returns a private copy of the descriptor, with flags that were read before.
     #[inline(always)]
     pub(crate) fn read(&self, flags: u16) -> Descriptor {
         Descriptor {
@@ -142,7 +143,7 @@ impl PackedCell {
         }
     }
 
-    /// Device: the buffer that began here is used.
+    /// Marks the buffer that began here as used; for the device.
     #[inline(always)]
     pub(crate) fn write_used(&self, id: u16, len: u32, flags: u16) {
         self.id.store(id, Ordering::Relaxed);

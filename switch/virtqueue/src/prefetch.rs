@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// A buffer will be read.
+/// Prefetches a buffer that will be read.
 #[inline(always)]
 pub(crate) fn to_read(start: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]

@@ -180,8 +180,8 @@ impl Queue {
         }
     }
 
-    /// The free buffers of an egress queue, as far as `most` of them: how many, and their bytes.
-    /// Looks ahead of need, which is no work lost. A fault shows when a frame is delivered.
+    /// Returns the free buffers of an egress queue, as far as `most` of them: how many, and their
+    /// bytes. Looks ahead of need, which is no work lost. A fault shows when a frame is delivered.
     pub fn room(&mut self, most: usize) -> (usize, usize) {
         while self.walk.chains().len() - self.filled < most && matches!(self.look_ahead(), Ok(true))
         {
@@ -233,7 +233,7 @@ impl Queue {
         self.give_back(chains)
     }
 
-    /// Those filled since the last batch are one.
+    /// Makes a batch of the chains that were filled since the last one.
     fn push_batch(&mut self, written: bool) {
         let chains = self.filled - self.batched();
         self.batches.push_back(Batch { chains, written });
@@ -391,7 +391,7 @@ impl Queue {
         self.enabled
     }
 
-    /// Why the queue was stopped, if it was. Only a new queue helps.
+    /// Returns the fault for which the queue was stopped; only a new queue can go on.
     pub fn fault(&self) -> Option<QueueFault> {
         self.fault
     }

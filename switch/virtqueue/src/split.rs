@@ -58,7 +58,7 @@ impl Split {
         Ok(seen.wrapping_sub(self.next))
     }
 
-    /// [`Walk::take_simple`] up to the end of the available ring.
+    /// Calls [`Walk::take_simple`] up to the end of the available ring.
     #[inline(always)]
     fn take_run(&self, walk: &mut Walk, limit: Limit, want: Want) -> (usize, usize) {
         let heads = self.area.heads.get(self.area.place(self.next)..).unwrap_or_default();
@@ -92,14 +92,14 @@ impl Split {
         Err(QueueFault::ChainTooLong(limit.into()))
     }
 
-    /// Our index, and whether the driver wants to be notified of it.
+    /// Returns our index, with the words by which the driver asks to be notified of it.
     fn used_words(&self) -> SplitWords<'_, AtomicU16> {
         let SplitArea { used, avail, used_event: event, .. } = &self.area;
         let by_position = self.by_position;
         SplitWords { index: &used.index, flags: &avail.flags, event, by_position }
     }
 
-    /// The driver's index, and whether we want to be notified of it.
+    /// Returns the driver's index, with the words by which we ask to be notified of it.
     fn available_words(&self) -> SplitWords<'_, AtomicU16> {
         let SplitArea { used, avail, avail_event: event, .. } = &self.area;
         let by_position = self.by_position;

@@ -57,8 +57,8 @@ impl SplitArea {
 }
 
 impl SplitCell {
-    /// A private copy. Relaxed: ordered by the acquire load of the available index that made the
-    /// descriptor ours.
+    /// Returns a private copy of the descriptor. Relaxed: ordered by the acquire load of the
+    /// available index that made the descriptor ours.
     #[inline(always)]
     pub(crate) fn read(&self) -> Descriptor {
         Descriptor {

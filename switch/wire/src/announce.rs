@@ -24,20 +24,20 @@ pub struct Station {
     pub tci: Option<u16>,
 }
 
-/// An ARP announcement (RFC 5227, section 2.3): a request for its own address.
+/// Writes an ARP announcement (RFC 5227, section 2.3): a request for the station's own address.
 pub fn gratuitous_arp(buffer: &mut Buffer, station: Station, address: [u8; 4]) -> &[u8] {
     let body = arp_body(1, station.mac, address, [0; 6]);
     frame(buffer, Mac::BROADCAST, station, ethertype::ARP, &[&body])
 }
 
-/// A reverse ARP request (RFC 903) of a station with unknown IP addresses.
+/// Writes a reverse ARP request (RFC 903) of a station with unknown IP addresses.
 pub fn rarp(buffer: &mut Buffer, station: Station) -> &[u8] {
     let body = arp_body(3, station.mac, [0; 4], station.mac.0);
     frame(buffer, Mac::BROADCAST, station, ethertype::RARP, &[&body])
 }
 
-/// An unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6), which overrides
-/// what they have cached.
+/// Writes an unsolicited neighbour advertisement to all nodes (RFC 4861, section 7.2.6), which
+/// overrides what they have cached.
 pub fn unsolicited_advertisement(
     buffer: &mut Buffer,
     station: Station,
@@ -61,7 +61,8 @@ pub fn unsolicited_advertisement(
     frame(buffer, Mac([0x33, 0x33, 0, 0, 0, 1]), station, ethertype::IPV6, &parts)
 }
 
-/// ARP for IPv4 over Ethernet (RFC 826), `address` being both the sender's and the target's.
+/// Returns an ARP body for IPv4 over Ethernet (RFC 826). `address` is the sender's and the
+/// target's.
 fn arp_body(operation: u8, sender: Mac, address: [u8; 4], target: [u8; 6]) -> [u8; 28] {
     let mut body = [0; 28];
     body[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, operation]);

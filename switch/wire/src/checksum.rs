@@ -21,16 +21,16 @@ pub struct Sum(pub u16);
 const WIDE: usize = 256;
 
 impl Sum {
-    /// The sum of `bytes`, of which the first is the upper half of a word. An odd last byte is
-    /// padded with a zero.
+    /// Returns the sum of `bytes`, of which the first is the upper half of a word. An odd last byte
+    /// is padded with a zero.
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
         // SAFETY: a reference is readable.
         unsafe { Sum::of_raw(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// [`Sum::of`] for memory that others may write: each byte counts with a value that it had
-    /// meanwhile.
+    /// Like [`Sum::of`], for memory that others may write: each byte counts with a value that it
+    /// had meanwhile.
     ///
     /// # Safety
     /// `len` bytes from `start` on are mapped and readable.
@@ -47,7 +47,7 @@ impl Sum {
         unsafe { Sum::of_scalar_raw(start, len) }
     }
 
-    /// [`Sum::of`] without the vector unit: what short pieces and other processors use.
+    /// Like [`Sum::of`] without the vector unit, for short pieces and other processors.
     #[inline]
     pub fn of_scalar(bytes: &[u8]) -> Sum {
         // SAFETY: a reference is readable.
@@ -73,8 +73,8 @@ impl Sum {
         Sum::fold(add_with_carry(total, u64::from_ne_bytes(last)))
     }
 
-    /// [`Sum::of`] for an IPv4 header without options, the only length that is summed for every
-    /// segment.
+    /// Like [`Sum::of`], for an IPv4 header without options, the only length that is summed for
+    /// every segment.
     #[inline(always)]
     pub fn of_20(bytes: &[u8; 20]) -> Sum {
         let [a, b, c, d, e] = bytes.as_chunks::<4>().0 else { return Sum::of_scalar(bytes) };
@@ -110,13 +110,14 @@ impl Sum {
         Sum(sum + carry as u16)
     }
 
-    /// The checksum to write: the inverted sum. UDP writes [`Sum::finish_udp`].
+    /// Returns the checksum to write: the inverted sum. UDP writes [`Sum::finish_udp`].
     #[inline]
     pub const fn finish(self) -> u16 {
         !self.0
     }
 
-    /// The checksum to write into a UDP header, where 0 would mean that there is none (RFC 768).
+    /// Returns the checksum to write into a UDP header, where 0 would mean that there is none (RFC
+    /// 768).
     #[inline]
     pub const fn finish_udp(self) -> u16 {
         if self.0 == 0xffff { 0xffff } else { !self.0 }
@@ -137,9 +138,9 @@ impl Add for Sum {
     }
 }
 
-/// The pseudo-header of a parsed frame for `len` bytes of transport; `None` where it has no IP
-/// header. What has a routing header is summed with the destination of its IP header, which for a
-/// packet under way is not the one the sender summed.
+/// Returns the pseudo-header of a parsed frame for `len` bytes of transport; `None` where it has no
+/// IP header. What has a routing header is summed with the destination of its IP header, which for
+/// a packet under way is not the one the sender summed.
 #[inline]
 pub fn pseudo(headers: &[u8], parsed: &Parsed, len: u32) -> Option<Sum> {
     let addresses = Sum::of_scalar(parsed.addresses(headers)?);
@@ -158,7 +159,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// RFC 1071 word by word.
+    /// Computes the sum of RFC 1071 word by word.
     fn by_definition(bytes: &[u8]) -> Sum {
         let mut total = 0u32;
         for word in bytes.chunks(2) {

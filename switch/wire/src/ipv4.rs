@@ -38,25 +38,25 @@ impl Ipv4Header {
     /// The fragment offset, in `flags_offset`.
     pub const OFFSET_MASK: u16 = 0x1fff;
 
-    /// The version nibble.
+    /// Returns the version nibble.
     #[inline]
     pub const fn version(&self) -> u8 {
         self.version_ihl >> 4
     }
 
-    /// Bytes of the header with its options, as the header says.
+    /// Returns the length in bytes of the header with its options, as the header states.
     #[inline]
     pub const fn header_len(&self) -> u16 {
         ((self.version_ihl & 0xf) as u16) << 2
     }
 
-    /// Part of a packet, first or later.
+    /// Whether the packet is a fragment, the first or a later one.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.flags_offset.get() & (Self::MF | Self::OFFSET_MASK) != 0
     }
 
-    /// Don't Fragment is set.
+    /// Whether Don't Fragment is set.
     #[inline]
     pub fn dont_fragment(&self) -> bool {
         self.flags_offset.get() & Self::DF != 0

@@ -24,7 +24,7 @@ pub struct Ipv6Header {
 }
 
 impl Ipv6Header {
-    /// The version nibble.
+    /// Returns the version nibble.
     #[inline]
     pub fn version(&self) -> u8 {
         self.version_class_flow.as_bytes()[0] >> 4
@@ -43,8 +43,8 @@ pub struct ExtensionHeader {
 }
 
 impl ExtensionHeader {
-    /// Bytes of the whole header, of which `kind` is the protocol number, one of
-    /// [`extension::KNOWN`].
+    /// Returns the length in bytes of the whole header, of which `kind` is the protocol number, one
+    /// of [`extension::KNOWN`].
     pub(crate) fn bytes(&self, kind: u8) -> u16 {
         match kind {
             extension::FRAGMENT => 8,

@@ -32,18 +32,18 @@ impl Mac {
     /// `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Group bit set: multicast or broadcast.
+    /// Whether the group bit is set: multicast or broadcast.
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// The address as the low 48 bits of a number, first byte highest.
+    /// Returns the address as the low 48 bits of a number, first byte highest.
     pub const fn to_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address in the low 48 bits of a number.
+    /// Returns the address in the low 48 bits of a number.
     pub const fn from_u64(number: u64) -> Mac {
         let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
         Mac([a, b, c, d, e, f])
@@ -78,7 +78,7 @@ impl FromStr for Mac {
     }
 }
 
-/// Exactly two hex digits; `from_str_radix` alone would also take a sign or one digit.
+/// Parses exactly two hex digits; `from_str_radix` alone would also take a sign or one digit.
 fn hex_pair(text: &str) -> Option<u8> {
     if text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u8::from_str_radix(text, 16).ok()

@@ -60,7 +60,7 @@ impl Default for Parsed {
 }
 
 impl Parsed {
-    /// [`parse`] in place, whatever stood there; `false` for `None`. The answer is written once,
+    /// Like [`parse`], in place; `false` stands for `None`. The answer is written once,
     /// where it stays: as a value it is copied field by field, which takes half as many
     /// instructions as finding it.
     #[inline(always)]
@@ -70,7 +70,7 @@ impl Parsed {
     }
 }
 
-/// [`Parsed::read`] for any frame.
+/// Like [`Parsed::read`], for any frame.
 #[cold]
 fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
     let headers = headers.get(..frame_len).unwrap_or(headers);
@@ -227,13 +227,13 @@ impl<'h> Walk<'h> {
         u32::from(self.found.payload) + u32::from(length) <= self.found.end
     }
 
-    /// The header at `offset`, or why it is not there.
+    /// Returns the header at `offset`. Fails if the frame ends before it.
     fn header<H: Header>(&self, offset: u16) -> Result<&'h H, Malformed> {
         H::at(self.headers, offset)
             .ok_or_else(|| self.missing(u32::from(offset) + u32::from(H::LEN)))
     }
 
-    /// Why bytes up to `end` are not there.
+    /// Returns the reason why bytes up to `end` are missing.
     #[cold]
     fn missing(&self, end: u32) -> Malformed {
         if end > self.frame_end { Malformed::Truncated } else { Malformed::BeyondHeaders }
@@ -303,13 +303,13 @@ mod tests {
         assert_eq!(parsed.payload_len(), 2);
     }
 
-    /// [`parse`] without the short cut.
+    /// Calls [`parse`] without the short cut.
     fn walk(headers: &[u8], frame_len: usize) -> Option<Parsed> {
         let mut parsed = Parsed::default();
         super::walk(&mut parsed, headers, frame_len).map(|()| parsed)
     }
 
-    /// [`parse`] by the short cut alone.
+    /// Calls [`parse`] by the short cut alone.
     fn short_cut(headers: &[u8], frame_len: usize) -> Option<Parsed> {
         let mut parsed = Parsed::default();
         fast_path::read(&mut parsed, headers, frame_len).map(|()| parsed)

@@ -43,8 +43,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// TCP or UDP: the header has ports. Asked by what it is not, which is one comparison in place
-    /// of three.
+    /// Whether the header has ports, as those of TCP and UDP. Excluding the other kinds takes one
+    /// comparison instead of three.
     #[inline]
     pub const fn has_ports(self) -> bool {
         use Kind::{Fragment, Malformed, NotIp, OtherIp};
@@ -78,7 +78,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// This, unless `holds`.
+    /// Returns this error unless `holds`.
     pub(crate) fn unless(self, holds: bool) -> Result<(), Malformed> {
         if holds { Ok(()) } else { Err(self) }
     }
@@ -132,24 +132,24 @@ impl Parsed {
     /// belongs to no VLAN, since what pads it on its way would complete the tag.
     pub const CUT_TAG: u16 = 0xffff;
 
-    /// Payload bytes of the transport, padding left out.
+    /// Returns the number of payload bytes of the transport, without padding.
     pub const fn payload_len(&self) -> u32 {
         self.end.saturating_sub(self.payload as u32)
     }
 
-    /// The outer tag's TCI and how many tags there are, in one word to compare.
+    /// Returns the outer tag's TCI and how many tags there are, in one word to compare.
     #[inline]
     pub const fn tags(&self) -> u32 {
         (self.l3 as u32) << 16 | self.vlan_tci as u32
     }
 
-    /// The VLAN id of the outer tag, 0 for untagged and priority-tagged frames.
+    /// Returns the VLAN id of the outer tag, 0 for untagged and priority-tagged frames.
     pub const fn vlan_id(&self) -> u16 {
         self.vlan_tci & 0xfff
     }
 
-    /// Source and destination address, one behind the other, in the frame's `headers`; `None`
-    /// without an IP header.
+    /// Returns source and destination address, one behind the other, in the frame's `headers`;
+    /// `None` without an IP header.
     #[inline]
     pub fn addresses<'h>(&self, headers: &'h [u8]) -> Option<&'h [u8]> {
         let (start, len) = match self.traits & (Traits::IPV4 | Traits::IPV6) {

@@ -57,13 +57,13 @@ pub struct TcpHeader {
 }
 
 impl TcpHeader {
-    /// Bytes of the header with its options, as the header says.
+    /// Returns the length in bytes of the header with its options, as the header states.
     #[inline]
     pub const fn header_len(&self) -> u16 {
         ((self.data_offset >> 4) as u16) << 2
     }
 
-    /// The flags by name.
+    /// Returns the flags by name.
     #[inline]
     pub const fn flags(&self) -> TcpFlags {
         TcpFlags::from_bits_retain(self.flags)

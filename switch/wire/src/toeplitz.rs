@@ -1,18 +1,18 @@
-//! The Toeplitz hash of receive-side scaling: which queue a flow belongs to.
+//! The Toeplitz hash of receive-side scaling, which assigns a flow to a queue.
 //!
-//! As Microsoft defines it ("RSS hashing types", "Verifying the RSS hash calculation") and virtio
-//! adopts it (virtio 1.2, section 5.1.6.4.3): for every set bit of the input the 32 key bits that
-//! stand there are XORed together. [`Toeplitz`] has that worked out in advance for each value of
-//! each input byte: 36 KiB, of which a TCP/IPv4 flow touches a third.
+//! Microsoft defines the hash ("RSS hashing types", "Verifying the RSS hash calculation"), and
+//! virtio adopts it (virtio 1.2, section 5.1.6.4.3): it is the XOR of the 32 key bits at the
+//! position of each set bit of the input. [`Toeplitz`] has a table with the result for each value
+//! of each input byte: 36 KiB, of which a TCP/IPv4 flow touches a third.
 
 use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
 use crate::{Header, Kind, Parsed, Traits};
 use bitflags::bitflags;
 
 bitflags! {
-    /// What of a frame is hashed, with the bits of virtio (1.2, section 5.1.6.4.3.1). With ports
-    /// where the type of the frame's transport is set, by addresses alone where only that of its IP
-    /// version is, else not at all.
+    /// The fields of a frame that are hashed, with the bits of virtio (1.2, section 5.1.6.4.3.1).
+    /// Addresses and ports are hashed if the type of the frame's transport is set, addresses alone
+    /// if only the type of its IP version is, otherwise nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct HashTypes: u16 {
         /// IPv4: addresses.
@@ -27,19 +27,19 @@ bitflags! {
         const TCPV6 = 1 << 4;
         /// UDP over IPv6: addresses and ports.
         const UDPV6 = 1 << 5;
-        /// IPv6 with extension headers: the home address in place of the source, a type 2 routing
-        /// header's address in place of the destination (RFC 6275), each where it is there.
+        /// IPv6 with extension headers: the home address instead of the source, and a type 2
+        /// routing header's address instead of the destination (RFC 6275), if the frame has them.
         const IPV6_EX = 1 << 6;
         /// The addresses of `IPV6_EX` and the ports, for TCP.
         const TCPV6_EX = 1 << 7;
         /// The addresses of `IPV6_EX` and the ports, for UDP.
         const UDPV6_EX = 1 << 8;
-        /// The six that take addresses from the IP header.
+        /// The six types that take addresses from the IP header.
         const PLAIN = 0x3f;
     }
 }
 
-/// The plain six: what the steering program of an uplink hashes.
+/// Returns [`HashTypes::PLAIN`], which the steering program of an uplink hashes.
 impl Default for HashTypes {
     fn default() -> HashTypes {
         HashTypes::PLAIN
@@ -49,7 +49,7 @@ impl Default for HashTypes {
 /// The longest input: two IPv6 addresses and two ports.
 const MAX_INPUT: usize = 36;
 
-/// The secret of the hash. Who knows it can aim all flows at one queue.
+/// The secret key of the hash. A sender that knows it can direct all its flows to one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u8; 40]);
 
@@ -63,7 +63,7 @@ impl Key {
         0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ]);
 
-    /// The 32 key bits that meet bit `bit` (the highest is 0) of input byte `byte`.
+    /// Returns the 32 key bits at bit `bit` (the highest is 0) of input byte `byte`.
     fn window(&self, byte: usize, bit: usize) -> u32 {
         let mut bytes = [0; 8];
         bytes[..5].copy_from_slice(&self.0[byte..byte + 5]);
@@ -72,14 +72,14 @@ impl Key {
     }
 }
 
-/// A key made ready for hashing.
+/// The tables of a key, for hashing.
 pub struct Toeplitz {
-    /// For each input byte, for each of its values, the XOR of the key windows of its set bits.
+    /// For each input byte and each of its values, the XOR of the key windows of the set bits.
     tables: Box<[[u32; 256]; MAX_INPUT]>,
 }
 
 impl Toeplitz {
-    /// Works out the tables of a key: some 10,000 steps, for the control path.
+    /// Computes the tables of a key, in some 10,000 steps; only for the control path.
     pub fn new(key: &Key) -> Toeplitz {
         let mut tables = Box::new([[0; 256]; MAX_INPUT]);
         for (byte, table) in tables.iter_mut().enumerate() {
@@ -92,7 +92,7 @@ impl Toeplitz {
         Toeplitz { tables }
     }
 
-    /// The hash of `input`, of which the first 36 bytes count.
+    /// Returns the hash of the first 36 bytes of `input`.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
         self.hash_from(0, input)
@@ -105,15 +105,15 @@ impl Toeplitz {
         tables.zip(bytes).fold(0, |hash, (table, &byte)| hash ^ table[usize::from(byte)])
     }
 
-    /// The hash of a frame by [`HashTypes::PLAIN`]; zero where there is none.
+    /// Returns the hash of a frame by [`HashTypes::PLAIN`]; zero if the frame has none.
     #[inline]
     pub fn hash_flow(&self, headers: &[u8], parsed: &Parsed) -> u32 {
         self.hash_types(headers, parsed, HashTypes::PLAIN).unwrap_or_default()
     }
 
-    /// The hash of a frame (virtio 1.2, section 5.1.6.4.3). Fragments, also the first, have no
-    /// ports, so that all of a packet goes one way. `None`: no type of the frame is set, it is not
-    /// IP, or IP is malformed.
+    /// Returns the hash of a frame (virtio 1.2, section 5.1.6.4.3). Fragments, also the first, are
+    /// hashed without ports, so that all of a packet goes to one queue. `None` if no type of the
+    /// frame is set, or the frame is not well-formed IP.
     #[inline]
     pub fn hash_types(&self, headers: &[u8], parsed: &Parsed, types: HashTypes) -> Option<u32> {
         let transport = match parsed.kind {
@@ -168,7 +168,8 @@ impl Toeplitz {
     }
 }
 
-/// The address in the home address option (RFC 6275, section 6.3) of a destination options header.
+/// Returns the address in the home address option (RFC 6275, section 6.3) of a destination options
+/// header.
 fn home_address(header: &[u8]) -> Option<&[u8]> {
     const PADDING: u8 = 0;
     const HOME_ADDRESS: u8 = 201;
@@ -188,7 +189,7 @@ fn home_address(header: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The address in a routing header of type 2 (RFC 6275, section 6.4).
+/// Returns the address in a routing header of type 2 (RFC 6275, section 6.4).
 fn routed_address(header: &[u8]) -> Option<&[u8]> {
     const TYPE_2: u8 = 2;
     (header.len() == 24 && header.get(2) == Some(&TYPE_2)).then(|| header.get(8..))?
@@ -201,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, SocketAddr};
 
-    /// The definition, bit by bit.
+    /// Computes the hash bit by bit, as it is defined.
     fn by_definition(key: &Key, input: &[u8]) -> u32 {
         let key_bit = |place: usize| u32::from(key.0[place / 8] >> (7 - place % 8) & 1);
         let mut hash = 0;
@@ -243,7 +244,7 @@ mod tests {
         ),
     ];
 
-    /// A frame without payload.
+    /// Returns a frame without payload.
     fn frame(source: SocketAddr, destination: SocketAddr, protocol: u8, fragment: bool) -> Vec<u8> {
         let mut frame = vec![0; 12];
         match (source.ip(), destination.ip()) {

@@ -118,7 +118,8 @@ mod tests {
         Upper::of(frame, &parse(frame, frame.len()).unwrap())
     }
 
-    /// An IPv6 packet behind so many tags: these extension headers, then the transport's bytes.
+    /// Returns an IPv6 packet behind so many tags: these extension headers, then the transport's
+    /// bytes.
     fn v6(tags: usize, first: u8, chain: &[&[u8]]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 0]));

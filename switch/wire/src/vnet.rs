@@ -80,13 +80,13 @@ impl VnetHeader {
     /// `VIRTIO_NET_HDR_GSO_ECN`: the train carries ECN echo or congestion flags.
     const GSO_ECN: u8 = 0x80;
 
-    /// The header as modern devices and TAP with a header size of 12 have it.
+    /// Returns the header as modern devices and TAP with a header size of 12 have it.
     #[inline]
     pub const fn decode(bytes: [u8; Self::LEN]) -> VnetHeader {
         transmute!(bytes)
     }
 
-    /// The bytes that [`VnetHeader::decode`] reads.
+    /// Returns the bytes that [`VnetHeader::decode`] reads.
     #[inline]
     pub const fn encode(self) -> [u8; Self::LEN] {
         transmute!(self)
@@ -106,14 +106,15 @@ impl VnetHeader {
         u16::from_le_bytes([self.flags, self.gso_type])
     }
 
-    /// No flag, no train: a frame as it is on a wire, whatever the other fields say.
+    /// Whether the header has no flag and no train, so the frame is as on a wire. Other fields have
+    /// no meaning then.
     #[inline]
     pub fn asks_nothing(&self) -> bool {
         self.flags | self.gso_type == 0
     }
 
-    /// No checksum to finish and no train: what is left is at most a checksum that is vouched for
-    /// (`DATA_VALID`).
+    /// Whether the header has no checksum to finish and no train. It may have a checksum that the
+    /// device vouches for (`DATA_VALID`).
     #[inline]
     pub fn names_no_place(&self) -> bool {
         self.flags & Flags::NEEDS_CSUM.bits() | self.gso_type == 0
@@ -125,9 +126,9 @@ impl VnetHeader {
         self.num_buffers.get()
     }
 
-    /// The header of a train of the switch's own making for a driver that reads its segment count
-    /// (virtio 1.2, section 5.1.6.4, RSC_EXT). The checksum is vouched for: the fields that tell
-    /// where to finish it are taken.
+    /// Returns the header of a train of the switch's own making for a driver that reads its segment
+    /// count (virtio 1.2, section 5.1.6.4, RSC_EXT). The checksum is vouched for: the fields that
+    /// tell where to finish it are taken.
     pub fn with_rsc_info(self) -> VnetHeader {
         let mut header = self;
         header.set_flags(Flags::RSC_INFO | Flags::DATA_VALID);
@@ -137,7 +138,7 @@ impl VnetHeader {
         header
     }
 
-    /// The flags, unknown bits left out.
+    /// Returns the flags, unknown bits left out.
     #[inline]
     pub fn flags(&self) -> Flags {
         Flags::from_bits_truncate(self.flags)

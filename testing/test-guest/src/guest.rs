@@ -303,7 +303,7 @@ impl Guest {
         &self.inflight.1
     }
 
-    /// The guest's memory.
+    /// Returns the guest's memory.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }

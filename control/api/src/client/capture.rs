@@ -1,6 +1,6 @@
 //! The client's side of a capture: writes the bytes to the client's own file.
 
-use super::{Client, ClientError, PATIENCE, broken_answer, unreachable_at};
+use super::{Client, ClientError, REQUEST_TIMEOUT, broken_answer, unreachable_at};
 use crate::body::{CaptureBody, CaptureStart};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -95,7 +95,7 @@ impl Client {
     async fn end_capture(&self, port: &str) -> Result<(), ClientError> {
         let path = format!("/v1/captures/{}", super::escape(port));
         let ended = self.exchange(Method::DELETE, &path, Bytes::new(), None);
-        let ended = tokio::time::timeout(PATIENCE, ended).await;
+        let ended = tokio::time::timeout(REQUEST_TIMEOUT, ended).await;
         ended.map_err(|error| unreachable_at(&self.socket, &error))?.map(drop)
     }
 }

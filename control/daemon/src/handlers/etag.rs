@@ -10,7 +10,7 @@ use problem::Problem;
 use serde::Serialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The tag of these settings.
+/// Returns the tag of these settings.
 pub(super) fn of(settings: &impl Serialize) -> String {
     let mut hasher = DefaultHasher::new();
     serde_json::to_string(settings).unwrap_or_default().hash(&mut hasher);

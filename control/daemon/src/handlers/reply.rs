@@ -37,52 +37,53 @@ pub(super) async fn found<T: Send + 'static>(
 }
 
 impl Refusal {
-    /// Any status.
+    /// Refuses with any status.
     pub(super) fn of(status: StatusCode, problem: Problem) -> Refusal {
         Refusal(status, Box::new(problem))
     }
 
-    /// 400: the request cannot be read, because its body is not JSON or its path not UTF-8.
+    /// Refuses with status 400: the request cannot be read, because its body is not JSON or its
+    /// path not UTF-8.
     pub(super) fn bad_request(problem: Problem) -> Refusal {
         Refusal(StatusCode::BAD_REQUEST, Box::new(problem))
     }
 
-    /// 403: the client may not do this.
+    /// Refuses with 403: the client may not do this.
     pub(super) fn forbidden(problem: Problem) -> Refusal {
         Refusal(StatusCode::FORBIDDEN, Box::new(problem))
     }
 
-    /// 404: the resource does not exist.
+    /// Refuses with 404: the resource does not exist.
     pub(super) fn not_found(problem: Problem) -> Refusal {
         Refusal(StatusCode::NOT_FOUND, Box::new(problem))
     }
 
-    /// 405: the resource does not support this method.
+    /// Refuses with 405: the resource does not support this method.
     pub(super) fn wrong_method(problem: Problem) -> Refusal {
         Refusal(StatusCode::METHOD_NOT_ALLOWED, Box::new(problem))
     }
 
-    /// 409: the name is taken.
+    /// Refuses with 409: the name is taken.
     pub(super) fn conflict(problem: Problem) -> Refusal {
         Refusal(StatusCode::CONFLICT, Box::new(problem))
     }
 
-    /// 412: the settings changed since the client read them.
+    /// Refuses with 412: the settings changed since the client read them.
     pub(super) fn changed_meanwhile(problem: Problem) -> Refusal {
         Refusal(StatusCode::PRECONDITION_FAILED, Box::new(problem))
     }
 
-    /// 503: not possible at the moment.
+    /// Refuses with 503: not possible at the moment.
     pub(super) fn not_now(problem: Problem) -> Refusal {
         Refusal(StatusCode::SERVICE_UNAVAILABLE, Box::new(problem))
     }
 
-    /// 507: done but not stored, because the state cannot be written.
+    /// Refuses with 507: done but not stored, because the state cannot be written.
     pub(super) fn not_kept(problem: Problem) -> Refusal {
         Refusal(StatusCode::INSUFFICIENT_STORAGE, Box::new(problem))
     }
 
-    /// 422: valid JSON, but a key, a value or a rule is refused.
+    /// Refuses with 422: valid JSON, but a key, a value or a rule is refused.
     pub(super) fn refused(problem: Problem) -> Refusal {
         Refusal(StatusCode::UNPROCESSABLE_ENTITY, Box::new(problem))
     }

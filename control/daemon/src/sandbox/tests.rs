@@ -1,5 +1,5 @@
 // UNSAFETY: makes system calls that no crate makes, to see them refused.
-//! Tests what is given up. A process gives it up for good, so each test runs in a new process.
+//! Tests of the daemon's restrictions. A process cannot lift them, so each test runs in a new one.
 #![allow(unsafe_code)]
 
 use super::{Allowed, Places, calls, helper, in_force, privilege, restrict};
@@ -17,12 +17,14 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
 
+/// Environment variable that tells this program that it is the process to restrict.
 const INSIDE: &str = "MILLRACE_RESTRICTED";
 /// Arguments with which this program runs as the helper.
 const HELPER: [&str; 3] =
     ["--exact", "sandbox::tests::this_program_is_the_helper_too", "--nocapture"];
 
-/// Directories follow the name; a test program takes them for names of further tests.
+/// Runs as the helper if the arguments say so. Directories follow the test's name, and a test
+/// program takes them for names of further tests.
 #[test]
 fn this_program_is_the_helper_too() {
     if sockopt::socket_type(io::stdin()) == Ok(SocketType::SEQPACKET) {
@@ -98,7 +100,8 @@ fn gives_up_namespaces(may_enter: bool, seen: &RestrictionBody) {
     }
 }
 
-/// Makes a call with zeros as further arguments, which none of the tried calls turns into harm.
+/// Makes a system call with zeros as further arguments, with which none of the tried calls does
+/// harm.
 fn call(number: i64, arguments: [i64; 3]) -> Option<Errno> {
     let [one, two, three] = arguments;
     // SAFETY: a refused call does nothing, and one that is not fails for want of an argument.

@@ -34,7 +34,7 @@ impl FromRef<Monitored> for Shared {
     }
 }
 
-/// All routes.
+/// Returns all routes.
 pub(super) fn router(shared: Shared) -> Router {
     let routes = Router::new()
         .route("/metrics", get(page))

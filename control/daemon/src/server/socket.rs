@@ -53,7 +53,7 @@ impl Socket {
         &self.path
     }
 
-    /// The listener for the runtime.
+    /// Returns the listener for the runtime.
     pub(super) fn listener(&self) -> Result<tokio::net::UnixListener, Problem> {
         let listener = self.listener.try_clone().and_then(tokio::net::UnixListener::from_std);
         listener.map_err(|error| trouble(&self.path, &error))
@@ -110,7 +110,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Mode and group. If two groups may connect, the mode admits everyone, and
+/// Returns the socket's mode and group. If two groups may connect, the mode admits everyone, and
 /// [`Access`](crate::peer::Access) decides.
 fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
     let number = |account: &Option<config::Account>| {

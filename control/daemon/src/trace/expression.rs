@@ -1,4 +1,4 @@
-//! A frame as a line of words, as `millrace trace` and the API accept it.
+//! The text form of a frame, which `millrace trace` and the API accept.
 //!
 //! ```text
 //! tcp|udp ADDRESS[:PORT] > ADDRESS[:PORT]     [len N] [flags LETTERS] [seq N] [gso N] [count N] [partial]
@@ -23,23 +23,24 @@ use wire::upper::{ICMP, ICMPV6};
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 
-/// Most frames of one expression, and of one trace.
-pub(crate) const MOST_FRAMES: usize = MOST_COUNT as usize;
-const MOST_COUNT: u32 = 64;
-/// Most bytes of all frames together: two of the longest trains. A flood has a copy for each port.
+/// Largest number of frames of an expression, and of a trace.
+pub(crate) const MOST_FRAMES: usize = MAX_COUNT as usize;
+const MAX_COUNT: u32 = 64;
+/// Largest number of bytes of all frames together: two of the longest trains. A flood makes a copy
+/// for each port.
 pub(crate) const MOST_BYTES: usize = 1 << 17;
-/// Most bytes of `hex`: the longest train, and its Ethernet header.
-const LONGEST: usize = 65_550;
+/// Largest number of bytes of `hex`: the longest train with its Ethernet header.
+const MAX_HEX_BYTES: usize = 65_550;
 /// Letters of the TCP flags, from the lowest bit.
 const FLAGS: &str = "FSRPAUEC";
 
-/// One frame, or several of a flow, as written.
+/// A frame, or several frames of a flow, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expression {
     pub(super) packet: Packet,
     pub(super) source: Option<Mac>,
     pub(super) destination: Option<Mac>,
-    /// The port with the address that the frame is sent to.
+    /// Name of the port whose address is the frame's destination.
     pub(crate) to: Option<String>,
     /// VLAN ids, the outer one first.
     pub(super) vlans: Vec<u16>,
@@ -154,7 +155,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// The remaining words, and the place after the last.
+/// The remaining words, and the column after the last.
 struct Rest<'t> {
     words: Peekable<std::vec::IntoIter<Word<'t>>>,
     end: Word<'t>,
@@ -297,7 +298,7 @@ impl Expression {
             "partial" => self.partial = true,
             "type" => self.kind = Some(rest.short(0..=65_535)?),
             "proto" => self.set_protocol(word, rest.byte(0..=255)?)?,
-            "count" => self.count = rest.number(1..=MOST_COUNT)? as usize,
+            "count" => self.count = rest.number(1..=MAX_COUNT)? as usize,
             _ => return Ok(false),
         }
         Ok(true)
@@ -339,7 +340,7 @@ fn hex(rest: &mut Rest<'_>) -> Result<Vec<u8>, Fault> {
     let digit = |letter: u8| char::from(letter).to_digit(16);
     let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok();
     let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-    let bytes = bytes.filter(|bytes| odd.is_empty() && (1..=LONGEST).contains(&bytes.len()));
+    let bytes = bytes.filter(|bytes| odd.is_empty() && (1..=MAX_HEX_BYTES).contains(&bytes.len()));
     bytes.ok_or_else(|| {
         Word { text: "", ..word }.fault("these are not the bytes of a frame", wanted)
     })

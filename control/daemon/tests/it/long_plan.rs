@@ -56,13 +56,13 @@ impl Opener for Slow {
     }
 }
 
-/// A port with its device, both of this number.
+/// Returns a port with its device, both of this number.
 fn port(number: usize) -> PortConfig {
     serde_json::from_value(json!({"name": format!("vm{number}"), "tap": format!("tap{number}")}))
         .unwrap()
 }
 
-/// A daemon with one port, in a thread of its own, until the closure returns.
+/// Runs a daemon with one port in a thread of its own, until the closure returns.
 fn with_daemon(run: impl FnOnce(&dyn Fn() -> Client, &Slow)) {
     let directory = tempfile::tempdir().unwrap();
     let options = test_daemon::options(directory.path());

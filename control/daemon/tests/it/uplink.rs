@@ -22,7 +22,8 @@ const VNIC: Vnic = Vnic { number: 1, generation: 0 };
 const NUMBER: usize = 42;
 /// Most frames under way: what every ring and queue has room for.
 const WINDOW: u64 = 400;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time without progress after which a test fails.
+const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens devices of this host, and keeps the steering of the uplink.
 #[derive(Clone, Default)]
@@ -121,7 +122,7 @@ impl Bench {
                 return entry;
             }
             // The link may not carry frames yet.
-            assert!(start.elapsed() < PATIENCE, "no frame comes");
+            assert!(start.elapsed() < TRAFFIC_TIMEOUT, "no frame comes");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -192,7 +193,7 @@ impl Bench {
                 if done.load(Ordering::Relaxed) && all {
                     break;
                 }
-                assert!(last.elapsed() < PATIENCE, "{sent:?} frames sent, {came:?} came");
+                assert!(last.elapsed() < TRAFFIC_TIMEOUT, "{sent:?} frames sent, {came:?} came");
             }
         });
     }
@@ -219,7 +220,7 @@ fn two_busy_entries_of_one_queue_are_spread_and_their_flows_stay_in_order() {
         assert!(!bench.are_apart(entries));
         let (start, mut apart) = (Instant::now(), None);
         bench.load(flows, |bench| {
-            assert!(start.elapsed() < PATIENCE, "they share a queue for good");
+            assert!(start.elapsed() < TRAFFIC_TIMEOUT, "they share a queue for good");
             if bench.are_apart(entries) {
                 apart.get_or_insert_with(Instant::now);
             }

@@ -16,8 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Longest time for systemd to process a message.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a message to systemd.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The service manager's socket.
 pub(super) struct Systemd {
@@ -65,7 +65,7 @@ impl Systemd {
         let (ours, its) = pipe_with(PipeFlags::CLOEXEC)?;
         self.tell("BARRIER=1\n", Some(its.as_fd()))?;
         drop(its);
-        let timeout = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+        let timeout = Timespec::try_from(NOTIFY_TIMEOUT).map_err(io::Error::other)?;
         let mut polled = [PollFd::new(&ours, PollFlags::empty())];
         match poll(&mut polled, Some(&timeout))? {
             0 => Err(io::ErrorKind::TimedOut.into()),
@@ -80,7 +80,7 @@ impl Systemd {
         };
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&address)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(NOTIFY_TIMEOUT))?;
         message::send(&socket, text, file)
     }
 }

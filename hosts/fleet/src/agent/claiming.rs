@@ -163,7 +163,7 @@ impl Claiming {
         &self.preparing
     }
 
-    /// What people need to know.
+    /// Returns the findings about claims.
     pub(super) fn findings(&self) -> &[FindingBody] {
         &self.findings
     }

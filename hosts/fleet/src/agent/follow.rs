@@ -64,8 +64,8 @@ mod tests {
         Kept { cluster: 1, etcd_revision: 100, desired_at: 90, revision, held, ..Kept::default() }
     }
 
-    /// What a cluster answers at one of its revisions: the fleet's revision, and etcd's revision at
-    /// which that was written.
+    /// Returns the answer of a cluster at one of its revisions: the fleet's revision, and etcd's
+    /// revision at which that was written.
     fn read(cluster: u64, etcd_revision: i64, written: Option<(u64, i64)>) -> Read<Desired> {
         let document = written.map(|(revision, _)| Desired {
             revision,

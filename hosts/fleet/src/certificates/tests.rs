@@ -139,7 +139,7 @@ fn serve_from(directory: &Path, part: &str, name: &str) -> u16 {
     serve(directory, &certificate, &key)
 }
 
-/// A fleet with one host.
+/// Returns a fleet with one host.
 fn fleet() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     made(folder.path(), &["a"], false).unwrap();

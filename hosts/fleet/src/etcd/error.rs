@@ -165,7 +165,7 @@ impl From<EtcdError> for Problem {
 mod tests {
     use super::*;
 
-    /// What etcd 3.4 answers.
+    /// Returns the error for an answer of etcd 3.4.
     fn refused(answer: &str) -> EtcdError {
         Refusal::read(answer.as_bytes()).unwrap().error()
     }

@@ -44,7 +44,7 @@ fn plan(hosts: usize, peers: Option<usize>, seed: u64) -> MtuPlan {
     MtuPlan { mtu: WANTED, peers, seed, hosts: (0..hosts).map(host).collect() }
 }
 
-/// What all hosts would answer, by way of JSON as in etcd.
+/// Returns the answers of all hosts, converted to JSON and back as in etcd.
 fn answers(plan: &MtuPlan, limit: Limit<'_>) -> BTreeMap<Name, MtuAnswer> {
     let answer = |(from, (name, _)): (usize, &(Name, SocketAddr))| {
         let directions = probe(plan, name, || Ok(Simulated { from, limit })).unwrap().unwrap();

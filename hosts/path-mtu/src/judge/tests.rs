@@ -39,8 +39,8 @@ impl World {
         (0..self.devices.len()).map(host).collect()
     }
 
-    /// What probing would come to. A receiver's device takes a tag more than its MTU, as a veth
-    /// does.
+    /// Returns the result of probing one direction. A receiver's device takes a tag more than its
+    /// MTU, as a veth does.
     fn observe(&self, from: usize, to: usize) -> Observation {
         let crosses = from % 2 != to % 2;
         let link = if from % 2 == 1 { self.link.0 } else { self.link.1 };
@@ -68,7 +68,8 @@ impl World {
     }
 }
 
-/// A fault, and what must be found: the hop, words of where it is, and the value seen.
+/// Adds a random fault. Returns what must be found: the hop, words of the location, and the value
+/// seen.
 fn seed(world: &mut World, random: &mut Rng) -> (Hop, String, u16) {
     let hosts = world.devices.len();
     let host = random.usize(..hosts);

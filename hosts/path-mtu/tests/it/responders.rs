@@ -32,7 +32,7 @@ fn hello(responder: &Responder, token: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// What comes back for a datagram, soon.
+/// Returns the answer to a datagram; `None` if none comes soon.
 fn reply(responder: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

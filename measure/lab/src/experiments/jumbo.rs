@@ -17,7 +17,7 @@ use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, WIRE};
 use crate::vnic::Vnic;
 
 /// MTU without jumbo frames, in bytes.
-pub const SMALL: u16 = 1500;
+pub const STANDARD_MTU: u16 = 1500;
 /// IPv4 and ICMP headers of a ping, in bytes.
 const PING_HEADERS: u16 = 28;
 /// Hops that count a frame on its way, in order; the last entry is beyond those that count.
@@ -43,7 +43,7 @@ impl Experiment for Jumbo {
     }
 
     fn arms(&self, mtu: u16) -> Vec<Arm> {
-        on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {SMALL}"))
+        on_off(format!("Jumbo frames, MTU {mtu}"), format!("No jumbo frames, MTU {STANDARD_MTU}"))
     }
 
     fn switch(
@@ -72,7 +72,7 @@ pub fn campaign(options: &Options) -> Campaign {
 /// Switches every link's MTU. The sender changes last on the way up and first on the way down, so
 /// that no link receives a frame too large for it.
 fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabError> {
-    let mtu = if on { topology.mtu } else { SMALL };
+    let mtu = if on { topology.mtu } else { STANDARD_MTU };
     if !on {
         topology.sender.set_mtu(WIRE, mtu)?;
     }
@@ -90,7 +90,7 @@ fn switch(topology: &mut Topology, daemon: &Daemon, on: bool) -> Result<(), LabE
 
 fn checks(topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     switch(topology, daemon, false)?;
-    let small = passes(topology, daemon, SMALL)?;
+    let small = passes(topology, daemon, STANDARD_MTU)?;
     switch(topology, daemon, true)?;
     let large = passes(topology, daemon, topology.mtu)?;
     Ok(vec![small, large])
@@ -140,7 +140,7 @@ fn lost_at(before: [u64; 3], after: [u64; 3], mtu: u16) -> &'static str {
 fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "frame_bytes_on_the_wire");
     let (on, off) = (size(ON)?, size(OFF)?);
-    let most_without = f64::from(SMALL) + 14.0;
+    let most_without = f64::from(STANDARD_MTU) + 14.0;
     let seen = format!("{on:.0} bytes per frame on the wire with jumbo frames, {off:.0} without");
     proven(on > most_without && off <= most_without, seen)
 }

@@ -1,9 +1,9 @@
 //! Live migration: a guest moves between two hosts, there and back, over MTU 1500 and 9000 and by
 //! one connection and four.
 //!
-//! Beside them a guest moves between two hosts with OVS-DPDK, if that is installed. The hosts are
-//! in `crate::migration`: an interval is one migration, under pings and a stream of which every
-//! byte is compared.
+//! A peer is a guest between two hosts with OVS-DPDK, if that is installed. `crate::migration` has
+//! the hosts: an interval is one migration, under pings and a stream of which every byte is
+//! compared.
 
 use crate::campaign::{Campaign, Point};
 use crate::experiment::{Description, Experiment, MakeSite, Proof};
@@ -104,8 +104,8 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::new(&Migration, vec![Point::bulk(&Migration, &plan, 1)])
 }
 
-/// Proves that no byte of the stream was wrong or missing, that no ping was answered twice, and
-/// that memory crossed with the frame size, the channels and the way of each arm.
+/// Checks that no byte of the stream was wrong or missing, that no ping was answered twice, and
+/// that memory crossed with each arm's frame size, channels and path.
 fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
@@ -145,8 +145,7 @@ mod tests {
     use crate::report::case_of;
     use std::time::Duration;
 
-    /// Two rounds in which each migration was as its arm says, but for what `spoil` does to the
-    /// last arm.
+    /// Returns two rounds of migrations as their arms require. `spoil` changes the last arm's.
     fn moved(spoil: impl Fn(&mut Values)) -> Case {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let options = Options { repetitions: 2, ..Options::new("unused".into()) };

@@ -2,7 +2,7 @@
 //! standard input, a socket, until the parent closes it ([`serve`]). An agent serves peers over TCP
 //! (`listen`).
 
-use super::load::Ends;
+use super::load::Endpoint;
 use super::protocol::{Identity, Reply, Request};
 use super::router::{self, router};
 use super::{counters, namespace};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Executes requests; dropping it kills the programs that it started.
 #[derive(Default)]
 pub(super) struct Agent {
-    ends: Ends,
+    endpoint: Endpoint,
     /// Programs that this host started; some may have ended.
     started: Vec<Child>,
 }
@@ -67,20 +67,20 @@ impl Agent {
         match request {
             Request::Run { program, arguments } => run(&program, &arguments),
             Request::Start { program, arguments } => self.start(&program, &arguments),
-            Request::Listen { at, bulk } => Reply::of(self.ends.receive(at, bulk)),
-            Request::Answer { port } => Reply::of(self.ends.answer(port)),
-            Request::Send { to, bulk } => Reply::of(self.ends.send(to, bulk)),
+            Request::Listen { at, bulk } => Reply::of(self.endpoint.receive(at, bulk)),
+            Request::Answer { port } => Reply::of(self.endpoint.answer(port)),
+            Request::Send { to, bulk } => Reply::of(self.endpoint.send(to, bulk)),
             Request::Limit { bits_per_s } => {
-                self.ends.limit(bits_per_s);
+                self.endpoint.limit(bits_per_s);
                 Reply::done(())
             }
             Request::StopSending => {
-                self.ends.stop();
+                self.endpoint.stop();
                 Reply::done(())
             }
-            Request::Read { link } => Reply::done(self.ends.add_to(counters::read(&link))),
+            Request::Read { link } => Reply::done(self.endpoint.add_to(counters::read(&link))),
             Request::RoundTrips { to, milliseconds } => {
-                Reply::of(Ends::round_trips(to, Duration::from_millis(milliseconds)))
+                Reply::of(Endpoint::round_trips(to, Duration::from_millis(milliseconds)))
             }
             Request::Machine => Reply::done(Identity::own()),
             Request::Link { address } => Reply::of(

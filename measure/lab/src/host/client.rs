@@ -172,10 +172,10 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::JoinHandle;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A host that reports each request to the test, and answers with what the test sends it, until
-    /// the test drops its end.
+    /// Returns a host that reports each request to the test, and answers with what the test sends
+    /// it, until the test drops its end.
     fn host(
         asked: Sender<Request>,
         answers: Receiver<Reply>,
@@ -204,7 +204,7 @@ mod tests {
         for words in ["late", "in time"] {
             answer.send(Reply::done(words)).unwrap();
         }
-        assert_eq!(client.ask(&Request::Machine, PATIENCE).unwrap(), Reply::done("in time"));
+        assert_eq!(client.ask(&Request::Machine, ANSWER_TIMEOUT).unwrap(), Reply::done("in time"));
         assert_eq!(questions.try_iter().collect::<Vec<_>>(), [Request::Machine]);
         drop(client);
         served.join().unwrap().unwrap();
@@ -217,12 +217,12 @@ mod tests {
         let interrupt = Interrupt::default();
         let bearer = "Bearer x".to_owned();
         let mut agent = Client { bearer, interrupt: interrupt.clone(), ..child };
-        let asking = std::thread::spawn(move || agent.ask(&Request::Machine, PATIENCE));
+        let asking = std::thread::spawn(move || agent.ask(&Request::Machine, ANSWER_TIMEOUT));
         questions.recv().unwrap();
         let begun = std::time::Instant::now();
         interrupt.set();
         assert!(matches!(asking.join().unwrap(), Err(Lost::Interrupted)));
-        assert!(begun.elapsed() < PATIENCE / 2);
+        assert!(begun.elapsed() < ANSWER_TIMEOUT / 2);
         drop(answer);
         // The conversation ended with an unanswered request, so this may be an error.
         let _ = served.join().unwrap();
@@ -254,11 +254,11 @@ mod tests {
         let (mut client, served) = host(asked, answers);
         let long = Reply::done("x".repeat(3 << 20));
         answer.send(long.clone()).unwrap();
-        assert_eq!(client.ask(&Request::Machine, PATIENCE).unwrap(), long);
+        assert_eq!(client.ask(&Request::Machine, ANSWER_TIMEOUT).unwrap(), long);
         drop(answer);
-        let refused = client.ask(&Request::Machine, PATIENCE).unwrap();
+        let refused = client.ask(&Request::Machine, ANSWER_TIMEOUT).unwrap();
         assert_eq!(refused, Reply::Error { message: "no more".into() });
-        let gone = client.ask(&Request::Machine, PATIENCE);
+        let gone = client.ask(&Request::Machine, ANSWER_TIMEOUT);
         assert!(matches!(&gone, Err(Lost::Gone(why)) if !why.is_empty()), "{gone:?}");
         served.join().unwrap().unwrap();
     }

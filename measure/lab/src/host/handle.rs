@@ -3,11 +3,12 @@
 
 use super::child::Child;
 use super::client::{Client, Lost};
+use super::command::Command;
 use super::protocol::{Identity, Reading, Reply, Request};
 use super::{HERE, IN};
+use crate::LabError;
 use crate::interrupt::Interrupt;
 use crate::plan::Values;
-use crate::{LabError, report};
 use ports::link::{Link, LinkError, LinkOffload};
 use ports::namespace;
 use problem::token::Whereabouts;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Timeout of an answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A host of the experiment.
 pub(crate) struct Host {
@@ -28,7 +29,7 @@ pub(crate) struct Host {
     /// `None` for an agent, which a user started elsewhere.
     child: Option<Child>,
     /// Every command that ran on the host, for the report.
-    commands: Vec<report::Command>,
+    commands: Vec<Command>,
 }
 
 impl Host {
@@ -69,7 +70,8 @@ impl Host {
     ) -> Result<Host, LabError> {
         let doing = format!("connecting to the agent at {}", at.at);
         let client = Client::of_agent(at, interrupt).map_err(LabError::io(doing))?;
-        let because = |why| LabError::Between(format!("the {name}'s agent at {}: {why}", at.at));
+        let because =
+            |why| LabError::ExistingHosts(format!("the {name}'s agent at {}: {why}", at.at));
         let mut host = Host::ready(name, client, None, "greet")
             .map_err(|error| error.where_refused(because))?;
         host.record(&format!("millrace lab agent --listen {}", at.at));
@@ -84,7 +86,7 @@ impl Host {
         doing: &str,
     ) -> Result<Host, LabError> {
         let mut host = Host { name: name.to_owned(), client, child, commands: Vec::new() };
-        host.ask::<()>(&Request::Ready, doing, PATIENCE)?;
+        host.ask::<()>(&Request::Ready, doing, ANSWER_TIMEOUT)?;
         Ok(host)
     }
 
@@ -100,7 +102,7 @@ impl Host {
     }
 
     /// Returns every command once, in the order of the first runs.
-    pub(crate) fn commands(&self) -> &[report::Command] {
+    pub(crate) fn commands(&self) -> &[Command] {
         &self.commands
     }
 
@@ -126,7 +128,7 @@ impl Host {
         let program = words.pop().unwrap_or_default();
         self.record(line);
         let failed = |output| LabError::Command { command: line.to_owned(), output };
-        self.ask(&Request::Run { program, arguments }, line, PATIENCE)
+        self.ask(&Request::Run { program, arguments }, line, ANSWER_TIMEOUT)
             .map_err(|error| error.where_refused(failed))
     }
 
@@ -137,8 +139,8 @@ impl Host {
     pub(crate) fn order(&mut self, request: &Request, line: &str) -> Result<(), LabError> {
         self.record(line);
         let patience = match request {
-            Request::Send { bulk, .. } => PATIENCE + connecting(bulk.connections),
-            _ => PATIENCE,
+            Request::Send { bulk, .. } => ANSWER_TIMEOUT + connecting(bulk.connections),
+            _ => ANSWER_TIMEOUT,
         };
         let becomes = matches!(request, Request::Become { .. });
         match self.ask(request, line, patience) {
@@ -157,7 +159,7 @@ impl Host {
         let option = bits_per_s.map_or("no -B".to_owned(), |most| format!("-B {most}"));
         self.record(&format!("({option} from here on)"));
         let request = Request::Limit { bits_per_s };
-        self.ask(&request, "limit what is sent", PATIENCE)
+        self.ask(&request, "limit what is sent", ANSWER_TIMEOUT)
     }
 
     /// Sets the MTU of one of the host's links, in bytes. Also works for the switch, which runs no
@@ -244,7 +246,7 @@ impl Host {
     /// # Errors
     /// The host does not answer.
     pub(crate) fn read(&mut self, link: &str) -> Result<Reading, LabError> {
-        self.ask(&Request::Read { link: link.to_owned() }, "read its counters", PATIENCE)
+        self.ask(&Request::Read { link: link.to_owned() }, "read its counters", ANSWER_TIMEOUT)
     }
 
     /// Returns the machine that the host runs on.
@@ -252,7 +254,7 @@ impl Host {
     /// # Errors
     /// The host does not answer.
     pub(crate) fn identity(&mut self) -> Result<Identity, LabError> {
-        self.ask(&Request::Machine, "describe its machine", PATIENCE)
+        self.ask(&Request::Machine, "describe its machine", ANSWER_TIMEOUT)
     }
 
     /// Returns the name of the link that has an address or reaches it directly.
@@ -260,7 +262,7 @@ impl Host {
     /// # Errors
     /// No link has or reaches the address, or the host does not answer.
     pub(crate) fn link_of(&mut self, address: IpAddr) -> Result<String, LabError> {
-        self.ask(&Request::Link { address }, &format!("name the link of {address}"), PATIENCE)
+        self.ask(&Request::Link { address }, &format!("name the link of {address}"), ANSWER_TIMEOUT)
     }
 
     /// Makes round trips for `time`, and returns their figures.
@@ -274,7 +276,7 @@ impl Host {
     ) -> Result<Values, LabError> {
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let request = Request::RoundTrips { to, milliseconds };
-        self.ask(&request, "make round trips", time + PATIENCE)
+        self.ask(&request, "make round trips", time + ANSWER_TIMEOUT)
     }
 
     /// Returns an error with the last lines of the log if the child has ended.
@@ -286,7 +288,7 @@ impl Host {
     /// Records a command for the report, once even if it runs often.
     fn record(&mut self, line: &str) {
         if !self.commands.iter().any(|known| known.command == line) {
-            let command = report::Command { host: self.name.clone(), command: line.to_owned() };
+            let command = Command { host: self.name.clone(), command: line.to_owned() };
             self.commands.push(command);
         }
     }

@@ -16,9 +16,9 @@ use traffic::{Family, Load, Plan, Role, TrafficError};
 /// Attempts to connect after which a receiver counts as unreachable.
 const CONNECT_ATTEMPTS: u32 = 2;
 
-/// One end of the load: bulk connections, and round trips of one byte.
+/// A host's end of the load: bulk connections, and round trips of one byte.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct Endpoint {
     answering: Vec<Load>,
     receiving: Option<Load>,
     /// Kept after it is stopped, so that its undelivered bytes can still be counted.
@@ -28,7 +28,7 @@ pub(super) struct Ends {
     stopped: bool,
 }
 
-impl Ends {
+impl Endpoint {
     /// Listens for bulk connections; replaces an earlier listener.
     ///
     /// # Errors
@@ -144,46 +144,46 @@ mod tests {
         let bulk = Bulk { connections: 3, buffer_bytes: 1000 };
         // One port is free, its neighbours need not be.
         let one = Bulk { connections: 1, ..bulk };
-        let mut ends = Ends::default();
+        let mut endpoint = Endpoint::default();
         let at = SocketAddr::from(([127, 0, 0, 1], port));
-        ends.receive(at, one).unwrap();
-        ends.send(at, one).unwrap();
-        let read = |ends: &Ends| ends.add_to(Reading::default());
+        endpoint.receive(at, one).unwrap();
+        endpoint.send(at, one).unwrap();
+        let read = |endpoint: &Endpoint| endpoint.add_to(Reading::default());
         let end = Instant::now() + Duration::from_secs(60);
-        while read(&ends).received_bytes < 1 << 20 {
-            assert!(Instant::now() < end, "{:?}: bytes are received", read(&ends));
+        while read(&endpoint).received_bytes < 1 << 20 {
+            assert!(Instant::now() < end, "{:?}: bytes are received", read(&endpoint));
             std::thread::yield_now();
         }
-        ends.stop();
+        endpoint.stop();
         // The last acknowledgement may come after the receiver has seen the end.
-        while read(&ends).connections > 0 || read(&ends).undelivered_bytes > 0 {
-            assert!(Instant::now() < end, "{:?}: bytes are on their way", read(&ends));
+        while read(&endpoint).connections > 0 || read(&endpoint).undelivered_bytes > 0 {
+            assert!(Instant::now() < end, "{:?}: bytes are on their way", read(&endpoint));
             std::thread::yield_now();
         }
-        let last = read(&ends);
+        let last = read(&endpoint);
         assert_eq!(last.given_bytes, last.received_bytes);
     }
 
     #[test]
     fn round_trips_are_answered_on_all_addresses_until_the_end() {
         let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
-        let mut ends = Ends::default();
-        ends.answer(port).unwrap();
+        let mut endpoint = Endpoint::default();
+        endpoint.answer(port).unwrap();
         let time = Duration::from_millis(20);
         for host in ["127.0.0.1", "127.0.0.2", "::1"] {
             let to = SocketAddr::new(host.parse().unwrap(), port);
             if TcpListener::bind((to.ip(), 0)).is_ok() {
                 // A busy machine may let none be made in so short a time.
-                let some = || Ends::round_trips(to, time).unwrap();
+                let some = || Endpoint::round_trips(to, time).unwrap();
                 let trips = std::iter::repeat_with(some).find(|trips| trips.len() > 1).unwrap();
                 let [median, p99] = ["latency_median_ns", "latency_p99_ns"].map(|key| trips[key]);
                 assert!(p99 >= median && median > 0.0, "{host}: {trips:?}");
             }
         }
         // A second time takes the place of the first.
-        ends.answer(port).unwrap();
-        drop(ends);
-        assert!(Ends::round_trips(([127, 0, 0, 1], port).into(), time).is_err());
+        endpoint.answer(port).unwrap();
+        drop(endpoint);
+        assert!(Endpoint::round_trips(([127, 0, 0, 1], port).into(), time).is_err());
     }
 
     proptest! {

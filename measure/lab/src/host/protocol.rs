@@ -5,13 +5,13 @@
 
 use crate::load::Bulk;
 use crate::plan::Values;
-use crate::report::Machine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, to_value};
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use traffic::measure::Machine;
 
 /// A request to a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

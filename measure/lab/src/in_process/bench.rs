@@ -27,7 +27,7 @@ const LARGEST: u16 = u16::MAX;
 /// Frames that a port holds in each direction: more than all TCP windows together.
 const DEPTH: usize = 4096;
 /// Timeout of the first byte.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest round trip, in nanoseconds.
 const LONGEST_NS: u64 = 10_000_000_000;
 
@@ -106,10 +106,10 @@ impl InProcess {
 
     fn wait_for_traffic(&self) -> Result<(), LabError> {
         let flows = || Ok((self.receiver.shared.bytes.load(Relaxed) > 0).then_some(()));
-        self.interrupt.wait_for(PATIENCE, flows)?.ok_or_else(|| LabError::NoTraffic {
+        self.interrupt.wait_for(FIRST_BYTE_TIMEOUT, flows)?.ok_or_else(|| LabError::NoTraffic {
             from: "the sending guest".into(),
             to: "the receiving guest".into(),
-            waited: PATIENCE,
+            waited: FIRST_BYTE_TIMEOUT,
         })
     }
 

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes per write, and time between writes: 20 Mbit/s at most.
+/// Bytes per write.
 const CHUNK: usize = 25_000;
-const EVERY: Duration = Duration::from_millis(10);
+/// Time between two writes: 20 Mbit/s at most.
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout of the bytes in flight.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running stream; dropping it closes the connection.
 pub(super) struct Stream {
@@ -27,7 +28,7 @@ pub(super) struct Stream {
 #[derive(Default)]
 struct Shared {
     sent: AtomicU64,
-    back: AtomicU64,
+    returned: AtomicU64,
     wrong: AtomicU64,
     pauses: AtomicBool,
 }
@@ -35,9 +36,11 @@ struct Shared {
 /// Counts of bytes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bytes {
-    pub(super) back: u64,
+    /// Bytes that the guest returned.
+    pub(super) returned: u64,
+    /// Returned bytes that differ from those sent.
     pub(super) wrong: u64,
-    /// Sent but not returned.
+    /// Bytes sent but not returned.
     pub(super) missing: u64,
 }
 
@@ -58,8 +61,8 @@ impl Stream {
         Ok(Stream { shared, connection, threads })
     }
 
-    /// Pauses until all bytes in flight have returned, for at most [`PATIENCE`], and returns the
-    /// counts.
+    /// Pauses sending until all bytes in flight have returned, for at most [`DRAIN_TIMEOUT`].
+    /// Returns the counts.
     ///
     /// # Errors
     /// The connection has ended.
@@ -72,8 +75,8 @@ impl Stream {
             }
             Ok((self.bytes().missing == 0).then_some(()))
         };
-        interrupt.pass(2 * EVERY)?;
-        interrupt.wait_for(PATIENCE, all)?;
+        interrupt.pass(2 * WRITE_INTERVAL)?;
+        interrupt.wait_for(DRAIN_TIMEOUT, all)?;
         let bytes = self.bytes();
         self.pause(false);
         Ok(bytes)
@@ -85,9 +88,10 @@ impl Stream {
     }
 
     fn bytes(&self) -> Bytes {
-        let Shared { sent, back, wrong, .. } = &*self.shared;
-        let back = back.load(Relaxed);
-        Bytes { back, wrong: wrong.load(Relaxed), missing: sent.load(Relaxed).saturating_sub(back) }
+        let Shared { sent, returned, wrong, .. } = &*self.shared;
+        let returned = returned.load(Relaxed);
+        let missing = sent.load(Relaxed).saturating_sub(returned);
+        Bytes { returned, wrong: wrong.load(Relaxed), missing }
     }
 }
 
@@ -107,7 +111,7 @@ fn byte(place: u64) -> u8 {
 
 fn write(mut connection: TcpStream, shared: &Shared) {
     loop {
-        std::thread::sleep(EVERY);
+        std::thread::sleep(WRITE_INTERVAL);
         if shared.pauses.load(Relaxed) {
             continue;
         }
@@ -122,11 +126,11 @@ fn write(mut connection: TcpStream, shared: &Shared) {
 fn read(mut connection: TcpStream, shared: &Shared) {
     let mut bytes = [0; 64 << 10];
     while let Ok(count @ 1..) = connection.read(&mut bytes) {
-        let first = shared.back.load(Relaxed);
+        let first = shared.returned.load(Relaxed);
         let wanted = (first..).map(byte);
         let wrong = bytes.iter().take(count).zip(wanted).filter(|(byte, wanted)| *byte != wanted);
         shared.wrong.fetch_add(wrong.count() as u64, Relaxed);
-        shared.back.fetch_add(count as u64, Relaxed);
+        shared.returned.fetch_add(count as u64, Relaxed);
     }
 }
 
@@ -155,7 +159,7 @@ mod tests {
         // A broken stream sends no more bytes.
         let has_ended = || stream.threads.iter().any(JoinHandle::is_finished);
         while stream.shared.sent.load(Relaxed) < 4 * CHUNK as u64 && !has_ended() {
-            interrupt.pass(EVERY).unwrap();
+            interrupt.pass(WRITE_INTERVAL).unwrap();
         }
         stream.settle(&interrupt)
     }
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn one_byte_that_is_another_is_counted_and_an_end_is_an_error() {
         let whole = through(|_| ()).unwrap();
-        assert!(whole.back >= 4 * CHUNK as u64 && whole.wrong == 0 && whole.missing == 0);
+        assert!(whole.returned >= 4 * CHUNK as u64 && whole.wrong == 0 && whole.missing == 0);
         let mut once = true;
         let spoilt = through(move |bytes| {
             if std::mem::take(&mut once) {

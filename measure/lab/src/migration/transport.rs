@@ -3,19 +3,20 @@
 /// Transport of the guest's memory in an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
-    /// Key in JSON.
+    /// Name of the arm in JSON.
     pub(crate) name: &'static str,
+    /// Name of the arm for readers.
     pub(crate) label: &'static str,
     /// MTU of the uplinks and of the hosts' own ports, in bytes.
     pub(crate) mtu: u16,
-    /// Connections; more than one is QEMU's multifd.
+    /// Number of connections; more than one needs QEMU's multifd.
     pub(crate) channels: u8,
     /// Whether memory bypasses the switch, over a direct wire from the host to the physical switch.
     pub(crate) direct: bool,
 }
 
-/// Arms that form a ring: each differs from its neighbours in one thing, so that the steps and the
-/// comparison of the last with the first are the four questions.
+/// Arms that form a ring, in which each differs from its neighbours in one thing. The steps, and
+/// the comparison of the last arm with the first, are the four questions.
 pub(crate) const TRANSPORTS: [Transport; 4] = [
     through("mtu1500_1", "MTU 1500, 1 channel", 1500, 1),
     through("mtu9000_1", "MTU 9000, 1 channel", 9000, 1),

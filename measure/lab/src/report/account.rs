@@ -19,13 +19,13 @@ pub struct Account {
     pub received_bytes: u64,
     /// Connections whose last bytes had not arrived when the wait for them ended.
     pub undelivered_connections: u32,
-    /// Bytes that the sender's connections held then, by its kernel's books.
+    /// Bytes that the sender's connections still held at that time, according to its kernel.
     #[serde(default)]
     pub undelivered_bytes: u64,
     /// TCP payload in the frames that arrived over the receiver's link, by its counters.
     pub interface_payload_bytes: u64,
-    /// Bytes that the switch gave to the toggled port, by that port's counters. `None`: an
-    /// experiment whose load can take no other way.
+    /// Bytes that the switch delivered to the toggled port, by that port's counters. `None` if the
+    /// load has no other route.
     #[serde(default)]
     pub port_bytes: Option<u64>,
 }

@@ -11,14 +11,14 @@ use crate::usage::OTHERS;
 use statistics::{Comparison, Verdict};
 use std::collections::BTreeMap;
 
-/// A question and its verdict.
+/// A question of the report, and its verdict.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// `1 connection`.
+    /// The load, such as `1 connection`.
     pub load: String,
-    /// `throughput`.
+    /// The compared figure, such as `throughput`.
     pub question: String,
-    /// `29.6 % higher`.
+    /// The verdict in words, such as `29.6 % higher`.
     pub answer: String,
     pub found: Comparison,
 }
@@ -30,7 +30,7 @@ impl Row {
         format!("{load}: {question}: {answer} ({})", self.interval())
     }
 
-    /// `+27.0 to +31.2 % at 99.33 %`.
+    /// Returns the interval of the change: `+27.0 to +31.2 % at 99.33 %`.
     pub(super) fn interval(&self) -> String {
         let found = &self.found;
         let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
@@ -48,8 +48,8 @@ impl Row {
     }
 }
 
-/// Returns all questions, in the order of the tables. Peers are compared in throughput alone, if
-/// that is measured, and so are the many loads of a sweep.
+/// Returns all questions, in the order of the tables. The loads of a sweep are compared in
+/// throughput alone, and so are peers if throughput is measured.
 pub(super) fn rows(report: &Report) -> Vec<Row> {
     let sweeps = Points::of(&report.cases).is_some();
     let mut rows = Vec::new();
@@ -73,7 +73,8 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// Returns the questions of a case in the measures, and those against its peers.
+/// Returns the questions of a case: its own about `measures`, and those about `of_peers` with its
+/// peers.
 fn of_case(load: &str, case: &Case, measures: &[&Measure], of_peers: &[&Measure]) -> Vec<Row> {
     let whole = if case.steps.is_empty() { "" } else { "all steps: " };
     let mut rows = questions(load, whole, &case.comparisons, measures);
@@ -128,7 +129,7 @@ pub(super) fn headline(report: &Report) -> String {
     format!("{warning}{answer}")
 }
 
-/// Returns what the answer leaves open about other receivers than the one measured.
+/// Returns the caveat of an answer that holds only for the measured kind of receiver.
 pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     let bench = &report.bench;
     let tap = bench.kind() == "namespaces" && bench.vnic.as_deref() == Some("tap");
@@ -139,12 +140,13 @@ pub(super) fn caveat(report: &Report) -> Option<&'static str> {
     )
 }
 
-/// Returns the sentence of experiments with a known answer.
+/// Returns the sentence of an experiment whose answer is known beforehand.
 fn known(report: &Report) -> String {
     let told = report.checks.iter().rev().take(2).rev();
     told.map(|check| format!("{}: {}.", check.name, check.seen)).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns the sentence that compares the arms, over all loads.
 fn compared(report: &Report, cases: &[Case]) -> String {
     let Some(case) = cases.first() else { return String::new() };
     let labels: Vec<&str> = case.own_arms().map(|(_, arm)| arm.label.as_str()).collect();
@@ -188,8 +190,8 @@ pub(super) fn by_receiver(cases: &[Case]) -> impl Iterator<Item = &[Case]> {
     cases.chunk_by(|one, next| one.setting.receiver_gro == next.setting.receiver_gro)
 }
 
-/// Returns the words of a case's load: with its way if that is not the usual one or not the same in
-/// all cases, and with its receiver if that is not the same in all.
+/// Returns the words of a case's load. The direction is named if it is unusual or differs between
+/// the cases, the receiver if it differs.
 fn words(case: &Case, cases: &[Case]) -> String {
     let alike = cases.iter().all(|one| one.setting.way == case.setting.way);
     let one_receiver = by_receiver(cases).count() == 1;
@@ -198,7 +200,8 @@ fn words(case: &Case, cases: &[Case]) -> String {
     if alike { setting.short() } else { setting.words() }
 }
 
-/// Returns `1, 16 and 64 connections`, or all words of each load if they differ in more.
+/// Returns `1, 16 and 64 connections` if the loads differ in nothing else, otherwise the words of
+/// each load.
 fn loads(cases: &[Case]) -> String {
     let Some((last, before)) = cases.split_last() else { return String::new() };
     let Setting { connections, .. } = last.setting;
@@ -209,13 +212,13 @@ fn loads(cases: &[Case]) -> String {
     }
     let counts: Vec<String> =
         before.iter().map(|one| one.setting.connections.to_string()).collect();
-    // The way precedes the count; the block and the receiver follow it.
+    // The direction precedes the count; the block size and the receiver follow it.
     let count = plural(connections, "connection");
     words(last, cases).replacen(&count, &format!("{} and {count}", counts.join(", ")), 1)
 }
 
-/// Returns a measure's answers in one phrase: the range if all point the same way, otherwise load
-/// by load.
+/// Returns a measure's answers in one phrase: their range if all verdicts are equal, otherwise the
+/// answer for each load.
 fn over_loads(cases: &[Case], measure: &Measure) -> Option<String> {
     let found = cases
         .iter()

@@ -12,38 +12,38 @@ use std::collections::BTreeMap;
 /// An arm's figures by key (`throughput_bps`, `cpu_percent`, `cycles_per_byte` and more).
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ArmFigures {
-    /// What people read.
+    /// Name of the arm for readers.
     pub label: String,
     /// Intervals measured.
     #[serde(default)]
     pub intervals: usize,
-    /// Of these, the ones in which no byte arrived and no round trip ended.
+    /// Intervals in which no byte arrived or no round trip ended.
     #[serde(default)]
     pub stalled: usize,
-    /// Frames that the switch lost.
+    /// Loss of frames in the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Loss>,
-    /// Segments that the sender's TCP sent again.
+    /// Retransmissions of the sender's TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resent: Option<Loss>,
-    /// Where the samples of each key lie, with the unit in the key.
+    /// Summary of the samples of each figure; the key contains the unit.
     #[serde(flatten)]
     pub figures: BTreeMap<String, Summary>,
 }
 
-/// What was lost or sent again over all intervals of an arm.
+/// Losses or retransmissions over all intervals of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Loss {
-    /// How many a second.
+    /// Losses or retransmissions per second.
     pub per_s: f64,
-    /// Of all that were sent, in per cent.
+    /// Share of everything sent, in per cent.
     pub percent: f64,
 }
 
 impl Loss {
-    /// Returns the rate of events `so_many`, and their share of these and `others` together, over
-    /// all phases if there are any. `None` if one was not counted.
-    fn of(columns: &BTreeMap<String, Vec<f64>>, so_many: &str, others: &[&str]) -> Option<Loss> {
+    /// Returns the rate of the figure `event`, and its share of the sum of `event` and `others`.
+    /// Figures of phases are summed. `None` if a figure was not counted.
+    fn of(columns: &BTreeMap<String, Vec<f64>>, event: &str, others: &[&str]) -> Option<Loss> {
         let phased = columns.keys().any(|name| name.ends_with("_seconds"));
         let sum = |key: &str| {
             let is_own =
@@ -51,7 +51,7 @@ impl Loss {
             let own = columns.iter().filter(|(name, _)| is_own(name));
             own.flat_map(|(_, column)| column).copied().reduce(|sum, next| sum + next)
         };
-        let (lost, seconds) = (sum(so_many)?, sum("seconds").filter(|seconds| *seconds > 0.0)?);
+        let (lost, seconds) = (sum(event)?, sum("seconds").filter(|seconds| *seconds > 0.0)?);
         let rest = others.iter().map(|key| sum(key)).sum::<Option<f64>>()?;
         (rest + lost > 0.0)
             .then(|| Loss { per_s: lost / seconds, percent: 100.0 * lost / (rest + lost) })
@@ -76,35 +76,36 @@ impl Loss {
 /// One load and its arms.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Case {
-    /// What load it was.
+    /// The load.
     #[serde(flatten)]
     pub setting: Setting,
-    /// By name: `on`, `off`.
+    /// Figures of each arm by its name, such as `on` and `off`.
     pub arms: BTreeMap<String, ArmFigures>,
-    /// The arm that should be better against the baseline, by measure; of steps, the last against
-    /// the first.
+    /// Comparison of the arm that should be better with the baseline, by measure. With cumulative
+    /// steps: of the last step with the first.
     pub comparisons: BTreeMap<String, Comparison>,
-    /// Where each arm stands on the one before it: the comparisons of the second and all later
-    /// ones, in their order.
+    /// Comparisons of each cumulative step with the one before it, from the second step on; empty
+    /// if the arms are no steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<BTreeMap<String, Comparison>>,
-    /// The first arm, or the first that is no step, against each arm beyond the question, by that
-    /// arm's name: other switches.
+    /// Comparisons of the first arm, or of the first arm after the steps, with each peer, by the
+    /// peer's name. Peers are other switches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, BTreeMap<String, Comparison>>,
-    /// Names of the arms, the baseline second, or steps from the ground up.
+    /// Names of the arms: the one that should be better, then the baseline; or the steps from the
+    /// first on. Peers follow.
     pub order: Vec<String>,
     /// Length of an interval, in seconds.
     pub interval_s: f64,
-    /// What each interval goes through; absent where it is the same all the time.
+    /// Phases of each interval; absent if its load is constant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
-    /// Why there are no more samples.
+    /// Reason why sampling ended.
     pub ended: Ended,
-    /// Where it is known beforehand: the ratio of throughput that was to be found.
+    /// The ratio of throughput that the comparison should find, if it is known beforehand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truth: Option<f64>,
-    /// Who counted what over the whole load.
+    /// Counts of the whole load's bytes at several places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
     /// Every interval in the order of time, with all its raw numbers.
@@ -114,19 +115,19 @@ pub struct Case {
 /// The load of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Setting {
-    /// Connections at once.
+    /// Number of concurrent connections.
     pub connections: u32,
     /// Bytes of one send or receive call; absent for round trips.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_bytes: Option<u32>,
-    /// Of round trips: bulk connections beside them; absent where there were none.
+    /// Number of bulk connections beside round trips; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<u32>,
-    /// Whether the guest sends or receives; absent where there are no sender and receiver, as in a
+    /// Direction: whether the guest sends or receives. Absent without sender and receiver, as in a
     /// migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
-    /// The receiver's kernel coalesces (GRO) what the switch gives it.
+    /// Whether the receiver's kernel coalesces (GRO) the frames from the switch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receiver_gro: bool,
 }
@@ -137,8 +138,8 @@ impl Setting {
         self.buffer_bytes.is_none()
     }
 
-    /// Returns `guest receives, 4 connections`, with the block if it is not NTttcp's default;
-    /// without sender and receiver `under load`.
+    /// Returns `guest receives, 4 connections`, with the block size if it is not NTttcp's default.
+    /// Without sender and receiver returns `under load`.
     pub fn words(&self) -> String {
         if self.is_round_trips() {
             let words = match self.beside {
@@ -160,7 +161,7 @@ impl Setting {
         if self.receiver_gro { ", receiver with GRO" } else { "" }
     }
 
-    /// Returns `4 connections`, with the way and the block if they are not the usual ones.
+    /// Returns `4 connections`, with the direction and the block size if they are unusual.
     pub(super) fn short(&self) -> String {
         let (words, usual) = (self.words(), format!("{}, ", Way::ToVnic.words()));
         words.strip_prefix(&usual).unwrap_or(&words).to_owned()
@@ -188,7 +189,7 @@ pub(super) fn block(bytes: u32) -> String {
 }
 
 impl ArmFigures {
-    /// Summarises samples that all belong to one arm.
+    /// Summarises the samples of one arm.
     pub fn of<'s>(label: &str, samples: impl Iterator<Item = &'s Values>) -> ArmFigures {
         let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let (mut intervals, mut stalled) = (0, 0);
@@ -221,12 +222,14 @@ impl Case {
             let own = run.samples.iter().filter(|sample| sample.arm == arm.name);
             ArmFigures::of(&arm.label, own.map(|sample| &sample.values))
         };
-        // An arm beyond the question that never ran is left out.
+        // A peer that never ran is left out.
         let ran = |arm: &Arm| run.samples.iter().any(|sample| sample.arm == arm.name);
-        let asked = asked(plan.steps);
+        let own_count = own_count(plan.steps);
         let arms = plan.arms.iter().enumerate();
-        let arms: Vec<&Arm> =
-            arms.filter(|(place, arm)| *place < asked || ran(arm)).map(|(_, arm)| arm).collect();
+        let arms: Vec<&Arm> = arms
+            .filter(|(place, arm)| *place < own_count || ran(arm))
+            .map(|(_, arm)| arm)
+            .collect();
         let mut case = Case {
             setting,
             arms: arms.iter().map(|arm| (arm.name.clone(), figures(arm))).collect(),
@@ -241,13 +244,13 @@ impl Case {
             account,
             samples: run.samples,
         };
-        case.answer(plan.steps, plan.measures, |_| CONFIDENCE);
+        case.compare(plan.steps, plan.measures, |_| CONFIDENCE);
         case
     }
 
-    /// Compares the arms. `confidence` returns that of each comparison, by the indices of its
-    /// question and of its measure.
-    fn answer(
+    /// Compares the arms. `confidence` returns the confidence of a comparison, given the indices of
+    /// its question and of its measure.
+    fn compare(
         &mut self,
         steps: usize,
         measures: &[Measure],
@@ -264,7 +267,7 @@ impl Case {
         });
         self.comparisons = answers.next().unwrap_or_default();
         self.steps = answers.by_ref().take(steps.min(self.order.len()).saturating_sub(1)).collect();
-        self.peers = self.order.iter().skip(asked(steps)).cloned().zip(answers).collect();
+        self.peers = self.order.iter().skip(own_count(steps)).cloned().zip(answers).collect();
     }
 
     /// Returns the number of arms that are cumulative steps.
@@ -299,13 +302,13 @@ impl Case {
         self.order.iter().filter_map(|name| self.arms.get(name))
     }
 
-    /// Returns the arms of the question, without those beyond it.
+    /// Returns the arms of the experiment itself, without peers.
     pub(crate) fn own_arms(&self) -> impl Iterator<Item = (&String, &ArmFigures)> {
         let own = self.order.iter().filter(|name| !self.peers.contains_key(*name));
         own.filter_map(|name| Some((name, self.arms.get(name)?)))
     }
 
-    /// Returns the arms beyond the question, each with the comparisons of an own arm with it.
+    /// Returns the peers, each with the comparisons of an own arm with it.
     pub(super) fn peers_in_order(
         &self,
     ) -> impl Iterator<Item = (&ArmFigures, &BTreeMap<String, Comparison>)> {
@@ -313,7 +316,7 @@ impl Case {
         self.order.iter().filter_map(peer)
     }
 
-    /// Returns each phase of each arm's intervals, with its length.
+    /// Returns the figures of each phase for each arm, labelled with the phase's length.
     pub(super) fn phase_arms(&self) -> impl Iterator<Item = ArmFigures> {
         let figures = move |phase: &Phase, name: &String| {
             let samples = self.samples.iter().filter(|sample| sample.arm == *name);
@@ -325,50 +328,53 @@ impl Case {
         self.phases.iter().flat_map(each)
     }
 
-    /// Returns the number of intervals of the arm of the question with the fewest.
+    /// Returns the smallest number of intervals of an own arm.
     pub fn rounds(&self) -> usize {
         let count = |name: &String| self.samples.iter().filter(|s| s.arm == *name).count();
         self.own_arms().map(|(name, _)| count(name)).min().unwrap_or(0)
     }
 }
 
-/// Returns the number of arms of the question, of which `steps` are steps; with steps it includes
-/// the arm that is compared with peers.
-fn asked(steps: usize) -> usize {
+/// Returns the number of own arms. With `steps` steps, an arm follows them that is compared with
+/// peers.
+fn own_count(steps: usize) -> usize {
     if steps > 0 { steps.saturating_add(1) } else { 2 }
 }
 
-/// A comparison of a report: the index of its case, and in it those of the question and the
-/// measure.
-type Place = (usize, [usize; 2]);
+/// Position of a comparison in a report: the index of its case, and the indices of the question and
+/// the measure within the case.
+type Position = (usize, [usize; 2]);
 
-/// Adjusts all verdicts of a report so that together they hold with the confidence of one. Each
-/// case is passed with its measures.
-pub(crate) fn hold_together(cases: &mut [(&mut Case, &[Measure])]) {
-    let mut places: Vec<Place> = Vec::new();
+/// Adjusts all verdicts of a report for multiple comparisons (Holm): all of them hold together with
+/// the confidence of one. `cases` has each case with its measures.
+pub(crate) fn adjust_confidence(cases: &mut [(&mut Case, &[Measure])]) {
+    let mut places: Vec<Position> = Vec::new();
     for (number, (case, measures)) in cases.iter().enumerate() {
         for question in 0..questions(&case.order, case.stepped()).len() {
             let all = (0..measures.len()).map(|measure| (number, [question, measure]));
             // Comparisons without figures, or with too few pairs for a claim, do not count.
-            let asks = |found: Comparison| found.level >= CONFIDENCE;
-            places.extend(all.filter(|place| ask(cases, *place, CONFIDENCE).is_some_and(asks)));
+            let is_claim = |found: Comparison| found.level >= CONFIDENCE;
+            places.extend(
+                all.filter(|place| compare_at(cases, *place, CONFIDENCE).is_some_and(is_claim)),
+            );
         }
     }
     let claims = |place: usize, confidence: f64| {
-        let found = places.get(place).and_then(|place| ask(cases, *place, confidence));
+        let found = places.get(place).and_then(|place| compare_at(cases, *place, confidence));
         found.is_some_and(|found| found.claims(confidence))
     };
     let confidences = holm(places.len(), claims);
-    let known: BTreeMap<Place, f64> = places.into_iter().zip(confidences).collect();
+    let known: BTreeMap<Position, f64> = places.into_iter().zip(confidences).collect();
     for (number, (case, measures)) in cases.iter_mut().enumerate() {
         let of = |place| known.get(&(number, place)).copied().unwrap_or(CONFIDENCE);
-        case.answer(case.stepped(), measures, of);
+        case.compare(case.stepped(), measures, of);
     }
 }
 
-fn ask(
+/// Returns the comparison at a position, at a confidence.
+fn compare_at(
     cases: &[(&mut Case, &[Measure])],
-    (number, [question, measure]): Place,
+    (number, [question, measure]): Position,
     confidence: f64,
 ) -> Option<Comparison> {
     let (case, measures) = cases.get(number)?;

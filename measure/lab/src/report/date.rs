@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use std::time::SystemTime;
 
-/// Returns the time of now in UTC, as `2026-11-21T21:40:00Z`.
+/// Returns the current time in UTC, as `2026-11-21T21:40:00Z`.
 pub fn now_utc() -> String {
     DateTime::<Utc>::from(SystemTime::now()).format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

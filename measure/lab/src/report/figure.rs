@@ -1,9 +1,8 @@
 //! The figures of a report, as data that `report.html` draws. The cases determine which figures a
 //! report has.
 //!
-//! A drawing library cannot use the page's own text colour; these few shapes can, so that one
-//! figure serves print, dark and light pages. Series have the CSS classes `c0` to `c5` of
-//! `report.html`, in turn.
+//! The shapes use the page's own text colour, which a drawing library cannot: one figure serves
+//! print, dark and light pages. Series have the CSS classes `c0` to `c5` of `report.html`, in turn.
 
 mod bars;
 mod canvas;
@@ -19,7 +18,7 @@ pub(super) use pick::{details, overview, summary};
 
 use serde::Serialize;
 
-/// One figure. Places are in units of its drawing, as text.
+/// One figure. Coordinates are in units of its drawing, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Figure {
     /// Title above the figure, with the unit.
@@ -32,8 +31,8 @@ pub(super) struct Figure {
     ticks: Vec<Tick>,
     /// Series, each in a colour of its own.
     series: Vec<Drawn>,
-    /// In place of all the above: bars one below the other, which the page lays out as text. Each
-    /// has its words, its value, and the value in per cent of the largest.
+    /// Horizontal bars, which the page lays out as text; all fields above are empty if there are
+    /// any. Each has its words, its value, and the value in per cent of the largest.
     rows: Vec<[String; 3]>,
 }
 

@@ -28,7 +28,7 @@ fn rendered(name: &str, context: Value) -> Result<String, Error> {
     environment.get_template(name)?.render(context)
 }
 
-/// Returns the page of a report. `intervals` is the raw data.
+/// Returns the page of a report. `intervals` is the raw data as CSV.
 pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
     let context = context! {
         report => Value::from(Serde(report)),

@@ -120,8 +120,8 @@ fn comparison_row(
     [label, format!("{pairs} pairs")].into_iter().chain(cells).collect()
 }
 
-/// Returns the guide's table: a row for each arm, the change, and then each peer with the
-/// comparison of an own arm with it.
+/// Returns the table of Microsoft's guide: a row for each arm, the change, and then each peer with
+/// the comparison of an own arm with it.
 fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Table {
     let row = |arm: &ArmFigures| arm_row(arm.label.clone(), arm, measures);
     let mut rows: Vec<Vec<String>> = case.own_arms().map(|(_, arm)| row(arm)).collect();
@@ -135,7 +135,7 @@ fn measured(title: &str, case: &Case, measures: &[Measure], words: Words) -> Tab
     Table { title: title.to_owned(), head: heads(measures), rows }
 }
 
-/// Returns the table of what each step adds to the one before it.
+/// Returns the table of each step's gain over the one before it.
 fn gains(case: &Case, measures: &[Measure], words: Words) -> Option<Table> {
     let labels = case.arms_in_order().skip(1).map(|arm| arm.label.clone());
     let rows = labels.zip(&case.steps);
@@ -163,7 +163,7 @@ fn spread(summary: Option<&Summary>, measure: &Measure) -> String {
     format!("{} ({}–{})", show(summary.median), show(summary.min), show(summary.max))
 }
 
-/// Returns sentences on what is wrong with arms: intervals without a byte, and much loss or many
+/// Returns sentences about faults of arms: intervals without a byte, much loss, and many
 /// retransmissions.
 pub(super) fn findings(report: &Report) -> Vec<String> {
     let cases = report.cases.iter().chain(&report.latency);
@@ -237,7 +237,7 @@ fn busiest(arm: &ArmFigures) -> Option<String> {
     Some(format!("{number}{busy:.0} % ({softirq:.0} % softirq)"))
 }
 
-/// Returns the table of the switch's frames, which proves the arms, with the losses.
+/// Returns the table of the switch's frames, which proves that the arms differed, with the losses.
 fn switched(case: &Case) -> Option<Table> {
     let title = "Frames from the sender to the switch and from the switch to the receiver (medians), and losses and \
                  retransmissions (all intervals)";

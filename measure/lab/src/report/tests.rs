@@ -609,11 +609,11 @@ fn every_interval_is_a_line_of_the_csv() {
     assert!((rate / exact - 1.0).abs() < 1e-5, "{rate} of {exact}");
 }
 
-/// Held against the thresholds.
+/// Returns the report with the results of thresholds.
 fn held(mut report: Report, conditions: &[&str]) -> Report {
     let thresholds: Vec<Threshold> =
         conditions.iter().map(|condition| condition.parse().unwrap()).collect();
-    report.thresholds = hold_thresholds(&thresholds, &report);
+    report.thresholds = evaluate_thresholds(&thresholds, &report);
     report
 }
 

@@ -8,7 +8,7 @@ use super::{Case, Check, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{ContentArrangement, TableStyle};
 
-/// Columns of a terminal that a table may take.
+/// Largest width of a table in a terminal, in columns.
 pub(crate) const WIDTH: u16 = 120;
 
 /// Returns the report for a terminal.

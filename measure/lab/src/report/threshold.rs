@@ -14,9 +14,9 @@ use std::str::FromStr;
 /// A bound on the ratio of the first arm to the one it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// Key under `comparisons`: `throughput`.
+    /// Key of the comparison, such as `throughput`.
     pub measure: String,
-    /// Whether it fails below the ratio, rather than above it.
+    /// Whether the report fails below the ratio, rather than above it.
     pub below: bool,
     /// Ratio of the first arm to the baseline; 1 is no difference.
     pub ratio: f64,
@@ -49,20 +49,20 @@ impl FromStr for Threshold {
     }
 }
 
-/// A threshold held against one load.
+/// Result of a threshold for one load.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Held {
-    /// `throughput < 2x`.
+    /// The condition, such as `throughput < 2x`.
     pub condition: String,
-    /// The load.
+    /// The load in words.
     pub load: String,
-    /// It is so, or cannot be told: the report fails.
+    /// Whether the report fails: the condition holds, or cannot be evaluated.
     pub met: bool,
-    /// What was found.
+    /// The ratio with its interval, or why there is none.
     pub seen: String,
 }
 
-/// Refuses thresholds of figures that are not compared. `known` are those that are.
+/// Refuses thresholds of figures that are not compared. `known` are the compared measures.
 ///
 /// # Errors
 /// [`LabError::Threshold`] for the first unknown figure.
@@ -81,35 +81,38 @@ pub(crate) fn check(thresholds: &[Threshold], known: &[&Measure]) -> Result<(), 
     }
 }
 
-/// Holds each threshold against each load that has its figure.
-pub(crate) fn hold(thresholds: &[Threshold], report: &Report) -> Vec<Held> {
+/// Evaluates each threshold for each load that has its figure. A threshold without such a load
+/// yields one result, which fails.
+pub(crate) fn evaluate(thresholds: &[Threshold], report: &Report) -> Vec<Held> {
     let mut all = Vec::new();
     for one in thresholds {
-        let asks = |measures: &[Measure]| {
+        let has_figure = |measures: &[Measure]| {
             measures.iter().any(|measure| measure.improvement == one.measure)
         };
-        let bulk = report.cases.iter().filter(|_| asks(report.measures));
-        let trips = report.latency.iter().filter(|_| asks(report.latency_measures));
+        let bulk = report.cases.iter().filter(|_| has_figure(report.measures));
+        let trips = report.latency.iter().filter(|_| has_figure(report.latency_measures));
         let before = all.len();
-        all.extend(bulk.chain(trips).map(|case| one.against(case)));
+        all.extend(bulk.chain(trips).map(|case| one.evaluate(case)));
         if all.len() == before {
-            all.push(one.untold("no load".to_owned()));
+            all.push(one.unmeasured("no load".to_owned()));
         }
     }
     all
 }
 
 impl Threshold {
-    fn against(&self, case: &Case) -> Held {
+    /// Evaluates the condition for a load.
+    fn evaluate(&self, case: &Case) -> Held {
         let load = case.setting.words();
         match case.comparisons.get(&self.measure) {
             Some(found) if found.verdict != Verdict::TooFewSamples => self.judge(load, found),
-            Some(_) => Held { seen: "too few rounds to tell".into(), ..self.untold(load) },
-            None => self.untold(load),
+            Some(_) => Held { seen: "too few rounds to tell".into(), ..self.unmeasured(load) },
+            None => self.unmeasured(load),
         }
     }
 
-    fn untold(&self, load: String) -> Held {
+    /// Returns the result for a load without the figure.
+    fn unmeasured(&self, load: String) -> Held {
         Held { condition: self.to_string(), load, met: true, seen: "not measured".into() }
     }
 

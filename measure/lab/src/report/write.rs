@@ -18,7 +18,7 @@ pub fn write(report: &Report, directory: &Path) -> Result<(), LabError> {
     let failed = |source| LabError::Report { path: directory.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
     let texts = texts(report).map_err(io::Error::other).map_err(failed)?;
-    texts.iter().try_for_each(|(name, text)| put(directory, name, text))
+    texts.iter().try_for_each(|(name, text)| write_file(directory, name, text))
 }
 
 fn texts(report: &Report) -> Result<[(&'static str, String); 5], Box<dyn Error + Send + Sync>> {
@@ -32,19 +32,19 @@ fn texts(report: &Report) -> Result<[(&'static str, String); 5], Box<dyn Error +
     ])
 }
 
-/// Writes a file atomically.
+/// Writes a file of the directory atomically.
 ///
 /// # Errors
 /// [`LabError::Report`] if it cannot be written.
-pub(crate) fn put(directory: &Path, name: &str, text: &str) -> Result<(), LabError> {
+pub(crate) fn write_file(directory: &Path, name: &str, text: &str) -> Result<(), LabError> {
     let path = directory.join(name);
     Replacement::write(&path, text).map_err(|source| LabError::Report { path, source })
 }
 
-/// Reads a JSON file of this version.
+/// Reads a JSON file that this version of the format describes.
 ///
 /// # Errors
-/// The reason, for people.
+/// The file cannot be read, or is no such JSON; the text says why.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let json: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;

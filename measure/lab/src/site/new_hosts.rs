@@ -4,12 +4,13 @@
 use super::{RunResult, Site, Tell, prepare_process};
 use crate::daemon::Daemon;
 use crate::experiment::Experiment;
+use crate::host::Command;
 use crate::interrupt::Interrupt;
 use crate::load::{Load, Way};
 use crate::namespaces::{Namespaces, Work};
 use crate::options::Options;
 use crate::plan::Plan;
-use crate::report::{BenchFacts, Case, Check, Command};
+use crate::report::{BenchFacts, Case, Check};
 use crate::topology::{Topology, congestion};
 use crate::vnic::Vnic;
 use crate::{LabError, iperf};

@@ -13,12 +13,12 @@
 
 use super::iscsi::{ARMS, LOADS};
 use super::target::{self, TARGET};
-use crate::host::Host;
+use crate::host::{Command, Host};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::options::Options;
 use crate::plan::{Arm, Bench, Measured, Plan, Values};
-use crate::report::{BenchFacts, Command};
+use crate::report::BenchFacts;
 use crate::site::{self, RunResult, Site, Tell};
 use crate::topology::{VNIC, WIRE, address, congestion, wire};
 use crate::{LabError, daemon};

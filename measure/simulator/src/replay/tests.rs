@@ -168,7 +168,7 @@ fn carried_out(wanted: &Recording) -> Recording {
     for step in 0..2 * wanted.intervals() {
         let row = step / 2;
         let busy: Vec<f64> = wanted.items.iter().map(|item| item.busy[row]).collect();
-        let served = serve(&run.machine, &run.units, &run.placed, &busy, &mut run.late[0]);
+        let served = serve(&run.machine, &run.units, &run.placed, &busy, &mut run.backlog[0]);
         for (place, item) in real.items.iter_mut().enumerate() {
             item.busy[row] += served.busy[place] / 2.0;
             item.worker[row] = run.placed[place];

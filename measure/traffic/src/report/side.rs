@@ -43,9 +43,9 @@ pub struct Segments {
     pub sent: Figure<u64>,
     /// Segments or datagrams received.
     pub received: Figure<u64>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: Figure<u64>,
-    /// Payload bytes of an average segment that had any.
+    /// Mean payload bytes of segments with payload.
     pub average_frame_bytes: Figure<f64>,
     /// Smoothed round-trip time at the end, mean over connections, microseconds.
     pub rtt_us: Figure<f64>,
@@ -54,7 +54,7 @@ pub struct Segments {
 /// One end's figures. All but the `whole_run` fields are of the measured interval.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Side {
-    /// Which end this is.
+    /// Role of this end.
     pub role: Role,
     /// A random number for this end's run: figures with one number come from one end, reached at
     /// two addresses.
@@ -65,7 +65,7 @@ pub struct Side {
     pub connections: u64,
     /// The measured interval by this end's monotonic clock.
     pub seconds: f64,
-    /// Bytes the application sent or received.
+    /// Bytes that the application sent or received.
     pub bytes: u64,
     /// The rate of `bytes`.
     pub throughput: Throughput,
@@ -80,7 +80,7 @@ pub struct Side {
     pub whole_run_bytes: u64,
     /// Send or receive calls over the whole run.
     pub whole_run_calls: u64,
-    /// Bytes compared and found right over the whole run; a receiver with `--verify` has them.
+    /// Bytes of the whole run that were compared and found right; absent without `--verify`.
     pub verified_bytes: Option<u64>,
     /// TCP or UDP counters.
     pub segments: Segments,
@@ -162,7 +162,7 @@ impl Side {
         count.then(|count| (self.seconds > 0.0).then(|| *count as f64 / self.seconds))
     }
 
-    /// Returns received packets per count of the whole host, as NTttcp has it.
+    /// Returns received packets per unit of a count of the whole host, a figure of NTttcp.
     pub(super) fn received_per(&self, count: &Figure<u64>) -> Figure<f64> {
         let Some(received) = self.segments.received.value else {
             return Figure::absent_as(&self.segments.received);

@@ -1,5 +1,5 @@
-//! Whole runs over the loopback interface. What is asserted is which bytes arrived and what the
-//! report says, never speed.
+//! Whole runs over the loopback interface. Tests check the received bytes and the reports, never
+//! speed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,8 +11,8 @@ use traffic::{Length, Plan, Progress, Report, Role, TrafficError, Transport, run
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// A port that is free with its neighbours below and above. Each call takes its own stretch, below
-/// the ports that the kernel gives to connections, so that tests can run side by side.
+/// Returns a port that is free together with the ports below and above it. Each call takes a range
+/// of its own, below the ephemeral ports, so that tests can run side by side.
 fn base_port(host: IpAddr, count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     for _ in 0..500 {
@@ -26,7 +26,7 @@ fn base_port(host: IpAddr, count: u16) -> u16 {
     panic!("no {count} free ports in a row");
 }
 
-/// Runs both ends of a plan and returns (sender, receiver).
+/// Runs both ends of a plan. Returns the reports of the sender and the receiver.
 fn both(host: IpAddr, ports: u16, shape: impl Fn(&mut Plan)) -> (Report, Report) {
     let base = base_port(host, ports);
     let plan = |role| {
@@ -44,7 +44,7 @@ fn both(host: IpAddr, ports: u16, shape: impl Fn(&mut Plan)) -> (Report, Report)
     })
 }
 
-/// What a script reads of a run must be as the shipped schema says.
+/// Checks the JSON of a report against the shipped schema.
 fn holds_to_schema(report: &Report) {
     let schema = traffic::report::json_schema();
     let schema = jsonschema::validator_for(&schema).unwrap();
@@ -145,7 +145,7 @@ fn each_request_of_the_bulk_data_is_timed_at_both_ends() {
         });
         for report in [&sender, &receiver] {
             let times = report.request_times.unwrap();
-            // One for each buffer, but for a connection's first; a read may bring less than a
+            // One time for each buffer except a connection's first. A read may return less than a
             // buffer.
             assert!(times.count > 0 && times.count <= report.own.calls, "{times:?}");
             assert!(times.min_ns <= times.p50_ns && times.p50_ns <= times.max_ns, "{times:?}");
@@ -156,8 +156,7 @@ fn each_request_of_the_bulk_data_is_timed_at_both_ends() {
     assert!(both(V4, 1, buffers(9)).0.request_times.is_none());
 }
 
-/// Passes on what comes to a port, with every tenth thousand bytes left out where it is told to
-/// lose.
+/// Forwards the bytes that arrive at a port. With `loses`, drops every tenth block of 1000 bytes.
 fn relay(from: u16, to: u16, loses: bool) {
     use std::io::{Read, Write};
     let listener = TcpListener::bind((V4, from)).unwrap();

@@ -16,7 +16,7 @@ const PORTS: u16 = 3;
 const BUFFER: usize = 10_000;
 const BUFFERS: usize = 20;
 
-/// A first port that is free, with the one below, the next ones, and those of their tokens.
+/// Returns a first port that is free, with the one below, the next ones, and those of their tokens.
 fn base_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let offset = u16::try_from(std::process::id() % 60).unwrap() * 100;
@@ -57,8 +57,9 @@ fn token(mut stream: TcpStream) {
     assert_eq!(&byte, b"X");
 }
 
-/// A thread for each port: one connection is accepted, and no other; when all threads have theirs,
-/// each listens for its token; when all have that, they read to the end. The bytes of all.
+/// Receives with a thread for each port: one connection is accepted, and no other; when all threads
+/// have theirs, each listens for its token; when all have that, they read to the end. Returns
+/// the number of bytes.
 fn windows_receiver(base: u16) -> u64 {
     let (ready, synched) = (Barrier::new(PORTS.into()), Barrier::new(PORTS.into()));
     scope(|scope| {

@@ -49,7 +49,7 @@ impl Case {
         })
     }
 
-    /// The switch, the second source's port, and both lanes.
+    /// Returns the switch, the second source's port, and both lanes.
     fn start(&self, cpus: [usize; 2]) -> (Switch, PortId, [Lane; 2]) {
         let workers = cpus.map(|cpu| WorkerOptions { cpu: Some(cpu) }).to_vec();
         let options = SwitchOptions { workers, wait: Wait::Never, ..SwitchOptions::default() };
@@ -71,7 +71,7 @@ impl Case {
         (switch, second, lanes)
     }
 
-    /// What a source sends, to its sink.
+    /// Returns a frame from a source to its sink.
     pub(crate) fn frame(&self, number: usize) -> MemoryFrame {
         let flow = number as u8;
         let mut frame = Segment { payload: self.payload, flow, ..Segment::parse(".") }.frame();
@@ -152,7 +152,7 @@ pub(crate) struct Bed<'l> {
 }
 
 impl Bed<'_> {
-    /// Million frames a second of one worker, and of two.
+    /// Returns the rates of one worker and of two, in million frames per second.
     pub(crate) fn round(&mut self) -> [f64; 2] {
         let mut times = [0; 2];
         for arm in ABBA {
@@ -162,7 +162,7 @@ impl Bed<'_> {
         times.map(|time| (4 * SLICE) as f64 * 1e3 / time as f64)
     }
 
-    /// Nanoseconds.
+    /// Passes the batches of a slice. Returns its time in nanoseconds.
     fn slice(&mut self, arm: Arm) -> u64 {
         if arm == Arm::Two {
             self.calls.send(()).unwrap();
@@ -170,7 +170,7 @@ impl Bed<'_> {
         (0..self.batches).map(|_| self.batch(arm)).sum()
     }
 
-    /// A batch from each source; the nanoseconds that it took, see the head of this file.
+    /// Passes a batch from each source. Returns its time in nanoseconds; see the head of this file.
     fn batch(&mut self, arm: Arm) -> u64 {
         let before = self.busy();
         let [first, second] = self.lanes;
@@ -198,7 +198,7 @@ impl Bed<'_> {
         [workers[0].busy.0, workers[1].busy.0]
     }
 
-    /// Frames of turns that have ended.
+    /// Returns the number of frames of turns that have ended.
     fn taken(&self) -> u64 {
         self.switch.workers().iter().map(|worker| worker.frames).sum()
     }

@@ -89,10 +89,10 @@ impl Followed {
         young.next().map(|place| (place.0 & 0xff) as usize)
     }
 
-    /// The flow was sent from this queue. Within a tick the first queue stands. A new flow takes
-    /// the place of its set that was noted longest ago, unless all were noted within the last
-    /// second. If two workers write a place at once, one of the two flows is not noted until its
-    /// next frame.
+    /// Records that the flow was sent from this queue. Within a tick the first queue stands. A new
+    /// flow takes the place of its set that was noted longest ago, unless all were noted within the
+    /// last second. If two workers write a place at once, one of the two flows is not noted until
+    /// its next frame.
     pub(crate) fn note(&self, flow: u64, queue: u8, now: Tick) {
         let (mut oldest, mut most) = (None, Tick::KEPT - 1);
         for place in self.set(flow) {
@@ -158,7 +158,7 @@ mod tests {
 
     const SEED: Seed = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 
-    /// The flow of a packet from 10.0.0.`host` and a port to 10.0.0.9 port 0.
+    /// Returns the flow of a packet from 10.0.0.`host` and a port to 10.0.0.9 port 0.
     fn of(seed: &Seed, host: u8, port: u8, (protocol, vlan): (u8, u16)) -> u64 {
         let header = [10, 0, 0, host, 10, 0, 0, 9, 0, port, 0, 0];
         let mut parsed =

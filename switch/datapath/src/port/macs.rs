@@ -307,7 +307,7 @@ mod tests {
         MacKey::new(Mac([2, 0, a, b, c, d]).to_u64(), vlan)
     }
 
-    /// `false`: no room.
+    /// Learns an address. Returns `false` if the table has no room.
     fn learn(table: &MacTable, key: MacKey, port: PortId, second: u64) -> bool {
         table.refresh(key, port, second) || table.insert(key, port, 0, second) != Insertion::Full
     }

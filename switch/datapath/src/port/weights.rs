@@ -105,7 +105,7 @@ impl Weights {
         is_first
     }
 
-    /// A queue of a port that was let through had no frames for this one.
+    /// Records that a port's queue, which was let through, had no frames for this one.
     pub(crate) fn leave(&mut self, (port, queue): (PortId, usize)) {
         self.sender(port).into_iter().for_each(|it| it.backlogged &= !(1 << (queue % 64)));
     }

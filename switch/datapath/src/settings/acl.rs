@@ -8,12 +8,12 @@ use wire::{Mac, Prefix};
 /// The action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclAction {
-    /// They pass.
+    /// Lets matching frames pass.
     Allow,
-    /// They are dropped as `acl_denied`.
+    /// Drops matching frames as `acl_denied`.
     Deny,
-    /// They are marked by the first such rule that matches; the other rules decide whether they
-    /// pass. Only from the port into the switch.
+    /// Marks frames. Only the first matching rule of this kind does so, and only for frames from
+    /// the port into the switch. The rules of other kinds decide whether the frames pass.
     Mark(AclMark),
 }
 
@@ -32,7 +32,7 @@ pub enum AclProtocol {
     Ip(u8),
 }
 
-/// The source, or the destination, that a rule matches.
+/// Condition on a frame's source or destination; absent fields match everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AclEnd {
     /// The Ethernet address.
@@ -43,17 +43,17 @@ pub struct AclEnd {
     pub ports: Option<RangeInclusive<u16>>,
 }
 
-/// One rule: a frame must match all of it.
+/// A rule, which applies to frames that match all of its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AclRule {
-    /// What happens.
+    /// The action for frames that match.
     pub action: AclAction,
-    /// From the port into the switch, or out of the switch to the port.
+    /// Direction of the frames: from the port into the switch, or from the switch to the port.
     pub direction: Direction,
     /// The frame's kind.
     pub protocol: AclProtocol,
-    /// Its source.
+    /// The frame's source.
     pub from: AclEnd,
-    /// Its destination.
+    /// The frame's destination.
     pub to: AclEnd,
 }

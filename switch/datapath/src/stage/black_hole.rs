@@ -12,18 +12,18 @@ use ports::Nanos;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::{Header, Kind};
 
-/// The most frames of a burst that is checked.
+/// Largest number of frames in a burst that is checked.
 pub(crate) const SPARSE: usize = 4;
-/// IP packets up to this size pass everywhere (RFC 8200, 5).
-const SMALL: u32 = 1280;
-/// The number of retransmissions of a segment that is reported.
-const RESENT: u8 = 2;
-/// The shortest time to a retransmission by timer; earlier ones have another cause.
-const SOON: Nanos = Nanos(10_000_000);
-/// Segments under way at first (RFC 6928 has 10). A flow that comes further has had large ones
+/// Size of the IP packets that every path carries: the smallest MTU of IPv6 links (RFC 8200, 5).
+const MIN_MTU: u32 = 1280;
+/// Retransmissions of one segment after which the flow is reported.
+const REPORTED_RETRANSMISSIONS: u8 = 2;
+/// Shortest time to a retransmission by timer; earlier retransmissions have another cause.
+const MIN_RETRANSMISSION_TIMEOUT: Nanos = Nanos(10_000_000);
+/// Segments in the initial window (RFC 6928 has 10). In a flow beyond it, large segments were
 /// acknowledged.
-const FLIGHT: u32 = 16;
-/// Flows of a worker; one more takes the place of another.
+const INITIAL_WINDOW: u32 = 16;
+/// Flows that a worker remembers; a new flow replaces the one with its index.
 const FLOWS: usize = 256;
 
 /// A flow, known by a hash.
@@ -72,7 +72,7 @@ impl BlackHoles {
         #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
         let flow = self.0.get_mut(hash as usize % FLOWS)?;
         let size = frame.largest_packet();
-        if opens || size <= SMALL && (flow.hash != hash || flow.large.is_none()) {
+        if opens || size <= MIN_MTU && (flow.hash != hash || flow.large.is_none()) {
             let small_end = sequence.wrapping_add(payload).wrapping_add(opens.into());
             *flow = Flow { hash, small_end, ..Flow::default() };
             return None;
@@ -86,19 +86,19 @@ impl Flow {
     fn note(&mut self, sequence: u32, size: u32, now: Nanos) -> bool {
         let behind = |start: u32| sequence.wrapping_sub(start).cast_signed();
         self.size = self.size.max(size);
-        self.is_settled = behind(self.small_end) > (FLIGHT * self.size).cast_signed();
-        if self.is_settled || behind(self.small_end) < 0 || size <= SMALL {
+        self.is_settled = behind(self.small_end) > (INITIAL_WINDOW * self.size).cast_signed();
+        if self.is_settled || behind(self.small_end) < 0 || size <= MIN_MTU {
             return false;
         }
         match self.large {
             Some(large) if behind(large) > 0 => return false,
             Some(large) if behind(large) == 0 => {
-                self.resent += u8::from(now.since(self.sent_at) >= SOON);
+                self.resent += u8::from(now.since(self.sent_at) >= MIN_RETRANSMISSION_TIMEOUT);
             }
             _ => (self.large, self.resent) = (Some(sequence), 0),
         }
         self.sent_at = now;
-        self.is_settled = self.resent == RESENT;
+        self.is_settled = self.resent == REPORTED_RETRANSMISSIONS;
         self.is_settled
     }
 }

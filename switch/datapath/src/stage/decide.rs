@@ -1,4 +1,4 @@
-//! Admit and look up: whether a frame may enter, and where it goes.
+//! The decision about a frame: whether it may enter the switch, and to which ports it goes.
 
 use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
@@ -18,7 +18,7 @@ use std::sync::{Arc, MutexGuard};
 /// The error is the reason why the frame is dropped.
 type Verdict = Result<(), DropReason>;
 
-/// The context of deciding, made once a burst.
+/// The context of decisions, made once for a burst.
 pub(crate) struct Decider<'t> {
     turn: &'t Turn<'t>,
     second: u64,
@@ -32,14 +32,14 @@ pub(crate) struct Decider<'t> {
     learned: Option<MacKey>,
     /// Whether the port has neither an address of its own nor a guard that lets it hold one.
     takes_any_source: bool,
-    /// What flooding has cost the turn, see [`work::TURN_LIMIT`], by the low bits of the VLAN.
+    /// Cost of flooding in this turn, by the low bits of the VLAN; see [`work::TURN_LIMIT`].
     flooded: [u64; 16],
     meter: &'t mut Meter,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
     steerer: Steerer,
-    /// Whether the frame before it went to the same port, as far as is known. If not, the next one
-    /// hardly will.
+    /// Whether the frame before the last went to the same port, as far as is known. If it did not,
+    /// the next frame is unlikely to.
     keeps_port: bool,
 }
 
@@ -102,9 +102,8 @@ impl<'t> Decider<'t> {
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue
-    /// that gets it. Returns the number of frames and why the first is dropped.
-    ///
-    /// Frames right behind it that take the same fast path are put there with it.
+    /// that gets it, together with the frames right behind it that take the same fast path. Returns
+    /// the number of frames, and the reason if the first is dropped.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -141,8 +140,8 @@ impl<'t> Decider<'t> {
         count
     }
 
-    /// Returns whether the last decision holds for a frame with other addresses; from now on it
-    /// holds for those.
+    /// Returns whether the last decision holds for a frame with other addresses. If so, the
+    /// decision holds for these addresses from now on.
     ///
     /// The tag must be the same, the source known to be at this port, and the destination at the
     /// last frame's port. Group addresses are in no table.

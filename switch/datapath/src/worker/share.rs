@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// An account for each of so many ports of one queue.
+    /// Returns an account for each of so many ports of one queue.
     fn accounts(ports: usize) -> Vec<Account> {
         (0..ports)
             .map(|port| {

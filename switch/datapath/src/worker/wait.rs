@@ -13,22 +13,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Empty rounds before an adaptive worker sleeps. It is short: frames that arrive in a cluster are
-/// still caught, and on small machines the guest needs the core that polling would take.
+/// Empty rounds before an adaptive worker sleeps. Few suffice for frames that arrive in a cluster,
+/// and on small machines the guest needs the core that polling would take.
 const EMPTY_ROUNDS: u32 = 16;
 
-/// Short gaps in a row, each after few frames, that make an exchange: one side waits for the
-/// other's answer, and each sleep of the worker delays an answer by a wake-up.
-const EXCHANGE: u32 = 8;
-/// The most frames between two gaps of an exchange. More are a stream, which is not slower if the
-/// worker sleeps in between.
-const FEW: usize = 8;
-/// The longest gap that is short, and the time that an adaptive worker polls in an exchange: twice
-/// the time of sleeping and waking up.
-const SHORT: Nanos = Nanos(100_000);
+/// Consecutive short gaps, each after few frames, that count as an exchange. In an exchange one
+/// side waits for the other's answer, and each sleep of the worker delays an answer by a wake-up.
+const EXCHANGE_GAPS: u32 = 8;
+/// Largest number of frames between two gaps of an exchange. More frames are a stream, which sleeps
+/// of the worker do not slow down.
+const EXCHANGE_FRAMES: usize = 8;
+/// Longest gap that counts as short, and the time for which an adaptive worker polls in an
+/// exchange: twice the time of sleeping and waking up.
+const SHORT_GAP: Nanos = Nanos(100_000);
 
-/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`] empty
-/// rounds.
+/// The rhythm in which frames reach a worker. A gap is a time with more than [`EMPTY_ROUNDS`]
+/// empty rounds.
 #[derive(Default)]
 struct Pace {
     empty_rounds: u32,
@@ -36,7 +36,7 @@ struct Pace {
     idle_since: Nanos,
     /// Frames taken since the last gap.
     frames: usize,
-    /// Consecutive short gaps, see [`EXCHANGE`].
+    /// Consecutive short gaps, see [`EXCHANGE_GAPS`].
     short_gaps: u32,
 }
 
@@ -44,7 +44,7 @@ impl Pace {
     /// Records a round that began at `now` and took `frames` frames.
     fn busy(&mut self, now: Nanos, frames: usize) {
         if self.empty_rounds > EMPTY_ROUNDS {
-            let is_short = now.since(self.idle_since) < SHORT && self.frames <= FEW;
+            let is_short = now.since(self.idle_since) < SHORT_GAP && self.frames <= EXCHANGE_FRAMES;
             self.short_gaps = if is_short { self.short_gaps.saturating_add(1) } else { 0 };
             self.frames = 0;
         }
@@ -60,14 +60,14 @@ impl Pace {
         self.empty_rounds = self.empty_rounds.saturating_add(1);
     }
 
-    /// Returns whether the next frame may come too soon for a sleep to be worth its wake-up.
+    /// Returns whether the next frame may arrive so soon that polling beats a wake-up.
     fn is_quick(&self, now: Nanos) -> bool {
         self.empty_rounds <= EMPTY_ROUNDS
-            || self.short_gaps >= EXCHANGE && now.since(self.idle_since) < SHORT
+            || self.short_gaps >= EXCHANGE_GAPS && now.since(self.idle_since) < SHORT_GAP
     }
 }
 
-/// The waking side, which the control plane and other workers have.
+/// Wakes a worker; for the control plane and other workers.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<OwnedFd>);
 
@@ -216,25 +216,33 @@ mod tests {
 
     #[test]
     fn a_worker_polls_for_a_short_time_in_an_exchange_only() {
-        let soon = Nanos(SHORT.0 / 2);
+        let soon = Nanos(SHORT_GAP.0 / 2);
         let polls = |times, frames, gap| {
             let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
             come(&mut pace, &mut now, times, frames, gap);
             come(&mut pace, &mut now, 1, frames, Nanos(0));
-            [now, now + soon, now + SHORT].map(|now| pace.is_quick(now))
+            [now, now + soon, now + SHORT_GAP].map(|now| pace.is_quick(now))
         };
-        assert_eq!(polls(EXCHANGE, FEW, soon), [true, true, false], "an exchange, and its end");
-        assert_eq!(polls(EXCHANGE - 1, FEW, soon), [false; 3], "not yet an exchange");
-        assert_eq!(polls(EXCHANGE, FEW + 1, soon), [false; 3], "a stream");
-        assert_eq!(polls(EXCHANGE, 1, SHORT), [false; 3], "answers that take long");
+        assert_eq!(
+            polls(EXCHANGE_GAPS, EXCHANGE_FRAMES, soon),
+            [true, true, false],
+            "an exchange, and its end"
+        );
+        assert_eq!(
+            polls(EXCHANGE_GAPS - 1, EXCHANGE_FRAMES, soon),
+            [false; 3],
+            "not yet an exchange"
+        );
+        assert_eq!(polls(EXCHANGE_GAPS, EXCHANGE_FRAMES + 1, soon), [false; 3], "a stream");
+        assert_eq!(polls(EXCHANGE_GAPS, 1, SHORT_GAP), [false; 3], "answers that take long");
     }
 
     #[test]
     fn one_long_gap_ends_an_exchange() {
         let (mut pace, mut now) = (Pace::default(), Nanos::SECOND);
-        come(&mut pace, &mut now, 2 * EXCHANGE, 1, Nanos(1000));
+        come(&mut pace, &mut now, 2 * EXCHANGE_GAPS, 1, Nanos(1000));
         assert!(pace.is_quick(now));
-        come(&mut pace, &mut now, 1, 1, SHORT);
+        come(&mut pace, &mut now, 1, 1, SHORT_GAP);
         come(&mut pace, &mut now, 1, 1, Nanos(0));
         assert!(!pace.is_quick(now));
     }

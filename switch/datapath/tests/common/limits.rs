@@ -4,14 +4,14 @@
 /// 64 KiB in segments of 48.
 const SEGMENTS: u64 = (32 << 16) / 70 + (64 << 10) / 48;
 
-/// Bytes of the largest allocation, where headers have so many: all of a turn lie in one buffer,
-/// which doubles.
+/// Returns the size of the largest allocation, for headers of a number of bytes: all of a turn lie
+/// in one buffer, which doubles.
 pub(crate) const fn most_in_one_allocation(header: u64) -> u64 {
     (SEGMENTS * header).next_power_of_two()
 }
 
-/// Bytes of all allocations: the buffer on its way there, and lists of the segments and their
-/// pieces.
+/// Returns the size of all allocations: the buffer on its way there, and lists of the segments and
+/// their pieces.
 pub(crate) const fn most_allocated(header: u64) -> u64 {
     4 * most_in_one_allocation(header)
 }

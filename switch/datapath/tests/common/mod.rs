@@ -39,7 +39,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A port for each of the settings, with its offloads.
+    /// Returns a bench with a port for each of the settings, with its offloads.
     pub fn new(ports: &[(PortSettings, Offloads)]) -> Bench {
         let mut bench = Bench {
             switch: Switch::stepped(SwitchOptions::default()),
@@ -53,12 +53,12 @@ impl Bench {
         bench
     }
 
-    /// One more port.
+    /// Adds a port.
     pub fn add(&mut self, settings: PortSettings, offloads: Offloads) -> PortId {
         self.add_queues(settings, offloads, 1).0
     }
 
-    /// One more port of so many queue pairs, all in use. Each has a peer of its own.
+    /// Adds a port with a number of queue pairs, all in use. Each has a peer of its own.
     pub fn add_queues(
         &mut self,
         settings: PortSettings,
@@ -81,12 +81,12 @@ impl Bench {
         (id, live)
     }
 
-    /// A switch of two ports, coalescing toward the second.
+    /// Returns a switch of two ports, coalescing toward the second.
     pub fn coalescing(rsc: Rsc) -> Bench {
         Bench::new(&[(plain(), ALL), (PortSettings { rsc, ..plain() }, ALL)])
     }
 
-    /// One turn of everything.
+    /// Runs one turn of every port.
     pub fn step(&mut self) {
         self.now = self.now + Nanos(1000);
         self.switch.step(self.now);
@@ -100,34 +100,34 @@ impl Bench {
         self.step();
     }
 
-    /// All that came out of a port.
+    /// Returns the frames that came out of a port.
     pub fn received(&self, port: usize) -> Vec<MemoryFrame> {
         std::iter::from_fn(|| self.peers[port].receive()).collect()
     }
 }
 
-/// The frames that a port has dropped for a reason.
+/// Returns the number of frames that a port has dropped for a reason.
 pub fn drops(bench: &Bench, port: usize, reason: DropReason) -> u64 {
     bench.switch.counters(bench.ids[port]).unwrap().drops[reason as usize]
 }
 
-/// A port of one VLAN, untagged.
+/// Returns the settings of a port of one VLAN, untagged.
 pub fn access(vlan: u16) -> PortSettings {
     PortSettings { vlan: Vlan::Access(vlan), ..plain() }
 }
 
-/// A trunk of these VLANs, one of them or 0 untagged.
+/// Returns the settings of a trunk of these VLANs, one of them or 0 untagged.
 pub fn trunk(native: u16, ids: &[u16]) -> PortSettings {
     let allowed = ids.iter().copied().collect();
     PortSettings { vlan: Vlan::Trunk { native, allowed }, ..plain() }
 }
 
-/// A port without extras, MTU 1500.
+/// Returns the settings of a port without extras, MTU 1500.
 pub fn plain() -> PortSettings {
     PortSettings { mtu: 1500, ..PortSettings::default() }
 }
 
-/// Coalescing by a policy, the rest default.
+/// Returns coalescing by a policy, with default settings otherwise.
 pub fn rsc(policy: RscPolicy) -> Rsc {
     Rsc { policy, ..Rsc::default() }
 }

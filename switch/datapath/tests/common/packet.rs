@@ -49,7 +49,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// The answer to it.
+    /// Returns the answer to the packet.
     pub fn reversed(&self) -> Packet {
         let [a, b, c, d] = self.ports;
         let (source, destination) = (self.destination, self.source);
@@ -87,7 +87,7 @@ impl Packet {
         frame
     }
 
-    /// What virtio 1.2, section 5.1.6.4.3 has hashed of it.
+    /// Returns the bytes of the packet that are hashed by virtio 1.2, section 5.1.6.4.3.
     pub fn hashed(&self, types: HashTypes) -> Option<Vec<u8>> {
         let is =
             |transport, set| !self.fragment && self.transport == transport && types.contains(set);
@@ -200,7 +200,7 @@ impl Scene {
         Scene { bench, guest, live, queues: queues.into() }
     }
 
-    /// The station sends the guest a packet; the queue it comes by.
+    /// Sends a packet from the station to the guest. Returns the queue by which it arrives.
     pub fn receives(&mut self, packet: &Packet) -> usize {
         self.bench.send(0, &[memory_frame(packet.frame(PEER, GUEST))]);
         let by: Vec<usize> = (0..self.queues)

@@ -110,7 +110,7 @@ impl Segment {
         segment
     }
 
-    /// The bytes of the payload.
+    /// Returns the bytes of the payload.
     pub fn data(&self) -> Vec<u8> {
         (0..self.payload).map(|at| byte(self.flow, self.sequence.wrapping_add(at))).collect()
     }
@@ -131,7 +131,8 @@ impl Segment {
         options
     }
 
-    /// The frame, its checksums right unless `bad`. A train's TCP checksum is the pseudo-header's.
+    /// Returns the frame, its checksums right unless `bad`. A train's TCP checksum is the
+    /// pseudo-header's.
     pub fn frame(&self) -> MemoryFrame {
         let transport = self.transport();
         let mut bytes = vec![2, 0, 0, 0, 0, 0xbb, 2, 0, 0, 0, 0, 0xaa];
@@ -339,7 +340,7 @@ fn byte(flow: u8, sequence: u32) -> u8 {
     (sequence.wrapping_mul(0x9e37_79b1) >> 24) as u8 ^ flow
 }
 
-/// The Internet checksum's sum, the slow and plain way: the second opinion on ours.
+/// Returns the sum of the Internet checksum, computed independently of ours.
 pub fn fold(bytes: &[u8]) -> u16 {
     let mut sum: u32 = bytes
         .chunks(2)

@@ -27,8 +27,8 @@ fn frame(source: Mac, destination: Mac) -> MemoryFrame {
     frame
 }
 
-/// A guest's port, another vNIC and an uplink; the guest's queues can be taken away, as its session
-/// does.
+/// Returns a switch with a guest's port, another vNIC and an uplink; the guest's queues can be
+/// taken away, as its session does.
 fn bench(guest: PortSettings) -> (Bench, Arc<Capabilities>) {
     let mut bench = Bench::new(&[]);
     let (_, live) = bench.add_queues(guest, ALL, 1);
@@ -37,7 +37,7 @@ fn bench(guest: PortSettings) -> (Bench, Arc<Capabilities>) {
     (bench, live)
 }
 
-/// How many frames each port got.
+/// Returns the number of frames that each port received.
 fn counts(bench: &Bench) -> [usize; 3] {
     [VM, OTHER, UPLINK].map(|port| bench.received(port).len())
 }

@@ -39,7 +39,7 @@ impl Place {
         Guest::connect(&self.folder.path().join("vm"), features.bits(), 1).unwrap()
     }
 
-    /// Who is announced at the uplink: source, VLAN and ethertype of each frame.
+    /// Returns the announcements at the uplink: source, VLAN and ethertype of each frame.
     fn heard(&mut self) -> Vec<(Mac, u16, u16)> {
         (0..10).for_each(|_| self.bench.step());
         let frames = self.bench.received(self.uplink);

@@ -23,7 +23,7 @@ fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A broadcast that one peer sends arrives at the other.
+/// Checks that a broadcast from one peer arrives at the other.
 fn arrives(from: &Peer, to: &Peer) {
     let mut frame = Segment::parse("1+10 .").frame();
     frame.bytes[..6].fill(0xff);

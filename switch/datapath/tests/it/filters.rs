@@ -26,8 +26,7 @@ fn prefix(text: &str) -> Prefix {
     Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
 }
 
-/// Why the switch drops a frame from a port with these settings; `None`: it comes out at the other
-/// port.
+/// Returns the reason why the switch drops a frame from a port with these settings; `None` if not.
 fn verdict(settings: PortSettings, frame: &[u8]) -> Option<DropReason> {
     let mut bench = Bench::new(&[(settings, ALL), (all_vlans(), ALL)]);
     bench.send(0, &[MemoryFrame { vnet: VnetHeader::default(), bytes: frame.to_vec() }]);
@@ -60,8 +59,8 @@ fn udp(source: &str, destination: &str, ports: (u16, u16)) -> Vec<u8> {
     frame
 }
 
-/// An IPv6 packet from and to these addresses, with a payload that starts with a header of this
-/// number.
+/// Returns an IPv6 packet from and to these addresses, with a payload that starts with a header of
+/// this number.
 fn ipv6(source: &str, first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&PEER[..], &OWN, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
     frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
@@ -99,7 +98,7 @@ fn tagged(frame: &[u8], tags: &[[u8; 4]]) -> Vec<u8> {
 const TAGS: [&[[u8; 4]]; 4] =
     [&[], &[[0x81, 0, 0, 0]], &[[0x81, 0, 0, 7]], &[[0x81, 0, 0, 7], [0x81, 0, 0, 8]]];
 
-/// What no tags, one or two hide nothing of.
+/// Checks a verdict for a frame without tags, with one and with two.
 fn assert_guarded(guards: &Guards, frame: &[u8], expected: Option<DropReason>) {
     for tags in TAGS {
         let frame = tagged(frame, tags);
@@ -405,7 +404,7 @@ impl Made {
 /// Whether a requirement holds; `None`: the frame does not say.
 type Holds = Option<bool>;
 
-/// The rules read one by one, as a person would: `true` for frames that pass.
+/// Whether a frame passes, by reading the rules one after the other.
 fn passes(rules: &[AclRule], direction: Direction, frame: &Made) -> bool {
     let decides = |rule: &&AclRule| {
         let unsaid = rule.action == AclAction::Deny;

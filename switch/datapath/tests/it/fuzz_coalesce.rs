@@ -41,7 +41,7 @@ fn fuzz_coalesce() {
     });
 }
 
-/// The next segment of a flow with some bytes changed; low places are the virtio header.
+/// Returns the next segment of a flow with some bytes changed; low places are the virtio header.
 fn edited(next: &mut [u32; 4], flow: u8, len: u8, edits: &[Edit]) -> MemoryFrame {
     let place = usize::from(flow % 4);
     let payload = u32::from(len);

@@ -34,7 +34,7 @@ fn fuzz_segment() {
     });
 }
 
-/// Through a switch to a port without offloads and one of all.
+/// Sends a frame through a switch to a port without offloads and to one with all.
 fn cut(frame: &MemoryFrame) {
     let settings = PortSettings {
         vlan: datapath::Vlan::Trunk { native: 0, allowed: (0..4095).collect() },

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use wire::toeplitz::Key;
 
-/// A switch of a plain port and one of so many queues that coalesces: its live part, and the peer
-/// of each queue.
+/// Returns a switch of a plain port and one of so many queues that coalesces: its live part, and
+/// the peer of each queue.
 fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
     let mut bench = Bench::new(&[(plain(), ALL)]);
     let (mut device, peer) = memory::open(DEPTH, ALL, 1500).unwrap();
@@ -29,7 +29,7 @@ fn bench(queues: u16) -> (Bench, Arc<Capabilities>, Vec<Peer>) {
     (bench, live, peers)
 }
 
-/// What comes out of a peer after one turn with these frames.
+/// Returns the frames that a peer receives in one turn with these frames.
 fn through(bench: &mut Bench, peer: &Peer, lines: &[&str]) -> Vec<String> {
     bench.send(0, &lines.iter().map(|line| Segment::parse(line).frame()).collect::<Vec<_>>());
     let out = std::iter::from_fn(|| peer.receive());

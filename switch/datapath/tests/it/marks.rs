@@ -25,7 +25,7 @@ fn mark(dscp: Option<u8>, pcp: Option<u8>) -> AclAction {
     AclAction::Mark(AclMark { dscp, pcp })
 }
 
-/// A frame to a port, untagged or tagged, with a class of service.
+/// Returns a frame to a port, untagged or tagged, with a class of service.
 fn frame(v6: bool, tag: Option<(u16, u8)>, class: u8, port: u16, payload: &[u8]) -> Vec<u8> {
     let ethernet = PacketBuilder::ethernet2(FROM, TO);
     let mut bytes = Vec::new();

@@ -24,7 +24,7 @@ fn options(workers: usize, wait: Wait) -> SwitchOptions {
     SwitchOptions { workers, wait, ..SwitchOptions::default() }
 }
 
-/// A port of so many queues, and the other side of each.
+/// Adds a port with a number of queues. Returns it with the peer of each queue.
 fn add(
     switch: &mut Switch,
     name: &str,
@@ -48,7 +48,7 @@ fn add_sink(switch: &mut Switch) -> Peer {
     add(switch, "sink", 1, settings).1.remove(0)
 }
 
-/// Frame `sequence` of a flow, for the sink.
+/// Returns frame `sequence` of a flow, for the sink.
 fn frame(flow: u32, sequence: u32) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&SINK);
@@ -59,7 +59,7 @@ fn frame(flow: u32, sequence: u32) -> [u8; 60] {
     frame
 }
 
-/// Flow and sequence of a frame.
+/// Returns the flow and sequence of a frame.
 fn read(frame: &[u8]) -> (u32, u32) {
     let number = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
     (number(14), number(18))
@@ -125,7 +125,7 @@ impl Model {
         self.members.push(Member { id, peers, flows, workers: workers.collect(), sent });
     }
 
-    /// The member and queue that a number chosen at random means.
+    /// Returns the member and queue that a random number selects.
     fn pick(&self, number: usize) -> Option<(usize, usize)> {
         let places = self.members.iter().enumerate();
         let all: Vec<_> = places
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Each queue is listed once, at the worker it was moved to last.
+    /// Checks that each queue is listed once, at the worker it was moved to last.
     fn check_owners(&self) {
         let mut infos: Vec<_> = self
             .switch
@@ -192,7 +192,7 @@ impl Model {
         assert_eq!(infos, known);
     }
 
-    /// Nothing is under way: what members sent has arrived, and each queue's sums say so.
+    /// Checks that everything that members sent has arrived, also by each queue's sums.
     fn check_all_arrived(&mut self) {
         (0..20).for_each(|_| self.round());
         for member in &self.members {
@@ -241,8 +241,8 @@ fn a_move_to_nowhere_is_refused_with_what_there_is() {
     assert!(alone.queues().iter().all(|info| !info.movable));
 }
 
-/// Frames taken from a port that sends broadcasts to 30 others, beside a busy port at each of two
-/// workers.
+/// Returns the number of frames taken from a port that sends broadcasts to 30 others, beside a busy
+/// port at each of two workers.
 fn broadcasts(moves: bool) -> u64 {
     let mut switch = Switch::stepped(options(2, Wait::Adaptive));
     let sink = add_sink(&mut switch);
@@ -337,7 +337,7 @@ fn count(of: &[AtomicU32]) -> u32 {
 }
 
 impl Flows {
-    /// `pause`: between frames, so that workers sleep.
+    /// Sends the frames of a flow, with a pause between two frames so that workers sleep.
     fn send(&self, flow: usize, peer: &Peer, pause: Option<Duration>) {
         let (sent, arrived) = (&self.sent[flow], &self.arrived[flow]);
         while !self.done.load(Ordering::Relaxed) {
@@ -352,7 +352,7 @@ impl Flows {
         }
     }
 
-    /// Until the senders have ended and all has arrived, for which there are ten seconds.
+    /// Receives until the senders have ended and all has arrived, which may take ten seconds more.
     fn receive(&self, sink: &Peer, senders: &[ScopedJoinHandle<'_, ()>]) {
         let mut end = None;
         while end
@@ -395,7 +395,7 @@ fn move_at_random(switch: &mut Switch, port: PortId, go_on: impl Fn() -> bool) -
     held
 }
 
-/// Queues move while a thread sends on each of them.
+/// Moves queues while a thread sends on each of them.
 fn moves_under_load(workers: usize, wait: Wait, pause: Option<Duration>) {
     let mut switch = Switch::start(options(workers, wait)).unwrap();
     let sink = add_sink(&mut switch);

@@ -31,7 +31,7 @@ fn bad_offloads(bench: &Bench) -> u64 {
     bench.switch.counters(bench.ids[0]).unwrap().drops[DropReason::BadOffload as usize]
 }
 
-/// The only frame that came out of a port, its tag taken off.
+/// Returns the only frame that came out of a port, its tag taken off.
 fn untagged(bench: &Bench, port: usize) -> MemoryFrame {
     let [mut frame] = <[MemoryFrame; 1]>::try_from(bench.received(port)).unwrap();
     if frame.bytes[12..14] == [0x81, 0] {
@@ -51,7 +51,7 @@ fn claim(bytes: &[u8], start: u16, offset: u16) -> MemoryFrame {
     MemoryFrame { vnet, bytes: bytes.to_vec() }
 }
 
-/// An Ethernet frame of an IPv4 packet from 10.0.0.1 to 10.0.0.2.
+/// Returns an Ethernet frame of an IPv4 packet from 10.0.0.1 to 10.0.0.2.
 fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
     frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -72,7 +72,7 @@ fn ipv6(protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A UDP datagram from port 5000 to a port, without a checksum.
+/// Returns a UDP datagram from port 5000 to a port, without a checksum.
 fn udp(to: u16, payload: &[u8]) -> Vec<u8> {
     let mut udp = [5000u16.to_be_bytes(), to.to_be_bytes()].concat();
     udp.extend((8 + payload.len() as u16).to_be_bytes());
@@ -90,7 +90,7 @@ fn begin_checksum(frame: &mut [u8]) {
     frame[at..at + 2].copy_from_slice(&sum.0.to_be_bytes());
 }
 
-/// A TCP segment in a frame of its own, its checksum begun.
+/// Returns a TCP segment in a frame of its own, its checksum begun.
 fn tcp(payload: usize, v6: bool) -> Vec<u8> {
     let segment = Segment { payload: payload as u32, v6, ..Segment::parse("1+0 .") };
     let mut frame = segment.frame().bytes;
@@ -118,7 +118,7 @@ fn is_right(frame: &[u8]) -> bool {
     }
 }
 
-/// The frames of tunnels, with the place of the inner TCP header.
+/// Returns the frames of tunnels, with the place of the inner TCP header.
 fn tunnels(payload: usize) -> Vec<(&'static str, Vec<u8>, usize)> {
     let vxlan = |inner: &[u8]| [&[8, 0, 0, 0, 0, 0, 7, 0], inner].concat();
     let (four, six) = (tcp(payload, false), tcp(payload, true));
@@ -192,7 +192,7 @@ fn a_partial_checksum_of_a_fragment_or_a_malformed_packet_is_refused() {
     assert_eq!(bad_offloads(&bench), 2);
 }
 
-/// Frames of every kind that the parser tells apart, their checksums begun.
+/// Generates the frames of every kind that the parser tells apart, their checksums begun.
 fn kinds() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![0..60usize, 100..1200usize];
     (payload, 0..9u8).prop_map(|(payload, kind)| {
@@ -215,7 +215,7 @@ fn kinds() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Where a checksum may be written.
+/// Returns the position at which a checksum may be written.
 fn own_field(parsed: &Parsed) -> Option<usize> {
     match parsed.kind {
         Kind::Tcp => Some(usize::from(parsed.l4) + 16),
@@ -336,9 +336,9 @@ fn a_train_of_tiny_segments_is_refused_and_a_short_one_of_messages_is_not() {
     assert_eq!(bench.received(3).len(), 42);
 }
 
-/// A train of three segments by way of another host: IPv6 by a routing header, IPv4 by a source
-/// route. Its pseudo-header has the last destination, 10.0.0.3 or fd..03; that address's sum is
-/// returned with it.
+/// Returns a train of three segments by way of another host: IPv6 by a routing header, IPv4 by a
+/// source route. Its pseudo-header has the last destination, 10.0.0.3 or fd..03; that address's sum
+/// is returned with it.
 fn routed(v6: bool, udp_train: bool) -> (MemoryFrame, Sum) {
     let protocol = if udp_train { 17 } else { 6 };
     let transport = match udp_train {

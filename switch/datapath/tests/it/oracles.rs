@@ -1,5 +1,5 @@
-//! Which queue a frame goes to, and its hash, beside what others say of the same frames: DPDK,
-//! QEMU, and the kernel with QEMU's program.
+//! Compares the queue and the hash of frames with those by other implementations: DPDK, QEMU, and
+//! the kernel with QEMU's program.
 
 use crate::common::packet::{Extension, GUEST, PEER, Packet, Scene, VLAN, packet};
 use crate::common::trunk;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use wire::parse;
 use wire::toeplitz::{HashTypes, Key, Toeplitz};
 
-/// What we do with packets by this setting: their queue and hash.
+/// Returns the queue and the hash of each packet in our switch, with a setting.
 fn ours(setting: &Setting, packets: &[Packet]) -> Vec<(usize, Option<u32>)> {
     let key = Key(setting.key);
     let rss = Rss { key: Some(key), types: setting.types, ..Rss::default() };
@@ -31,8 +31,8 @@ fn ours(setting: &Setting, packets: &[Packet]) -> Vec<(usize, Option<u32>)> {
     packets.iter().map(|packet| (scene.receives(packet), hash(packet))).collect()
 }
 
-/// Compares with what another says of each frame: the queue, and perhaps the hash. A second tag is
-/// known to the others only behind one of 802.1ad.
+/// Compares our results with an oracle's: the queue of each frame, and its hash if the oracle
+/// reports one. Oracles know a second tag only behind a tag of 802.1ad.
 fn compare(
     packets: impl Strategy<Value = Packet>,
     types: impl Strategy<Value = HashTypes>,
@@ -54,7 +54,7 @@ fn compare(
     }
 }
 
-/// The six types without extension headers; and what of them is set.
+/// Generates subsets of the six hash types without extension headers.
 fn plain_types() -> impl Strategy<Value = HashTypes> {
     (0..0x40u16).prop_map(HashTypes::from_bits_truncate)
 }
@@ -71,9 +71,9 @@ fn hash_and_queue_are_those_of_dpdk() {
     });
 }
 
-/// QEMU hashes by a type with extension headers also frames that have none, and then by addresses
-/// and ports where only that of the addresses is asked for. Both make no difference where they are
-/// asked for together with those without.
+/// Generates plain types, alone or with the extension-header variants of all their IPv6 types. With
+/// such a variant alone QEMU differs: it hashes frames without extension headers as well, and ports
+/// where only addresses were asked for.
 fn all_types() -> impl Strategy<Value = HashTypes> {
     (plain_types(), any::<bool>()).prop_map(|(plain, extended)| {
         let v6 = plain.bits() & 0x38;
@@ -81,9 +81,10 @@ fn all_types() -> impl Strategy<Value = HashTypes> {
     })
 }
 
-/// QEMU looks for a home address from byte 8 of its header on, and forgets it at a further header
-/// of the kind.
-fn modest(packet: Packet) -> Packet {
+/// Returns the packet with at most one home address, at byte 8 of its header, and one routing
+/// header. QEMU looks for a home address only from that byte on, and forgets it at a further
+/// header.
+fn simplified_for_qemu(packet: Packet) -> Packet {
     let (mut chain, mut homes, mut routes) = (vec![], vec![], vec![]);
     for header in packet.chain {
         match header {
@@ -115,10 +116,10 @@ fn the_queue_is_the_one_that_the_kernel_finds_by_the_program_of_qemu() {
     });
 }
 
-/// Compares with a device, which reports hashes or does not.
+/// Compares with QEMU's device, which reports hashes if `reports` is set.
 fn compare_device(mut device: Device, reports: bool) {
     let mut last = None;
-    compare(packet().prop_map(modest), all_types(), |setting, frame| {
+    compare(packet().prop_map(simplified_for_qemu), all_types(), |setting, frame| {
         if last.replace(setting.clone()).is_none_or(|last| last != *setting) {
             device.set_up(setting);
         }
@@ -127,7 +128,7 @@ fn compare_device(mut device: Device, reports: bool) {
     });
 }
 
-/// A device in a namespace of its own, or why not.
+/// Calls `test` with QEMU's device in a network namespace of its own, or says why it cannot.
 fn with_device(reports: bool, test: impl FnOnce(Device) + Send) {
     let folder = TempDir::new().unwrap();
     let tested = ports::namespace::fresh(|| match Device::start(folder.path(), reports) {

@@ -13,7 +13,8 @@ use smoltcp::wire::{
     Ipv6Packet,
 };
 
-/// A port of MTU 9000 and one of 1500, behind which the receiver is known to be.
+/// Returns a bench with a port of MTU 9000 and one of 1500, behind which the receiver is known to
+/// be.
 fn bench(first: PortSettings, second: PortSettings) -> Bench {
     let mut bench = Bench::new(&[(first, ALL), (second, Offloads::empty())]);
     let mut greeting = Segment::parse("1+0 .").frame();
@@ -27,7 +28,7 @@ fn jumbo() -> PortSettings {
     PortSettings { mtu: 9000, ..plain() }
 }
 
-/// What comes back for a frame.
+/// Returns the answers to a frame.
 fn answers(bench: &mut Bench, frame: MemoryFrame) -> Vec<Vec<u8>> {
     bench.send(0, &[frame]);
     bench.received(0).into_iter().map(|frame| frame.bytes).collect()

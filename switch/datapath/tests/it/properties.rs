@@ -67,7 +67,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Segment>> {
     })
 }
 
-/// The segment that a step sends; `at` is where its stream stands afterwards.
+/// Returns the segment that a step sends; `at` is where its stream stands afterwards.
 fn advance(at: &mut Segment, step: &Step) -> Segment {
     let mut segment = Segment { payload: 600, ..at.clone() };
     match step {
@@ -129,7 +129,7 @@ fn through(policy: RscPolicy, arrivals: &[Segment], cut: bool) -> Vec<Segment> {
     out
 }
 
-/// The frame with its checksum vouched for by the device, where it is good.
+/// Returns the frame with its checksum vouched for by the device, where it is good.
 fn vouched_for(segment: &Segment, frame: &MemoryFrame) -> MemoryFrame {
     let mut frame = frame.clone();
     if segment.bad.is_none() {
@@ -138,8 +138,8 @@ fn vouched_for(segment: &Segment, frame: &MemoryFrame) -> MemoryFrame {
     frame
 }
 
-/// What comes of one turn under the NDIS rules: bytes and segment size of each train, and all that
-/// was counted.
+/// Returns what comes of one turn under the NDIS rules: bytes and segment size of each train, and
+/// all that was counted.
 fn coalesced(turn: &[MemoryFrame]) -> (Vec<(Vec<u8>, u16)>, datapath::PortCounters) {
     let mut bench = Bench::coalescing(rsc(RscPolicy::Ndis));
     bench.send(0, turn);
@@ -148,7 +148,7 @@ fn coalesced(turn: &[MemoryFrame]) -> (Vec<(Vec<u8>, u16)>, datapath::PortCounte
     (trains, bench.switch.counters(bench.ids[1]).expect("the port is there"))
 }
 
-/// The same frames through a switch to a port without any offload.
+/// Returns the frames after a switch to a port without any offload.
 fn segmented(frames: &[MemoryFrame]) -> Vec<MemoryFrame> {
     let mut bench =
         Bench::new(&[(plain(), ALL), (PortSettings { mtu: 1500, ..plain() }, Offloads::empty())]);
@@ -160,7 +160,7 @@ fn segmented(frames: &[MemoryFrame]) -> Vec<MemoryFrame> {
     out
 }
 
-/// One flow's part, as lines.
+/// Returns the segments of one flow, as lines.
 fn of_flow(segments: &[Segment], flow: u8) -> Vec<String> {
     segments.iter().filter(|segment| segment.flow == flow).map(ToString::to_string).collect()
 }

@@ -21,7 +21,7 @@ use wire::Mac;
 /// Number of queues of each port, by number.
 const QUEUES: [u16; 9] = [1, 4, 1, 1, 1, 2, 1, 1, 3];
 
-/// A switch with ports that together have every setting that decides about a frame.
+/// Returns a switch with ports that together have every setting that decides about a frame.
 fn world() -> Bench {
     let own = |number: u8, settings: PortSettings| PortSettings {
         mac: Some(Mac(mac(number))),
@@ -96,7 +96,7 @@ struct Seen {
     macs: Vec<(String, u16, PortId)>,
 }
 
-/// All counters, in the order of the fields.
+/// Returns all counters, in the order of the fields.
 fn numbers(counters: &PortCounters) -> Vec<u64> {
     let text = format!("{counters:?}");
     let numbers = text.split(|letter: char| !letter.is_ascii_digit());
@@ -120,7 +120,7 @@ fn known(mut macs: Vec<MacEntry>, named: &[MemoryFrame]) -> Vec<(String, u16, Po
     macs
 }
 
-/// What a rehearsal says.
+/// Returns the result of a rehearsal.
 fn rehearsed(bench: &Bench, from: PortId, frames: &[MemoryFrame], now: Nanos) -> Seen {
     let mut rehearsal: Rehearsal = bench.switch.snapshot(from, frames.to_vec(), now).rehearse();
     assert_eq!(rehearsal.turn(frames.len()), frames.len());
@@ -135,7 +135,7 @@ fn rehearsed(bench: &Bench, from: PortId, frames: &[MemoryFrame], now: Nanos) ->
     seen
 }
 
-/// What the switch does.
+/// Returns the result of the switch itself.
 fn done(bench: &mut Bench, from: usize, frames: &[MemoryFrame], now: Nanos) -> Seen {
     let counters = |bench: &Bench, port| numbers(&bench.switch.counters(port).unwrap());
     let before: Vec<_> = bench.ids.iter().map(|port| counters(bench, *port)).collect();
@@ -178,7 +178,7 @@ struct Arrival {
 static MET: Mutex<(usize, [u64; DropReason::ALL.len()])> =
     Mutex::new((0, [0; DropReason::ALL.len()]));
 
-/// All drops, by reason.
+/// Returns all drops, by reason.
 fn drops(bench: &Bench) -> Vec<u64> {
     let mut all = vec![0; DropReason::ALL.len()];
     for port in &bench.ids {

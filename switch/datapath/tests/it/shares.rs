@@ -8,7 +8,7 @@ use ports::capture::{Capture, CaptureOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use std::sync::Arc;
 
-/// A frame of about 1500 bytes from one station to another, given by the last byte of their
+/// Returns a frame of about 1500 bytes from one station to another, given by the last byte of their
 /// addresses; 255 is broadcast.
 fn frame(source: u8, destination: u8) -> MemoryFrame {
     let mut frame = Segment::parse("1+1400 .").frame();
@@ -30,8 +30,8 @@ fn empty(bench: &Bench) {
     }
 }
 
-/// Frames taken from each of the first two ports in many rounds, both with more to send than is
-/// taken.
+/// Returns the number of frames taken from each of the first two ports in many rounds, both with
+/// more to send than is taken.
 fn taken(bench: &mut Bench, frames: [MemoryFrame; 2]) -> [u64; 2] {
     taken_of(bench, &frames[..1], &frames[1])
 }
@@ -109,7 +109,8 @@ fn a_turn_ends_at_its_work_limit() {
     assert_eq!(dropped(&bench), before);
 }
 
-/// Frames taken from a port of one queue, and from one of 8 queues of which some are busy.
+/// Returns the number of frames taken from a port of one queue, and from one of 8 queues of which
+/// some are busy.
 fn taken_beside_a_port_of_8_queues(busy: usize) -> [u64; 2] {
     let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL)]);
     let open = || memory::open(common::DEPTH, ALL, 1500).unwrap();
@@ -138,7 +139,7 @@ fn a_port_gets_its_share_with_one_busy_queue_of_8_and_no_more_with_all() {
     }
 }
 
-/// A frame with other bytes at a place.
+/// Returns a frame with other bytes at a place.
 fn altered(mut frame: MemoryFrame, at: usize, bytes: [u8; 2]) -> MemoryFrame {
     frame.bytes[at..at + 2].copy_from_slice(&bytes);
     frame

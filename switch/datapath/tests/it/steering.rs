@@ -20,7 +20,7 @@ use test_guest::Guest;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
 
-/// A flow that the guest opens.
+/// Returns a flow that the guest opens.
 fn flow(number: u16, transport: u8, v6: bool) -> Packet {
     let [high, low] = number.to_be_bytes();
     let (mut source, mut destination) = ([0xfd; 16], [0xfd; 16]);
@@ -32,7 +32,8 @@ fn flow(number: u16, transport: u8, v6: bool) -> Packet {
 }
 
 impl Scene {
-    /// A guest of four queue pairs with flow following. By the table all flows would go to queue 0.
+    /// Returns a guest of four queue pairs with flow following. By the table all flows would go to
+    /// queue 0.
     fn following() -> Scene {
         Scene::following_with(trunk(0, &[VLAN]))
     }
@@ -344,7 +345,7 @@ impl Guests {
         Guests { switch, guests, ports, now, _sessions: sessions, _folder: folder }
     }
 
-    /// One guest sends a packet by a pair; the pair by which the other receives it.
+    /// Sends a packet from one guest by a pair. Returns the pair by which the other receives it.
     fn pass(&mut self, from: usize, packet: &Packet, pair: usize) -> usize {
         let (own, others) = if from == 0 { (GUEST, PEER) } else { (PEER, GUEST) };
         let frame = packet.frame(own, others);

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wire::Mac;
 
-/// A frame between two stations, given by the last byte of their addresses; 255 is broadcast.
+/// Returns a frame between two stations, given by the last byte of their addresses; 255 is
+/// broadcast.
 fn frame(source: u8, destination: u8, vlan: u16) -> MemoryFrame {
     let mut frame = Segment { vlan, ..Segment::parse("1+100 .") }.frame();
     let to = if destination == 255 { Mac::BROADCAST } else { mac(destination) };
@@ -27,7 +28,7 @@ fn bench(settings: &[PortSettings]) -> Bench {
     Bench::new(&settings.iter().map(|settings| (settings.clone(), ALL)).collect::<Vec<_>>())
 }
 
-/// How many frames each port got.
+/// Returns the number of frames that each port received.
 fn counts(bench: &Bench) -> Vec<usize> {
     (0..bench.peers.len()).map(|port| bench.received(port).len()).collect()
 }

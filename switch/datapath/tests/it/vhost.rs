@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use test_guest::Guest;
 
-/// What a modern Linux driver takes.
+/// Returns the features that a modern Linux driver accepts.
 fn modern() -> Features {
     Features::VERSION_1
         | Features::MRG_RXBUF
@@ -72,9 +72,16 @@ impl Bench {
     }
 }
 
-/// Waits for something that another thread brings about.
+/// Longest wait for one state: far longer than it takes on a busy machine, so that only a state
+/// that never comes about fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls `look` until it returns a value, and returns that.
+///
+/// # Panics
+/// It returns none within [`LIMIT`].
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + LIMIT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -265,23 +272,29 @@ fn trains_of_two_workers_meet_at_a_ring() {
         const TRAINS: u32 = 1500;
         assert!(receiver.send(0, &[0; 12], &frame(1, 3, 60, 0)));
         let (mut next, mut sent) = ([0; 2], [0; 2]);
-        until("all trains", || {
-            for (flow, sender) in senders.iter_mut().enumerate() {
-                let more = sent[flow] < TRAINS && sent[flow] < next[flow] + 6;
-                if more && sender.send(0, &header, &train(flow as u8, sent[flow])) {
-                    sent[flow] += 1;
+        while next != [TRAINS; 2] {
+            let before = next;
+            until("more trains", || {
+                for (flow, sender) in senders.iter_mut().enumerate() {
+                    let more = sent[flow] < TRAINS && sent[flow] < next[flow] + 6;
+                    if more && sender.send(0, &header, &train(flow as u8, sent[flow])) {
+                        sent[flow] += 1;
+                    }
                 }
-            }
-            while let Some((_, received)) = receiver.receive(0) {
-                let flow = usize::from(received[11]);
-                assert!(received[54..] == train(flow as u8, next[flow])[54..], "{flow} {next:?}");
-                next[flow] += 1;
-                if next[flow] % 50 == 0 {
-                    receiver.give_memory().unwrap();
+                while let Some((_, received)) = receiver.receive(0) {
+                    let flow = usize::from(received[11]);
+                    assert!(
+                        received[54..] == train(flow as u8, next[flow])[54..],
+                        "{flow} {next:?}"
+                    );
+                    next[flow] += 1;
+                    if next[flow] % 50 == 0 {
+                        receiver.give_memory().unwrap();
+                    }
                 }
-            }
-            (next == [TRAINS; 2]).then_some(())
-        });
+                (next != before).then_some(())
+            });
+        }
         let counters = bench.switch.counters(bench.ports[2]).unwrap();
         assert_eq!(counters.drops.iter().sum::<u64>(), 0, "{counters:?}");
     }

@@ -31,7 +31,7 @@ fn bench() -> Bench {
     Bench::new(&ports().into_iter().map(|settings| (settings, ALL)).collect::<Vec<_>>())
 }
 
-/// A frame to a station, behind so many tags, cut short where that is asked for.
+/// Returns a frame to a station, behind so many tags, cut short where that is asked for.
 fn frame(to: u8, tags: &[Tag], number: u8) -> MemoryFrame {
     let mut bytes = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, 1];
     for (tpid, tci) in tags {
@@ -51,7 +51,7 @@ fn learn(bench: &mut Bench, port: usize) {
     received(bench);
 }
 
-/// The first tag, if there is one, and what is behind it.
+/// Returns the first tag, if there is one, and what is behind it.
 fn outer_tag(bytes: &[u8]) -> (Option<Tag>, &[u8]) {
     let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     match word(12) {
@@ -60,7 +60,7 @@ fn outer_tag(bytes: &[u8]) -> (Option<Tag>, &[u8]) {
     }
 }
 
-/// The VLAN of a frame on the wire of a port, and what it carries there.
+/// Returns the VLAN of a frame on the wire of a port, and what it carries there.
 fn on_wire<'b>(port: &PortSettings, bytes: &'b [u8]) -> (u16, &'b [u8]) {
     let untagged = match port.vlan {
         Vlan::Access(vlan) | Vlan::Trunk { native: vlan, .. } => vlan,
@@ -72,7 +72,7 @@ fn on_wire<'b>(port: &PortSettings, bytes: &'b [u8]) -> (u16, &'b [u8]) {
     }
 }
 
-/// All that came out, by port.
+/// Returns the frames that came out, by port.
 fn received(bench: &Bench) -> Vec<Vec<Vec<u8>>> {
     let bytes = |port| bench.received(port).into_iter().map(|frame| frame.bytes).collect();
     (0..bench.peers.len()).map(bytes).collect()

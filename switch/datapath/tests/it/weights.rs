@@ -46,7 +46,8 @@ impl Link {
         Link::beside(PortRole::Vnic, rate, senders)
     }
 
-    /// The stations of the uplink and of the other port have said where they are.
+    /// Returns a link at which the stations of the uplink and of the other port are already
+    /// learned.
     fn beside(other: PortRole, rate: usize, senders: &[Sender]) -> Link {
         let of = |role| (PortSettings { role, ..plain() }, ALL);
         let mut bench = Bench::new(&[of(PortRole::Uplink), of(other)]);
@@ -123,7 +124,7 @@ impl Link {
         shares.map(|(it, sent)| (sent as f64 / all as f64, weight(it) / weights)).collect()
     }
 
-    /// Frames that found no room at the uplink.
+    /// Returns the number of frames that found no room at the uplink.
     fn dropped(&self) -> u64 {
         let counters = self.bench.switch.counters(self.bench.ids[0]).unwrap();
         counters.drops[DropReason::EgressFull as usize]

@@ -179,13 +179,13 @@ impl Watch {
         result
     }
 
-    /// Reading this descriptor may wake a writer of ours.
+    /// Adds a descriptor; reading it may wake a blocked writer of ours.
     pub(crate) fn rescue_by(&self, fd: OwnedFd) {
         let mut rescue = self.shared.rescue.lock().unwrap_or_else(PoisonError::into_inner);
         rescue.push(fd);
     }
 
-    /// The descriptors of the last case have gone.
+    /// Forgets the descriptors of the last case.
     pub(crate) fn forget_rescues(&self) {
         self.shared.rescue.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -126,7 +126,7 @@ pub(crate) struct Paced {
 }
 
 impl World {
-    /// One attack, and the turns it needs.
+    /// Carries out an attack, and the turns that it needs.
     pub(crate) fn carry_out(&mut self, attack: &Attack, hostile: &mut Hostile) {
         self.doing = format!("{attack:?}");
         match attack {
@@ -223,7 +223,7 @@ impl World {
     }
 }
 
-/// What spoils memory and messages.
+/// Spoils memory and messages.
 fn disturb(attack: &Attack, hostile: &mut Hostile) {
     match attack {
         Attack::Message { request, need_reply, ring, payload, descriptors } => {
@@ -289,7 +289,7 @@ fn disturb(attack: &Attack, hostile: &mut Hostile) {
     }
 }
 
-/// A frame without claims, for scenes.
+/// Returns a frame without claims, for scenes.
 pub(crate) fn train(to: usize, len: u16) -> Frame {
     Frame {
         to: To::Victim(to as u8),
@@ -306,7 +306,7 @@ pub(crate) fn train(to: usize, len: u16) -> Frame {
     }
 }
 
-/// No claim at all.
+/// Returns a header without claims.
 pub(crate) fn nothing() -> VnetHeader {
     VnetHeader::default()
 }

@@ -77,7 +77,7 @@ pub(crate) struct Frame {
     pub(crate) wrong: Wrong,
 }
 
-/// The address of a port.
+/// Returns the address of a port.
 pub(crate) fn mac(port: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, port]
 }
@@ -115,7 +115,7 @@ impl From {
 const SIZES: [u16; 8] = [1, 2, 8, 47, 48, 536, 1448, 65535];
 
 impl Frame {
-    /// Its bytes and virtio header; `id` goes to the end of the payload.
+    /// Returns the frame's virtio header and bytes; `id` goes to the end of the payload.
     pub(crate) fn build(&self, own: u8, id: u32) -> (VnetHeader, Vec<u8>) {
         let mut bytes = [self.to.mac(), self.from.mac(own)].concat();
         for tag in [self.tags.0, self.tags.1].into_iter().flatten() {
@@ -171,7 +171,7 @@ impl Frame {
     }
 }
 
-/// An Ethernet frame between two that mean well.
+/// Returns an Ethernet frame between two benign guests.
 pub(crate) fn clean(
     to: [u8; 6],
     from: [u8; 6],
@@ -209,8 +209,8 @@ pub(crate) struct Segment {
 pub(crate) const OUTSIDE_PORT: [u8; 2] = 4242_u16.to_be_bytes();
 
 impl Segment {
-    /// What all segments of a train share: tags (the outer one of 802.1Q by now), reserved and ECN
-    /// bits.
+    /// Returns the header fields that all segments of a train share: tags (the outer one of 802.1Q
+    /// by now), reserved and ECN bits.
     pub(crate) fn likeness(self) -> (Vec<u8>, u8, u8) {
         let tags = Segment { service: false, ..self }.tags();
         (tags, self.reserved & 15, self.ecn & 0xc0)
@@ -251,7 +251,7 @@ fn mark(payload: &mut [u8], id: u32) {
     }
 }
 
-/// The number at the end of a frame's payload.
+/// Returns the number at the end of a frame's payload.
 pub(crate) fn id_of(frame: &[u8]) -> Option<u32> {
     let [b'M', b'A', b'R', b'K', id @ ..] = frame.last_chunk::<8>()? else { return None };
     Some(u32::from_le_bytes(*id))
@@ -293,7 +293,7 @@ fn transport(udp: bool, flags: u16, payload: usize) -> Vec<u8> {
     header
 }
 
-/// The pseudo-header's sum and, unless that is left to others, all the rest.
+/// Writes the checksum: of the pseudo-header alone if `unfinished`, otherwise in full.
 fn finish(bytes: &mut [u8], l3: usize, l4: usize, udp: bool, unfinished: bool) {
     let place = l4 + if udp { 6 } else { 16 };
     let sum = fold(
@@ -318,7 +318,7 @@ pub(crate) fn pseudo(bytes: &[u8], l3: usize, l4: usize) -> Vec<u8> {
     [addresses, &[0, protocol], &len].concat()
 }
 
-/// The Internet checksum's sum, the slow and plain way.
+/// Returns the sum of the Internet checksum, computed independently of ours.
 pub(crate) fn fold(bytes: &[u8]) -> u16 {
     let words =
         bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));

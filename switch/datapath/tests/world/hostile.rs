@@ -1,4 +1,4 @@
-//! A guest that means no good: its rings are written by hand, its messages are bytes.
+//! A malicious guest, which writes its rings by hand and sends messages of any bytes.
 
 use super::accounting::Watch;
 use guestmem::Gpa;
@@ -13,14 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use test_guest::Guest;
 
-/// Where [`Guest`] keeps the parts of its sending ring, and what is free there because its driver
-/// is not used.
+/// Address of the indirect tables in the memory of [`Guest`]. Its driver, which would use this
+/// memory, does not run.
 const TABLES: u64 = 0x4000;
+/// Address of the buffers.
 const BUFFERS: u64 = 0x24000;
-/// The end of the buffers is the control queue's.
+/// End of the buffers.
 const BUFFERS_END: u64 = 0x11_0000;
+/// Address of the control queue.
 const CONTROL: u64 = 0x11_0000;
-/// What the front end calls the start of the guest's memory.
+/// Address of the guest's memory in the front end's address space.
 const USER: u64 = 0x7000_0000_0000;
 /// Descriptors of each ring.
 const SIZE: u16 = 256;
@@ -47,7 +49,7 @@ pub(crate) struct Hostile {
     available: u16,
     table: u64,
     buffer: u64,
-    /// The conversation is no longer known to be one.
+    /// Whether messages and replies may no longer correspond.
     pub(crate) incoherent: bool,
 }
 
@@ -58,7 +60,7 @@ impl Hostile {
         Hostile { guest, packed, slot: 0, available: 0, table, buffer, incoherent: false }
     }
 
-    /// The sending ring's memory.
+    /// Returns the address of the sending ring.
     fn start(&self) -> u64 {
         self.guest.rings(1).map_or(0, |rings| rings.descriptors.0)
     }
@@ -73,7 +75,7 @@ impl Hostile {
         u16::from_le_bytes(bytes)
     }
 
-    /// Puts bytes into memory that no other recent frame has.
+    /// Copies bytes to memory that no recent frame uses. Returns their range.
     pub(crate) fn place(&mut self, bytes: &[u8]) -> Range {
         let len = (bytes.len() as u64).next_multiple_of(64);
         if self.buffer + len > BUFFERS_END {
@@ -85,7 +87,7 @@ impl Hostile {
         Range { gpa, len: bytes.len() as u32 }
     }
 
-    /// Sends a chain of these ranges.
+    /// Makes a chain of ranges available in the sending ring.
     pub(crate) fn send(&mut self, ranges: &[Range], indirect: bool) {
         let ranges = ranges.get(..TABLE).unwrap_or(ranges);
         let descriptors: Vec<(Range, u16)> = if indirect || ranges.len() > 64 {
@@ -134,8 +136,8 @@ impl Hostile {
         self.slot = (first + descriptors.len() as u16) % (2 * SIZE);
     }
 
-    /// Makes every buffer of the receiving ring a chain of small pieces, all available. Split rings
-    /// only.
+    /// Makes every descriptor of the receiving ring an indirect table of small buffers, and makes
+    /// all available. Split rings only.
     pub(crate) fn receive_in_pieces(&mut self, pieces: u16, bytes: u8) {
         let Some(rings) = self.guest.rings(0).filter(|_| !self.packed) else { return };
         let (pieces, len) = (usize::from(pieces % 1024) + 1, u32::from(bytes % 32) + 1);
@@ -150,7 +152,7 @@ impl Hostile {
         self.write(rings.driver.0 + 2, &available.to_le_bytes());
     }
 
-    /// A message's header and payload, with some descriptors.
+    /// Sends a message's header and payload, with file descriptors.
     pub(crate) fn say(
         &self,
         request: u32,
@@ -166,12 +168,12 @@ impl Hostile {
         if !files.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(files));
         }
-        // One that does not read our messages is not waited for.
+        // Does not wait for a switch that reads no messages.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = sendmsg(self.guest.connection(), &[IoSlice::new(&bytes)], &mut ancillary, flags);
     }
 
-    /// The same with descriptors of a file that is nothing in particular.
+    /// Like `say`, with descriptors of a memory file.
     pub(crate) fn say_anything(
         &self,
         request: u32,
@@ -184,8 +186,9 @@ impl Hostile {
         self.say(request, need_reply, payload, &vec![file.as_fd(); files]);
     }
 
-    /// Waits until everything said so far has been heard: asks for the features. `None`: cut off,
-    /// or not talking any more.
+    /// Sends a message, and waits for the reply. All earlier messages have been handled then.
+    /// Returns the first 64 bits of the reply; `None` if the connection was closed, or replies no
+    /// longer belong to messages.
     pub(crate) fn ask(
         &mut self,
         request: u32,
@@ -227,13 +230,13 @@ impl Hostile {
         Some(())
     }
 
-    /// All that was said has been heard.
+    /// Waits until the switch has handled all messages.
     pub(crate) fn settle(&mut self) {
         let _ = self.ask(1, &[], &[]);
     }
 
-    /// Gives a ring an eventfd that is full, to be signalled by, one that blocks from the start or
-    /// from later on.
+    /// Sets a full eventfd for a ring's notifications, which blocks at a write. With `late` it
+    /// becomes blocking only afterwards.
     pub(crate) fn give_full_eventfd(&mut self, request: u32, ring: u64, late: bool, watch: &Watch) {
         let flags = if late { EventfdFlags::NONBLOCK } else { EventfdFlags::empty() };
         let Ok(fd) = eventfd(0, flags | EventfdFlags::CLOEXEC) else { return };
@@ -247,14 +250,14 @@ impl Hostile {
         self.say(request, false, &ring.to_le_bytes(), &[fd.as_fd()]);
         if late {
             self.settle();
-            // It has been signalled since.
+            // A signal may have arrived meanwhile.
             let _ = rustix::io::read(&fd, &mut [0; 8]);
             let _ = fill(&fd);
             let _ = fcntl_setfl(&fd, OFlags::empty());
         }
     }
 
-    /// Whether a memory table in a file of a disk is taken.
+    /// Whether the switch accepts a memory table with a file on a disk.
     pub(crate) fn memory_on_disk(&mut self) -> Option<bool> {
         let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).ok()?;
         const TMPFS: i64 = 0x0102_1994;
@@ -270,14 +273,14 @@ impl Hostile {
         Some(answer == Some(0))
     }
 
-    /// Starts a control queue, and refills it from a thread until that is stopped. Split rings
-    /// only.
+    /// Starts a control queue, and a thread that refills it until the returned value is dropped.
+    /// Split rings only.
     pub(crate) fn start_control(&mut self) -> Option<Refill> {
         if self.packed || self.incoherent {
             return None;
         }
         let number = |value: u32| [2_u32.to_le_bytes(), value.to_le_bytes()].concat();
-        // Stopped, if it has been started before, and begun anew.
+        // Stops a control queue that was started before.
         self.ask(11, &number(0), &[])?;
         let start = self.start() + CONTROL;
         self.write(start, &[0; 0x4000]);
@@ -324,7 +327,7 @@ impl Hostile {
 /// The thread that refills a control queue.
 pub(crate) struct Refill {
     pub(crate) stop: Arc<AtomicBool>,
-    /// The queue is left to run empty.
+    /// Whether refilling pauses, so that the queue runs empty.
     pub(crate) pause: Arc<AtomicBool>,
     pub(crate) served: Arc<std::sync::atomic::AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -339,7 +342,7 @@ impl Drop for Refill {
     }
 }
 
-/// A descriptor of a split ring.
+/// Returns a descriptor of a split ring.
 fn descriptor(range: Range, flags: u16, next: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&range.gpa.to_le_bytes());
@@ -349,12 +352,12 @@ fn descriptor(range: Range, flags: u16, next: u16) -> [u8; 16] {
     bytes
 }
 
-/// A descriptor of a packed ring.
+/// Returns a descriptor of a packed ring.
 fn entry(range: Range, id: u16, flags: u16) -> [u8; 16] {
     descriptor(range, id, flags)
 }
 
-/// A table of descriptors, in either format.
+/// Returns a table of descriptors in either format.
 fn table(ranges: &[Range], flags: u16, packed: bool) -> Vec<u8> {
     let last = ranges.len() - 1;
     let line = |(place, range): (usize, &Range)| match packed {

@@ -34,7 +34,7 @@ pub(crate) struct Sent {
     pub(crate) unknown: bool,
 }
 
-/// The round of a frame between those that mean well.
+/// Returns the round of a frame between benign guests.
 pub(crate) fn round_of(frame: &[u8]) -> Option<u32> {
     let rest = frame.get(12..)?;
     let rest = if rest.starts_with(&[0x81, 0]) { rest.get(4..)? } else { rest };
@@ -82,7 +82,7 @@ pub(crate) fn judge(frame: &MemoryFrame, port: &Limits, sent: &Sent) {
     }
 }
 
-/// Lengths, segment sizes and the place of an unfinished checksum.
+/// Checks lengths, segment sizes and the place of an unfinished checksum.
 fn claims(vnet: &wire::vnet::VnetHeader, bytes: &[u8], parsed: &Parsed, port: &Limits) {
     let name = port.name;
     let is_train = vnet.gso() != GsoType::None;
@@ -138,8 +138,8 @@ fn claims(vnet: &wire::vnet::VnetHeader, bytes: &[u8], parsed: &Parsed, port: &L
     assert!(fits, "FINDING (checksum): {start}+{offset} at {name} of {parsed:?}");
 }
 
-/// A frame that was finished for a port without offloads is what was sent, but for its checksum,
-/// which is right.
+/// Checks that a frame that was finished for a port without offloads is the sent one, with a right
+/// checksum.
 fn unharmed(bytes: &[u8], parsed: &Parsed, (original, usual): (&[u8], bool), name: &str) {
     let Some(was) = wire::parse(original, original.len()) else { return };
     if !matches!(was.kind, Kind::Tcp | Kind::Udp)
@@ -181,7 +181,7 @@ fn is_outside(bytes: &[u8], parsed: &Parsed) -> bool {
     parsed.kind == Kind::Tcp && bytes.get(port..port + 2) == Some(&OUTSIDE_PORT)
 }
 
-/// All that a train says in common is so of each of its segments.
+/// Checks that the common header fields of a train are those of each of its segments.
 fn outside(frame: &MemoryFrame, parsed: &Parsed, port: &Limits, sent: &Sent) {
     let bytes = &frame.bytes;
     let l4 = usize::from(parsed.l4);

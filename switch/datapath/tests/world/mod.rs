@@ -125,7 +125,7 @@ pub(crate) struct World {
     pub(crate) watch: Watch,
 }
 
-/// What a modern Linux driver takes.
+/// Returns the features that a modern Linux driver accepts.
 pub(crate) fn modern() -> Features {
     plain()
         | Features::MRG_RXBUF
@@ -234,7 +234,8 @@ impl World {
         self.add(number, device, offloads, settings);
     }
 
-    /// A port of this kernel's, in a network namespace of its own, or a memory port in its stead.
+    /// Adds a port of this kernel, in a network namespace of its own, or a memory port in its
+    /// stead.
     fn add_kernel(&mut self, number: usize, open: fn() -> Option<Device>) {
         let settings = PortSettings { mtu: 1500, ..PortSettings::default() };
         match ports::namespace::fresh(open).ok().flatten() {
@@ -274,7 +275,7 @@ impl World {
         self.ports.push(self.switch.add_port(name, device, settings).unwrap());
     }
 
-    /// A front end at a port; the session must serve it in time.
+    /// Connects a front end to a port. The session must serve it in time.
     pub(crate) fn connect(&self, number: usize, features: Features) -> Guest {
         let path = self.path(number);
         let connect = match number == RESTARTING {
@@ -286,7 +287,7 @@ impl World {
         self.watch.during("the next front end", serve)
     }
 
-    /// A turn of every queue.
+    /// Runs a turn of every queue.
     pub(crate) fn step(&mut self) -> Cost {
         self.now = self.now + Nanos(10_000);
         self.step_at(self.now)
@@ -319,7 +320,7 @@ impl World {
         }
     }
 
-    /// A turn of every queue at some other time: a worker's clock may be behind another's.
+    /// Like `step` at another time: a worker's clock may be behind another's.
     pub(crate) fn step_at(&mut self, now: Nanos) -> Cost {
         let before = self.copied();
         let (watch, switch) = (&self.watch, &mut self.switch);
@@ -336,7 +337,7 @@ impl World {
         cost
     }
 
-    /// Bytes that all ports were given.
+    /// Returns the number of bytes that were delivered to all ports.
     fn copied(&self) -> u64 {
         let bytes =
             |port: &PortId| self.switch.counters(*port).map_or(0, |counters| counters.egress_bytes);
@@ -386,7 +387,7 @@ impl World {
         self.arrived.contains(&(to, round))
     }
 
-    /// Every victim hears every other, and whoever asks the sessions is answered.
+    /// Checks that every victim receives from every other, and that sessions answer requests.
     pub(crate) fn check(&mut self) {
         let doing = std::mem::replace(&mut self.doing, "the victims' own frames".into());
         self.send_to_attackers();
@@ -420,7 +421,7 @@ impl World {
         }
     }
 
-    /// Frames toward the attackers, so that their rings are used and signalled.
+    /// Sends frames to the attackers, so that their rings are used and signalled.
     fn send_to_attackers(&mut self) {
         for to in [HOSTILE, RECEIVER] {
             let _ = self.send_clean(MEMORY_64K, to, 60);
@@ -442,7 +443,7 @@ impl World {
         }
     }
 
-    /// Frames flooded to a victim since the case began.
+    /// Checks the number of frames flooded to a victim since the case began.
     fn check_floods(&self) {
         let elapsed = self.now.since(self.began).0;
         let most = STORM_BURST + OTHER_FLOODS + elapsed * STORM.frames_per_second / 1_000_000_000;
@@ -458,7 +459,7 @@ impl World {
         self.switch.counters(self.ports[MEMORY_64K]).map_or(0, |counters| counters.flooded_frames)
     }
 
-    /// A new case: what was learned and sent before is forgotten.
+    /// Begins a case: forgets what was learned and sent before.
     pub(crate) fn begin(&mut self) {
         self.now = self.now + Nanos(2_000_000_000);
         self.sent = Sent::default();
@@ -475,7 +476,7 @@ fn ip(words: &str) -> Option<()> {
     output.status.success().then_some(())
 }
 
-/// Without it the kernel sends of its own.
+/// Turns IPv6 off, by which the kernel would send frames of its own.
 fn no_ipv6() {
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
 }

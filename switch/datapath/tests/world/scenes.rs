@@ -39,7 +39,8 @@ const MOST_COMMANDS: u64 = 10_000;
 const HELD_UP: u64 = 4;
 
 impl World {
-    /// An attacker that has sent a frame: front ends that come and go without one have to wait.
+    /// Returns an attacker that has sent a frame: front ends that come and go without one have to
+    /// wait.
     pub(crate) fn attacker(&mut self, number: usize, features: Features) -> Hostile {
         let mut attacker = Hostile::new(self.connect(number, features));
         let hello = clean([0xff; 6], mac(number as u8), None, 0, 60);
@@ -49,7 +50,7 @@ impl World {
         attacker
     }
 
-    /// A receiver of small pieces costs its senders little more than another one.
+    /// Checks that a receiver of small pieces costs its senders little more than another one.
     pub(crate) fn slow_receiver(&mut self, pieces: u16, bytes: u8) {
         let running = |world: &World| world.sessions[&RECEIVER].status().state == State::Running;
         if self.receiver.is_none() || !running(self) {
@@ -78,7 +79,7 @@ impl World {
         );
     }
 
-    /// A burst of a train in many pieces costs little more than of the same train in one.
+    /// Checks that a burst of a train in many pieces costs little more than in one piece.
     pub(crate) fn scattered(&mut self, pieces: &[Range], whole: Range, hostile: &mut Hostile) {
         const TRAINS: u32 = 8;
         let visits = TRAINS * u32::try_from(pieces.len()).unwrap();
@@ -143,8 +144,8 @@ impl World {
         assert!(seen == wanted, "FINDING (VLAN): {seen} refused of {wanted}: {}", self.doing);
     }
 
-    /// The session answers for its status, and to its front end, while its guest refills a control
-    /// queue.
+    /// Checks that the session reports its status, and answers its front end, while the guest
+    /// refills a control queue.
     pub(crate) fn refill_control(&mut self, hostile: &mut Hostile) {
         self.status_beside_a_turn();
         let asleep = self.watch.probe();
@@ -189,7 +190,7 @@ impl World {
         );
     }
 
-    /// A status is told while a worker is at a ring, which a guest can make last.
+    /// Checks that a status is available while a worker uses a ring, for as long as a guest likes.
     fn status_beside_a_turn(&self) {
         let session = &self.sessions[&GUEST];
         let (receiving, _) = session.pair(0).unwrap();
@@ -212,7 +213,7 @@ impl World {
         });
     }
 
-    /// What passes a rate limit is its rate, its burst, and one frame of any size.
+    /// Checks that a rate limit passes its rate, its burst, and one frame of any size.
     pub(crate) fn rated(&mut self, frames: &[Paced]) {
         self.rated_bytes = 0;
         let start = self.now;
@@ -265,8 +266,8 @@ impl World {
         self.check_addresses();
     }
 
-    /// Frames to an absent address cost no allocation after the first ones, neither each frame nor
-    /// each burst.
+    /// Checks that frames to an absent address cost no allocation after the first ones, neither per
+    /// frame nor per burst.
     pub(crate) fn absent(&mut self, count: u8) {
         for burst in [usize::from(count) + 1, 1] {
             let mut allocations = 0;
@@ -284,8 +285,8 @@ impl World {
         }
     }
 
-    /// A ring that is stopped and started again, or kicked by another descriptor, goes on where it
-    /// was.
+    /// Checks that a ring that is stopped and started again, or kicked by another descriptor,
+    /// resumes where it was.
     pub(crate) fn restart(
         &mut self,
         (packed, in_order): (bool, bool),

@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 /// How a ring is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Bytes of a slot: a power of two, so that slots fill blocks without a rest.
+    /// Bytes of a slot: a power of two, so that a block holds a whole number of slots.
     pub(super) slot_size: u32,
     /// Number of slots.
     pub(super) slots: u32,
@@ -39,7 +39,7 @@ pub(super) struct Shape {
 const SLOT_OVERHEAD: u32 = 128;
 /// Bytes of an Ethernet header and two tags.
 const LINK_HEADER: u32 = 22;
-/// Bytes that the kernel allocates in one piece, unless a slot is larger.
+/// Bytes of a block, which the kernel allocates in one piece. A larger slot has a larger block.
 const BLOCK: u32 = 64 << 10;
 
 impl Shape {
@@ -151,7 +151,7 @@ impl Ring {
         Ok(file)
     }
 
-    /// Returns its slots, for readers of their status words.
+    /// Returns the ring's slots, for readers of their status words.
     pub(super) fn slots(&self) -> Arc<dyn Slots> {
         self.mapping.clone()
     }

@@ -11,26 +11,26 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// How long frames for an address are accepted at any member after a change of members: they were
-/// under way. Meanwhile, a frame from one of our addresses is our own announcement, which the
-/// switch outside floods.
+/// Time after a change of members during which frames for an address are accepted at any member,
+/// because they were under way. In this time a frame from one of our addresses is our own
+/// announcement, which the switch outside floods.
 const GRACE: Nanos = Nanos(200 * Nanos::MILLISECOND.0);
 
-/// The ingress queue of a member's place. See [`Ingress`].
+/// The ingress queue of a member's place; see [`Ingress`].
 pub struct TeamIngress {
     shared: Arc<Shared>,
     place: Place,
     inner: Option<IngressQueue>,
-    /// Whether the queue's device has gone: the queue is not used until another one is put here.
+    /// Whether the queue's device is gone. The queue is not used until another one replaces it.
     is_gone: bool,
-    /// Readable if the queue is, or if another one is put here.
+    /// Readable if the queue is readable, or if another one replaces it.
     epoll: OwnedFd,
     /// Frames lost by earlier queues.
     lost_before: u64,
     /// [`State::changes`] at the last turn, and the end of the grace for the last change.
     changes: u32,
     grace_until: Nanos,
-    /// The members' own addresses at that time.
+    /// The members' own addresses at the last change.
     macs: [u64; PLACES],
 }
 
@@ -54,7 +54,7 @@ impl TeamIngress {
         })
     }
 
-    /// Switches to the queue that was put here, if there is another one.
+    /// Switches to the queue that replaces the current one, if there is any.
     #[cold]
     fn pick_up(&mut self) {
         let Some(slot) = self.shared.slot(self.place) else { return };
@@ -119,7 +119,7 @@ impl Ingress for TeamIngress {
 
     fn arm(&mut self) -> bool {
         if self.is_gone {
-            // The descriptor would be readable for ever.
+            // The descriptor of a failed queue would always be readable.
             if let Some(fd) = self.inner.as_ref().and_then(|queue| queue.ready_fd()) {
                 let _ = epoll::delete(&self.epoll, fd);
             }

@@ -7,46 +7,47 @@ use wire::Mac;
 use wire::announce::{self, Station};
 use wire::ethernet::ethertype;
 
-/// Most stations, and most VLANs and addresses of one. The newest of its addresses replace the
-/// oldest.
-const MOST: usize = 4096;
-const VLANS: usize = 16;
-const V4: usize = 4;
-const V6: usize = 8;
+/// Largest number of stations.
+const MAX_STATIONS: usize = 4096;
+/// Largest number of a station's VLANs.
+const MAX_VLANS: usize = 16;
+/// Largest numbers of a station's addresses in a VLAN; new addresses replace the oldest.
+const MAX_V4: usize = 4;
+const MAX_V6: usize = 8;
 
-/// Milliseconds after which an address is no longer announced: it may be another station's by now.
+/// Milliseconds after which an address is no longer announced, because another station may have it.
 const FRESH_MS: u32 = 300_000;
 
-/// Milliseconds between two searches for silent stations, which make room for new ones.
+/// Milliseconds between two searches for silent stations, which are removed to make room.
 const SWEEP_MS: u32 = 1000;
 
-/// What is known of each station: its VLANs, and its addresses in each.
+/// The VLANs of each station, and its addresses in each VLAN.
 #[derive(Default)]
 pub(super) struct NeighbourCache {
     known: HashMap<Mac, Vec<Addresses>>,
-    /// When stations were last searched for room.
+    /// Time of the last search for silent stations, in milliseconds.
     swept: Option<u32>,
 }
 
-/// Addresses of a station in a VLAN, with the milliseconds at which each was last told.
+/// Addresses of a station in a VLAN, each with the time in milliseconds of its last message.
 struct Addresses {
     vlan: Option<u16>,
-    /// When the address was last heard outside in the VLAN without having sent through the team
-    /// right before.
+    /// Time at which the address was last heard outside in the VLAN without having sent through the
+    /// team just before, in milliseconds.
     heard: Option<u32>,
     v4: Vec<([u8; 4], u32)>,
     v6: Vec<([u8; 16], u32)>,
 }
 
-/// An address that a frame tells of its sender.
+/// An IP address that a frame states for its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Told {
+pub(super) enum StatedAddress {
     V4([u8; 4]),
     V6([u8; 16]),
 }
 
-/// Reads Ethernet header and 802.1Q tag: source, id in the tag, EtherType, and where the packet
-/// starts.
+/// Reads the Ethernet header and an 802.1Q tag. Returns the source, the tag's VLAN, the EtherType,
+/// and the offset of the packet.
 fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
     let word =
         |at: usize| header.get(at..at + 2)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
@@ -60,9 +61,9 @@ fn read(header: &[u8]) -> Option<(Mac, Option<u16>, u16, usize)> {
 /// Returns the address that ARP or neighbour discovery states for the sender; `None` for all other
 /// frames.
 #[inline]
-pub(super) fn told(header: &[u8]) -> Option<Told> {
+pub(super) fn told(header: &[u8]) -> Option<StatedAddress> {
     let kind = header.get(12..14)?;
-    // IPv4, the most frequent.
+    // Most frames are IPv4.
     if kind == ethertype::IPV4.to_be_bytes() {
         return None;
     }
@@ -75,16 +76,16 @@ pub(super) fn told(header: &[u8]) -> Option<Told> {
     }
 }
 
-fn arp(packet: &[u8], source: Mac) -> Option<Told> {
+fn arp(packet: &[u8], source: Mac) -> Option<StatedAddress> {
     let is_ethernet = packet.get(..6)? == [0, 1, 8, 0, 6, 4];
     let sender: [u8; 4] = *packet.get(14..)?.first_chunk()?;
     let is_own = packet.get(8..14)? == source.0;
-    (is_ethernet && is_own && sender != [0; 4]).then_some(Told::V4(sender))
+    (is_ethernet && is_own && sender != [0; 4]).then_some(StatedAddress::V4(sender))
 }
 
-/// Returns the address of a neighbour message: a solicitation tells its source, an advertisement
-/// its target.
-fn neighbour(packet: &[u8]) -> Option<Told> {
+/// Returns the address in a message of neighbour discovery: the source of a solicitation, the
+/// target of an advertisement.
+fn neighbour(packet: &[u8]) -> Option<StatedAddress> {
     const ICMPV6: u8 = wire::upper::ICMPV6;
     if *packet.get(6)? != ICMPV6 {
         return None;
@@ -96,7 +97,7 @@ fn neighbour(packet: &[u8]) -> Option<Told> {
     };
     let address: [u8; 16] = *packet.get(at..)?.first_chunk()?;
     let is_station = address != [0; 16] && address[0] != 0xff;
-    is_station.then_some(Told::V6(address))
+    is_station.then_some(StatedAddress::V6(address))
 }
 
 impl Addresses {
@@ -135,30 +136,29 @@ impl NeighbourCache {
         here.for_each(|known| known.heard = Some(now_ms));
     }
 
-    /// Stores the sender of a frame, with the address that it told.
-    pub(super) fn note(&mut self, header: &[u8], told: Option<Told>, now_ms: u32) {
+    /// Stores the sender of a frame, with the IP address that the frame stated.
+    pub(super) fn note(&mut self, header: &[u8], told: Option<StatedAddress>, now_ms: u32) {
         let Some((mac, vlan, ..)) = read(header) else { return };
-        if self.known.len() >= MOST && !self.known.contains_key(&mac) {
+        if self.known.len() >= MAX_STATIONS && !self.known.contains_key(&mac) {
             self.sweep(now_ms);
-            if self.known.len() >= MOST {
+            if self.known.len() >= MAX_STATIONS {
                 return;
             }
         }
         let vlans = self.known.entry(mac).or_default();
-        if vlans.len() < VLANS && !vlans.iter().any(|known| known.vlan == vlan) {
+        if vlans.len() < MAX_VLANS && !vlans.iter().any(|known| known.vlan == vlan) {
             vlans.push(Addresses { vlan, heard: None, v4: Vec::new(), v6: Vec::new() });
         }
         let Some(addresses) = vlans.iter_mut().find(|known| known.vlan == vlan) else { return };
         addresses.heard = None;
         match told {
-            Some(Told::V4(address)) => keep(&mut addresses.v4, address, V4, now_ms),
-            Some(Told::V6(address)) => keep(&mut addresses.v6, address, V6, now_ms),
+            Some(StatedAddress::V4(address)) => keep(&mut addresses.v4, address, MAX_V4, now_ms),
+            Some(StatedAddress::V6(address)) => keep(&mut addresses.v6, address, MAX_V6, now_ms),
             None => {}
         }
     }
 
-    /// Forgets stations that told nothing lately: they are announced even if nothing is known of
-    /// them.
+    /// Forgets stations that stated no address lately. They are announced nevertheless, by RARP.
     fn sweep(&mut self, now_ms: u32) {
         if self.swept.is_none_or(|swept| now_ms.wrapping_sub(swept) >= SWEEP_MS) {
             self.swept = Some(now_ms);
@@ -200,7 +200,7 @@ impl NeighbourCache {
     }
 }
 
-/// Puts an address last, and removes the first if there are more than `most`.
+/// Moves or adds an address to the end of a list, and removes the first if the list exceeds `most`.
 fn keep<Address: PartialEq>(list: &mut Vec<(Address, u32)>, told: Address, most: usize, now: u32) {
     list.retain(|(known, _)| *known != told);
     list.push((told, now));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// An announcement tells what the station told, in its VLAN.
+        /// An announcement has the address that the station stated, in the station's VLAN.
         #[test]
         fn what_a_station_told_is_announced(v4: [u8; 4], last: [u8; 8], vlan in proptest::option::of(0u16..4095)) {
             prop_assume!(v4 != [0; 4]);
@@ -235,7 +235,7 @@ mod tests {
                 announce::gratuitous_arp(&mut buffer, station, v4).to_vec(),
                 announce::unsolicited_advertisement(&mut buffer, station, v6).to_vec(),
             ];
-            for (frame, is) in frames.iter().zip([Told::V4(v4), Told::V6(v6)]) {
+            for (frame, is) in frames.iter().zip([StatedAddress::V4(v4), StatedAddress::V6(v6)]) {
                 prop_assert_eq!(told(frame), Some(is));
                 stations.note(frame, told(frame), 5);
             }

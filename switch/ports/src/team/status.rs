@@ -13,9 +13,9 @@ use wire::Mac;
 pub struct TeamStatus {
     /// Algorithm that spreads frames toward the network.
     pub algorithm: Algorithm,
-    /// How long a member must be up before it is used again.
+    /// Time for which a member must be up before it is used again.
     pub fail_back: Nanos,
-    /// The members, by place.
+    /// The members in the order of their places.
     pub members: Vec<MemberStatus>,
     /// The addresses that sent through the team, in the order of their bytes.
     pub homes: Vec<HomeStatus>,
@@ -24,25 +24,26 @@ pub struct TeamStatus {
 /// Status of a member.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
-    /// Its interface.
+    /// Name of the member's interface.
     pub name: String,
-    /// Its place, which is the number of its ingress queue.
+    /// Place of the member, which is the number of its ingress queue.
     pub place: Place,
-    /// Whether it carries frames.
+    /// Whether the member carries frames.
     pub active: bool,
-    /// Why it carries none; empty if it is up and waits for the fail-back time.
+    /// Reason why the member carries no frames; `None` if it is up and waits for the fail-back
+    /// time.
     pub trouble: Option<String>,
-    /// Its own address.
+    /// Address of the member's interface.
     pub mac: Mac,
-    /// Largest IP packet in bytes; 0 while it is not open.
+    /// Largest IP packet in bytes; 0 while the member is not open.
     pub mtu: u16,
-    /// Megabits a second, if the device tells.
+    /// Speed in megabits per second, if the device reports it.
     pub speed: Option<u32>,
-    /// Offloads of its egress.
+    /// Offloads of the member's egress.
     pub offloads: Offloads,
     /// Whether the device checks checksums of received frames.
     pub rx_checksum: bool,
-    /// What the kernel does not do, as text for people.
+    /// Features that the kernel does not support, as text for people.
     pub degraded: Vec<String>,
     /// VLANs of the group frames that arrived.
     pub vlans: Vec<u16>,
@@ -50,7 +51,7 @@ pub struct MemberStatus {
     pub counters: MemberCounters,
 }
 
-/// Returns why a member carries no frames; `None` if it does.
+/// Returns the reason why a member carries no frames; `None` if it does.
 pub(super) fn idle_reason(active: bool, trouble: Option<&str>) -> Option<String> {
     let waits = "its link came back: it is used again after the fail-back time";
     (!active).then(|| trouble.unwrap_or(waits).to_owned())
@@ -61,11 +62,11 @@ pub(super) fn idle_reason(active: bool, trouble: Option<&str>) -> Option<String>
 pub struct HomeStatus {
     /// The address.
     pub mac: Mac,
-    /// Its home member.
+    /// Home member of the address.
     pub home: Place,
-    /// The member that it leaves by now; `None` if none may send it.
+    /// The member that sends the address's frames now; `None` if none may.
     pub current: Option<Place>,
-    /// Whether it may leave only by its home.
+    /// Whether only the home may send the address's frames.
     pub pinned: bool,
 }
 
@@ -92,13 +93,13 @@ macro_rules! counters {
 counters! {
     /// Frames taken into the switch.
     ingress_frames,
-    /// Frames that left by it.
+    /// Frames that left by the member.
     egress_frames,
-    /// Bytes of the frames that left by it.
+    /// Bytes of the frames that left by the member.
     egress_bytes,
-    /// Frames that left under its own address.
+    /// Frames that left with the member's own address as source.
     replaced_sources,
-    /// Refused frames with one of the team's addresses as source: the switch outside sent them
+    /// Refused frames with one of the team's addresses as source, which the switch outside sent
     /// back.
     reflected,
     /// Refused copies of frames that another member receives.
@@ -110,7 +111,7 @@ counters! {
 }
 
 impl MemberStatus {
-    /// Returns why it carries no frames; `None` if it does.
+    /// Returns the reason why the member carries no frames; `None` if it does.
     pub fn idle_reason(&self) -> Option<String> {
         idle_reason(self.active, self.trouble.as_deref())
     }

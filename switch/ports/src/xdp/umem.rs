@@ -39,7 +39,7 @@ impl Shape {
     pub(super) const LARGEST_MTU: u32 = SIZES[1] - HEADROOM - LINK_HEADER;
 
     /// Returns the shape for frames of an MTU, with `bytes` of memory for the ingress of a queue
-    /// and half as much for its egress. `None`: a frame does not fit a chunk.
+    /// and half as much for its egress. `None` if a frame does not fit into a chunk.
     pub(super) fn fitting(mtu: u32, bytes: u32) -> Option<Shape> {
         let chunk = SIZES.into_iter().find(|size| mtu <= size - HEADROOM - LINK_HEADER)?;
         let chunks = |bytes: u32| 1 << (bytes / chunk).max(64).ilog2();
@@ -81,7 +81,7 @@ impl Umem {
         Ok(Umem { memory, bytes, shape })
     }
 
-    /// Returns its address and length in bytes, for the kernel.
+    /// Returns the address and the length in bytes of the memory, for the kernel.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.memory.as_ptr().addr() as u64, self.bytes as u64)
     }
@@ -99,7 +99,7 @@ impl Umem {
         (place < self.shape.ingress.into()).then(|| address & !u64::from(self.shape.chunk - 1))
     }
 
-    /// Returns a received frame. `None`: it does not lie in one ingress chunk of the queue.
+    /// Returns a received frame; `None` if it does not lie within one ingress chunk of the queue.
     ///
     /// # Safety
     /// The descriptor came from the receive ring, and its chunk is not put into the fill ring while
@@ -145,7 +145,7 @@ pub(super) struct EgressChunks {
 }
 
 impl EgressChunks {
-    /// Returns the chunks of a queue, all free. Must be called once a queue.
+    /// Returns the chunks of a queue, all free. Must be called only once for a queue.
     pub(super) fn new(umem: Arc<Umem>, queue: u32) -> EgressChunks {
         let count = umem.shape.egress;
         let under_way = (0..count).map(|_| false).collect();
@@ -161,7 +161,7 @@ impl EgressChunks {
         self.free.len()
     }
 
-    /// Returns the most bytes of a frame.
+    /// Returns the size of the largest frame, in bytes.
     pub(super) fn room(&self) -> u32 {
         self.umem.shape.chunk - METADATA
     }

@@ -9,10 +9,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
-/// Most completions that the kernel keeps until they are reaped.
+/// Largest number of completions that the kernel keeps until they are reaped.
 pub(super) const COMPLETIONS: usize = 64;
-/// How often a signal is tried again if there is no room for its completion.
-const TRIES: u32 = 8;
+/// Number of attempts to signal, if there is no room for the completion.
+const ATTEMPTS: u32 = 8;
 
 /// `struct iocb` of `linux/aio_abi.h`, little-endian.
 #[repr(C)]
@@ -45,8 +45,8 @@ struct Context {
 }
 
 static CONTEXT: OnceLock<Context> = OnceLock::new();
-/// Locked while the context is made: several ports may open at the same time, and destroying a
-/// second context takes an RCU grace period.
+/// Locked while the context is made, so that ports that open at the same time make only one:
+/// destroying another context takes an RCU grace period.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Makes the context for signalling eventfds. Called before a front end can send any. Fails if the
@@ -108,10 +108,10 @@ impl Context {
     }
 }
 
-/// Makes room and submits, up to [`TRIES`] times, as other threads may take the room. Returns
-/// whether it submitted.
+/// Makes room and submits, up to [`ATTEMPTS`] times because other threads may take the room.
+/// Returns whether it submitted.
 fn insist(mut make_room: impl FnMut(), mut submit: impl FnMut() -> bool) -> bool {
-    (0..TRIES).any(|_| {
+    (0..ATTEMPTS).any(|_| {
         make_room();
         submit()
     })
@@ -136,10 +136,10 @@ pub(super) fn signal(event: BorrowedFd<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// One that failed twice was lost.
+    /// A signal that failed twice was lost.
     #[test]
     fn a_signal_is_tried_again_as_often_as_agreed() {
-        for (successful, wanted) in [(1, true), (TRIES, true), (TRIES + 1, false)] {
+        for (successful, wanted) in [(1, true), (ATTEMPTS, true), (ATTEMPTS + 1, false)] {
             let (mut made, mut tried) = (0, 0);
             let done = insist(
                 || made += 1,
@@ -148,7 +148,7 @@ mod tests {
                     tried == successful
                 },
             );
-            assert_eq!((done, tried), (wanted, successful.min(TRIES)));
+            assert_eq!((done, tried), (wanted, successful.min(ATTEMPTS)));
             assert_eq!(made, tried);
         }
     }

@@ -121,7 +121,7 @@ impl Record {
     }
 }
 
-/// A socket without room, and its other end.
+/// Returns a socket without room, and its other end.
 fn full_socket() -> [UnixStream; 2] {
     let (full, other) = UnixStream::pair().unwrap();
     full.set_nonblocking(true).unwrap();

@@ -5,6 +5,7 @@
 mod crash;
 mod fuzz_session;
 mod link;
+mod requests;
 mod session;
 #[path = "../support/mod.rs"]
 mod support;

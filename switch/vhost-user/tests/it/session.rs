@@ -1,5 +1,6 @@
-//! Sessions as front ends and people see them: sockets, numbers of queues, status.
+//! Sessions from the outside: their sockets, numbers of queues and status.
 
+use crate::requests::{GET_STATUS, SET_MTU, SET_STATUS};
 use crate::support::options;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_linger;
@@ -28,7 +29,8 @@ fn open(socket: &Path, pairs: u16) -> Session {
     Session::open(options(socket, pairs)).unwrap()
 }
 
-/// What a front end is told about queues, which says that it is the owner first, or not yet.
+/// Returns the number of queues that a front end is told. With `owner_first` it sends `SET_OWNER`
+/// before it asks.
 fn queues(socket: &Path, owner_first: bool) -> u64 {
     let mut frontend = Frontend::connect(socket, 16).unwrap();
     if owner_first {
@@ -45,7 +47,7 @@ struct Stuck {
     session: Session,
     frontend: UnixStream,
     release: mpsc::Sender<()>,
-    /// One for each time `changed` is called.
+    /// Receives a message for each call of `changed`.
     calls: mpsc::Receiver<()>,
 }
 
@@ -65,7 +67,7 @@ impl Stuck {
     }
 }
 
-/// Drops it elsewhere, and fails if that waits.
+/// Drops a value in another thread, and fails if that blocks.
 fn drop_without_waiting(what: impl Send + 'static) {
     let (done, wait) = mpsc::channel();
     thread::spawn(move || {
@@ -75,7 +77,7 @@ fn drop_without_waiting(what: impl Send + 'static) {
     wait.recv_timeout(Duration::from_secs(10)).unwrap();
 }
 
-/// A TCP socket with a close that blocks until its peer reads or closes.
+/// Returns a TCP socket with a close that blocks until its peer reads or closes.
 fn slow_to_close() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -96,7 +98,7 @@ fn is_closing(port: u16) -> bool {
         .any(|fields| fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "04")
 }
 
-/// Each of them took 5 s at its end, one after the other, and kept its socket.
+/// Each session took 5 s to end, one after the other, and kept its socket.
 #[test]
 fn stuck_sessions_hold_up_neither_their_ends_nor_their_successors() {
     let folder = TempDir::new().unwrap();
@@ -122,7 +124,7 @@ fn a_connection_whose_close_waits_holds_up_its_own_session_alone() {
     let Stuck { session, frontend, release, calls } = Stuck::new(&socket);
     let (slow, peer) = slow_to_close();
     let port = slow.local_addr().unwrap().port();
-    // No message at all, and one that is never read and has the socket with it.
+    // The session blocks in the first, incomplete message, and the second holds the socket.
     (&frontend).write_all(&[0; 12]).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -162,7 +164,7 @@ fn a_front_end_that_connects_in_a_loop_is_slowed_down_and_named() {
     until("a complaint", || matches!(session.status().state, State::Broken(_)));
     let State::Broken(reason) = session.status().state else { return };
     assert!(reason.contains("5 times") && reason.contains("2 queue pairs"), "{reason}");
-    // It is served all the same. Rings that start are no use yet, frames are.
+    // The front end is served nevertheless, as frames prove.
     let guest = Guest::connect(&socket, Features::VERSION_1.bits(), 1).unwrap();
     assert_eq!(session.status().state, State::Running);
     drop(guest);
@@ -187,7 +189,7 @@ fn a_front_end_that_connects_in_a_loop_is_slowed_down_and_named() {
     assert_eq!(session.status().mapped, []);
 }
 
-/// Who asks for the status of a port must not wait for what its guest makes a worker do.
+/// A request for a port's status must not wait for work that the port's guest causes in a worker.
 #[test]
 fn a_ring_in_use_does_not_hold_up_the_status() {
     let folder = TempDir::new().unwrap();
@@ -233,7 +235,7 @@ fn a_socket_that_took_the_place_of_ours_stays() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("s");
     let session = open(&socket, 1);
-    // The new one is made first, so that it has another inode.
+    // The new socket is made before ours is removed, so that it has another inode.
     let other = folder.path().join("t");
     let _theirs = UnixListener::bind(&other).unwrap();
     std::fs::rename(&other, &socket).unwrap();
@@ -241,8 +243,8 @@ fn a_socket_that_took_the_place_of_ours_stays() {
     assert!(socket.exists());
 }
 
-/// Each ring kept the region it was started with, and one front end could take all places that the
-/// process has for them.
+/// Each ring kept the region with which it was started, so one front end could use up the process's
+/// mappings.
 #[test]
 fn an_inflight_region_is_refused_while_a_ring_runs() {
     let folder = TempDir::new().unwrap();
@@ -260,7 +262,8 @@ fn an_inflight_region_is_refused_while_a_ring_runs() {
     guest.give_inflight().unwrap();
 }
 
-/// A front end said 65535 rings of 65535 and had 34 GB of huge pages made.
+/// A front end that asked for 65535 rings of 65535 entries made the switch allocate 34 GB of huge
+/// pages.
 #[test]
 fn an_inflight_region_is_for_rings_of_the_port_and_within_its_memory_limit() {
     let folder = TempDir::new().unwrap();
@@ -281,7 +284,7 @@ fn an_inflight_region_is_for_rings_of_the_port_and_within_its_memory_limit() {
     refused(2, 32768, "memory-limit is 8192");
 }
 
-/// A front end that adds memory region by region and hears whether each is taken.
+/// Returns a front end that adds memory region by region, with a reply to each.
 fn adding_memory(socket: &Path) -> Frontend {
     let mut frontend = Frontend::connect(socket, 2).unwrap();
     frontend.set_owner().unwrap();
@@ -296,7 +299,7 @@ fn adding_memory(socket: &Path) -> Frontend {
     frontend
 }
 
-/// A front end had as many as it liked.
+/// The number of regions had no limit.
 #[test]
 fn a_front_end_has_as_many_memory_regions_as_were_announced() {
     let folder = TempDir::new().unwrap();
@@ -324,8 +327,8 @@ fn a_front_end_has_as_many_memory_regions_as_were_announced() {
     assert!(reason.contains("than the 509 served,"), "{reason}");
 }
 
-/// A sparse file of terabytes was mapped, and each of its pages that a worker touched was the
-/// switch's.
+/// A sparse file of terabytes was mapped, and its pages that a worker touched counted as the
+/// switch's memory.
 #[test]
 fn a_front_end_has_as_much_memory_as_its_port_allows() {
     let folder = TempDir::new().unwrap();
@@ -381,10 +384,6 @@ fn a_guest_that_was_told_of_a_larger_mtu_does_not_start() {
     assert!(reason.contains("9000"), "{reason}");
 }
 
-const SET_MTU: u32 = 20;
-const SET_STATUS: u32 = 39;
-const GET_STATUS: u32 = 40;
-
 #[test]
 fn a_device_status_reads_back_and_0_stops_the_rings() {
     let folder = TempDir::new().unwrap();
@@ -405,7 +404,7 @@ fn a_device_status_reads_back_and_0_stops_the_rings() {
     assert_eq!(session.status().state, State::Running);
 }
 
-/// They are not offered to be said without being asked for.
+/// Messages of features that were not negotiated were accepted.
 #[test]
 fn what_was_not_agreed_on_cuts_the_front_end_off() {
     for request in [19, SET_MTU, SET_STATUS] {
@@ -419,7 +418,8 @@ fn what_was_not_agreed_on_cuts_the_front_end_off() {
     }
 }
 
-/// What is written between is in no log, so the guest would find the old content at its new host.
+/// Memory written before the log exists would be in no log, so the guest would find old content on
+/// its new host.
 #[test]
 fn rings_kicked_before_there_is_the_log_they_need_wait_for_it() {
     let folder = TempDir::new().unwrap();
@@ -436,7 +436,7 @@ fn rings_kicked_before_there_is_the_log_they_need_wait_for_it() {
     assert!(receive.with(|_| ()).is_none(), "and stays so");
     guest.kick_anew(0).unwrap();
     assert_eq!(session.status().state, State::Running);
-    // The next one's migration is cancelled before it has said where to log.
+    // The next front end's migration is cancelled before it has sent its log.
     drop(guest);
     until("the end", || session.status().state == State::Waiting);
     let mut guest = Guest::connect(&socket, wanted.bits(), 1).unwrap();
@@ -465,7 +465,7 @@ fn a_ring_that_is_given_a_base_waits_for_no_log() {
 const LOGGED: Features =
     Features::VERSION_1.union(Features::PROTOCOL_FEATURES).union(Features::LOG_ALL);
 
-/// A session with a guest that has begun to migrate.
+/// Returns a session with a guest that has begun to migrate.
 fn moving(socket: &Path) -> (Session, Guest) {
     let session = open(socket, 1);
     let mut guest = Guest::connect(socket, Features::VERSION_1.bits(), 1).unwrap();
@@ -478,7 +478,7 @@ fn steps(session: &Session) -> Vec<Step> {
     session.take_milestones().iter().map(|milestone| milestone.step).collect()
 }
 
-/// What QEMU says then was told as a move away, a return, and another migration.
+/// QEMU's messages at that time were reported as a move away, a return, and another migration.
 #[test]
 fn a_driver_that_is_loaded_anew_ends_no_migration() {
     let folder = TempDir::new().unwrap();
@@ -494,7 +494,7 @@ fn a_driver_that_is_loaded_anew_ends_no_migration() {
     assert!(matches!(steps[..], [Step::Logged, Step::Stopped(_), Step::Returned(_)]), "{steps:?}");
 }
 
-/// It was told as cancelled, and that the guest stays.
+/// The migration was reported as cancelled, with the guest staying.
 #[test]
 fn a_guest_that_was_reset_in_mid_migration_has_stopped() {
     let folder = TempDir::new().unwrap();

@@ -1,6 +1,7 @@
 //! Sessions that go on in another process, which here is another session: the front end sends
 //! nothing anew.
 
+use crate::requests::{GET_STATUS, SET_MTU, SET_STATUS};
 use crate::support::options;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::{Read, Write};
@@ -18,11 +19,7 @@ use vhost_user::{Access, Features, Inherited, Negotiated, Options, Session, Sock
 use virtqueue::Limit;
 use waiting::until;
 
-const SET_MTU: u32 = 20;
-const SET_STATUS: u32 = 39;
-const GET_STATUS: u32 = 40;
-
-/// What a session leaves to the next one.
+/// Suspends a session. Returns what it leaves to the next one.
 fn left(mut session: Session) -> Inherited {
     let listener = session.listener().map(Result::unwrap);
     session.suspend();
@@ -53,7 +50,7 @@ fn begin(socket: &Path, wanted: Features, pairs: u16) -> (Session, Guest) {
     (session, guest)
 }
 
-/// Features of the formats, as guests take them.
+/// Returns the features of the formats, as guests take them.
 fn formats() -> [Features; 3] {
     let split = Features::VERSION_1 | Features::MQ;
     [split, split | Features::EVENT_IDX, split | Features::RING_PACKED]
@@ -210,8 +207,8 @@ fn wait_for(word: &AtomicBool) -> bool {
     waiting::within(Duration::from_secs(10), || word.load(Ordering::Acquire)).is_ok()
 }
 
-/// Options of a port that blocks in `changed` while the first flag is set, until the second is; it
-/// sets the third if that takes too long.
+/// Returns the options of a port that blocks in `changed` while the first flag is set, until the
+/// second is; it sets the third if that takes too long.
 fn slow(socket: &Path, words: &Arc<[AtomicBool; 3]>) -> Options {
     let words = words.clone();
     let changed = move |_: &Negotiated| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use vhost_user::{Access, Options, SocketRole};
 
-/// A session that waits for a front end at the socket.
+/// Returns a session that waits for a front end at the socket.
 pub(crate) fn options(socket: &Path, pairs: u16) -> Options {
     Options {
         socket: socket.to_owned(),

@@ -167,7 +167,7 @@ impl Bench {
     }
 }
 
-/// The pages that are marked; the log is empty afterwards.
+/// Returns the pages that are marked; the log is empty afterwards.
 fn marked(log: &OwnedFd) -> Pages {
     let mut bits = vec![0; BYTES as usize];
     pread(log, &mut bits, 0).unwrap();
@@ -175,7 +175,7 @@ fn marked(log: &OwnedFd) -> Pages {
     (0..BYTES * 8).filter(|page| bits[(page / 8) as usize] >> (page % 8) & 1 != 0).collect()
 }
 
-/// All that a device writes of the ring.
+/// Returns the pages of the ring that a device writes.
 fn ring_pages(guest: &Guest) -> Pages {
     let (rings, size) = (guest.setup.rings, u64::from(SIZE));
     if guest.setup.features.contains(RingFeatures::RING_PACKED) {
@@ -185,7 +185,7 @@ fn ring_pages(guest: &Guest) -> Pages {
     }
 }
 
-/// All of the guest's memory, region by region.
+/// Returns a copy of the guest's memory, region by region.
 fn memory(guest: &Guest) -> Vec<u8> {
     [
         guest.read(0, RING_REGION_SIZE as usize),

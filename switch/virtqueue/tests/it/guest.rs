@@ -62,7 +62,7 @@ impl Guest {
         queue
     }
 
-    /// The guest's address of an element.
+    /// Returns the guest's address of an element.
     pub fn gpa_of(&self, element: &ChainElement) -> u64 {
         let start = |gpa| self.memory.translate(Gpa(gpa), 1).unwrap().addr().get();
         let address = element.start.addr();
@@ -86,7 +86,7 @@ impl Guest {
     }
 }
 
-/// A device's setup as a driver takes it.
+/// Returns a device's setup as a driver takes it.
 pub fn layout(setup: &Setup, tables: Gpa) -> RingLayout {
     let Setup { size, rings: RingAddresses { descriptors, driver, device }, .. } = *setup;
     RingLayout { size, descriptors, driver, device, tables, features: setup.features.bits() }

@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// A queue of 8 and its driver, in the format.
+/// Returns a queue of 8 and its driver, in the format.
 fn pair(features: RingFeatures) -> (Guest, Driver, Queue) {
     let guest = Guest::new(8, features);
     let (driver, queue) = (guest.driver(), guest.queue());
@@ -166,7 +166,7 @@ fn pair(features: RingFeatures) -> (Guest, Driver, Queue) {
 const LIMIT: Limit = Limit { chains: 8, bytes: usize::MAX };
 const FORMATS: [RingFeatures; 2] = [RingFeatures::empty(), RingFeatures::RING_PACKED];
 
-/// What the device says about a chain of these buffers.
+/// Returns the fault that the device finds in a chain of these buffers.
 fn fault_of(
     features: RingFeatures,
     shape: Shape,

@@ -13,7 +13,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 const SIZE: u16 = 64;
 
-/// The guest's memory as it is now, copied.
+/// Returns the guest's memory as it is now, copied.
 fn copy(guest: &Guest) -> GuestMemoryMmap<()> {
     let ranges = [
         (GuestAddress(0), RING_REGION_SIZE as usize),

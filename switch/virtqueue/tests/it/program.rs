@@ -309,7 +309,7 @@ fn run_egress(world: &mut World, queue: &mut Queue, steps: &[Step]) {
 struct Batches(VecDeque<(Option<BatchNumber>, Vec<u16>)>);
 
 impl Batches {
-    /// The number of one of the open batches, which is written now.
+    /// Returns the number of one of the open batches, which is written now.
     fn take_open(&mut self, place: usize) -> Option<BatchNumber> {
         let open = self.0.iter_mut().filter(|(number, _)| number.is_some());
         let mut open: Vec<_> = open.collect();

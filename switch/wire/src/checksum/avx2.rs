@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
 };
 
-/// The sum of `len` bytes; `None` where the processor has no AVX2.
+/// Returns the sum of `len` bytes; `None` where the processor has no AVX2.
 ///
 /// # Safety
 /// The requirements of [`Sum::of_raw`] apply.

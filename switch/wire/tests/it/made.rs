@@ -46,7 +46,8 @@ const TCP_OPTIONS: [(&[u8], TcpOptions); 8] = [
     (&[1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2], TcpOptions::Other),
 ];
 
-/// Frames of every combination of tags, IP version, options, transport, payload and padding.
+/// Generates the frames of every combination of tags, IP version, options, transport, payload and
+/// padding.
 pub(crate) fn frames() -> impl Strategy<Value = Made> {
     let tags = vec((select(vec![0x8100u16, 0x88a8]), any::<u16>()), 0..=2);
     let payload = vec(any::<u8>(), 0..200);

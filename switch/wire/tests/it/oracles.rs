@@ -129,7 +129,7 @@ fn is_good<'p>(
     promises::transport_sum(headers, parsed, pieces).is_some_and(Sum::is_valid)
 }
 
-/// What etherparse says about the transport: kind, start, payload and end.
+/// Returns what etherparse says about the transport: kind, start, payload and end.
 fn transport_of(frame: &[u8], theirs: &SlicedPacket<'_>) -> Option<(Kind, [usize; 3])> {
     let offset = |part: &[u8]| part.as_ptr() as usize - frame.as_ptr() as usize;
     let (kind, whole, payload) = match theirs.transport.as_ref()? {

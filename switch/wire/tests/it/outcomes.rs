@@ -26,7 +26,7 @@ fn parsed(frame: &[u8]) -> Parsed {
     parse(frame, frame.len()).unwrap()
 }
 
-/// The frame with other bytes at a place.
+/// Returns the frame with other bytes at a place.
 fn with(frame: &[u8], place: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[place..place + bytes.len()].copy_from_slice(bytes);

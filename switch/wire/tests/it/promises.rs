@@ -70,9 +70,10 @@ fn readers_take_what_was_parsed(parsed: &Parsed, frame: &[u8]) {
     assert_eq!(transport_sum(frame, parsed, [first, second]), whole);
 }
 
-/// The sum of pseudo-header, transport header and payload of a TCP or UDP frame, the checksum field
-/// included as it stands. The pieces start at `parsed.payload`; what they hold behind the payload
-/// (padding) is left out. `None`: neither TCP nor UDP, or less payload than the frame says.
+/// Returns the sum of pseudo-header, transport header and payload of a TCP or UDP frame, the
+/// checksum field included as it stands. The pieces start at `parsed.payload`; what they hold
+/// behind the payload (padding) is left out. `None`: neither TCP nor UDP, or less payload than the
+/// frame says.
 pub(crate) fn transport_sum<'p>(
     headers: &[u8],
     parsed: &Parsed,

@@ -8,7 +8,7 @@ use exported::{Exported, asked, read, rows};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// A board at a free address. Its server ends with the test's process.
+/// Returns a board at a free address. Its server ends with the test's process.
 fn serve() -> (Board, SocketAddr) {
     let listener = site::bind("127.0.0.1:0".parse().unwrap(), WORDS).unwrap();
     let (board, address) = (Board::new(), listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! An agent against well-behaved and hostile peers.
+//! Tests of an agent with well-behaved and hostile peers.
 
 use super::*;
 use crate::host::router::PATH;
@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     /// Waits until a printed line contains these words.
-    fn comes_to_say(&self, words: &str) {
+    fn wait_for_line(&self, words: &str) {
         let end = Instant::now() + END;
         while !self.said.lock().unwrap().iter().any(|line| line.contains(words)) {
             assert!(Instant::now() < end, "{words} is not among {:?}", self.said.lock());
@@ -47,7 +47,7 @@ impl Fixture {
     }
 
     /// Connects, sends these bytes and closes its sending side. Returns the agent's answer.
-    fn hears(&self, bytes: &[u8]) -> String {
+    fn answer_to(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.at).unwrap();
         // The agent may refuse and close before all bytes are sent.
         let _ = stream.write_all(bytes);
@@ -58,10 +58,10 @@ impl Fixture {
     }
 
     /// Returns a connected client after its first request was served.
-    fn friend(&self) -> TcpStream {
-        let mut friend = TcpStream::connect(self.at).unwrap();
-        does(&mut friend, "{\"do\":\"ready\"}");
-        friend
+    fn served_peer(&self) -> TcpStream {
+        let mut peer = TcpStream::connect(self.at).unwrap();
+        request(&mut peer, "{\"do\":\"ready\"}");
+        peer
     }
 
     /// Connects as a validation does.
@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     /// Waits until the agent accepts the next peer.
-    fn is_ready(&self) -> Host {
+    fn wait_until_ready(&self) -> Host {
         loop {
             match self.host() {
                 Ok(host) => return host,
@@ -98,7 +98,7 @@ fn post(token: &str, body: &str) -> String {
 }
 
 /// Makes a request that must succeed.
-fn does(peer: &mut TcpStream, body: &str) {
+fn request(peer: &mut TcpStream, body: &str) {
     peer.write_all(post(TOKEN, body).as_bytes()).unwrap();
     let mut answer = String::new();
     while !answer.ends_with("{\"is\":\"done\"}") {
@@ -113,15 +113,19 @@ fn does(peer: &mut TcpStream, body: &str) {
 fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
     let agent = Fixture::for_load(Targets::Client);
     let send = |to: &str| {
-        agent.hears(post(TOKEN, &format!("{{\"do\":\"send\",\"to\":\"{to}\",{BULK}}}")).as_bytes())
+        agent.answer_to(
+            post(TOKEN, &format!("{{\"do\":\"send\",\"to\":\"{to}\",{BULK}}}")).as_bytes(),
+        )
     };
     let trips = "{\"do\":\"round_trips\",\"to\":\"127.0.0.2:4999\",\"milliseconds\":1}";
     let refused = "this agent sends only to 127.0.0.1, which asks, not to 127.0.0.2";
-    for answer in [send("127.0.0.2:5001"), agent.hears(post(TOKEN, trips).as_bytes())] {
+    for answer in [send("127.0.0.2:5001"), agent.answer_to(post(TOKEN, trips).as_bytes())] {
         assert!(answer.starts_with("HTTP/1.1 403") && answer.contains(refused), "{answer}");
     }
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let answer = send(&nobody.to_string());
+    // The answer names the port, which must not look like the status of a refusal.
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nobody = std::iter::repeat_with(free).find(|at| !at.contains("403")).unwrap();
+    let answer = send(&nobody);
     assert!(answer.contains("error") && !answer.contains("403"), "{answer}");
 }
 
@@ -165,14 +169,14 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
         (machine.replace("content-length: 16", "content-length: 17"), "", ""),
     ];
     for (bytes, status, why) in table {
-        let answer = agent.hears(bytes.as_bytes());
+        let answer = agent.answer_to(bytes.as_bytes());
         // If much was still unread, the kernel may have discarded the answer.
         let told = answer.contains(why) && answer.contains(&format!("HTTP/1.1 {status}"));
         assert!(told || bytes.len() > 15_000 || status.is_empty(), "{bytes:.80}: {answer}");
         assert!(!answer.contains("200 OK"), "{bytes:.80}: {answer}");
-        agent.comes_to_say(why);
+        agent.wait_for_line(why);
     }
-    drop(agent.is_ready());
+    drop(agent.wait_until_ready());
     let said = agent.said.lock().unwrap();
     assert!(!said.iter().any(|line| line.contains(TOKEN)), "{said:?}");
 }
@@ -182,7 +186,7 @@ fn a_refusal_is_the_end_of_the_conversation() {
     let agent = Fixture::new();
     let run = "{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}";
     for first in [post("0123456789abcdeX", "{\"do\":\"ready\"}"), post(TOKEN, run)] {
-        let answer = agent.hears((first + &post(TOKEN, "{\"do\":\"ready\"}")).as_bytes());
+        let answer = agent.answer_to((first + &post(TOKEN, "{\"do\":\"ready\"}")).as_bytes());
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     }
 }
@@ -190,24 +194,24 @@ fn a_refusal_is_the_end_of_the_conversation() {
 #[test]
 fn one_experiment_runs_and_the_second_is_told() {
     let agent = Fixture::new();
-    let first = agent.friend();
+    let first = agent.served_peer();
     let error = agent.host().err().map(|error| error.to_string()).unwrap();
     assert!(error.contains("another experiment is running on this agent"), "{error}");
     drop(first);
-    drop(agent.is_ready());
+    drop(agent.wait_until_ready());
 }
 
 #[test]
 fn a_peer_that_vanishes_takes_its_load_with_it() {
     let agent = Fixture::new();
-    let mut peer = agent.friend();
+    let mut peer = agent.served_peer();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    does(&mut peer, &format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{BULK}}}"));
-    does(&mut peer, &format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{BULK}}}"));
+    request(&mut peer, &format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{BULK}}}"));
+    request(&mut peer, &format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{BULK}}}"));
     // The peer disconnects in the middle of a request.
     peer.write_all(b"POST").unwrap();
     drop(peer);
-    drop(agent.is_ready());
+    drop(agent.wait_until_ready());
     TcpListener::bind(("127.0.0.1", port)).expect("nobody listens any more");
 }
 
@@ -216,7 +220,7 @@ fn connections_that_say_nothing_do_not_keep_others_out() {
     let agent = Fixture::new();
     let silent: Vec<TcpStream> =
         (0..PEERS_MAX).map(|_| TcpStream::connect(agent.at).unwrap()).collect();
-    drop(agent.is_ready());
+    drop(agent.wait_until_ready());
     drop(silent);
 }
 
@@ -235,14 +239,14 @@ fn a_byte_now_and_then_wins_no_time() {
         }
     });
     peer.meet(listener.accept().unwrap().0);
-    agent.comes_to_say("the client made no request for too long");
+    agent.wait_for_line("the client made no request for too long");
     writer.join().unwrap();
 }
 
 #[test]
 fn a_peer_that_asks_on_is_told_that_the_agent_was_interrupted() {
     let agent = Fixture::new();
-    let mut peer = agent.friend();
+    let mut peer = agent.served_peer();
     agent.listening.interrupt.set();
     peer.write_all(post(TOKEN, "{\"do\":\"ready\"}").as_bytes()).unwrap();
     let mut answer = String::new();
@@ -253,10 +257,10 @@ fn a_peer_that_asks_on_is_told_that_the_agent_was_interrupted() {
 #[test]
 fn an_interrupt_ends_an_experiment_that_runs() {
     let agent = Fixture::new();
-    let mut peer = agent.friend();
+    let mut peer = agent.served_peer();
     agent.listening.interrupt.set();
     assert_eq!(peer.read(&mut [0]).unwrap(), 0);
-    agent.comes_to_say("interrupted");
+    agent.wait_for_line("interrupted");
 }
 
 proptest! {
@@ -273,7 +277,7 @@ proptest! {
         let mut said = if known { post(TOKEN, "{\"do\":\"ready\"}").into_bytes() } else { Vec::new() };
         said.extend(lines.join("\r\n").into_bytes());
         said.extend(bytes);
-        AGENT.hears(&said);
-        drop(AGENT.is_ready());
+        AGENT.answer_to(&said);
+        drop(AGENT.wait_until_ready());
     }
 }

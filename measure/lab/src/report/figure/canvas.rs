@@ -36,8 +36,8 @@ impl Canvas {
         HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// Returns a figure without series. Ticks are fractions of the width with their words; empty
-    /// words are not shown, and of the others as many as there is room for.
+    /// Returns a figure without series. Ticks are fractions of the width with their words. Empty
+    /// words are not shown, nor are words without room.
     pub(super) fn figure(&self, title: &str, ticks: &[(f64, String)]) -> Figure {
         let heights = self.numbers().into_iter().enumerate().map(|(line, number)| {
             let y = self.y(self.top * line as f64 / f64::from(GRID - 1));
@@ -108,7 +108,7 @@ pub(super) fn points(places: &[(f64, f64)]) -> String {
     words.join(" ")
 }
 
-/// Returns the next number that divides well by four, for the top of an axis.
+/// Returns the next larger number that divides well by four, for the top of an axis.
 fn round_up(largest: f64) -> Option<f64> {
     if !largest.is_finite() || largest <= 0.0 {
         return None;

@@ -15,14 +15,14 @@ const GRID: [f64; 19] = [
 /// Width of a label below the axis.
 const WORD: f64 = 30.0;
 
-/// The figure. Places are in units of a row's drawing, which is 240 wide.
+/// The figure. Positions are in units of a row's drawing, which is 240 wide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::report) struct Forest {
     /// Rows in the order of the questions.
     rows: Vec<Line>,
     /// Lines of the grid, each with the label below it.
     grid: Vec<(String, String)>,
-    /// Place of no change.
+    /// Position of no change.
     one: String,
 }
 
@@ -31,15 +31,15 @@ pub(in crate::report) struct Forest {
 struct Line {
     /// Heading above the row, if it differs from that of the row before.
     heading: Option<String>,
-    /// `throughput`.
+    /// The compared figure, such as `throughput`.
     question: String,
-    /// `29.6 % higher`.
+    /// The verdict in words, such as `29.6 % higher`.
     answer: String,
-    /// `+27.0 to +31.2 % at 99.33 %`.
+    /// The interval of the change, such as `+27.0 to +31.2 % at 99.33 %`.
     interval: String,
     /// Class of the verdict.
     class: &'static str,
-    /// Place of the change, and of both ends of its interval.
+    /// Position of the change, and of both ends of its interval.
     at: String,
     low: String,
     high: String,
@@ -65,8 +65,8 @@ impl Axis {
         format!("{:.1}", self.x(ratio))
     }
 
-    /// Returns the lines of the grid with their labels: that of no change in any case, the others
-    /// if there is room.
+    /// Returns the lines of the grid with their labels: always that of no change, the others if
+    /// there is room.
     fn grid(&self) -> Vec<(String, String)> {
         let (mut lines, mut last) = (Vec::new(), f64::MIN);
         for ratio in GRID.into_iter().filter(|ratio| ratio.ln().abs() < self.reach) {

@@ -71,7 +71,7 @@ pub(in crate::report) struct Group {
 /// Returns figures of every interval, of each side's processor time, and of the depth of trains.
 pub(in crate::report) fn details(report: &Report) -> Vec<Group> {
     let cases = &report.cases;
-    // Tries have no figures beyond their questions.
+    // The only figure of a try is that of its questions.
     let told = cases.iter().filter(|case| case.truth.is_none());
     let group = |case: &Case| {
         let strips = report.measures.iter().filter_map(|measure| strip(case, measure));
@@ -100,8 +100,7 @@ fn ladder(case: &Case, measure: &Measure, several: bool) -> Option<Figure> {
     rows(capital(&title), &values, measure.decimals)
 }
 
-/// Returns each side's processor time over time, for the arms of the question; the table has those
-/// of the other arms.
+/// Returns each side's processor use over time, for the own arms; the table has the peers'.
 fn by_side(case: &Case) -> Vec<Figure> {
     let begin_s = case.samples.first().map_or(0.0, |sample| sample.started_s);
     let line = |name: &String| Line {
@@ -112,7 +111,8 @@ fn by_side(case: &Case) -> Vec<Figure> {
     usage(&case.own_arms().map(|(name, _)| line(name)).collect::<Vec<_>>())
 }
 
-/// Returns each side's processor time for a few loads without arms, each from its own beginning.
+/// Returns each side's processor use over time for a few loads without arms. Each load's time
+/// begins at 0.
 fn by_load(cases: &[Case]) -> Vec<Figure> {
     if cases.len() > COLOURS {
         return Vec::new();
@@ -149,15 +149,15 @@ fn depths(case: &Case) -> Option<Figure> {
             Series { label: arm.label.clone(), values: keys.iter().map(share).collect() }
         })
         .collect();
-    // Other switches, which come last, do not count trains.
+    // Peers, which come last, do not count trains.
     let counts = |one: &Series| one.values.iter().flatten().any(|share| *share > 0.0);
     series.truncate(series.iter().rposition(counts).map_or(0, |last| last + 1));
     let words: Vec<String> = keys.iter().map(|range| (*range).to_owned()).collect();
     bars("Frames to the receiver by segments, in % of all", &words, &series, 1)
 }
 
-/// Returns one measure over blocks, with a line for each number of connections; or over
-/// connections, with a line for each way.
+/// Returns a measure by block size, with a line for each number of connections; or by connections,
+/// with a line for each direction.
 fn by_point(points: &Points<'_>, measure: &Measure) -> Vec<Figure> {
     let title = format!("{}, {}", measure.label, arrow(measure.better));
     let Points { ways, connections, blocks, arms, .. } = points;

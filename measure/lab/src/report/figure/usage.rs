@@ -10,7 +10,7 @@ use crate::usage::PROCESSES;
 pub(super) struct Line<'c> {
     pub(super) label: String,
     pub(super) samples: Vec<&'c Sample>,
-    /// Beginning of its own time, in seconds on the bench's clock.
+    /// Origin of the line's time axis, in seconds on the bench's clock.
     pub(super) begin_s: f64,
 }
 

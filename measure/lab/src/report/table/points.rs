@@ -8,7 +8,7 @@ use crate::report::Case;
 use crate::report::case::{block, capital, plural};
 use std::collections::BTreeSet;
 
-/// The cases, with the values of each coordinate in order.
+/// Cases as points, with the sorted values of each coordinate.
 pub(in crate::report) struct Points<'r> {
     cases: &'r [Case],
     pub(in crate::report) ways: Vec<Option<Way>>,
@@ -48,8 +48,8 @@ impl<'r> Points<'r> {
         self.cases.first().map_or(arm, |case| case.label(arm))
     }
 
-    /// Returns a measure's median in an arm, in the unit of its label, at a way, a number of
-    /// connections and a block.
+    /// Returns a measure's median in an arm, in the unit of its label, for a direction, a number of
+    /// connections and a block size.
     pub(in crate::report) fn value(
         &self,
         way: Option<Way>,
@@ -66,12 +66,13 @@ impl<'r> Points<'r> {
         Some(case.median(arm, measure.key)? * measure.scale)
     }
 
-    /// Whether there is only one arm, the name of which is not shown.
+    /// Whether there is only one arm, so that its name is not shown.
     pub(in crate::report) fn one_unnamed(&self) -> bool {
         self.arms == ["measured"]
     }
 
-    /// Returns a table for each way and measure if blocks differ, otherwise one of all measures.
+    /// Returns a table for each direction and measure if block sizes differ, otherwise one table of
+    /// all measures.
     pub(super) fn tables(&self, measures: &[Measure]) -> Vec<Table> {
         if self.blocks.len() < 2 {
             return vec![self.list(measures)];
@@ -81,8 +82,8 @@ impl<'r> Points<'r> {
         both.map(|(measure, way)| self.matrix(*way, measure)).collect()
     }
 
-    /// Returns the table of a measure by block and connections. Cells have the arms from the
-    /// baseline on: `1.23 → 1.50`.
+    /// Returns the table of a measure by block size and connections. Each cell has the arms'
+    /// values, the baseline's first: `1.23 → 1.50`.
     fn matrix(&self, way: Option<Way>, measure: &Measure) -> Table {
         let show = |value: Option<f64>| {
             value.map_or("–".to_owned(), |value| format!("{value:.*}", measure.decimals))
@@ -133,7 +134,7 @@ impl<'r> Points<'r> {
         (!all.is_empty()).then(|| format!("{}: {}.", measure.label, all.join("; ")))
     }
 
-    /// Returns an arm's maximum each way.
+    /// Returns an arm's maximum in each direction.
     fn most(&self, arm: &str, measure: &Measure) -> Option<String> {
         let most = |way: &Option<Way>| {
             let own = self.cases.iter().filter(|case| case.setting.way == *way);

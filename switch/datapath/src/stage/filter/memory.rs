@@ -65,8 +65,8 @@ impl Memory {
         });
     }
 
-    /// What was decided about the flow, or is now. Nothing is remembered of what is neither TCP nor
-    /// UDP.
+    /// Returns the earlier decision about the flow, or decides now. Nothing is remembered of what
+    /// is neither TCP nor UDP.
     #[inline(always)]
     pub(crate) fn recall(
         &mut self,

@@ -81,8 +81,8 @@ struct Ring {
 }
 
 impl Device {
-    /// A device in the caller's network namespace, which computes hashes itself or not; or what it
-    /// needs.
+    /// Returns a device in the caller's network namespace, which computes hashes itself or not; or
+    /// what it needs.
     pub(crate) fn start(folder: &Path, reports: bool) -> Result<Device, String> {
         let tun = File::options().read(true).write(true).open("/dev/net/tun");
         tun.map_err(|error| format!("/dev/net/tun: {error}"))?;
@@ -146,7 +146,7 @@ impl Device {
         Ok(())
     }
 
-    /// What QEMU said.
+    /// Returns what QEMU printed.
     pub(crate) fn said(&self) -> String {
         self.qtest.said()
     }
@@ -247,7 +247,7 @@ impl Ring {
         true
     }
 
-    /// The bytes that came in the next buffer, which is free again.
+    /// Returns the bytes that came in the next buffer, which is free again.
     fn take(&mut self, memory: &GuestMemory) -> Option<Vec<u8>> {
         let used = self.driver.reap()?;
         let place = self.buffers[usize::from(used.id)];
@@ -258,21 +258,21 @@ impl Ring {
     }
 }
 
-/// The machine's memory, here.
+/// Maps the memory of QEMU's machine.
 fn map(file: File) -> Arc<GuestMemory> {
     let (gpa, user) = (Gpa(0), UserAddress(0));
     let file = Arc::new(file.into());
     GuestMemory::map(vec![Region { gpa, size: MEMORY, user, file_offset: 0, file }]).unwrap()
 }
 
-/// The transport of the network device.
+/// Returns the transport of the network device.
 fn find(qtest: &mut Qtest) -> u64 {
     const NETWORK: u32 = 1;
     let mut slots = SLOTS.map(|slot| FIRST_SLOT + slot * SLOT);
     slots.find(|slot| qtest.read(slot + DEVICE_ID) == NETWORK).unwrap()
 }
 
-/// A switch with a station that sends to the TAP.
+/// Returns a switch with a station that sends to the TAP.
 fn sender() -> (Bench, Link) {
     let up = Command::new("ip").args(["link", "set", TAP, "up"]).status().unwrap();
     assert!(up.success());
@@ -282,7 +282,7 @@ fn sender() -> (Bench, Link) {
     (bench, opened.link)
 }
 
-/// What a header with a hash says of it (section 5.1.6.4.3).
+/// Returns the hash in a header; `None` if it has none (section 5.1.6.4.3).
 fn reported(header: &[u8]) -> Option<u32> {
     let (hash, kind) = header.get(12..)?.split_first_chunk()?;
     (kind[..2] != [0, 0]).then(|| u32::from_le_bytes(*hash))

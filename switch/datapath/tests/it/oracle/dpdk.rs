@@ -47,7 +47,7 @@ impl Dpdk {
         Ok(Dpdk(command.spawn().unwrap()))
     }
 
-    /// The hash of a frame.
+    /// Returns the hash of a frame.
     pub(crate) fn hash(&mut self, setting: &Setting, frame: &[u8]) -> Option<u32> {
         let types = setting.types.bits().to_ne_bytes();
         let length = u16::try_from(frame.len()).unwrap().to_ne_bytes();

@@ -56,7 +56,7 @@ impl Qtest {
         self.ask(&format!("writel {address:#x} {word:#x}"));
     }
 
-    /// What it said on its standard error.
+    /// Returns what QEMU printed on its standard error.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -77,7 +77,7 @@ impl Drop for Qtest {
     }
 }
 
-/// The emulator that the stories use, with the libraries and firmware beside it.
+/// Returns the emulator that the stories use, with the libraries and firmware beside it.
 fn qemu() -> Result<Command, String> {
     let root = guests("qemu").canonicalize().ok().filter(|root| root.join("version").is_file());
     let root = root.ok_or("QEMU: scripts/guests qemu")?;

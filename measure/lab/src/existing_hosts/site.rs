@@ -1,20 +1,20 @@
 //! The site of existing hosts: what the report says of them, and the bench that runs on them.
 
 use super::bench::Hosts;
-use super::existing::ExistingHosts;
+use super::connected::ConnectedHosts;
 use crate::LabError;
-use crate::host::Identity;
+use crate::host::{Command, Identity};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::plan::Plan;
-use crate::report::{BenchFacts, Check, Command, HostFacts};
+use crate::report::{BenchFacts, Check, HostFacts};
 use crate::site::{RunResult, Site, Tell};
 
 /// Sentence of the report if the daemon's processor time cannot be read.
 const UNSEEN: &str = " The switch's process is hidden from this one (ProtectProc, hidepid, or another PID namespace): the switch's CPU and the \
 cost of receiving are missing, and its time counts as that of others.";
 
-impl Site for ExistingHosts {
+impl Site for ConnectedHosts {
     fn facts(&self) -> BenchFacts {
         let own = Identity::own();
         let [sender, receiver] = &self.identities;

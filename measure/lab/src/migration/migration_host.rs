@@ -2,11 +2,10 @@
 //! network namespace from which QEMU runs and memory is sent.
 
 use super::PORT;
-use crate::host::Host;
+use crate::host::{Command, Host};
 use crate::interrupt::Interrupt;
 use crate::machine::MAC;
 use crate::port::Port;
-use crate::report::Command;
 use crate::topology::{UPLINK, VNIC, offloads, ovs, wire};
 use crate::{LabError, daemon};
 use api::body::{PortBody, StateBody};
@@ -14,28 +13,29 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The host's end of the direct wire, and that wire's MTU in bytes.
+/// Name of the host's end of the direct wire.
 const DIRECT: &str = "direct0";
-const MTU: u16 = 1500;
-/// MTU of the uplink's wire, in bytes: the ports' MTU limits the frames.
-const WIDE: u16 = 9000;
+/// MTU of the direct wire, in bytes.
+const DIRECT_MTU: u16 = 1500;
+/// MTU of the uplink's wire, in bytes. The MTU of the switch's ports limits the frames.
+const UPLINK_MTU: u16 = 9000;
 
-/// Path of Debian's Open vSwitch with DPDK, and its settings. A polling thread sleeps for at most
-/// 0.5 ms when little arrives: two that never sleep would take both processors of a small machine.
-/// One guest needs no huge pages.
+/// Path of Debian's Open vSwitch with DPDK.
 const OVS_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
-const SETTINGS: &str = "other_config:dpdk-init=true other_config:pmd-maxsleep=500 \
+/// Settings of Open vSwitch. A polling thread sleeps for at most 0.5 ms when little arrives: two
+/// that never sleep would take both processors of a small machine. One guest needs no huge pages.
+const OVS_SETTINGS: &str = "other_config:dpdk-init=true other_config:pmd-maxsleep=500 \
                         'other_config:dpdk-extra=\"--legacy-mem --no-huge --no-pci -m 1024\"'";
 
-/// Kind of a course's switches.
+/// Kind of a host's switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SwitchKind {
     Millrace,
     OpenVswitch,
 }
 
 /// A running host; dropping it ends its two processes.
-pub(super) struct Place {
+pub(super) struct MigrationHost {
     name: &'static str,
     /// Last byte of the host's addresses.
     station: u8,
@@ -45,27 +45,27 @@ pub(super) struct Place {
     pub(super) switch: Host,
     /// The ports whose MTU is that of the arm; empty for Open vSwitch.
     ports: Vec<Port>,
-    /// Common start of the paths of its files.
+    /// Path of the host's files without their extension.
     path: PathBuf,
 }
 
-impl Place {
+impl MigrationHost {
     /// Starts a host, and connects it to the physical switch.
     ///
     /// # Errors
     /// A command on a host fails, Open vSwitch is not installed, or the switch does not start.
     pub(super) fn start(
         (name, station): (&'static str, u8),
-        kind: Kind,
+        kind: SwitchKind,
         physical: &mut Host,
         (program, directory): (&Path, &Path),
         interrupt: &Interrupt,
-    ) -> Result<Place, LabError> {
+    ) -> Result<MigrationHost, LabError> {
         let mut host = Host::start(&format!("{name} (QEMU)"), program, directory)?;
         let mut switch = Host::start(name, program, directory)?;
         let direct = direct_link(name);
-        wire(physical, name, UPLINK, switch.process(), WIDE)?;
-        wire(physical, &direct, DIRECT, host.process(), MTU)?;
+        wire(physical, name, UPLINK, switch.process(), UPLINK_MTU)?;
+        wire(physical, &direct, DIRECT, host.process(), DIRECT_MTU)?;
         for link in [name, &direct] {
             physical.run(&format!("ip link set {link} master bridge0"))?;
             physical.set_offloads(link, &offloads(false, false))?;
@@ -76,20 +76,20 @@ impl Place {
         host.shell("echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")?;
         host.run(&format!("ip address add 10.79.0.{station}/24 dev {DIRECT}"))?;
         host.run(&format!("ip link set {DIRECT} up"))?;
-        switch.run(&format!("ip link set {UPLINK} mtu {WIDE} up"))?;
+        switch.run(&format!("ip link set {UPLINK} mtu {UPLINK_MTU} up"))?;
         // Frames leave in MTU size, as on a physical wire.
         switch.set_offloads(UPLINK, &offloads(false, false))?;
         let path = directory.join(name);
-        let mut place = Place { name, station, host, switch, ports: Vec::new(), path };
+        let mut started = MigrationHost { name, station, host, switch, ports: Vec::new(), path };
         match kind {
-            Kind::Millrace => place.run_switch(program, interrupt)?,
-            Kind::OpenVswitch => place.run_ovs()?,
+            SwitchKind::Millrace => started.run_switch(program, interrupt)?,
+            SwitchKind::OpenVswitch => started.run_ovs()?,
         }
-        Ok(place)
+        Ok(started)
     }
 
-    /// Returns the physical switch's link that carries the memory, through Millrace or over the
-    /// direct wire, and the destination address.
+    /// Returns the physical switch's link that carries the memory to this host, through Millrace or
+    /// over the direct wire, and this host's address there.
     pub(super) fn memory(&self, direct: bool) -> (String, String) {
         let station = self.station;
         match direct {
@@ -98,12 +98,12 @@ impl Place {
         }
     }
 
-    /// Returns the path of one of the host's files.
-    pub(super) fn file(&self, what: &str) -> PathBuf {
-        self.path.with_extension(what)
+    /// Returns the path of the host's file with an extension.
+    pub(super) fn file(&self, extension: &str) -> PathBuf {
+        self.path.with_extension(extension)
     }
 
-    /// Returns the host process for a virtual machine, and the start of its files' paths.
+    /// Returns the host process for a virtual machine, and the path of its files without extension.
     pub(super) fn for_machine(&mut self) -> (&mut Host, &Path) {
         (&mut self.host, &self.path)
     }
@@ -131,9 +131,9 @@ impl Place {
         self.host.run(&format!("ip link set {VNIC} up")).map(drop)
     }
 
-    /// Turns the switch host into Open vSwitch, and waits until it serves the guest's port. It
-    /// carries no memory: over its packet sockets that took seven times as long, and would dominate
-    /// the outage.
+    /// Turns the switch host into Open vSwitch, and waits until it serves the guest's port. The
+    /// switch carries no memory: over its packet sockets that took seven times as long, and would
+    /// dominate the outage.
     fn run_ovs(&mut self) -> Result<(), LabError> {
         if !Path::new(OVS_DPDK).exists() {
             let package = "openvswitch-switch-dpdk";
@@ -145,7 +145,7 @@ impl Place {
         let ports = format!(
             "add-port switch0 {UPLINK} -- add-port switch0 {PORT} -- set interface {PORT} type=dpdkvhostuser"
         );
-        let run = (OVS_DPDK, SETTINGS);
+        let run = (OVS_DPDK, OVS_SETTINGS);
         let configure = ovs::run(&mut self.switch, &directory, run, &ports)?;
         self.host.run(&format!("{configure} wait-until Interface {PORT} ofport>=1"))?;
         let socket = self.file("vm");
@@ -163,10 +163,10 @@ impl Place {
 
     /// Returns every command so far.
     pub(super) fn commands(&self) -> Vec<Command> {
-        let told = self.ports.iter().flat_map(Port::commands);
-        let told = told.map(|command| Command { host: self.name.into(), ..command });
+        let changes = self.ports.iter().flat_map(Port::commands);
+        let changes = changes.map(|command| Command { host: self.name.into(), ..command });
         let hosts = self.switch.commands().iter().chain(self.host.commands());
-        hosts.cloned().chain(told).collect()
+        hosts.cloned().chain(changes).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The bench between existing hosts: bulk connections or round trips, measured by the counters of
 //! sender, receiver and switch.
 
-use super::existing::ExistingHosts;
+use super::connected::ConnectedHosts;
 use crate::bulk_flows::BulkFlows;
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
@@ -20,7 +20,7 @@ use traffic::measure::ProcessSample;
 
 /// A load between existing hosts.
 pub(crate) struct Hosts<'s> {
-    site: &'s mut ExistingHosts,
+    site: &'s mut ConnectedHosts,
     load: Load,
     meter: Meter,
     interrupt: Interrupt,
@@ -44,7 +44,7 @@ struct Snapshot {
 impl<'s> Hosts<'s> {
     /// Starts the load, with the first arm in force.
     pub(super) fn start(
-        site: &'s mut ExistingHosts,
+        site: &'s mut ConnectedHosts,
         load: Load,
         interrupt: Interrupt,
     ) -> Result<Hosts<'s>, LabError> {
@@ -60,7 +60,7 @@ impl<'s> Hosts<'s> {
         if let Some(bulk) = load.carried() {
             let interrupt = bench.interrupt.clone();
             let Hosts { site, carried, .. } = &mut bench;
-            carried.begin(site.ends(), bulk, &interrupt)?;
+            carried.begin(site.endpoints(), bulk, &interrupt)?;
         }
         Ok(bench)
     }
@@ -69,7 +69,7 @@ impl<'s> Hosts<'s> {
     /// switch counted. `None` if a host does not answer, or without bulk connections.
     pub(crate) fn account(&mut self) -> Option<Account> {
         let sent = self.carried.sends();
-        self.carried.end(self.site.ends(), &self.interrupt, payload);
+        self.carried.end(self.site.endpoints(), &self.interrupt, payload);
         if sent {
             // A port without counters proves nothing.
             let now = self.site.running.port.counters().map_or(0, |now| now.egress_bytes);
@@ -79,7 +79,7 @@ impl<'s> Hosts<'s> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        let ExistingHosts { sender, receiver, running, link, .. } = &mut *self.site;
+        let ConnectedHosts { sender, receiver, running, link, .. } = &mut *self.site;
         Ok(Snapshot {
             given: running.port.counters()?,
             machine: MachineUsage::read(),
@@ -182,7 +182,7 @@ impl Bench for Hosts<'_> {
 impl Drop for Hosts<'_> {
     fn drop(&mut self) {
         // A host that is gone has no connections to end.
-        let _ = self.carried.stop(self.site.ends());
+        let _ = self.carried.stop(self.site.endpoints());
     }
 }
 

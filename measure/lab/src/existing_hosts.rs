@@ -9,7 +9,7 @@
 //! receiver's time.
 
 mod bench;
-pub(crate) mod existing;
+pub(crate) mod connected;
 mod site;
 
 use crate::host::Whereabouts;
@@ -18,15 +18,15 @@ use std::path::PathBuf;
 
 /// The sender, the receiver, and the switch between them, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Between {
+pub struct ExistingHosts {
     /// The agent that sends.
     pub sender: Whereabouts,
     /// The receiver.
     pub receiver: Receiver,
-    /// The receiver's address on the way through the switch; `None` is the one by which it is
+    /// The receiver's address behind the switch; `None` is the address by which the receiver is
     /// reached.
     pub to: Option<IpAddr>,
-    /// The receiver's link on that way; `None` is the one with that address.
+    /// The receiver's link behind the switch; `None` is the link with that address.
     pub link: Option<String>,
     /// The switch's port toward the receiver; `None` is its only vNIC.
     pub port: Option<String>,
@@ -43,8 +43,8 @@ pub enum Receiver {
     Here(Option<PathBuf>),
 }
 
-impl Between {
-    /// Returns the command-line options that name them, without the agents' tokens.
+impl ExistingHosts {
+    /// Returns the command-line options that name these hosts, without the agents' tokens.
     pub(crate) fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (receiver, named) = match &self.receiver {
             Receiver::Agent(at) => ("receiver", Some(at.without_token("RECEIVER"))),

@@ -1,5 +1,5 @@
-//! The guest as seen from outside during a migration: its answers to pings, and the frames that a
-//! switch delivers to its port. Both come from programs that run for one migration.
+//! Observation of the guest during a migration: its answers to pings, and the frames that a switch
+//! delivers to its port. Both come from programs that run for one migration.
 
 use crate::LabError;
 use crate::host::Host;
@@ -13,15 +13,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds between two echo requests.
-const EVERY: &str = "0.005";
+const PING_INTERVAL: &str = "0.005";
 /// Direction bits of `epb_flags`: out of the switch.
 const EGRESS: u32 = 2;
 
 /// A running program. `end` interrupts it like Ctrl-C; dropping it kills it.
-pub(super) struct Running(Child);
+pub(super) struct RunningProgram(Child);
 
-impl Running {
-    fn start(mut command: Command, doing: &str) -> Result<Running, LabError> {
+impl RunningProgram {
+    fn start(mut command: Command, doing: &str) -> Result<RunningProgram, LabError> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let started = command.spawn().map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
@@ -30,7 +30,7 @@ impl Running {
             }
             _ => LabError::io(doing.to_owned())(error),
         });
-        started.map(Running)
+        started.map(RunningProgram)
     }
 
     /// Ends the program, and returns its output.
@@ -47,7 +47,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -58,42 +58,44 @@ impl Drop for Running {
 ///
 /// # Errors
 /// `ping` is not installed, or the namespace cannot be entered.
-pub(super) fn ping(from: &Host, guest: &str) -> Result<Running, LabError> {
+pub(super) fn ping(from: &Host, guest: &str) -> Result<RunningProgram, LabError> {
     let mut command = Command::new("ping");
-    command.args(["-n", "-D", "-i", EVERY, "-W", "1", guest]);
-    let started = from.within(|| Ok(Running::start(command, "starting ping")));
+    command.args(["-n", "-D", "-i", PING_INTERVAL, "-W", "1", guest]);
+    let started = from.within(|| Ok(RunningProgram::start(command, "starting ping")));
     started.map_err(LabError::io("entering a host's namespace"))?
 }
 
 /// Counts of echo replies.
 #[derive(Debug, PartialEq)]
-pub(super) struct Answers {
+pub(super) struct PingCounts {
+    /// Number of replies, with duplicates.
     pub(super) count: usize,
-    /// Duplicate replies.
-    pub(super) twice: usize,
+    /// Number of duplicate replies.
+    pub(super) duplicates: usize,
     /// The longest time without a reply, in milliseconds, up to the end of the pings.
     pub(super) outage_ms: f64,
 }
 
-impl Answers {
+impl PingCounts {
     /// Ends the pings, and returns the counts.
     ///
     /// # Errors
     /// The output cannot be read.
-    pub(super) fn of(pings: Running) -> Result<Answers, LabError> {
+    pub(super) fn of(pings: RunningProgram) -> Result<PingCounts, LabError> {
         let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        pings.end().map(|text| Answers::read(&text, end.as_secs_f64()))
+        pings.end().map(|text| PingCounts::read(&text, end.as_secs_f64()))
     }
 
-    fn read(text: &str, end: f64) -> Answers {
+    /// Reads what `ping` printed until `end`, in seconds since 1970.
+    fn read(text: &str, end: f64) -> PingCounts {
         let answers = text.lines().filter(|line| line.contains("icmp_seq="));
         let time = |line: &str| line.strip_prefix('[')?.split_once(']')?.0.parse().ok();
         let times: Vec<f64> = answers.clone().filter_map(time).collect();
         let gaps =
             times.iter().zip(times.iter().skip(1).chain([&end])).map(|(one, next)| next - one);
-        Answers {
+        PingCounts {
             count: times.len(),
-            twice: answers.filter(|line| line.contains("DUP!")).count(),
+            duplicates: answers.filter(|line| line.contains("DUP!")).count(),
             outage_ms: gaps.fold(0.0, f64::max) * 1e3,
         }
     }
@@ -103,37 +105,43 @@ impl Answers {
 ///
 /// # Errors
 /// The program does not start.
-pub(super) fn capture(program: &Path, socket: &Path, file: &Path) -> Result<Running, LabError> {
+pub(super) fn capture(
+    program: &Path,
+    socket: &Path,
+    file: &Path,
+) -> Result<RunningProgram, LabError> {
     // Removes the file of an earlier migration.
     let _ = std::fs::remove_file(file);
     let mut command = Command::new(program);
     command.arg("--socket").arg(socket).args(["capture", super::PORT, "--snaplen", "64", "-w"]);
     command.arg(file);
-    Running::start(command, "starting a capture")
+    RunningProgram::start(command, "starting a capture")
 }
 
-/// Ends a capture, and returns when each frame was delivered to the guest, in seconds since 1970.
+/// Ends a capture. Returns the times at which frames were delivered to the guest, in seconds since
+/// 1970.
 ///
 /// # Errors
 /// The capture cannot be read.
-pub(super) fn given(capture: Running, file: &Path) -> Result<Vec<f64>, LabError> {
+pub(super) fn delivery_times(capture: RunningProgram, file: &Path) -> Result<Vec<f64>, LabError> {
     capture.end()?;
     let failed = || format!("reading {}", file.display());
     let opened = File::open(file).map_err(LabError::io(failed()))?;
     read(opened).map_err(|error| LabError::io(failed())(std::io::Error::other(error)))
 }
 
+/// Returns the times of the delivered frames in a capture file.
 fn read(file: impl std::io::Read) -> Result<Vec<f64>, pcap_file::PcapError> {
     let mut reader = PcapNgReader::new(file)?;
     let mut times = Vec::new();
     while let Some(block) = reader.next_block() {
         let Block::EnhancedPacket(frame) = block? else { continue };
         // A dropped frame has a comment with the reason.
-        let is = |option: &EnhancedPacketOption<'_>| match option {
+        let is_delivered = |option: &EnhancedPacketOption<'_>| match option {
             EnhancedPacketOption::Flags(flags) => flags & 3 == EGRESS,
             other => !matches!(other, EnhancedPacketOption::Comment(_)),
         };
-        if frame.options.iter().all(is) {
+        if frame.options.iter().all(is_delivered) {
             times.push(frame.timestamp.as_secs_f64());
         }
     }
@@ -155,10 +163,13 @@ mod tests {
             [100.010] 64 bytes from 10.9.0.1: icmp_seq=2 ttl=64 time=1.00 ms (DUP!)\n\
             [100.135] 64 bytes from 10.9.0.1: icmp_seq=9 ttl=64 time=1.00 ms\n\
             [100.140] 64 bytes from 10.9.0.1: icmp_seq=10 ttl=64 time=1.00 ms\n";
-        let Answers { count, twice, outage_ms } = Answers::read(text, 100.145);
-        assert!((count, twice) == (5, 1) && (124.9..125.1).contains(&outage_ms), "{outage_ms}");
-        assert!(Answers::read(text, 101.0).outage_ms > 859.0, "no answer came after the pause");
-        assert_eq!(Answers::read("", 100.0).count, 0);
+        let PingCounts { count, duplicates, outage_ms } = PingCounts::read(text, 100.145);
+        assert!(
+            (count, duplicates) == (5, 1) && (124.9..125.1).contains(&outage_ms),
+            "{outage_ms}"
+        );
+        assert!(PingCounts::read(text, 101.0).outage_ms > 859.0, "no answer came after the pause");
+        assert_eq!(PingCounts::read("", 100.0).count, 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::global::Global;
 use crate::output::Failure;
 use clap::Args;
 use config::Namespace;
-use lab::between::{Between, Receiver};
+use lab::existing_hosts::{ExistingHosts, Receiver};
 use lab::host::Whereabouts;
 use lab::vnic::Receivers;
 use problem::Problem;
@@ -72,7 +72,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Sender and receiver are not both existing hosts or both to be created.
-    pub(crate) fn between(&self, global: &Global) -> Result<Option<Between>, Failure> {
+    pub(crate) fn existing_hosts(&self, global: &Global) -> Result<Option<ExistingHosts>, Failure> {
         let receiver = match (&self.receiver, &self.receiver_netns) {
             (Some(Receiving::Agent(agent)), _) => Receiver::Agent(agent.clone()),
             (_, Some(name)) => Receiver::Here(Some(name.path())),
@@ -80,7 +80,7 @@ impl Hosts {
         };
         let Some(sender) = self.existing()? else { return Ok(None) };
         let (to, link, port) = (self.to, self.link.clone(), self.port.clone());
-        Ok(Some(Between { sender, receiver, to, link, port, socket: global.socket() }))
+        Ok(Some(ExistingHosts { sender, receiver, to, link, port, socket: global.socket() }))
     }
 
     /// Returns the sender if the hosts exist; `None` if they are to be created. The receiver has to
