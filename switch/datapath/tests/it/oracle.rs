@@ -28,7 +28,7 @@ pub(crate) fn setting(types: impl Strategy<Value = HashTypes>) -> impl Strategy<
     (key, types, vec(0..QUEUES, 128)).prop_map(|(key, types, table)| Setting { key, types, table })
 }
 
-/// Where `scripts/guests` put a kind of guest.
+/// Where `cargo xtask guests` put a kind of guest.
 pub(crate) fn guests(kind: &str) -> PathBuf {
     std::env::var_os("MILLRACE_GUESTS")
         .map_or_else(
