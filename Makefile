@@ -64,7 +64,7 @@ schemathesis: rust ## Make requests from the OpenAPI document and check every an
 	@cargo xtask setup lint && scripts/schemathesis
 
 packages: rust ## Build a .deb and an .rpm into target/packages
-	@cargo xtask setup packages && scripts/packages
+	@cargo xtask setup packages && cargo xtask packages
 
 clean: ## Remove what was built
 	@cargo clean

@@ -8,6 +8,7 @@ mod guests;
 mod junit;
 mod log;
 mod mirror;
+mod packages;
 mod program;
 mod setup;
 mod stamp;
@@ -24,6 +25,7 @@ Usage: cargo xtask TASK [WORD...]
 
   cargo xtask setup     check what building and testing need, and install what is missing
   cargo xtask test      run all checks and tests, or some of them
+  cargo xtask packages  make a .deb and an .rpm
   cargo xtask guests    bring the guests of the stories
 
 `cargo xtask TASK --help` says more, with examples.";
@@ -36,9 +38,10 @@ struct Task {
     run: fn(&[&str]) -> Result<Option<ExitCode>>,
 }
 
-const TASKS: [Task; 3] = [
+const TASKS: [Task; 4] = [
     Task { name: "setup", help: setup::HELP, run: setup::run },
     Task { name: "test", help: test::HELP, run: test::run },
+    Task { name: "packages", help: packages::HELP, run: packages::run },
     Task { name: "guests", help: guests::HELP, run: guests::run },
 ];
 
