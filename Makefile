@@ -28,7 +28,7 @@ test: rust ## Run all checks and tests, cheapest first; ends with `N passed, N f
 	@cargo xtask setup test && cargo xtask test
 
 fresh: rust ## Run `make demo` and `make test` in a bare root, with nothing of this host but Rust
-	@scripts/fresh
+	@cargo xtask fresh
 
 flaky: rust ## Run each story TIMES=20 times on a busy machine, and name those that failed once
 	@cargo xtask setup test && scripts/flaky $(TIMES)

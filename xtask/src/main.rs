@@ -4,6 +4,7 @@
 //! dependencies. `setup` brings what the other tasks need.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people and CI read it")]
 
+mod fresh;
 mod guests;
 mod junit;
 mod log;
@@ -25,6 +26,7 @@ Usage: cargo xtask TASK [WORD...]
 
   cargo xtask setup     check what building and testing need, and install what is missing
   cargo xtask test      run all checks and tests, or some of them
+  cargo xtask fresh     run README's commands in a bare root
   cargo xtask packages  make a .deb and an .rpm
   cargo xtask guests    bring the guests of the stories
 
@@ -38,9 +40,10 @@ struct Task {
     run: fn(&[&str]) -> Result<Option<ExitCode>>,
 }
 
-const TASKS: [Task; 4] = [
+const TASKS: [Task; 5] = [
     Task { name: "setup", help: setup::HELP, run: setup::run },
     Task { name: "test", help: test::HELP, run: test::run },
+    Task { name: "fresh", help: fresh::HELP, run: fresh::run },
     Task { name: "packages", help: packages::HELP, run: packages::run },
     Task { name: "guests", help: guests::HELP, run: guests::run },
 ];
