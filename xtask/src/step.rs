@@ -2,11 +2,12 @@
 
 use crate::junit::{Outcome, Test, read};
 use crate::log::{doctests, left_out};
+use crate::program::{has_on, path};
 use crate::tally::{Counts, Tally};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -60,10 +61,10 @@ impl Steps {
     /// The program exists and cannot be started.
     pub(crate) fn tool(&mut self, step: &str, command: &mut Command) -> Result<()> {
         let program = command.get_program().to_owned();
-        if self.has_program(Path::new(&program)) {
+        if has_on(&self.path(), &program) {
             self.check(step, command)?;
         } else {
-            let reason = format!("needs {} (scripts/setup lint)", program.display());
+            let reason = format!("needs {} (cargo xtask setup lint)", program.display());
             self.skip(step, &reason);
         }
         Ok(())
@@ -100,16 +101,10 @@ impl Steps {
         Ok(())
     }
 
-    fn has_program(&self, program: &Path) -> bool {
-        std::env::split_paths(&self.path()).any(|directory| directory.join(program).is_file())
-    }
-
-    /// Returns the search path of programs, with the checkers of `scripts/setup`. `ip`, `ethtool`
-    /// and `sysctl` are not on the path of an ordinary user of every distribution.
+    /// Returns the search path of programs, with the checkers of `cargo xtask setup`.
     pub(crate) fn path(&self) -> String {
         let tools = self.target.join("tools");
-        let path = std::env::var("PATH").unwrap_or_default();
-        format!("{0}/bin:{0}/python/bin:{path}:/usr/sbin:/sbin", tools.display())
+        format!("{0}/bin:{0}/python/bin:{1}", tools.display(), path())
     }
 
     fn run(&self, step: &str, command: &mut Command) -> Result<Ended> {

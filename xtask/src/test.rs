@@ -1,17 +1,34 @@
 //! Runs all checks and tests, cheapest first. Takes no input, asks nothing, and needs no network
 //! beyond the crates.
 
+use crate::program::{is_root, printed, words};
 use crate::step::{Steps, Told, show};
 use crate::tally::Tally;
+use crate::tree;
 use anyhow::{Context, Result};
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask test [STEP...]
+
+Runs all checks and tests, cheapest first.
+
+  cargo xtask test            all of it, cheapest first; what `make test` and CI run
+  cargo xtask test lint       format, spelling, licences, unused dependencies, lints, documents
+  cargo xtask test workspace  the OpenAPI document, unit tests, properties, examples and links in documents, stories
+  cargo xtask test user       the stories once more, as an ordinary user
+  cargo xtask test loom       all interleavings where threads or guests meet without a lock
+  cargo xtask test asan       the crates with unsafe code under the address sanitizer
+
+A step's output is shown where it fails. The last line is `N passed, N failed, N skipped`, summed over all steps; above
+it stand the slowest tests, and what was skipped with the reason. Exits with 1 where anything failed.";
+
 /// The steps, in their order.
-pub(crate) const STEPS: [&str; 5] = ["lint", "workspace", "user", "loom", "asan"];
+const STEPS: [&str; 5] = ["lint", "workspace", "user", "loom", "asan"];
 
 /// Filter for the tests of `millrace::stories` alone: `cargo nextest` neither lists nor runs
 /// others.
@@ -32,14 +49,17 @@ const AS_NOBODY: &str = "
     exec \"$@\"
 ";
 
-/// Runs steps and prints their summary. Returns the exit code.
+/// Runs steps, or all of them, and prints their summary. Returns `None` if a word names no step.
 ///
 /// # Errors
 /// A command cannot be started.
-pub(crate) fn run(steps: &[&str]) -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("a directory above")?;
-    env::set_current_dir(root)?;
-    let target = target()?;
+pub(crate) fn run(steps: &[&str]) -> Result<Option<ExitCode>> {
+    if !steps.iter().all(|step| STEPS.contains(step)) {
+        return Ok(None);
+    }
+    let steps = if steps.is_empty() { &STEPS } else { steps };
+    tree::enter()?;
+    let target = tree::target()?;
     let scratch = tempfile::tempdir()?;
     let mut run = Steps { target, scratch: scratch.path().to_owned(), tally: Tally::default() };
     for step in steps {
@@ -52,12 +72,7 @@ pub(crate) fn run(steps: &[&str]) -> Result<ExitCode> {
         }
     }
     println!("\n{}", run.tally.summary());
-    Ok(ExitCode::from(u8::from(run.tally.has_failed())))
-}
-
-fn target() -> Result<PathBuf> {
-    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    Ok(std::path::absolute(target)?)
+    Ok(Some(ExitCode::from(u8::from(run.tally.has_failed()))))
 }
 
 impl Steps {
@@ -133,7 +148,7 @@ impl Steps {
     /// workspace is named: for one package alone dependencies have other features, and most of the
     /// tree would be built again.
     fn user(&mut self) -> Result<()> {
-        if !is_root()? {
+        if !is_root() {
             self.skip("stories as root", "needs root");
             return Ok(());
         }
@@ -218,24 +233,13 @@ fn thread_count(times: usize) -> usize {
     times * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Returns what a command prints, without the line's end.
-fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| format!("{program} cannot be started"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 fn user() -> String {
-    output_of("id", &["-un"]).unwrap_or_default()
-}
-
-fn is_root() -> Result<bool> {
-    Ok(output_of("id", &["-u"])? == "0")
+    printed(&mut words("id -un")).unwrap_or_default()
 }
 
 /// Returns the target triple of this host.
 fn host() -> Result<String> {
-    let told = output_of("rustc", &["-vV"])?;
+    let told = printed(&mut words("rustc -vV"))?;
     let line = told.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(line.context("rustc does not name its host")?.to_owned())
 }

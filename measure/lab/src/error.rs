@@ -76,7 +76,7 @@ pub enum LabError {
     ExistingHosts(String),
     /// The directory named as a guest lacks a file.
     #[error(
-        "{} has no {lacks}: run `scripts/guests qemu` and name the directory that it prints with --guest", directory.display()
+        "{} has no {lacks}: run `cargo xtask guests qemu` and name the directory that it prints with --guest", directory.display()
     )]
     NoGuest {
         /// The directory.

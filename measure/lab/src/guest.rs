@@ -1,6 +1,6 @@
-//! A virtual machine as a guest: QEMU with the kernel and the archives that `scripts/guests qemu`
-//! downloads, and the console through which the lab gives it commands. It is always emulated: some
-//! machines let a process open /dev/kvm but boot no guest with it, as inside other virtual
+//! A virtual machine as a guest: QEMU with the kernel and the archives that `cargo xtask guests
+//! qemu` downloads, and the console through which the lab gives it commands. It is always emulated:
+//! some machines let a process open /dev/kvm but boot no guest with it, as inside other virtual
 //! machines.
 
 use crate::LabError;

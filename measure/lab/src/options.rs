@@ -179,7 +179,7 @@ impl Options {
         (asked <= most).then_some(()).ok_or_else(|| LabError::ExistingHosts(why()))
     }
 
-    /// Returns the directory of the virtual machine; by default the one of `scripts/guests`.
+    /// Returns the directory of the virtual machine; by default the one of `cargo xtask guests`.
     pub(crate) fn guest(&self) -> &Path {
         self.guest.as_deref().unwrap_or(Path::new("target/guests/qemu"))
     }

@@ -97,7 +97,7 @@ Receivers: first a TAP; then, with up to 16 connections and without the other sw
 kernel coalesces (GRO) as a guest's does, which leaves less for the switch to gain. --receiver tap
 or tap-gro measures only one of the two. --receiver qemu measures toward a virtual machine, without
 round trips and other switches. QEMU emulates its processor (TCG), so only the ratio is meaningful,
-not rates or costs. --guest is the virtual machine's directory, made by `scripts/guests qemu`.
+not rates or costs. --guest is the virtual machine's directory, made by `cargo xtask guests qemu`.
 
 Round trips of one byte follow, idle and beside bulk connections (16 at most). The default of 26
 intervals per arm detects differences of 5 % and more; from 1000 connections on there are a third as
@@ -110,7 +110,8 @@ struct Rsc {
     /// Use two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with_all = ["sender", "receiver"])]
     in_process: bool,
-    /// The guest of --receiver qemu, made by `scripts/guests qemu` [default: target/guests/qemu].
+    /// The guest of --receiver qemu, made by `cargo xtask guests qemu` [default:
+    /// target/guests/qemu].
     #[arg(long, value_name = "DIRECTORY", requires = "receiver")]
     guest: Option<PathBuf>,
     #[command(flatten)]
@@ -284,11 +285,11 @@ time without an answer to pings, and the switch's share of it. A stream to the g
 throughout; the check fails if one of its bytes is wrong or missing, or a ping is answered twice.
 In two more arms memory bypasses the switch, and the switches are Millrace or OVS-DPDK, if Debian's
 openvswitch-switch-dpdk is installed: these two are compared.
---guest is the directory that `scripts/guests qemu` prints: kernel, initramfs and QEMU. --seconds is
-how long the load runs before and after each migration. Needs namespaces, /dev/net/tun and `ping`.
-Exit codes are those of `validate rsc`.")]
+--guest is the directory that `cargo xtask guests qemu` prints: kernel, initramfs and QEMU.
+--seconds is how long the load runs before and after each migration. Needs namespaces, /dev/net/tun
+and `ping`. Exit codes are those of `validate rsc`.")]
 struct Migration {
-    /// The guest and its QEMU, made by `scripts/guests qemu`.
+    /// The guest and its QEMU, made by `cargo xtask guests qemu`.
     #[arg(long, value_name = "DIRECTORY")]
     guest: PathBuf,
     #[command(flatten)]
@@ -307,10 +308,10 @@ one portal of an iSCSI target; dm-multipath combines the two paths into one disk
 random 4 KiB reads and writes, and the longest request time while one member is pulled. Meanwhile
 the guest copies part of the disk; the check fails if a byte is wrong, a request fails, or a path
 carries nothing.
---guest is the directory that `scripts/guests qemu` prints. --seconds is how long each kind of
+--guest is the directory that `cargo xtask guests qemu` prints. --seconds is how long each kind of
 request runs. Needs namespaces. Exit codes are those of `validate rsc`.")]
 struct Storage {
-    /// The guest, its QEMU and the target, made by `scripts/guests qemu`.
+    /// The guest, its QEMU and the target, made by `cargo xtask guests qemu`.
     #[arg(long, value_name = "DIRECTORY")]
     guest: PathBuf,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use waiting::eventually;
 
-/// Path at which `scripts/setup test` leaves axe-core.
+/// Path at which `cargo xtask setup test` leaves axe-core.
 pub(crate) const AXE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/axe.min.js");
 
 /// One page of a separate browser.

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// Path at which `scripts/setup test` puts programs of the CNI project.
+/// Path at which `cargo xtask setup test` puts programs of the CNI project.
 const CNITOOL: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/cni/cnitool");
 
 /// Far more bytes than a pod's traffic needs to show a fault.

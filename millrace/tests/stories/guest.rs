@@ -1,8 +1,8 @@
 //! A guest: a Linux kernel as a process of this story, which gets its commands over its console.
 //!
 //! Its process 1 is `guest/init`, which reads commands, one line each. After a command's output it
-//! prints the byte 0x1e and the exit code. `uml` and `qemu` start guests; `scripts/guests` brings
-//! the files for them.
+//! prints the byte 0x1e and the exit code. `uml` and `qemu` start guests; `cargo xtask guests`
+//! brings the files for them.
 
 use crate::sandbox::GUESTS;
 use crate::shell::Shell;
@@ -20,7 +20,7 @@ const END: char = '\x1e';
 /// Longest time for a guest to boot, or for one command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Returns the directory in which `scripts/guests` put a kind of guest.
+/// Returns the directory in which `cargo xtask guests` put a kind of guest.
 pub(crate) fn directory(kind: &str) -> PathBuf {
     env::var_os(GUESTS)
         .map_or_else(

@@ -16,7 +16,7 @@ use waiting::until;
 
 const TARGET: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/..");
 const TREE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Tools that `scripts/packages` needs besides the toolchain.
+/// Tools that `cargo xtask packages` needs besides the toolchain.
 const TOOLS: [Need; 2] = [
     Need::Brought(concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/bin/cargo-deb"), "cargo-deb"),
     Need::Brought(
@@ -51,9 +51,11 @@ const REVISIONS: [&str; 2] = ["20260102.030405.g1", "20260102.030406.g0"];
 /// `0.deb`, `1.deb`.
 fn packages(kind: &str, revisions: &[&str]) {
     for (number, revision) in revisions.iter().enumerate() {
-        let mut script = Command::new(format!("{TREE}/scripts/packages"));
-        script.arg(millrace().get_program()).args([PACKAGES, revision, kind]);
-        let made = output_of(script.env("CARGO_TARGET_DIR", TARGET));
+        let mut task = Command::new("cargo");
+        task.args(["xtask", "packages"]).arg(millrace().get_program());
+        task.args([PACKAGES, revision, kind]).current_dir(TREE);
+        let target = fs::canonicalize(TARGET).unwrap();
+        let made = output_of(task.env("CARGO_TARGET_DIR", target));
         let package = made.lines().find(|line| line.ends_with(kind) && line.contains(revision));
         let package = package.unwrap_or_else(|| panic!("no {kind} of {revision}: {made}"));
         fs::rename(package, format!("{PACKAGES}/{number}.{kind}")).unwrap();

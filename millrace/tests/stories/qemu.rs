@@ -193,7 +193,7 @@ pub(crate) fn lay_out(at: &Path) {
     fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// Returns the emulator that `scripts/guests` brought, with its libraries.
+/// Returns the emulator that `cargo xtask guests` brought, with its libraries.
 fn emulator() -> Command {
     let directory = directory("qemu").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/qemu-system-x86_64"));

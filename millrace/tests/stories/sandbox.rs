@@ -38,11 +38,11 @@ pub(crate) enum Need {
     Root,
     /// The right to make TAP devices.
     Tap,
-    /// A kind of guest that `scripts/guests` brings.
+    /// A kind of guest that `cargo xtask guests` brings.
     Guest(&'static str),
     /// A root that boots a systemd, which `scripts/systemd` makes.
     Systemd,
-    /// A file that `scripts/setup test` brings, and its name for people.
+    /// A file that `cargo xtask setup test` brings, and its name for people.
     Brought(&'static str, &'static str),
     /// The generator of clients from the API's document, in this directory.
     OpenApi(&'static str),
@@ -165,14 +165,14 @@ impl Need {
             }
             Need::Guest(kind) => {
                 let there = guest::directory(kind).join("version").is_file();
-                (!there).then(|| format!("a guest: scripts/guests {kind}"))
+                (!there).then(|| format!("a guest: cargo xtask guests {kind}"))
             }
             Need::Systemd => {
                 let there = guest::systemd().join("version").is_file();
                 (!there).then(|| "a root with a systemd: scripts/systemd".to_owned())
             }
             Need::Brought(path, what) => {
-                (!Path::new(path).is_file()).then(|| format!("{what}: scripts/setup test"))
+                (!Path::new(path).is_file()).then(|| format!("{what}: cargo xtask setup test"))
             }
             Need::OpenApi(tools) => {
                 let there = Path::new(tools).join("openapi-python-client").is_file();

@@ -108,7 +108,8 @@ impl Drop for Testpmd {
     }
 }
 
-/// Returns the program as `scripts/guests` unpacked it, with the libraries and drivers beside it.
+/// Returns the program as `cargo xtask guests` unpacked it, with the libraries and drivers beside
+/// it.
 pub(crate) fn command() -> Command {
     let directory = directory("testpmd").canonicalize().unwrap();
     let mut command = Command::new(directory.join("usr/bin/dpdk-testpmd"));

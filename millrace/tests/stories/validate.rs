@@ -129,7 +129,7 @@ fn a_virtual_machine_that_is_not_there_is_named_with_the_remedy() {
         let (code, error) =
             complaint("validate rsc --receiver qemu --guest /run/none --output /run/report");
         assert!(code == 1 && error.contains("/run/none has no vmlinuz"), "{code}: {error}");
-        assert!(error.contains("`scripts/guests qemu`"), "{error}");
+        assert!(error.contains("`cargo xtask guests qemu`"), "{error}");
         let (code, error) = complaint("validate rsc --receiver tap --guest /run/none");
         assert!(code == 2 && error.contains("add --receiver qemu"), "{code}: {error}");
     });

@@ -28,7 +28,7 @@ pub(crate) fn setting(types: impl Strategy<Value = HashTypes>) -> impl Strategy<
     (key, types, vec(0..QUEUES, 128)).prop_map(|(key, types, table)| Setting { key, types, table })
 }
 
-/// Returns the directory in which `scripts/guests` put a kind of guest.
+/// Returns the directory in which `cargo xtask guests` put a kind of guest.
 pub(crate) fn guests(kind: &str) -> PathBuf {
     std::env::var_os("MILLRACE_GUESTS")
         .map_or_else(

@@ -16,7 +16,7 @@ impl Dpdk {
         let root = [PathBuf::from("/"), guests("testpmd")]
             .into_iter()
             .find(|root| root.join("usr/include/dpdk/rte_thash.h").exists())
-            .ok_or("DPDK's headers: libdpdk-dev, or scripts/guests testpmd")?;
+            .ok_or("DPDK's headers: libdpdk-dev, or cargo xtask guests testpmd")?;
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dpdk-oracle");
         let folder = |flag: &str, path: &str| {
             let mut option = OsString::from(flag);

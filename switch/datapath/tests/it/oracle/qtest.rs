@@ -80,7 +80,7 @@ impl Drop for Qtest {
 /// Returns the emulator that the stories use, with the libraries and firmware beside it.
 fn qemu() -> Result<Command, String> {
     let root = guests("qemu").canonicalize().ok().filter(|root| root.join("version").is_file());
-    let root = root.ok_or("QEMU: scripts/guests qemu")?;
+    let root = root.ok_or("QEMU: cargo xtask guests qemu")?;
     let mut command = Command::new(root.join("usr/bin/qemu-system-x86_64"));
     command.env("LD_LIBRARY_PATH", libraries(&root));
     for firmware in ["usr/share/qemu", "usr/share/seabios"].map(|folder| root.join(folder)) {
