@@ -41,7 +41,21 @@ pub struct Balancer {
     part: u64,
     /// When coalescing was last considered.
     coalesced: Duration,
+    /// vNICs whose last moves lost frames.
+    losses: HashMap<u32, Loss>,
 }
+
+/// What moves that lost frames cost a vNIC.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    /// How often its rest has been doubled.
+    doublings: u32,
+    /// None of its items moves before this.
+    until: Duration,
+}
+
+/// Most doublings of the rest after lossy moves: with a rest of one second about a minute.
+const DOUBLINGS: u32 = 6;
 
 /// Facts remembered about an item.
 #[derive(Debug, Default)]
@@ -91,6 +105,7 @@ impl Balancer {
             last: None,
             part: 0,
             coalesced: Duration::ZERO,
+            losses: HashMap::new(),
         }
     }
 
@@ -113,6 +128,22 @@ impl Balancer {
         let (moves, shares) = (scene.moves, scene.shares);
         self.remember(&moves, &shares, measured.at);
         moves
+    }
+
+    /// Charges moves of a vNIC's items with what they lost. After moves that lost frames none of
+    /// its items moves for a time that doubles each time, up to 64 times [`Settings::rest`]; each
+    /// move without loss halves it again. Returns how long its items rest.
+    pub fn charge(&mut self, vnic: u32, has_lost: bool, at: Duration) -> Duration {
+        let doublings = self.losses.get(&vnic).map_or(0, |loss| loss.doublings);
+        let doublings =
+            if has_lost { (doublings + 1).min(DOUBLINGS) } else { doublings.saturating_sub(1) };
+        if doublings == 0 {
+            self.losses.remove(&vnic);
+            return self.settings.rest;
+        }
+        let rest = self.settings.rest * (1 << doublings);
+        self.losses.insert(vnic, Loss { doublings, until: at + rest });
+        rest
     }
 
     /// Lets time pass, in which peaks age and moves are saved up.
@@ -167,6 +198,9 @@ impl Balancer {
             let moved = known.moved.map(|moved| moved.at);
             is_within(known.busy_at, now, settle) || is_within(moved, now, rest)
         });
+        // A vNIC that has been quiet for as long again starts anew.
+        let forgotten = |loss: &Loss| loss.until + rest * (1 << loss.doublings);
+        self.losses.retain(|_, loss| now < forgotten(loss));
     }
 
     fn scene<'m>(&self, measured: &Measurement<'m>, items: &[&Item]) -> Scene<'m> {
@@ -253,7 +287,9 @@ impl Balancer {
     fn candidate(&self, item: &Item, load: &Load, largest: f64, now: Duration) -> Candidate {
         let known = self.items.get(&item.id);
         let moved = known.and_then(|known| known.moved);
-        let rests = moved.is_some_and(|moved| now.saturating_sub(moved.at) < self.settings.rest);
+        let is_charged = self.losses.get(&item.id.vnic).is_some_and(|loss| now < loss.until);
+        let rests = is_charged
+            || moved.is_some_and(|moved| now.saturating_sub(moved.at) < self.settings.rest);
         let busy_at = known.and_then(|known| known.busy_at);
         let measured = share(item.busy);
         let wanted = match (load.saturated_for, load.growth) {

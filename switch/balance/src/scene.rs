@@ -1,6 +1,6 @@
 //! The state of one decision: the expected loads after the moves that are decided so far.
 
-use crate::measurement::{ItemId, Reach, Worker};
+use crate::measurement::{ItemId, Part, Reach, Worker};
 use crate::moves::{Move, Reason};
 use crate::settings::Settings;
 
@@ -152,14 +152,18 @@ impl Scene<'_> {
         // A guess must not saturate the target, which would then guess as much and send the item
         // back.
         let is_guess = source.saturated_for > 0 && source.growth.is_none();
-        let is_gain = then + margin <= source.now && (!is_guess || then < self.settings.saturated)
-            || self.workers[item.worker].excluded;
+        let is_left = self.workers[item.worker].excluded;
+        let is_gain =
+            then + margin <= source.now && (!is_guess || then < self.settings.saturated) || is_left;
+        // Frames can be lost while an entry moves, which is not worth a target without room.
+        let needs_room = matches!(item.id.part, Part::Entry(_)) && !is_left;
         let tier = match then {
             _ if then <= fill && !remote => 0,
             _ if then <= fill => 2,
             _ if !is_gain => return None,
             _ if then <= high && !remote => 6,
             _ if then <= high => 7,
+            _ if needs_room => return None,
             _ => 8,
         };
         Some((tier, (then / STEP).floor(), self.loads[worker].lately, worker))

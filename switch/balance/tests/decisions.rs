@@ -297,6 +297,52 @@ fn a_noisy_neighbour_gets_a_worker_of_its_own() {
     assert!(fluid.served() > 1.37, "{}", fluid.served());
 }
 
+/// Entries of one vNIC at an uplink, spread over two workers that both want more than they have.
+fn two_full_workers() -> Fluid {
+    let wishes: Vec<Wish> = (0..32)
+        .map(|place| Wish { worker: place % 2, ..dynamic([0.055, 0.08][place % 2]) })
+        .collect();
+    let mut fluid = Fluid::new(workers(2, 1), &wishes);
+    for (place, item) in fluid.items.iter_mut().enumerate() {
+        item.id = ItemId { vnic: 1 << 16, part: Part::Entry(u8::try_from(place).unwrap()) };
+    }
+    fluid
+}
+
+/// With both workers above 80 % entries kept changing places, and each move lost frames.
+#[test]
+fn no_entry_moves_to_a_worker_without_room() {
+    let mut fluid = two_full_workers();
+    let moves = fluid.run(&mut Balancer::new(Settings::default()), 3000).concat();
+    for moved in &moves {
+        assert!(moved.to_load.1 <= Settings::default().high, "{moved}");
+    }
+    assert!(moves.is_empty(), "{} moves, first {}", moves.len(), moves[0]);
+}
+
+/// Each lossy move doubles the rest of the vNIC's items, up to about a minute; a move without loss
+/// halves it.
+#[test]
+fn what_a_move_loses_is_charged_against_it() {
+    let settings = Settings::default();
+    let mut balancer = Balancer::new(settings);
+    let at = Duration::from_secs(1);
+    let rests = [true, true, false, false, false].map(|lost| balancer.charge(7, lost, at));
+    let times = |factor: u32| settings.rest * factor;
+    assert_eq!(rests, [times(2), times(4), times(2), times(1), times(1)]);
+    let most = (0..20).map(|_| balancer.charge(7, true, at)).max().unwrap();
+    assert_eq!(most, times(64));
+    // While it is charged it stays, and another vNIC moves.
+    for (vnic, stays) in [(7, true), (8, false)] {
+        let mut fluid = Fluid::new(workers(2, 1), &[dynamic(0.6), dynamic(0.3)]);
+        fluid.items.iter_mut().zip(0..).for_each(|(item, number)| {
+            item.id = ItemId { vnic, part: Part::Entry(number) };
+        });
+        let moves = fluid.run(&mut balancer, 100).concat();
+        assert_eq!(moves.is_empty(), stays, "vNIC {vnic}: {moves:?}");
+    }
+}
+
 /// The worker is at 85 %: nothing has been lost yet.
 #[test]
 fn a_worker_gives_items_away_before_it_saturates() {
