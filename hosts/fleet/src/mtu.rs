@@ -211,10 +211,12 @@ pub(crate) fn judge(
             address: address.to_string(),
             interface: known.first().map_or_else(String::new, |it| it.interface.clone()),
             mtu: answer.device_mtu,
+            ..Checked::default()
         });
         observations.extend(known);
     }
     Report::of(Found {
+        network: None,
         wanted: plan.mtu,
         peers: plan.peers,
         seed: plan.seed,
@@ -236,10 +238,11 @@ fn held_to(
     const DEVICE: usize = 15;
     let own = said.into_iter().filter(|it| it.carried <= plan.mtu && open.remove(&it.to));
     let plain = |it: Observation| {
-        // The name becomes part of a command in a remedy.
-        let plain = |letter: &char| letter.is_ascii_alphanumeric() || "._:@-".contains(*letter);
-        let letters = it.interface.chars().filter(plain).take(DEVICE);
-        Observation { from, interface: letters.collect(), ..it }
+        // The names become parts of commands in remedies.
+        let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "._:@-".contains(*letter);
+        let plain = |name: &str| name.chars().filter(is_plain).take(DEVICE).collect();
+        let (interface, arrives_by) = (plain(&it.interface), plain(&it.arrives_by));
+        Observation { from, interface, arrives_by, ..it }
     };
     own.map(plain).collect()
 }

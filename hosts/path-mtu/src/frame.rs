@@ -3,11 +3,12 @@
 //! Over TCP, from the checker to a responder: one [`Hello`], then an [`Order`] for each direction
 //! to be probed. Each is answered by one [`Answer`], and all three have the same length. Over UDP,
 //! from responder to responder: a [`Probe`] at the start of a datagram of any size, answered by the
-//! same bytes with another first word. The functions that read them are fuzzed
-//! (`tests/fuzz_frame.rs`).
+//! same bytes with another first word and, if the probe is as long, the name of the device that it
+//! arrived by. The functions that read them are fuzzed (`tests/fuzz_frame.rs`).
 
+use crate::attachment::{Attachment, BELOW, Below, Neighbour};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use zerocopy::network_endian::{U16, U32};
+use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Length of each message over TCP, in bytes.
@@ -68,7 +69,25 @@ pub struct Answer {
     told_mtu: U16,
     told_by: [u8; 16],
     interface: [u8; 16],
-    rest: [u8; 150],
+    /// Where the listening address is attached, in the answer to a [`Hello`]: the length of its
+    /// prefix and 1 more, or 0 if it is not known; and the number of the host.
+    prefix: u8,
+    neighbour: u8,
+    host: U64,
+    arrives_by: [u8; 16],
+    below: [NarrowDevice; BELOW],
+    rest: [u8; 16],
+}
+
+/// A device below the one with the listening address, with a smaller MTU.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+struct NarrowDevice {
+    name: [u8; 16],
+    /// 0 if there is none.
+    mtu: U16,
 }
 
 /// A probe or its acknowledgement, between responders.
@@ -112,6 +131,10 @@ pub struct Outcome {
     pub arrived: Vec<bool>,
     /// The smallest MTU that a hop on the path reported, with the hop's address.
     pub told: Option<(IpAddr, u16)>,
+    /// Name of the peer's device that the probes arrived by; empty if it is not known.
+    pub arrives_by: String,
+    /// Whether the peer answered ARP or neighbour discovery, if no probe arrived.
+    pub neighbour: Neighbour,
 }
 
 impl Hello {
@@ -203,9 +226,40 @@ impl Answer {
             answer.told_mtu.set(mtu);
             answer.told_by = mapped(by);
         }
-        let name = outcome.interface.bytes();
-        answer.interface.iter_mut().zip(name).for_each(|(place, byte)| *place = byte);
+        answer.interface = padded(&outcome.interface);
+        answer.arrives_by = padded(&outcome.arrives_by);
+        answer.neighbour = match outcome.neighbour {
+            Neighbour::Unknown => 0,
+            Neighbour::Answers => 1,
+            Neighbour::Silent => 2,
+        };
         answer
+    }
+
+    /// Makes the answer to a [`Hello`], which says where the listening address is attached.
+    pub fn attached(at: &Attachment) -> Answer {
+        let mut answer = Answer::only(Status::Done);
+        answer.interface = padded(&at.interface);
+        answer.device_mtu.set(at.mtu);
+        answer.host.set(at.host);
+        answer.prefix = at.prefix.map_or(0, |prefix| prefix.saturating_add(1));
+        for (place, device) in answer.below.iter_mut().zip(&at.below) {
+            *place = NarrowDevice { name: padded(&device.name), mtu: U16::new(device.mtu) };
+        }
+        answer
+    }
+
+    /// Reads the answer to a [`Hello`]. A responder of another version says less.
+    ///
+    /// # Errors
+    /// Returns the answer's status if it has no result.
+    pub fn attachment(&self) -> Result<Attachment, Status> {
+        let Outcome { interface, device_mtu: mtu, .. } = self.read(0)?;
+        let below = self.below.iter().filter(|it| it.mtu.get() > 0);
+        let below = below.map(|it| Below { name: plain(&it.name), mtu: it.mtu.get() });
+        let prefix = self.prefix.checked_sub(1).filter(|prefix| *prefix <= 128);
+        let (host, below) = (self.host.get(), below.collect());
+        Ok(Attachment { host, interface, mtu, prefix, below })
     }
 
     /// Reads an answer to an order of this many sizes.
@@ -219,18 +273,35 @@ impl Answer {
             _ => return Err(Status::Unable),
         }
         let told = self.told_mtu.get();
-        let end = self.interface.iter().position(|byte| *byte == 0).unwrap_or(16);
-        let name = String::from_utf8_lossy(self.interface.get(..end).unwrap_or_default());
         Ok(Outcome {
             device_mtu: self.device_mtu.get(),
-            // Filtered, because the name is printed.
-            interface: name.chars().filter(|letter| letter.is_ascii_graphic()).collect(),
+            interface: plain(&self.interface),
             arrived: (0..sizes.min(SIZES))
                 .map(|place| self.arrived.get() >> place & 1 != 0)
                 .collect(),
             told: (told != 0).then(|| (unmapped(self.told_by), told)),
+            arrives_by: plain(&self.arrives_by),
+            neighbour: match self.neighbour {
+                1 => Neighbour::Answers,
+                2 => Neighbour::Silent,
+                _ => Neighbour::Unknown,
+            },
         })
     }
+}
+
+/// A device's name as it is sent, padded with zero bytes.
+fn padded(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    bytes
+}
+
+/// Reads a device's name. Filtered, because it is printed.
+fn plain(name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let name = String::from_utf8_lossy(name.get(..end).unwrap_or_default());
+    name.chars().filter(|letter| letter.is_ascii_graphic()).collect()
 }
 
 impl Probe {
@@ -251,6 +322,23 @@ impl Probe {
     /// Returns the acknowledgement of this probe.
     pub fn acknowledgement(self) -> Probe {
         Probe { kind: ACKNOWLEDGEMENT, ..self }
+    }
+
+    /// Returns the datagram that acknowledges this probe, with the name of the device that it
+    /// arrived by. It is never longer than the probe's datagram, of `most` bytes.
+    pub fn reply(self, device: &str, most: usize) -> Vec<u8> {
+        let mut reply = self.acknowledgement().as_bytes().to_vec();
+        // A name that is cut would be another device's.
+        if reply.len() + 16 <= most {
+            reply.extend(padded(device));
+        }
+        reply
+    }
+
+    /// Returns the name of the device that a probe arrived by, from its acknowledgement; empty if
+    /// it does not say.
+    pub fn arrival(datagram: &[u8]) -> String {
+        datagram.get(Probe::LEN..).map(plain).unwrap_or_default()
     }
 
     /// Returns the probe's size, if a datagram acknowledges a probe of this badge and order.
@@ -312,11 +400,39 @@ mod tests {
         #[test]
         fn an_answer_is_read_as_it_was_written(
             device_mtu: u16, arrived in prop::collection::vec(any::<bool>(), 0..=SIZES), told: Option<(IpAddr, u16)>,
+            silent: bool,
         ) {
             let told = told.filter(|told| told.1 > 0).map(|(by, mtu)| (by.to_canonical(), mtu));
-            let outcome = Outcome { device_mtu, interface: "eth0".into(), arrived, told };
+            let neighbour = if silent { Neighbour::Silent } else { Neighbour::Answers };
+            let (interface, arrives_by) = ("eth0".into(), "a-name-of-15-by".into());
+            let outcome = Outcome { device_mtu, interface, arrived, told, arrives_by, neighbour };
             prop_assert_eq!(Answer::new(&outcome).read(outcome.arrived.len()), Ok(outcome));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn an_attachment_is_read_as_it_was_written(
+            host: u64, mtu: u16, prefix in prop::option::of(0..=128u8), mtus in prop::collection::vec(1..=u16::MAX, 0..=BELOW),
+        ) {
+            let below = mtus.iter().enumerate().map(|(place, mtu)| Below { name: format!("eth{place}"), mtu: *mtu });
+            let at = Attachment { host, interface: "bond0".into(), mtu, prefix, below: below.collect() };
+            prop_assert_eq!(Answer::attached(&at).attachment(), Ok(at));
+        }
+
+        #[test]
+        fn a_reply_is_no_longer_than_its_probe_and_names_whole_devices(most in Probe::LEN.., size: u16) {
+            let reply = Probe::new([7; 16], size, 3).reply("enp65s0f1np1", most);
+            prop_assert!(reply.len() <= most);
+            prop_assert_eq!(Probe::acknowledged(&reply, [7; 16], 3), Some(size));
+            prop_assert!(["", "enp65s0f1np1"].contains(&Probe::arrival(&reply).as_str()));
+            prop_assert_eq!(Probe::arrival(&reply).is_empty(), most < Probe::LEN + 16);
+        }
+    }
+
+    #[test]
+    fn a_responder_of_another_version_says_nothing_about_its_place() {
+        assert_eq!(Answer::only(Status::Done).attachment(), Ok(Attachment::default()));
     }
 
     #[test]

@@ -18,6 +18,15 @@ pub struct Address {
 }
 
 impl Address {
+    /// Returns the length of its subnet's prefix.
+    pub fn prefix(&self) -> u8 {
+        let ones = match self.mask {
+            IpAddr::V4(mask) => mask.to_bits().leading_ones(),
+            IpAddr::V6(mask) => mask.to_bits().leading_ones(),
+        };
+        u8::try_from(ones).unwrap_or(u8::MAX)
+    }
+
     /// Whether another address is in the same network.
     pub fn is_near(&self, other: IpAddr) -> bool {
         let bits = |ip: IpAddr| match ip {
@@ -68,9 +77,11 @@ pub fn device_mtu(ip: IpAddr) -> Option<u16> {
     link.mtu().ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
+/// Returns the IP address in a socket address.
+///
 /// # Safety
 /// `address` is null or points to a socket address as long as its family says.
-unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
+pub(crate) unsafe fn read(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: as the caller promises.
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
@@ -97,6 +108,7 @@ mod tests {
         let all = addresses().unwrap();
         let own = all.iter().find(|address| address.ip == IpAddr::from([127, 0, 0, 1])).unwrap();
         assert_eq!((own.interface.as_str(), own.mask), ("lo", IpAddr::from([255, 0, 0, 0])));
+        assert_eq!(own.prefix(), 8);
         assert!(own.is_near(IpAddr::from([127, 1, 2, 3])) && !own.is_near(IpAddr::from([10; 4])));
         assert_eq!(name_of(own.ip).as_deref(), Some("lo"));
         assert_eq!(device_mtu(own.ip), Some(u16::MAX));

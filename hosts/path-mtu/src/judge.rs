@@ -8,12 +8,15 @@
 //! no others, its switch port limits. If all from one group of hosts to another fail, the link
 //! between the groups does. If a single direction fails, some hop on its path does.
 
+use crate::attachment::{Below, Neighbour, Subnet};
 use crate::plan::Direction;
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+mod devices;
+pub(crate) mod diagnosis;
 mod located;
 
 use located::{Located, Place};
@@ -25,10 +28,22 @@ pub struct Host {
     pub name: String,
     /// The address at which it was probed.
     pub ip: IpAddr,
+    /// Length of its subnet's prefix; `None` if it is not known.
+    pub prefix: Option<u8>,
+    /// The device that has the address.
+    pub interface: String,
+    /// Devices below that one with a smaller MTU.
+    pub below: Vec<Below>,
+}
+
+impl Host {
+    fn subnet(&self) -> Option<Subnet> {
+        self.prefix.map(|prefix| Subnet { ip: self.ip, prefix })
+    }
 }
 
 /// The result of probing one direction.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The index of the sender in the list of hosts.
     pub from: usize,
@@ -44,6 +59,12 @@ pub struct Observation {
     pub over: bool,
     /// The hop that reported a packet as too big, and the MTU that it reported.
     pub told: Option<(IpAddr, u16)>,
+    /// The receiver's device that the probes arrived by; empty if none did, or it is not known.
+    #[serde(default)]
+    pub arrives_by: String,
+    /// Whether the receiver answered ARP or neighbour discovery, if no probe arrived.
+    #[serde(default)]
+    pub neighbour: Neighbour,
 }
 
 /// Kind of the hop that limits.
@@ -78,6 +99,9 @@ impl Hop {
 /// A finding: something that limits packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
+    /// The network's name, if several are checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Kind of the hop.
     pub hop: Hop,
     /// The hosts it is about, or the address of a router.
@@ -118,81 +142,18 @@ pub fn usual_mtu(device_mtus: impl IntoIterator<Item = u16>) -> Option<u16> {
     counts.into_iter().max_by_key(|(mtu, count)| (*count, *mtu)).map(|(mtu, _)| mtu)
 }
 
-/// A host's device with another MTU than the one wanted.
-struct Device<'c> {
-    host: usize,
-    interface: &'c str,
-    mtu: u16,
-    directions: usize,
-}
-
 struct Case<'c> {
     hosts: &'c [Host],
     observations: &'c [Observation],
     wanted: u16,
 }
 
-impl<'c> Case<'c> {
-    /// Returns the devices with another MTU than the one wanted. It is no fault if all of them
-    /// could send more.
-    fn devices(&self) -> Vec<Device<'c>> {
-        let least = match self.observations.iter().any(|it| it.device_mtu == self.wanted) {
-            true => u16::MAX,
-            false => self.wanted,
-        };
-        let differs = |it: &&Observation| {
-            it.device_mtu > 0 && it.device_mtu != self.wanted && it.device_mtu <= least
-        };
-        let mut devices: BTreeMap<(usize, &str, u16), usize> = BTreeMap::new();
-        for it in self.observations.iter().filter(differs) {
-            *devices.entry((it.from, &it.interface, it.device_mtu)).or_default() += 1;
-        }
-        let device =
-            |((host, interface, mtu), directions)| Device { host, interface, mtu, directions };
-        devices.into_iter().map(device).collect()
-    }
-
-    /// Whether a small device at either end explains the observation. A device may take a little
-    /// more than its MTU, for a tag.
-    fn is_explained(&self, devices: &[Device<'_>], it: &Observation) -> bool {
-        let ends = devices.iter().filter(|device| {
-            device.host == it.to || device.host == it.from && device.interface == it.interface
-        });
-        ends.map(|device| device.mtu)
-            .min()
-            .is_some_and(|mtu| mtu < self.wanted && it.carried >= mtu)
-    }
-
+impl Case<'_> {
     /// Returns the router that limits a direction. A switch answers from the target's address,
     /// which does not show where the switch is.
     fn router(&self, it: &Observation) -> Option<(IpAddr, u16)> {
         let is_target = |by: IpAddr| self.hosts.get(it.to).is_some_and(|host| host.ip == by);
         it.told.filter(|(by, mtu)| !is_target(*by) && *mtu < self.wanted && it.carried >= *mtu)
-    }
-
-    fn device(&self, device: &Device<'_>) -> Finding {
-        let (wanted, mtu, name) = (self.wanted, device.mtu, self.name(device.host));
-        let interface = if device.interface.is_empty() { "its device" } else { device.interface };
-        Finding {
-            hop: Hop::Vnic,
-            at: name.clone(),
-            directions: device.directions,
-            pairs: self.limited_by(device),
-            problem: Problem::new(format!("{name}: {interface} has MTU {mtu}, the path has {wanted}"))
-                .seen(mtu)
-                .wanted(wanted)
-                .remedy(format!(
-                    "`ip link set {interface} mtu {wanted}` on {name} (for a guest also `millrace port set PORT mtu={wanted}`), \
-                     or `--mtu {mtu}` on all hosts"
-                )),
-        }
-    }
-
-    /// Returns the directions that a device explains.
-    fn limited_by(&self, device: &Device<'_>) -> Vec<Direction> {
-        let device = std::slice::from_ref(device);
-        let fails = self.observations.iter().filter(|it| it.carried < self.wanted);
-        fails.filter(|it| self.is_explained(device, it)).map(|it| (it.from, it.to)).collect()
     }
 
     fn routers(&self, fails: &[&Observation]) -> Vec<Finding> {
@@ -202,6 +163,7 @@ impl<'c> Case<'c> {
             router.into_iter().for_each(|by| routers.entry(by).or_default().push((it.from, it.to)));
         }
         let finding = |((by, mtu), pairs): ((IpAddr, u16), Vec<Direction>)| Finding {
+            network: None,
             hop: Hop::Beyond,
             at: IpAddr::to_string(&by),
             directions: pairs.len(),
@@ -223,24 +185,52 @@ impl<'c> Case<'c> {
         let way = self.way(located);
         let said = if located.told { "(reported from the target's address)" } else { "silently" };
         let problem = match carried {
-            0 => Problem::new(format!("{way} carries nothing"))
-                .seen("no packet of any size")
-                .wanted(format!("packets of {wanted} bytes"))
-                .remedy(
-                    "check VLANs and firewalls on the path: they must pass the responders' UDP ports",
-                ),
+            0 => self.nothing(&way, &located.pairs),
             _ => Problem::new(format!("{way} drops packets above {carried} bytes {said}"))
                 .seen(carried)
                 .wanted(wanted)
                 .remedy(self.remedy(hop, carried)),
         };
         Finding {
+            network: None,
             hop,
             at: self.names(&located.place.hosts()),
             directions: located.pairs.len(),
             pairs: located.pairs.clone(),
             problem,
         }
+    }
+
+    /// Returns the problem of directions that carry nothing. Where both ends share a subnet, ARP
+    /// tells a different VLAN from a firewall, which does not stop it.
+    fn nothing(&self, way: &str, pairs: &[Direction]) -> Problem {
+        let subnet = |host: usize| self.hosts.get(host).and_then(Host::subnet);
+        let ends = |it: &Direction| subnet(it.0).zip(subnet(it.1));
+        let share = |it: &Direction| ends(it).is_some_and(|(from, to)| from.is_same(&to));
+        let problem = Problem::new(format!("{way} carries nothing"))
+            .wanted(format!("packets of {} bytes", self.wanted));
+        if let Some((from, to)) = pairs.iter().find(|it| !share(it)).and_then(ends) {
+            return problem.seen("no packet of any size").remedy(format!(
+                "{from} and {to} are different subnets: check the routes and firewalls between them; if they are two networks, \
+                 check each as `--network NAME=…`"
+            ));
+        }
+        if !pairs.iter().all(share) {
+            return problem.seen("no packet of any size").remedy(
+                "check VLANs and firewalls on the path: they must pass the responders' UDP ports",
+            );
+        }
+        let to = pairs.first().and_then(|it| self.hosts.get(it.1)).map(|host| host.ip);
+        let told = diagnosis::Told { neighbour: self.neighbour(pairs), to };
+        problem.seen(format!("no packet of any size{}", told.seen())).remedy(told.remedy())
+    }
+
+    /// Returns what all receivers of some directions did about ARP.
+    fn neighbour(&self, pairs: &[Direction]) -> Neighbour {
+        let own = self.observations.iter().filter(|it| pairs.contains(&(it.from, it.to)));
+        let mut states = own.map(|it| it.neighbour).filter(|it| *it != Neighbour::Unknown);
+        let first = states.next().unwrap_or_default();
+        if states.all(|it| it == first) { first } else { Neighbour::Unknown }
     }
 
     fn hop(&self, place: &Place) -> Hop {

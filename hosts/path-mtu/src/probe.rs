@@ -1,8 +1,8 @@
 //! Carries out one order: sends probes to a peer, again until they are acknowledged or the timeout
 //! ends.
 
+use crate::attachment::{neighbour, route};
 use crate::frame::{Badge, Outcome, Probe, ProbeRequest, Status, overhead};
-use crate::interface::name_of;
 use crate::rate::Rate;
 use crate::socket::{ProbeSocket, TooBig};
 use std::io::{self, ErrorKind};
@@ -31,20 +31,28 @@ pub(crate) struct Sender<'s> {
 impl Sender<'_> {
     /// Probes one peer.
     pub(crate) fn probe(&self, request: &ProbeRequest, order: u16) -> Result<Outcome, Status> {
+        let begun = Instant::now();
         let open = || {
             let socket = ProbeSocket::connect(self.from, request.to)?;
-            let interface = name_of(socket.socket().local_addr()?.ip()).unwrap_or_default();
-            Ok((socket, interface))
+            // Not the device that has the address: packets may leave by another.
+            let route = route(Some(socket.socket().local_addr()?.ip()), request.to);
+            Ok((socket, route))
         };
         let opened: io::Result<_> = ports::namespace::within(self.netns, open).flatten();
-        let (socket, interface) = opened.map_err(|_| Status::Unable)?;
+        let (socket, route) = opened.map_err(|_| Status::Unable)?;
+        let interface = route.as_ref().map(|(_, name)| name.clone()).unwrap_or_default();
         let arrived = vec![false; request.sizes.len()];
         let outcome = Outcome { interface, arrived, ..Outcome::default() };
         let refused = vec![false; request.sizes.len()];
         let mut round = Round { sender: self, request, order, socket, outcome, refused };
         round.find_device().map_err(|_| Status::Unable)?;
         round.run().map_err(|_| Status::Unable)?;
-        Ok(round.outcome)
+        let mut outcome = round.outcome;
+        if let Some((route, _)) = route.filter(|_| !outcome.arrived.contains(&true)) {
+            let asked = || neighbour(&route, request.to.ip(), begun);
+            outcome.neighbour = ports::namespace::within(self.netns, asked).unwrap_or_default();
+        }
+        Ok(outcome)
     }
 }
 
@@ -150,6 +158,10 @@ impl Round<'_> {
         let Some(size) = Probe::acknowledged(datagram, self.sender.badge, self.order) else {
             return;
         };
+        let device = Probe::arrival(datagram);
+        if !device.is_empty() {
+            self.outcome.arrives_by = device;
+        }
         for (arrived, _) in
             self.outcome.arrived.iter_mut().zip(&self.request.sizes).filter(|(_, it)| **it == size)
         {

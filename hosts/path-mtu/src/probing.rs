@@ -4,6 +4,7 @@
 //! [`check`](mod@crate::check) uses it for all hosts, through sessions with their responders, and
 //! an agent of a fleet for its own host.
 
+use crate::attachment::Neighbour;
 use crate::frame::{LARGEST, Outcome, SIZES, SMALLEST};
 use crate::judge::Observation;
 use crate::plan::Direction;
@@ -20,7 +21,7 @@ pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_millis(80);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const MANY: usize = 8;
 /// Timeout in a search, which begins by probing the wanted MTU again.
-const SEARCH_TIMEOUT: Duration = Duration::from_millis(700);
+pub(crate) const SEARCH_TIMEOUT: Duration = Duration::from_millis(700);
 /// Most searches of one host at the same time.
 const SEARCHERS: usize = 16;
 
@@ -151,15 +152,7 @@ impl Probing {
         (from, to): Direction,
         timeout: Duration,
     ) -> Result<Observation, Problem> {
-        let mut it = Observation {
-            from,
-            to,
-            interface: String::new(),
-            device_mtu: 0,
-            carried: 0,
-            over: false,
-            told: None,
-        };
+        let mut it = Observation { from, to, ..Observation::default() };
         let sizes = [SMALLEST, self.wanted, self.wanted.saturating_add(1)];
         self.note(&mut it, prober, &sizes, timeout)?;
         let device = it.device_mtu;
@@ -186,6 +179,12 @@ impl Probing {
             it.device_mtu = outcome.device_mtu;
         }
         it.interface = outcome.interface;
+        if !outcome.arrives_by.is_empty() {
+            it.arrives_by = outcome.arrives_by;
+        }
+        if outcome.neighbour != Neighbour::Unknown {
+            it.neighbour = outcome.neighbour;
+        }
         it.told = it.told.into_iter().chain(outcome.told).min_by_key(|told| told.1);
         Ok(())
     }
@@ -272,7 +271,7 @@ mod tests {
             }
             let arrived = sizes.iter().map(|size| *size <= 1500).collect();
             let told = Some((to.ip(), u16::MAX));
-            Ok(Outcome { device_mtu: 0, interface: String::new(), arrived, told })
+            Ok(Outcome { arrived, told, ..Outcome::default() })
         }
     }
 

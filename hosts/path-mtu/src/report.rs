@@ -1,5 +1,6 @@
 //! The report of a check, as text and as JSON.
 
+use crate::attachment::Attachment;
 use crate::judge::{self, Finding, Hop, Observation, judge};
 use crate::plan::{self, Direction};
 use problem::Problem;
@@ -17,7 +18,7 @@ const NARROW_COLUMNS: usize = 64;
 const LISTED: usize = 20;
 
 /// A host that was checked.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Checked {
     /// The host's name, for people.
     pub name: String,
@@ -27,6 +28,12 @@ pub struct Checked {
     pub interface: String,
     /// The MTU of that device; 0 if it is not known.
     pub mtu: u16,
+    /// The subnet of its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+    /// Where its address is attached.
+    #[serde(skip)]
+    pub attachment: Attachment,
 }
 
 /// The sample of a check that probed only some pairs.
@@ -45,6 +52,9 @@ pub struct Sampled {
 /// The report of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// The network's name, if several are checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Whether there are no findings.
     pub healthy: bool,
     /// The MTU that every direction has to carry.
@@ -65,6 +75,8 @@ pub struct Report {
 /// The results of a check before they are judged.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// The network's name, if several are checked.
+    pub network: Option<String>,
     /// The MTU that every direction has to carry.
     pub wanted: u16,
     /// Number of peers of each host; `None` for all.
@@ -83,17 +95,72 @@ pub struct Found {
     pub unchecked: Vec<Problem>,
 }
 
+/// The reports of several networks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Networks {
+    /// Whether there are no findings.
+    pub healthy: bool,
+    /// One report for each network.
+    pub networks: Vec<Report>,
+    /// The findings of all networks.
+    pub findings: Vec<Finding>,
+    /// Hosts that could not be checked.
+    pub unchecked: Vec<Problem>,
+}
+
+impl Networks {
+    pub(crate) fn of(networks: Vec<Report>, unchecked: Vec<Problem>) -> Networks {
+        let healthy = networks.iter().all(|report| report.healthy) && unchecked.is_empty();
+        let findings = networks.iter().flat_map(|report| report.findings.clone()).collect();
+        Networks { healthy, networks, findings, unchecked }
+    }
+
+    /// Returns the report of the only network, if it is one without a name.
+    ///
+    /// # Errors
+    /// Returns these reports if they are several, or have names.
+    pub fn into_only(mut self) -> Result<Report, Box<Networks>> {
+        match self.networks.pop() {
+            Some(mut report) if self.networks.is_empty() && report.network.is_none() => {
+                report.healthy = self.healthy;
+                report.unchecked.append(&mut self.unchecked);
+                Ok(report)
+            }
+            last => {
+                self.networks.extend(last);
+                Err(Box::new(self))
+            }
+        }
+    }
+
+    /// Returns the reports as text for people.
+    pub fn text(&self) -> String {
+        let mut text = self.networks.iter().map(Report::text).collect::<Vec<_>>().join("\n");
+        for problem in &self.unchecked {
+            let _ = writeln!(text, "{problem}");
+        }
+        text
+    }
+}
+
 impl Report {
     /// Judges the results.
     pub fn of(mut found: Found) -> Report {
         found.observations.sort_by_key(|it| (it.from, it.to));
         let named = found.hosts.iter().zip(&found.ips);
-        let judged: Vec<judge::Host> =
-            named.map(|(it, ip)| judge::Host { name: it.name.clone(), ip: *ip }).collect();
+        let judged = |(it, ip): (&Checked, &IpAddr)| judge::Host {
+            name: it.name.clone(),
+            ip: *ip,
+            prefix: it.attachment.prefix,
+            interface: it.attachment.interface.clone(),
+            below: it.attachment.below.clone(),
+        };
+        let judged: Vec<judge::Host> = named.map(judged).collect();
         let is_judged = |it: &&Observation| it.carried > 0 || !found.may_be_apart;
         let counted: Vec<Observation> =
             found.observations.iter().filter(is_judged).cloned().collect();
-        let findings = judge(&judged, &counted, found.wanted);
+        let mut findings = judge(&judged, &counted, found.wanted);
+        findings.iter_mut().for_each(|it| it.network.clone_from(&found.network));
         let drawn = found.peers.and_then(|peers| plan::sampled_peers(judged.len(), peers));
         let sampled = drawn.map(|peers| Sampled {
             peers,
@@ -102,6 +169,7 @@ impl Report {
             missed_ten: plan::missed(judged.len(), peers, 10),
         });
         Report {
+            network: found.network,
             healthy: findings.is_empty() && found.unchecked.is_empty(),
             wanted: found.wanted,
             sampled,
@@ -124,7 +192,9 @@ impl Report {
     /// Returns the report as text for people.
     pub fn text(&self) -> String {
         let (hosts, directions) = (self.hosts.len(), self.directions.len());
-        let mut text = format!("{hosts} hosts, {directions} directions, MTU {}\n", self.wanted);
+        let network = self.network.as_ref().map_or(String::new(), |name| format!("{name}: "));
+        let wanted = self.wanted;
+        let mut text = format!("{network}{hosts} hosts, {directions} directions, MTU {wanted}\n");
         if let Some(Sampled { peers, seed, missed_one, missed_ten }) = &self.sampled {
             let _ = writeln!(
                 text,
@@ -135,9 +205,10 @@ impl Report {
         text += &self.matrix();
         text += &self.failing();
         for problem in self.findings.iter().map(|finding| &finding.problem).chain(&self.unchecked) {
-            let _ = writeln!(text, "{problem}");
+            let _ = writeln!(text, "{network}{problem}");
         }
         if self.healthy {
+            text += &network;
             text += "nothing found: every direction carries the MTU, and no device sends more\n";
         }
         text
@@ -259,6 +330,7 @@ pub(crate) mod tests {
             address: format!("10.0.0.{place}:5910"),
             interface: "eth0".to_owned(),
             mtu: 9000,
+            ..Checked::default()
         };
         let observe = |(from, to)| Observation {
             from,
@@ -266,10 +338,10 @@ pub(crate) mod tests {
             interface: "eth0".to_owned(),
             device_mtu: 9000,
             carried: less.iter().find(|it| (it.0, it.1) == (from, to)).map_or(9000, |it| it.2),
-            over: false,
-            told: None,
+            ..Observation::default()
         };
         Report::of(Found {
+            network: None,
             wanted: 9000,
             peers: None,
             seed: 1,

@@ -5,11 +5,13 @@
 //! else, sends no more than [`Options`] allow, and changes nothing on its host. A client that is
 //! silent for long, or breaks the protocol, loses its session.
 
+use crate::attachment::Attachment;
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Probe, Status};
 use crate::probe::Sender;
 use crate::rate::Rate;
 use crate::socket;
 use problem::token::Token;
+use rustix::net::netdevice::index_to_name;
 use rustix::net::{Shutdown, shutdown};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -91,6 +93,7 @@ impl Responder {
         let (listener, probes, address) = opened?;
         let sockets = [listener.try_clone()?.into(), probes.try_clone()?.into()];
         socket::widen(&probes);
+        socket::tell_devices(&probes);
         let shared = Arc::new(Shared {
             datagrams: Rate::new(options.datagrams_per_s, options.datagrams_per_s),
             acknowledgements: Rate::new(options.datagrams_per_s, options.datagrams_per_s),
@@ -174,7 +177,7 @@ impl Shared {
             return Ok(());
         }
         let _session = Session::open(self, hello.badge);
-        stream.write_all(Answer::only(Status::Done).as_bytes())?;
+        stream.write_all(Answer::attached(&self.attachment(&stream)).as_bytes())?;
         let ip = self.options.listen.ip();
         let sender = Sender {
             netns: self.options.netns.as_deref(),
@@ -192,25 +195,33 @@ impl Shared {
         Ok(())
     }
 
+    /// Returns where the address is attached at which the client reached this responder.
+    fn attachment(&self, stream: &TcpStream) -> Attachment {
+        let attached = || Some(Attachment::of(stream.local_addr().ok()?.ip()));
+        let netns = self.options.netns.as_deref();
+        ports::namespace::within(netns, attached).ok().flatten().unwrap_or_default()
+    }
+
     /// Acknowledges probes of open sessions.
     fn acknowledge(&self, socket: &UdpSocket) {
         let mut room = vec![0; 1 << 16];
         while !self.is_stopped() {
             // Errors are about acknowledgements that did not arrive, and are ignored.
-            let Ok(Some((length, from))) = socket::receive(socket, &mut room) else { continue };
-            let Some(reply) = self.reply(room.get(..length).unwrap_or_default(), from.ip()) else {
-                continue;
-            };
+            let Ok(Some(received)) = socket::receive(socket, &mut room) else { continue };
+            let datagram = room.get(..received.length).unwrap_or_default();
+            let Some(probe) = self.known(datagram, received.from.ip()) else { continue };
             if self.acknowledgements.take(1, Instant::now()).is_ok() {
-                let _ = socket.send_to(reply.as_bytes(), from);
+                let device = index_to_name(socket, received.device).unwrap_or_default();
+                let _ = socket.send_to(&probe.reply(&device, datagram.len()), received.from);
             }
         }
     }
 
-    fn reply(&self, datagram: &[u8], from: IpAddr) -> Option<Probe> {
+    /// Returns the probe of an open session that a datagram is.
+    fn known(&self, datagram: &[u8], from: IpAddr) -> Option<Probe> {
         let probe = Probe::read(datagram)?;
         let is_known = holds(&ports::lock(&self.badges), probe.badge());
-        (is_known && probe.is_whole(datagram.len(), from)).then(|| probe.acknowledgement())
+        (is_known && probe.is_whole(datagram.len(), from)).then_some(probe)
     }
 }
 

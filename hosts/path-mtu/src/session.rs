@@ -1,13 +1,15 @@
 //! A checker's connection to one responder.
 
+use crate::attachment::{Attachment, Neighbour, neighbour, route};
 use crate::frame::{Answer, Badge, Hello, LEN, Order, Outcome, ProbeRequest, SIZES, Status};
+use crate::judge::diagnosis::Told;
 use problem::Problem;
 use problem::token::Whereabouts;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest wait for a responder's answer to an order, which takes at most the order's own timeout,
@@ -32,6 +34,20 @@ pub struct Session {
     stream: TcpStream,
     name: String,
     address: SocketAddr,
+    attachment: Attachment,
+}
+
+/// The reason why there is no session.
+pub(crate) struct Closed {
+    pub(crate) problem: Box<Problem>,
+    /// The responder's address, if it was not reached, and a host of its subnet may tell more.
+    pub(crate) silent: Option<SocketAddr>,
+}
+
+impl From<Problem> for Closed {
+    fn from(problem: Problem) -> Closed {
+        Closed { problem: Box::new(problem), silent: None }
+    }
 }
 
 /// Returns a new random badge.
@@ -50,15 +66,17 @@ impl Session {
     /// # Errors
     /// Fails if the responder is not reached, or refuses the token.
     pub fn open(host: &Host, badge: Badge) -> Result<Session, Problem> {
-        let reach = |error: io::Error| {
-            Problem::new(format!("the responder on {} cannot be reached", host.name))
-                .seen(error)
-                .wanted("a TCP connection")
-                .remedy("start `millrace mtu responder` there, and let firewalls pass its port, TCP and UDP")
-        };
+        Session::try_open(host, badge).map_err(|closed| *closed.problem)
+    }
+
+    /// Does the same, and also says whether the responder was reached.
+    pub(crate) fn try_open(host: &Host, badge: Badge) -> Result<Session, Closed> {
+        let begun = Instant::now();
+        let reach = |error: io::Error| unreached(host, &error, begun);
         let stream = connect(&host.at.at, host.netns.as_deref()).map_err(reach)?;
         let address = stream.peer_addr().map_err(reach)?;
-        let mut session = Session { stream, name: host.name.clone(), address };
+        let attachment = Attachment::default();
+        let mut session = Session { stream, name: host.name.clone(), address, attachment };
         let hello = Hello::new(&host.at.token.to_string(), badge);
         let answer = session.ask(hello.as_bytes()).map_err(|error| {
             Problem::new(format!("the responder on {} refuses the token", host.name))
@@ -68,13 +86,18 @@ impl Session {
                     "copy TOKEN@ADDRESS:PORT from its output; a restarted responder has a new token",
                 )
         })?;
-        answer.read(0).map_err(|status| session.refused(status))?;
+        session.attachment = answer.attachment().map_err(|status| session.refused(status))?;
         Ok(session)
     }
 
     /// Returns the address at which the responder listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns where that address is attached.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 
     /// Makes the host probe a peer by packets of these sizes, at most [`SIZES`].
@@ -118,6 +141,55 @@ impl Session {
         }
     }
 }
+
+/// Says that a responder is not reached, and why, as far as this host's own ARP tells.
+fn unreached(host: &Host, error: &io::Error, begun: Instant) -> Closed {
+    let address = host.at.at.to_socket_addrs().ok().and_then(|mut all| all.next());
+    let problem = Problem::new(format!("the responder on {} cannot be reached", host.name))
+        .seen(error)
+        .wanted("a TCP connection");
+    // The host itself refused.
+    let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+    let asked = || {
+        let (route, device) = route(None, address?)?;
+        let is_near = route.gateway.is_none() && device != "lo";
+        let state = neighbour(&route, address?.ip(), begun);
+        is_near.then_some((state, device))
+    };
+    let near: Option<(Neighbour, String)> =
+        ports::namespace::within(host.netns.as_deref(), asked).ok().flatten();
+    match (near, address) {
+        (Some((state, device)), Some(to)) if !is_refused => {
+            told_by_neighbour(problem, &format!("{device} here"), to.ip(), state).into()
+        }
+        _ => {
+            let problem = problem.remedy(
+                "start `millrace mtu responder` there, and let firewalls pass its port, TCP and UDP",
+            );
+            Closed { problem: Box::new(problem), silent: address.filter(|_| !is_refused) }
+        }
+    }
+}
+
+/// Adds what ARP told a host in a responder's subnet, at a device of its own or by its name.
+pub(crate) fn told_by_neighbour(
+    problem: Problem,
+    by: &str,
+    to: IpAddr,
+    state: Neighbour,
+) -> Problem {
+    let told = Told { neighbour: state, to: Some(to) };
+    let (start, place) = match state {
+        Neighbour::Silent => ("", format!(" at {by}")),
+        Neighbour::Answers => (MISSING, format!(" at {by}")),
+        Neighbour::Unknown => (MISSING, String::new()),
+    };
+    let seen = format!("{}{}{place}", problem.seen, told.seen());
+    problem.seen(seen).remedy(format!("{start}{}", told.remedy()))
+}
+
+/// The other cause of silence, if the host is there.
+const MISSING: &str = "start `millrace mtu responder` there if none runs; else ";
 
 fn connect(at: &str, netns: Option<&Path>) -> io::Result<TcpStream> {
     let work = || {

@@ -4,7 +4,6 @@
 //! those that are too big.
 #![allow(unsafe_code)]
 
-use rustix::net::{RecvFlags, recvfrom};
 use std::io;
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -75,18 +74,90 @@ pub(crate) fn widen(socket: &UdpSocket) {
     }
 }
 
-/// Waits for a datagram. Returns its length and its sender; `None` if the socket was shut down,
-/// which ends the wait without a datagram and without an address. [`UdpSocket::recv_from`] would
-/// then read an address that the kernel did not write, and might panic.
+/// Has the kernel say by which device each datagram arrives. If it does not, [`receive`] says 0.
+pub(crate) fn tell_devices(socket: &UdpSocket) {
+    let is_v4 = socket.local_addr().is_ok_and(|address| address.is_ipv4());
+    let _ = match is_v4 {
+        true => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+        false => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+    };
+}
+
+/// A datagram that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) length: usize,
+    pub(crate) from: SocketAddr,
+    /// The kernel's number of the device it arrived by; 0 if it is not known.
+    pub(crate) device: u32,
+}
+
+/// Waits for a datagram. Returns `None` if the socket was shut down, which ends the wait without a
+/// datagram and without an address. [`UdpSocket::recv_from`] would then read an address that the
+/// kernel did not write, and might panic.
 ///
 /// # Errors
 /// Fails if an acknowledgement was not delivered, among others. The next call may succeed.
-pub(crate) fn receive(
-    socket: &UdpSocket,
-    room: &mut [u8],
-) -> io::Result<Option<(usize, SocketAddr)>> {
-    let (length, _, from) = recvfrom(socket, room, RecvFlags::empty())?;
-    Ok(from.and_then(|from| Some((length, SocketAddr::try_from(from).ok()?))))
+pub(crate) fn receive(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Option<Received>> {
+    // Aligned as the kernel aligns control messages.
+    let mut control = [0_u64; 16];
+    // SAFETY: all fields of a `sockaddr_storage` may be zero.
+    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
+    let mut data = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // SAFETY: all fields of a `msghdr` may be zero.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or_default();
+    message.msg_iov = &raw mut data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: the message names an address, `room` and a control buffer, each with its length; all
+    // outlive the call.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    if message.msg_namelen == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel wrote an address as long as its family says, into room for any.
+    let Some(from) = (unsafe { read_address(&name) }) else { return Ok(None) };
+    #[allow(clippy::unnecessary_cast, reason = "another C library has another type")]
+    let used = message.msg_controllen as usize;
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let device = read_device(bytes.get(..used).unwrap_or(&bytes)).unwrap_or(0);
+    Ok(Some(Received { length, from, device }))
+}
+
+/// # Safety
+/// The address is as long as its family says.
+unsafe fn read_address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let address = (&raw const *name).cast::<libc::sockaddr>();
+    // SAFETY: as the caller promises.
+    let ip = unsafe { crate::interface::read(address) }?;
+    // SAFETY: as the caller promises; the port is at the same place in both families.
+    let port = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() }.sin_port;
+    let port = u16::from_be(port);
+    Some(match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(ip) => {
+            // SAFETY: as the caller promises, for this family.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            std::net::SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()
+        }
+    })
+}
+
+/// Finds the device in an `in_pktinfo`, which begins with it, or an `in6_pktinfo`, which ends with
+/// it.
+fn read_device(bytes: &[u8]) -> Option<u32> {
+    find_control(bytes, |which, data| {
+        let place = match which {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => 0,
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => 16,
+            _ => return None,
+        };
+        Some(u32::from_ne_bytes(*data.get(place..)?.first_chunk()?))
+    })
 }
 
 fn set(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -121,19 +192,26 @@ fn next_error(socket: &UdpSocket) -> Option<Option<TooBig>> {
     Some(read_control(bytes.get(..used).unwrap_or(&bytes)))
 }
 
-/// Finds the `sock_extended_err` among control messages: each a length, a level, a type, and data,
-/// aligned to 8 bytes.
-fn read_control(mut bytes: &[u8]) -> Option<TooBig> {
+/// Finds the `sock_extended_err` among control messages.
+fn read_control(bytes: &[u8]) -> Option<TooBig> {
+    const ERRORS: [(i32, i32); 2] =
+        [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
+    let found =
+        find_control(bytes, |which, data| ERRORS.contains(&which).then(|| read_error(data)));
+    found.flatten()
+}
+
+/// Returns what `read` finds in the first of the control messages in which it finds something: each
+/// is a length, a level, a type, and data, aligned to 8 bytes.
+fn find_control<T>(mut bytes: &[u8], read: impl Fn((i32, i32), &[u8]) -> Option<T>) -> Option<T> {
     loop {
         let (length, rest) = bytes.split_first_chunk::<8>()?;
         let (level, rest) = rest.split_first_chunk::<4>()?;
         let (kind, _) = rest.split_first_chunk::<4>()?;
         let length = usize::from_ne_bytes(*length);
         let which = (i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind));
-        let is_error =
-            [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
-        if is_error.contains(&which) {
-            return read_error(bytes.get(16..length)?);
+        if let Some(found) = read(which, bytes.get(16..length)?) {
+            return Some(found);
         }
         bytes = bytes.get(length.next_multiple_of(8).max(16)..)?;
     }
@@ -188,24 +266,31 @@ mod tests {
             let Ok(socket) = UdpSocket::bind(address) else { continue };
             let own = socket.local_addr().unwrap();
             socket.send_to(&[7], own).unwrap();
-            assert_eq!(receive(&socket, &mut [0; 100]).unwrap(), Some((1, own)));
+            let received = Received { length: 1, from: own, device: 0 };
+            assert_eq!(receive(&socket, &mut [0; 100]).unwrap(), Some(received));
             let _ = shutdown(&socket, Shutdown::Both);
             assert_eq!(receive(&socket, &mut [0; 100]).unwrap(), None);
         }
     }
 
     #[test]
-    fn what_is_received_has_its_length_and_its_sender() {
-        let [here, there] = ["127.0.0.1:0"; 2].map(|at| UdpSocket::bind(at).unwrap());
-        there.send_to(&[7; 40], here.local_addr().unwrap()).unwrap();
-        let received = receive(&here, &mut [0; 100]).unwrap();
-        assert_eq!(received, Some((40, there.local_addr().unwrap())));
+    fn what_is_received_has_its_length_its_sender_and_its_device() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(here) = UdpSocket::bind(address) else { continue };
+            let there = UdpSocket::bind(address).unwrap();
+            tell_devices(&here);
+            there.send_to(&[7; 40], here.local_addr().unwrap()).unwrap();
+            let received = receive(&here, &mut [0; 100]).unwrap().unwrap();
+            assert_eq!((received.length, received.from), (40, there.local_addr().unwrap()));
+            let device = rustix::net::netdevice::index_to_name(&here, received.device);
+            assert_eq!(device.as_deref(), Ok("lo"));
+        }
     }
 
     proptest! {
         #[test]
         fn control_messages_of_any_kind_are_read_without_a_panic(bytes: Vec<u8>) {
-            let _ = (read_control(&bytes), read_error(&bytes));
+            let _ = (read_control(&bytes), read_error(&bytes), read_device(&bytes));
         }
     }
 }

@@ -30,7 +30,7 @@ impl Prober for Simulated<'_> {
             device_mtu: WANTED,
             interface: "eth0".to_owned(),
             arrived: sizes.iter().map(|size| *size <= limit).collect(),
-            told: None,
+            ..Outcome::default()
         })
     }
 }

@@ -35,6 +35,9 @@ impl World {
         let host = |place: usize| Host {
             name: format!("host{place}"),
             ip: IpAddr::from([10, 0, 0, u8::try_from(place).unwrap()]),
+            prefix: None,
+            interface: "eth0".into(),
+            below: Vec::new(),
         };
         (0..self.devices.len()).map(host).collect()
     }
@@ -58,7 +61,7 @@ impl World {
         let told =
             self.router.filter(|router| crosses && router.1 < self.devices[from].min(self.wanted));
         let (interface, device_mtu) = ("eth0".to_owned(), self.devices[from]);
-        Observation { from, to, interface, device_mtu, carried, over: false, told }
+        Observation { from, to, interface, device_mtu, carried, told, ..Observation::default() }
     }
 
     fn judge(&self, directions: &[(usize, usize)]) -> Vec<Finding> {
@@ -229,4 +232,69 @@ fn devices_that_all_could_send_more_are_no_fault_and_one_that_could_is() {
     world.devices = vec![1500, 1500, 9000, 1500];
     let findings = world.judge(&crate::plan::all(4));
     assert_eq!((findings.len(), findings[0].hop, findings[0].at.as_str()), (1, Hop::Vnic, "host2"));
+}
+
+/// `mtu check` named a device that the probe did not pass.
+#[test]
+fn only_the_device_that_probes_arrive_by_explains_what_does_not() {
+    let world = World::healthy(3, 9000);
+    let mut all: Vec<_> =
+        crate::plan::all(3).into_iter().map(|it| world.observe(it.0, it.1)).collect();
+    for it in &mut all {
+        // Host 2 sends by a small device, but what it gets arrives by another.
+        if it.from == 2 {
+            (it.interface, it.device_mtu, it.carried) = ("mgmt".into(), 1500, 1500);
+        }
+        if it.to == 2 {
+            (it.arrives_by, it.carried) = ("lm".into(), 4000);
+        }
+    }
+    let findings = judge(&world.hosts(), &all, 9000);
+    let texts: Vec<_> = findings.iter().map(|it| it.problem.error.as_str()).collect();
+    assert_eq!(findings.len(), 2, "{texts:#?}");
+    assert!(texts.iter().any(|it| it.starts_with("host2: mgmt has MTU 1500")), "{texts:#?}");
+    assert!(texts.iter().any(|it| it.contains("the switch port of host2, toward it only")));
+}
+
+/// Seed 004: jumbo frames on some members and not on others.
+#[test]
+fn a_member_below_the_device_is_named_even_if_every_probe_passes() {
+    let world = World::healthy(3, 9000);
+    let mut hosts = world.hosts();
+    hosts[1].below = vec![Below { name: "eth3".into(), mtu: 1500 }];
+    let mut all: Vec<_> =
+        crate::plan::all(3).into_iter().map(|it| world.observe(it.0, it.1)).collect();
+    let findings = judge(&hosts, &all, 9000);
+    assert_eq!((findings.len(), findings[0].hop, findings[0].at.as_str()), (1, Hop::Vnic, "host1"));
+    let said = &findings[0].problem;
+    assert_eq!(said.error, "host1: eth3, below eth0, has MTU 1500, the path has 9000");
+    assert!(said.remedy.contains("`ip link set eth3 mtu 9000` on host1"), "{}", said.remedy);
+    // It also explains a direction of which the member is the path.
+    all.iter_mut().filter(|it| it.to == 1).for_each(|it| it.carried = 1500);
+    let findings = judge(&hosts, &all, 9000);
+    assert_eq!((findings.len(), findings[0].pairs.len()), (1, 2));
+}
+
+#[test]
+fn where_addresses_share_a_subnet_arp_tells_a_vlan_from_a_firewall() {
+    let mut world = World::healthy(3, 9000);
+    world.ports[2] = (0, 0);
+    let mut hosts = world.hosts();
+    let mut judged = |neighbour, prefix| {
+        hosts.iter_mut().for_each(|it| it.prefix = Some(prefix));
+        let observe = |it: Direction| Observation { neighbour, ..world.observe(it.0, it.1) };
+        let all: Vec<_> = crate::plan::all(3).into_iter().map(observe).collect();
+        let findings = judge(&hosts, &all, 9000);
+        assert_eq!(findings.len(), 1);
+        findings[0].problem.clone()
+    };
+    let silent = judged(Neighbour::Silent, 24);
+    assert!(silent.seen.contains("no answer to ARP"), "{silent}");
+    assert!(silent.remedy.starts_with("look for a different VLAN first"), "{silent}");
+    let answers = judged(Neighbour::Answers, 24);
+    assert!(answers.remedy.contains("not a different VLAN"), "{answers}");
+    let unknown = judged(Neighbour::Unknown, 24);
+    assert!(unknown.remedy.contains("`ip neigh show "), "{unknown}");
+    let apart = judged(Neighbour::Unknown, 32);
+    assert!(apart.remedy.contains("different subnets"), "{apart}");
 }

@@ -4,7 +4,7 @@
 
 use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, SIZES, SMALLEST};
 use std::net::IpAddr;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 #[test]
 fn fuzz_frame() {
@@ -21,16 +21,21 @@ fn fuzz_frame() {
         }
         if let Ok(outcome) = Answer::read_from_bytes(&message).unwrap().read(SIZES) {
             assert!(outcome.interface.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(outcome.arrives_by.bytes().all(|byte| byte.is_ascii_graphic()));
         }
+        if let Ok(at) = Answer::read_from_bytes(&message).unwrap().attachment() {
+            let names = at.below.iter().map(|it| &it.name).chain([&at.interface]);
+            assert!(names.flat_map(|it| it.bytes()).all(|byte| byte.is_ascii_graphic()));
+            assert!(at.prefix.is_none_or(|prefix| prefix <= 128));
+        }
+        assert!(Probe::arrival(bytes).bytes().all(|byte| byte.is_ascii_graphic()));
         let from = IpAddr::from(*ip);
         if let Some(probe) = Probe::read(bytes) {
-            let reply = probe.acknowledgement();
-            assert!(reply.as_bytes().len() <= bytes.len(), "FINDING (amplification)");
-            assert!(Probe::read(reply.as_bytes()).is_none(), "FINDING (loop)");
+            let reply = probe.reply("eth0", bytes.len());
+            assert!(reply.len() <= bytes.len(), "FINDING (amplification)");
+            assert!(Probe::read(&reply).is_none(), "FINDING (loop)");
             if probe.is_whole(bytes.len(), from) {
-                assert!(
-                    Probe::acknowledged(reply.as_bytes(), *probe.badge(), probe.order()).is_some()
-                );
+                assert!(Probe::acknowledged(&reply, *probe.badge(), probe.order()).is_some());
             }
         }
     });

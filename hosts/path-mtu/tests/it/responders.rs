@@ -1,7 +1,7 @@
 //! Responders of this process, on loopback: a check that finds nothing, and clients that get
 //! nothing.
 
-use path_mtu::check::{Options, check};
+use path_mtu::check::{Network, Options, check, check_networks};
 use path_mtu::frame::{Answer, Hello, LEN, Order, Probe, ProbeRequest, Status};
 use path_mtu::session::Host;
 use path_mtu::{Responder, addresses};
@@ -52,6 +52,41 @@ fn three_healthy_hosts_have_no_findings_and_all_directions_are_probed() {
     assert_eq!(report.directions.len(), 6);
     assert!(report.directions.iter().all(|it| it.carried == 9000 && it.over), "{report:?}");
     assert!(report.text().contains("3 hosts, 6 directions, MTU 9000"), "{}", report.text());
+    assert!(report.directions.iter().all(|it| it.interface == "lo" && it.arrives_by == "lo"));
+}
+
+#[test]
+fn networks_have_a_report_each_and_one_without_a_name_has_the_only() {
+    let responders = [5, 6, 7, 8].map(|last| responder([127, 0, 0, last]));
+    let hosts: Vec<Host> = responders.iter().map(host).collect();
+    let options = Options { mtu: Some(9000), ..Options::default() };
+    let named =
+        |name: &str, hosts: &[Host]| Network { name: Some(name.into()), hosts: hosts.into() };
+    let both = [named("management", &hosts[..2]), named("migration", &hosts[2..])];
+    let networks = check_networks(&both, &options, &|_, _| ()).unwrap().into_only().unwrap_err();
+    assert!(networks.healthy && networks.unchecked.is_empty(), "{networks:?}");
+    let text = networks.text();
+    for name in ["management", "migration"] {
+        assert!(text.contains(&format!("{name}: 2 hosts, 2 directions, MTU 9000")), "{text}");
+    }
+    let all = [Network { name: None, hosts }];
+    let report = check_networks(&all, &options, &|_, _| ()).unwrap().into_only().unwrap();
+    assert_eq!((report.healthy, report.directions.len()), (true, 12));
+}
+
+#[test]
+fn a_network_with_one_host_is_told_with_its_name_and_the_others_are_checked() {
+    let responders = [1, 2, 3].map(|last| responder([127, 0, 0, last]));
+    let hosts: Vec<Host> = responders.iter().map(host).collect();
+    let options = Options { mtu: Some(9000), ..Options::default() };
+    let named =
+        |name: &str, hosts: &[Host]| Network { name: Some(name.into()), hosts: hosts.into() };
+    let both = [named("lan", &hosts[..2]), named("storage", &hosts[2..])];
+    let networks = check_networks(&both, &options, &|_, _| ()).unwrap();
+    assert_eq!((networks.healthy, networks.networks.len()), (false, 1));
+    assert!(networks.unchecked[0].error.starts_with("storage: there is no path"), "{networks:?}");
+    let error = check_networks(&both[1..], &options, &|_, _| ()).unwrap_err();
+    assert!(error.error.starts_with("storage: there is no path"), "{error}");
 }
 
 #[test]
