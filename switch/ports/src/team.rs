@@ -7,9 +7,9 @@
 //! [`open`] makes a [`Device`] and a [`Team`], the handle of the control plane. The device has one
 //! ingress queue for each of the eight places (`place`), and one egress queue that wraps those of
 //! the members ([`TeamIngress`], [`TeamEgress`]). Workers share a `state` without a lock. A thread
-//! watches the links (`watch`) and decides which members carry frames (`members`). A member is any
-//! port of one queue pair: [`Member::packet`] opens one, and another kind of member needs another
-//! such function.
+//! watches the links (`watch`), decides which members carry frames (`members`), and lets members
+//! probe each other (`rounds`). A member is any port of one queue pair: [`Member::packet`] opens
+//! one, and another kind of member needs another such function.
 //!
 //! No frame passes from one member to another: all members are one port, and the switch never sends
 //! a frame back to its ingress port.
@@ -31,7 +31,11 @@ mod members;
 mod mix;
 mod neighbour_cache;
 mod place;
+mod probe;
+mod probes;
+mod rounds;
 mod sent;
+mod silence;
 mod state;
 mod status;
 mod watch;
@@ -47,6 +51,7 @@ pub use mask::{PLACES, Place};
 pub use member::{Condition, Member, MemberError, MemberOpener};
 use members::Members;
 use place::Slot;
+pub use rounds::Apart;
 pub use state::Algorithm;
 use state::State;
 pub use status::{HomeStatus, MemberCounters, MemberStatus, TeamStatus};

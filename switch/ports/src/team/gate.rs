@@ -3,6 +3,7 @@
 
 use super::age::has_passed;
 use super::mask::{Mask, PLACES, Place};
+use super::probe;
 use super::sent::REFLECTION_MS;
 use super::state::{State, count};
 use crate::{Nanos, RawFrame, Slice, lock};
@@ -24,6 +25,8 @@ enum Refusal {
     Copy,
     /// It is for the member itself, which belongs to the host and is no vNIC.
     ToMember,
+    /// It is for the members of teams, which probe each other.
+    Probe,
 }
 
 /// Decision about frames with the same addresses.
@@ -49,7 +52,10 @@ pub(super) struct Gate<'s> {
     grace: bool,
     last: Option<(Head, Verdict)>,
     taken: u64,
-    refused: [u64; 3],
+    refused: [u64; 4],
+    /// Frames for groups, probes apart, and of these the broadcasts of stations outside.
+    groups: u64,
+    broadcasts: u64,
 }
 
 /// Destination, source and VLAN.
@@ -64,8 +70,20 @@ impl<'s> Gate<'s> {
         grace: bool,
     ) -> Gate<'s> {
         let (alive, now_ms) = (state.alive(), state.tick(now));
-        let (last, taken, refused) = (None, 0, [0; 3]);
-        Gate { state, place, macs, alive, now, now_ms, grace, last, taken, refused }
+        Gate {
+            state,
+            place,
+            macs,
+            alive,
+            now,
+            now_ms,
+            grace,
+            last: None,
+            taken: 0,
+            refused: [0; 4],
+            groups: 0,
+            broadcasts: 0,
+        }
     }
 
     pub(super) fn admits(&mut self, frame: &RawFrame, slices: &[Slice<'_>]) -> bool {
@@ -76,7 +94,14 @@ impl<'s> Gate<'s> {
             _ => self.judge(head),
         };
         self.last = Some((head, verdict));
-        match self.refusal(verdict, slices) {
+        let refusal = self.refusal(verdict, slices);
+        let (addresses, vlan) = head;
+        match refusal {
+            Some(Refusal::Probe) => self.state.probes.hear(self.place, vlan, slices),
+            _ if addresses[0] & 1 != 0 => self.count_group(&addresses, refusal),
+            _ => {}
+        }
+        match refusal {
             None => self.taken += 1,
             Some(refusal) => {
                 self.refused.get_mut(refusal as usize).into_iter().for_each(|count| *count += 1);
@@ -84,6 +109,12 @@ impl<'s> Gate<'s> {
             }
         }
         true
+    }
+
+    fn count_group(&mut self, addresses: &[u8; 12], refusal: Option<Refusal>) {
+        let is_outside = refusal != Some(Refusal::Reflected);
+        self.groups += 1;
+        self.broadcasts += u64::from(is_outside && addresses.starts_with(&Mac::BROADCAST.0));
     }
 
     fn refusal(&self, verdict: Verdict, slices: &[Slice<'_>]) -> Option<Refusal> {
@@ -103,11 +134,15 @@ impl<'s> Gate<'s> {
     fn judge(&self, (addresses, vlan): Head) -> Verdict {
         let [to, from] = [&addresses[..6], &addresses[6..]].map(number);
         let is_group = addresses[0] & 1 != 0;
-        if is_group && let Some(heard) = self.state.heard.get(self.place.index()) {
-            heard.note(vlan);
+        if addresses.starts_with(&probe::GROUP.0) {
+            return Verdict::Refuse(Refusal::Probe);
         }
         if self.is_reflected(from, vlan) {
             return Verdict::Refuse(Refusal::Reflected);
+        }
+        // The team's own group frames come back to other members only.
+        if is_group && let Some(heard) = self.state.heard.get(self.place.index()) {
+            heard.note(vlan);
         }
         if self.macs.contains(&to) {
             return Verdict::Refuse(Refusal::ToMember);
@@ -166,11 +201,14 @@ impl<'s> Gate<'s> {
 
     pub(super) fn count(&self) {
         let Some(counters) = self.state.counters(self.place) else { return };
-        let [reflected, copies, to_member] = self.refused;
+        let [reflected, copies, to_member, probes] = self.refused;
         count(&counters.ingress_frames, self.taken);
         count(&counters.reflected, reflected);
         count(&counters.copies, copies);
         count(&counters.to_member, to_member);
+        count(&counters.probes, probes);
+        count(&counters.groups, self.groups);
+        count(&counters.broadcasts, self.broadcasts);
     }
 }
 

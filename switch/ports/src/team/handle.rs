@@ -102,6 +102,11 @@ impl Inner {
         self.negotiate();
     }
 
+    /// Lets members probe each other. Called about once a second.
+    pub(super) fn probe(&self, now: Nanos) {
+        lock(&self.members).probe(now);
+    }
+
     /// Returns the smallest MTU of the open members; the last one known if none is open.
     pub(super) fn mtu(&self) -> u16 {
         let members = lock(&self.members);

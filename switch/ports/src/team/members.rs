@@ -8,6 +8,8 @@ use super::Shared;
 use super::announcer::announce;
 use super::home_members::{HomeMember, Moved};
 use super::mask::{Mask, PLACES, Place};
+use super::rounds::Rounds;
+use super::silence::Silence;
 use super::state::{Counters, Heard};
 use super::{Condition, HomeStatus, Member};
 use crate::link::Link;
@@ -38,6 +40,8 @@ pub(super) struct Members {
     again: Option<(Nanos, Vec<Moved>)>,
     /// When heard VLANs were last aged.
     aged: Nanos,
+    pub(super) rounds: Rounds,
+    pub(super) silence: Silence,
 }
 
 /// One member of the team, opened or not, at the place that it has taken.
@@ -76,6 +80,8 @@ impl Members {
             taken: Mask::default(),
             again: None,
             aged: Nanos(0),
+            rounds: Rounds::default(),
+            silence: Silence::default(),
         }
     }
 
@@ -300,6 +306,16 @@ impl Members {
         let proving = self.entries().filter(|(_, entry)| !entry.trusted);
         let proven = proving.filter_map(|(_, entry)| Some(entry.up_since? + self.fail_back));
         proven.chain(self.again.as_ref().map(|(due, _)| *due)).min()
+    }
+
+    /// Finds out which members hear each other, and which hear nothing.
+    pub(super) fn probe(&mut self, now: Nanos) {
+        self.silence.step(&self.shared.state, now, self.used);
+        if self.rounds.is_due(now) {
+            let used = self.entries().filter(|(place, _)| self.used.has(*place));
+            let mtu = used.filter_map(|(_, entry)| entry.mtu()).min().unwrap_or_default();
+            self.rounds.step(&self.shared, now, self.used, mtu);
+        }
     }
 
     /// Whether a member carries frames.

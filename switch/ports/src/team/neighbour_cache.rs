@@ -118,6 +118,16 @@ impl NeighbourCache {
         self.known.remove(&mac);
     }
 
+    /// Returns the VLANs of all stations (0: untagged), in order.
+    pub(super) fn vlans(&self) -> Vec<u16> {
+        let mut is_known = [false; 4096];
+        for station in self.known.values().flatten() {
+            let vlan = usize::from(station.vlan.unwrap_or(0));
+            is_known.get_mut(vlan).into_iter().for_each(|known| *known = true);
+        }
+        (0..4096).zip(is_known).filter_map(|(vlan, is_known)| is_known.then_some(vlan)).collect()
+    }
+
     /// Removes the station from this VLAN (0: untagged). Returns whether it is left in no VLAN.
     pub(super) fn leave(&mut self, mac: Mac, vlan: u16) -> bool {
         let Some(vlans) = self.known.get_mut(&mac) else { return true };

@@ -11,6 +11,7 @@ use super::flowlets::Flowlets;
 use super::home_members::HomeMembers;
 use super::mask::{Mask, PLACES, Place};
 use super::neighbour_cache::NeighbourCache;
+use super::probes::Probes;
 use super::sent::Sent;
 use crate::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
@@ -53,6 +54,7 @@ pub(super) struct State {
     pub(super) neighbour_cache: Mutex<NeighbourCache>,
     pub(super) counters: [Counters; PLACES],
     pub(super) heard: [Heard; PLACES],
+    pub(super) probes: Probes,
     /// Readable when the thread that watches the links must check them.
     pub(super) kick: OwnedFd,
 }
@@ -68,6 +70,11 @@ pub(super) struct Counters {
     pub(super) copies: AtomicU64,
     pub(super) to_member: AtomicU64,
     pub(super) announcements: AtomicU64,
+    pub(super) probes: AtomicU64,
+    /// Frames for groups, probes apart.
+    pub(super) groups: AtomicU64,
+    /// Of these, broadcasts of stations outside.
+    pub(super) broadcasts: AtomicU64,
 }
 
 /// The VLANs of group frames that arrived at a member, as bitmaps: since it was last aged, and in
@@ -128,6 +135,7 @@ impl State {
             neighbour_cache: Mutex::default(),
             counters: Default::default(),
             heard: std::array::from_fn(|_| Heard::new()),
+            probes: Probes::new(),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }

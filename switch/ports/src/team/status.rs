@@ -2,6 +2,7 @@
 
 use super::mask::Place;
 use super::members::{MemberEntry, Members};
+use super::rounds::Apart;
 use super::state::{Algorithm, Counters};
 use crate::link::LinkOffload;
 use crate::{Nanos, Offloads};
@@ -45,8 +46,13 @@ pub struct MemberStatus {
     pub rx_checksum: bool,
     /// Features that the kernel does not support, as text for people.
     pub degraded: Vec<String>,
-    /// VLANs of the group frames that arrived.
+    /// VLANs of the group frames that arrived from outside.
     pub vlans: Vec<u16>,
+    /// Broadcasts that another member received while this one received no group frame for a minute;
+    /// `None` if it is not silent.
+    pub silent: Option<u64>,
+    /// Where it and most other members do not hear each other's probes.
+    pub apart: Vec<Apart>,
     /// Counters since the team was opened.
     pub counters: MemberCounters,
 }
@@ -108,6 +114,8 @@ counters! {
     to_member,
     /// Frames that announced an address.
     announcements,
+    /// Probes of teams that arrived; none is taken into the switch.
+    probes,
 }
 
 impl MemberStatus {
@@ -133,6 +141,8 @@ impl MemberStatus {
                 .is_some_and(|link| link.offload(LinkOffload::RxCsum).unwrap_or(false)),
             degraded: device.map_or_else(Vec::new, |device| device.degraded.clone()),
             vlans,
+            silent: members.silence.of(place),
+            apart: members.rounds.apart(place),
             counters: counters.map_or_else(MemberCounters::default, MemberCounters::read),
         }
     }

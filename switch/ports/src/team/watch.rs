@@ -48,6 +48,7 @@ pub(super) fn run(team: &Inner, links: &OwnedFd) {
         if now.since(mended) >= Nanos::SECOND {
             mended = now;
             team.mend();
+            team.probe(now);
         }
     }
 }
