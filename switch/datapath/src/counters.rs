@@ -53,6 +53,8 @@ reasons! {
         SamePort = "same_port",
         /// From one isolated port to another, with nowhere else to go.
         Isolated = "isolated",
+        /// From one uplink to another, with nowhere else to go.
+        UplinkToUplink = "uplink_to_uplink",
         /// No other port is in the frame's VLAN.
         NoPort = "no_port",
         /// The turn had reached its work limit, and the frame was to be flooded or the train to be
@@ -145,10 +147,19 @@ pub struct Counts<Count> {
     pub ingress_bytes: Count,
     /// Ingress frames with a partial checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     pub unfinished_checksums: Count,
+    /// Ingress frames that were trains already: the device or the sender had coalesced them, or
+    /// not yet segmented them.
+    pub ingress_trains: Count,
+    /// Segments of these trains.
+    pub ingress_train_segments: Count,
     /// Frames delivered to the port (a train is one).
     pub egress_frames: Count,
     /// Bytes of these frames.
     pub egress_bytes: Count,
+    /// Egress frames that were trains, coalesced here or before.
+    pub egress_trains: Count,
+    /// Segments of these trains.
+    pub egress_train_segments: Count,
     /// Copies delivered to the port by flooding or multicast.
     pub flooded_frames: Count,
     /// Copies delivered to the port by a mirror.
@@ -166,6 +177,9 @@ pub struct Counts<Count> {
     pub device_lost: Count,
     /// Addresses learned at the port that had to make room for another of its own.
     pub evicted_addresses: Count,
+    /// Frames from an uplink with the address of a vNIC: a loop sends the switch's own frames back,
+    /// or the guest now runs on another host.
+    pub returned_frames: Count,
     /// Dropped frames, by [`DropReason::ALL`].
     pub drops: [Count; DropReason::ALL.len()],
     /// NDIS CoalescedPkts: segments that joined a train that was already open.
@@ -212,7 +226,12 @@ impl PortCounters {
         self.segments += cell.segments.get();
         self.checksums += cell.checksums.get();
         self.path_mtu_messages += cell.path_mtu_messages.get();
+        self.ingress_trains += cell.ingress_trains.get();
+        self.ingress_train_segments += cell.ingress_train_segments.get();
+        self.egress_trains += cell.egress_trains.get();
+        self.egress_train_segments += cell.egress_train_segments.get();
         self.evicted_addresses += cell.evicted_addresses.get();
+        self.returned_frames += cell.returned_frames.get();
         self.coalesced_packets += cell.coalesced_packets.get();
         self.coalesced_bytes += cell.coalesced_bytes.get();
         self.coalescing_events += cell.coalescing_events.get();

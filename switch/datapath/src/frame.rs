@@ -135,6 +135,11 @@ impl Frame {
     ) -> Result<(), DropReason> {
         let found = (parts.headers.get(self.header), &self.parsed);
         self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
+        if self.is_train() {
+            let payload = self.len.saturating_sub(self.parsed.payload.into());
+            cell.ingress_trains.add(1);
+            cell.ingress_train_segments.add(self.vnet.segments_of(payload));
+        }
         if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
             cell.unfinished_checksums.add(1);
             if self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 2 > self.header.len() {

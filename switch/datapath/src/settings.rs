@@ -155,6 +155,8 @@ pub struct PortSettings {
     pub storm: Option<StormLimit>,
     /// Isolated ports reach uplinks only, never each other.
     pub isolated: bool,
+    /// Whether an uplink exchanges frames with other uplinks that allow it too.
+    pub transit: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
     /// The weight of a vNIC among those that send to an uplink that is short of room, 1 to 100.

@@ -1,7 +1,7 @@
 //! The switch's status as the control plane reads it.
 
 use crate::counters::reasons;
-use crate::settings::{PortId, PortSettings};
+use crate::settings::{PortId, PortSettings, Rsc, RscPolicy};
 use ports::{Nanos, Offloads};
 use wire::Mac;
 use wire::toeplitz::Key;
@@ -44,9 +44,12 @@ reasons! {
     RscFailureReason {
         /// It does take place.
         NoFailure = "NoFailure",
+        /// Off in the switch or on the host.
+        NetOffloadGlobalDisabled = "NetOffloadGlobalDisabled",
         /// Off on this port.
         NicPropertyDisabled = "NicPropertyDisabled",
-        /// The other side takes no trains of this family.
+        /// Nothing behind the port takes trains of this family: the other side cannot, its device is
+        /// down, or none is open.
         Capability = "Capability",
     }
 }
@@ -62,12 +65,13 @@ pub struct RscStatus {
     pub failure_reason: RscFailureReason,
 }
 
-impl PortInfo {
-    /// Returns the state of coalescing toward this port for IPv4 and IPv6.
-    pub fn rsc(&self) -> (RscStatus, RscStatus) {
+impl RscStatus {
+    /// Returns the state of coalescing for IPv4 and IPv6 toward a port that takes these offloads;
+    /// none while it is down.
+    pub fn of(rsc: &Rsc, taken: Offloads) -> (RscStatus, RscStatus) {
         let status = |family: bool, needed: Offloads| {
-            let enabled = family && self.settings.rsc.policy != crate::settings::RscPolicy::Off;
-            let failure_reason = match (enabled, self.offloads.contains(needed | Offloads::CSUM)) {
+            let enabled = family && rsc.policy != RscPolicy::Off;
+            let failure_reason = match (enabled, taken.contains(needed | Offloads::CSUM)) {
                 (false, _) => RscFailureReason::NicPropertyDisabled,
                 (true, false) => RscFailureReason::Capability,
                 (true, true) => RscFailureReason::NoFailure,
@@ -78,10 +82,16 @@ impl PortInfo {
                 failure_reason,
             }
         };
-        (
-            status(self.settings.rsc.ipv4, Offloads::TSO4),
-            status(self.settings.rsc.ipv6, Offloads::TSO6),
-        )
+        (status(rsc.ipv4, Offloads::TSO4), status(rsc.ipv6, Offloads::TSO6))
+    }
+}
+
+impl PortInfo {
+    /// Returns the state of coalescing toward this port for IPv4 and IPv6.
+    pub fn rsc(&self) -> (RscStatus, RscStatus) {
+        let is_up = self.state == PortState::Up;
+        let taken = if is_up { self.offloads } else { Offloads::empty() };
+        RscStatus::of(&self.settings.rsc, taken)
     }
 }
 

@@ -106,6 +106,14 @@ impl VnetHeader {
         u16::from_le_bytes([self.flags, self.gso_type])
     }
 
+    /// Returns the number of segments of a train with this much payload; 1 without a segment size.
+    pub fn segments_of(&self, payload: u32) -> u64 {
+        match u32::from(self.gso_size.get()) {
+            0 => 1,
+            size => u64::from(payload.div_ceil(size).max(1)),
+        }
+    }
+
     /// Whether the header has no flag and no train, so the frame is as on a wire. Other fields have
     /// no meaning then.
     #[inline]

@@ -1,7 +1,7 @@
 //! The immutable snapshot of ports and settings that a worker uses for a turn; a new one replaces
 //! it.
 
-use crate::counters::PortCell;
+use crate::counters::{DropReason, PortCell};
 use crate::port::bucket::{Bucket, Storm};
 use crate::port::filter_table::Filter;
 use crate::port::followed::Followed;
@@ -153,12 +153,15 @@ impl Port {
         }
     }
 
-    /// Returns whether frames may pass between two ports: isolated ones reach uplinks only.
-    pub(crate) fn may_reach(&self, other: &Port) -> bool {
-        let barred = |isolated: &Port, peer: &Port| {
-            isolated.settings.isolated && peer.settings.role == PortRole::Vnic
-        };
-        !barred(self, other) && !barred(other, self)
+    /// Returns why frames may not pass between two ports, as an error. Isolated ports reach uplinks
+    /// only. Uplinks reach each other only if both allow transit: two uplinks to one network would
+    /// be a loop.
+    pub(crate) fn may_reach(&self, other: &Port) -> Result<(), DropReason> {
+        let is_uplink = |port: &Port| port.settings.role == PortRole::Uplink;
+        let barred = |isolated: &Port, peer: &Port| isolated.settings.isolated && !is_uplink(peer);
+        DropReason::Isolated.when(barred(self, other) || barred(other, self))?;
+        let both_allow = self.settings.transit && other.settings.transit;
+        DropReason::UplinkToUplink.when(is_uplink(self) && is_uplink(other) && !both_allow)
     }
 }
 

@@ -284,13 +284,20 @@ impl<'t> Decider<'t> {
     fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
         let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
         let owner = self.owner(source, vlan);
-        DropReason::AddressTaken.when(owner.is_some_and(|owner| is_vnic || owner.insists()))
+        let refused = owner.is_some_and(|owner| is_vnic || owner.insists());
+        if refused && !is_vnic {
+            self.cell.returned_frames.add(1);
+        }
+        DropReason::AddressTaken.when(refused)
     }
 
     /// Learns an address that is new, or new at this port.
     #[cold]
     fn learn_anew(&mut self, key: MacKey) {
         let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
+        if self.turn.from.settings.role == PortRole::Uplink && self.is_at_vnic(key) {
+            self.cell.returned_frames.add(1);
+        }
         self.meter.add(work::OF_LEARNING);
         // The address may have been the last frame's destination.
         self.last = None;
@@ -298,6 +305,12 @@ impl<'t> Decider<'t> {
         if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
             self.cell.evicted_addresses.add(1);
         }
+    }
+
+    /// Returns whether an address is learned at a vNIC.
+    fn is_at_vnic(&self, key: MacKey) -> bool {
+        let at = self.turn.macs.lookup(key, self.second).and_then(|at| self.turn.view.port(at));
+        at.is_some_and(|at| at.settings.role == PortRole::Vnic)
     }
 
     /// Returns the port of a VLAN that an address belongs to.
@@ -346,7 +359,7 @@ impl<'t> Decider<'t> {
         if !to.shared.is_ready() {
             return Ok(None);
         }
-        DropReason::Isolated.when(!self.turn.from.may_reach(to))?;
+        self.turn.from.may_reach(to)?;
         DropReason::NoPort.when(to.settings.vlan.tagging(frame.vlan).is_none())?;
         Ok(Some(to))
     }
@@ -370,12 +383,12 @@ impl<'t> Decider<'t> {
                     || owner.is_none_or(|owner| owner == to.shared.id))
         };
         let members = || view.all().map(|port| &**port).filter(in_vlan);
-        let receivers = || members().filter(|to| from.may_reach(to));
+        let receivers = || members().filter(|to| from.may_reach(to).is_ok());
         self.meter.add(view.ports.len() as u64 * work::OF_ASKING);
         let count = receivers().take(2).count();
         if count == 0 {
-            let isolated = members().next().is_some();
-            return Err(if isolated { DropReason::Isolated } else { DropReason::NoPort });
+            let barred = members().find_map(|to| from.may_reach(to).err());
+            return Err(barred.unwrap_or(DropReason::NoPort));
         }
         if is_group(destination) || count > 1 {
             self.pay_storm(frame)?;

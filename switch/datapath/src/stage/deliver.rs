@@ -14,7 +14,7 @@ use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery};
 use ports::capture::Direction;
 use ports::{Burst, EgressDrop, Outgoing, PortFault, recycle};
-use wire::vnet::VnetHeader;
+use wire::vnet::{GsoType, VnetHeader};
 
 /// The buffers of delivering, kept between turns.
 pub(crate) struct Deliverer {
@@ -168,10 +168,14 @@ impl Deliverer {
         meter: &mut Meter,
     ) -> Delivered {
         let Delivery { to, cell, now, .. } = *delivery;
-        let (mut bytes, mut slices) = (0, 0);
+        let (mut bytes, mut slices, mut claims) = (0, 0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
             slices += frame.payload.len();
+            claims |= frame.vnet.claims();
+        }
+        if claims > u16::from(u8::MAX) {
+            count_trains(outgoing, cell);
         }
         meter.add(work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns));
         if to.shared.kernel_ns > 0 {
@@ -198,6 +202,20 @@ impl Deliverer {
         }
         Delivered { frames, bytes }
     }
+}
+
+/// Counts the trains among delivered frames.
+#[inline(never)]
+fn count_trains(outgoing: &[Outgoing<'_>], cell: &PortCell) {
+    let (mut trains, mut segments) = (0, 0);
+    for frame in outgoing.iter().filter(|frame| frame.vnet.gso() != GsoType::None) {
+        #[allow(clippy::cast_possible_truncation, reason = "a header has at most 64 KiB")]
+        let payload = frame.len.saturating_sub(frame.header.len() as u32);
+        trains += 1;
+        segments += frame.vnet.segments_of(payload);
+    }
+    cell.egress_trains.add(trains);
+    cell.egress_train_segments.add(segments);
 }
 
 /// Counts a frame that could not be fitted and shows it to the capture. A frame too big is reported

@@ -2,7 +2,7 @@
 
 use crate::common::trace::Segment;
 use crate::common::{ALL, Bench, DEPTH, plain, rsc};
-use datapath::{PortSettings, RscPolicy, Rss};
+use datapath::{PortSettings, PortState, RscFailureReason, RscPolicy, Rss};
 use ports::memory::{self, Peer};
 use ports::{Capabilities, Offloads};
 use proptest::prelude::*;
@@ -64,6 +64,21 @@ fn coalescing_follows_the_offloads_of_each_family() {
         assert!(info_v4.enabled && info_v6.enabled, "what is configured stays");
         assert_eq!(bench.switch.ports()[1].offloads, offloads);
     }
+}
+
+/// `rsc show` said NoFailure of a port whose device was down.
+#[test]
+fn toward_a_port_that_is_down_nothing_is_operational() {
+    let (mut bench, _live, _peers) = bench(1);
+    let id = bench.switch.ports()[1].id;
+    bench.switch.set_state(id, PortState::Down("no carrier".into())).unwrap();
+    let (v4, v6) = bench.switch.ports()[1].rsc();
+    for status in [v4, v6] {
+        assert_eq!((status.enabled, status.operational), (true, false));
+        assert_eq!(status.failure_reason, RscFailureReason::Capability);
+    }
+    bench.switch.set_state(id, PortState::Up).unwrap();
+    assert!(bench.switch.ports()[1].rsc().0.operational);
 }
 
 #[test]

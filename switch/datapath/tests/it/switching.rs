@@ -503,6 +503,34 @@ fn isolated_ports_reach_uplinks_only() {
     assert_eq!(drops(&bench, 2, DropReason::Isolated), 1);
 }
 
+/// Two uplinks on one bridge turned one broadcast into a storm.
+#[test]
+fn uplinks_exchange_frames_only_if_both_allow_transit() {
+    let uplink = |transit| PortSettings { role: PortRole::Uplink, transit, ..plain() };
+    let mut bench = bench(&[uplink(false), uplink(true), uplink(true), plain()]);
+    for (from, reached) in [(0, [0, 0, 0, 1]), (1, [0, 0, 1, 1]), (3, [1, 1, 1, 0])] {
+        bench.send(from, &[frame(10 + from as u8, 255, 0)]);
+        assert_eq!(counts(&bench), reached, "from port {from}");
+    }
+    bench.send(0, &[frame(10, 11, 0)]);
+    assert_eq!(counts(&bench), [0; 4]);
+    assert_eq!(drops(&bench, 0, DropReason::UplinkToUplink), 1);
+    let mut alone = self::bench(&[uplink(false), uplink(true)]);
+    alone.send(0, &[frame(10, 255, 0)]);
+    assert_eq!(drops(&alone, 0, DropReason::UplinkToUplink), 1);
+}
+
+#[test]
+fn frames_that_return_with_the_address_of_a_vnic_are_counted() {
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
+    let owner = PortSettings { mac: Some(Mac([2, 0, 0, 0, 0, 1])), ..plain() };
+    let mut bench = bench(&[owner, plain(), uplink]);
+    bench.send(1, &[frame(2, 255, 0)]);
+    bench.send(2, &[frame(1, 255, 0), frame(2, 255, 0), frame(9, 255, 0)]);
+    assert_eq!(bench.switch.counters(bench.ids[2]).unwrap().returned_frames, 2);
+    assert_eq!(drops(&bench, 2, DropReason::AddressTaken), 1);
+}
+
 #[test]
 fn the_rate_holds_on_virtual_time() {
     let slow = PortSettings {
