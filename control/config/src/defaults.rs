@@ -48,8 +48,8 @@ impl PortConfig {
     /// Returns the limits of storm control, configured or by default.
     pub fn storm(&self) -> Storm {
         self.storm.unwrap_or(match self.role() {
-            PortRole::Vnic => Storm::DEFAULT,
-            PortRole::Uplink => Storm::Off,
+            PortRole::Uplink if self.transit != Some(true) => Storm::Off,
+            PortRole::Vnic | PortRole::Uplink => Storm::DEFAULT,
         })
     }
 }

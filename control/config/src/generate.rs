@@ -96,6 +96,8 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
         port.role = rate.2.map(|up| if up { PortRole::Uplink } else { PortRole::Vnic });
         // An uplink has no weight.
         port.weight = rate.2.filter(|up| !up).map(|_| Weight(1 + rest.3));
+        // A vNIC has no transit.
+        port.transit = guard.2.filter(|_| rate.2 == Some(true));
         if let Some((bits, burst)) = rate.0 {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
         }

@@ -79,6 +79,16 @@ pub enum VmmqMode {
     Dynamic,
 }
 
+impl VmmqMode {
+    /// Returns the value as written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            VmmqMode::Static => "static",
+            VmmqMode::Dynamic => "dynamic",
+        }
+    }
+}
+
 /// How a team spreads its egress frames over its members, named as in `Set-VMSwitchTeam`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -221,13 +231,18 @@ pub struct PortConfig {
     #[schema(value_type = Option<u16>, maximum = 65535)]
     pub mac_limit: Option<MacLimit>,
     /// Most frames and bits per second that the port may send to groups and unknown addresses, or
-    /// `off`. Default: `10000/s,100Mbit` for a vNIC, `off` for an uplink.
+    /// `off`. Default: `10000/s,100Mbit` for a vNIC and for an uplink with `transit`, `off` for
+    /// other uplinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10000/s,100Mbit")]
     pub storm: Option<Storm>,
     /// Lets the port reach uplinks only. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
+    /// Lets an uplink exchange frames with other uplinks that have `transit` too. Default: no, so
+    /// that two uplinks to one network are not a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transit: Option<bool>,
     /// Rate limit for frames from the port into the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1Gbit")]

@@ -37,6 +37,13 @@ fn own_rules(port: &PortConfig) -> Option<Fault> {
         .or_else(|| vlan_rules(port))
         .or_else(|| acl_rules(port))
         .or_else(|| bandwidth_rules(port))
+        .or_else(|| transit_rule(port))
+}
+
+/// Checks that only an uplink has `transit`.
+fn transit_rule(port: &PortConfig) -> Option<Fault> {
+    let is_vnic = port.transit.is_some() && port.role() == PortRole::Vnic;
+    is_vnic.then(|| ("transit", needs("transit", "role = \"uplink\"", "remove it")))
 }
 
 fn bandwidth_rules(port: &PortConfig) -> Option<Fault> {

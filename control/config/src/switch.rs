@@ -97,6 +97,8 @@ pub struct SwitchConfig {
     pub log: LogFormat,
     /// Coalescing toward vNICs whose port has no `rsc` key.
     pub rsc: RscMode,
+    /// Whether the switch coalesces at all, whatever `rsc` says here and in ports.
+    pub software_rsc: bool,
 }
 
 impl Default for SwitchConfig {
@@ -115,6 +117,7 @@ impl Default for SwitchConfig {
             socket_directories: Vec::new(),
             log: LogFormat::Text,
             rsc: RscMode::Ndis,
+            software_rsc: true,
         }
     }
 }

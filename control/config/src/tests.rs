@@ -115,6 +115,10 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ["switch.toml:4:10: port a: native has no effect", "alone", "trunk", "vlan"],
     ),
     (
+        "[[port]]\nname = \"a\"\ntap = \"t\"\ntransit = true",
+        ["switch.toml:4:11: port a: transit has no effect", "alone", "uplink", "remove"],
+    ),
+    (
         "[[port]]\nname = \"a\"\ntap = \"t\"\nburst = 1",
         ["switch.toml:4:9: port a: burst has no effect", "alone", "rate", "1Gbit"],
     ),

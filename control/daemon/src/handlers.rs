@@ -95,6 +95,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(acl::show, acl::add))
         .routes(routes!(acl::remove))
         .routes(routes!(rsc::list, rsc::set_all))
+        .routes(routes!(rsc::show_switch, rsc::set_switch))
         .routes(routes!(rsc::show, rsc::set))
         .routes(routes!(rss::list))
         .routes(routes!(rss::show, rss::change))

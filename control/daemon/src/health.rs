@@ -26,6 +26,7 @@ pub(crate) struct Picture {
     pub(crate) role: PortRole,
     pub(crate) vlan: Vlan,
     pub(crate) isolated: bool,
+    pub(crate) transit: bool,
     /// Largest IP packet in bytes, if known.
     pub(crate) mtu: Option<u16>,
     /// The MTU of its device, if open.
@@ -46,6 +47,12 @@ pub(crate) struct Picture {
     pub(crate) trouble: Option<(Kind, String)>,
     /// Frames larger than its MTU; 0 once the last is older than [`DROPS_AGE`].
     pub(crate) too_big: u64,
+    /// Frames from an uplink with the address of a vNIC; 0 unless there were several in one second,
+    /// the last less than [`DROPS_AGE`] ago.
+    pub(crate) returned: u64,
+    /// Frames that arrived already coalesced at an uplink; 0 unless there were many in one second,
+    /// the last less than [`DROPS_AGE`] ago.
+    pub(crate) arrived_coalesced: u64,
     /// Frames that each guard dropped; 0 once the last is older than [`DROPS_AGE`].
     pub(crate) guarded: [(&'static str, u64); 3],
     pub(crate) degraded: Vec<String>,
@@ -73,6 +80,7 @@ impl Picture {
             role: port.role(),
             vlan: settings.vlan,
             isolated: settings.isolated,
+            transit: settings.transit,
             mtu: port.mtu.map(|mtu| mtu.0),
             device_mtu: None,
             links: Vec::new(),
@@ -83,6 +91,8 @@ impl Picture {
             held_mac_behind: None,
             trouble: None,
             too_big: 0,
+            returned: 0,
+            arrived_coalesced: 0,
             guarded: Default::default(),
             degraded: Vec::new(),
             is_xdp: matches!(port.device(), Device::Xdp(_)),
@@ -103,7 +113,13 @@ impl Picture {
     /// Returns whether frames may pass from one port to the other.
     pub(crate) fn meets(&self, other: &Picture) -> bool {
         let may_talk = !(self.isolated && other.isolated);
-        may_talk && self.vlan.overlaps(&other.vlan)
+        may_talk && !self.is_apart_from(other) && self.vlan.overlaps(&other.vlan)
+    }
+
+    /// Returns whether both ports are uplinks that exchange no frames.
+    fn is_apart_from(&self, other: &Picture) -> bool {
+        let are_uplinks = self.role == PortRole::Uplink && other.role == PortRole::Uplink;
+        are_uplinks && !(self.transit && other.transit)
     }
 }
 
@@ -122,11 +138,14 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
         let of_port = [
             (Kind::TooBig, too_big(port)),
             (Kind::Guarded, guarded(port)),
+            (Kind::UplinksShareVlan, uplinks_share_vlan(port, earlier)),
+            (Kind::OwnFramesReturn, own_frames_return(port)),
             (Kind::DuplicateMac, duplicate_mac(port, earlier)),
             (Kind::MacUnknown, mac_unknown(port)),
             (Kind::HeldMacElsewhere, held_mac_elsewhere(port)),
             (Kind::Lonely, lonely(port, ports)),
             (Kind::RscNotOperational, rsc_not_operational(port)),
+            (Kind::UplinkCoalesces, uplink_coalesces(port)),
             (if port.is_xdp { Kind::XdpLimits } else { Kind::Software }, degraded(port)),
             (Kind::KernelHash, not_steered(port)),
             (Kind::PathDown, team::path_down(port)),
@@ -247,6 +266,36 @@ fn guarded(port: &Picture) -> Option<Problem> {
     })
 }
 
+/// Finds another uplink in one of the port's VLANs that it does not exchange frames with. If both
+/// lead to one network, guests get each broadcast twice.
+fn uplinks_share_vlan(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
+    let shares = |other: &&Picture| port.is_apart_from(other) && port.vlan.overlaps(&other.vlan);
+    let other = earlier.iter().find(shares)?;
+    Some(
+        Problem::new(format!(
+            "uplinks {} and {} share a VLAN and exchange no frames",
+            other.name, port.name
+        ))
+        .seen("two uplinks in one VLAN")
+        .wanted("one uplink or one team in each VLAN")
+        .remedy(
+            "links to one network: make them one team; a guest behind the port: set role = \"vnic\"; two networks to be joined: set transit = true on both",
+        ),
+    )
+}
+
+/// Finds frames that come in at an uplink with the addresses of the switch's own guests.
+fn own_frames_return(port: &Picture) -> Option<Problem> {
+    (port.returned > 0).then(|| {
+        Problem::new(format!("frames of this switch's guests come back at port {}", port.name))
+            .seen(format!("{} frames", port.returned))
+            .wanted("none: another link of this switch leads to the same network")
+            .remedy(
+                "make links to one network one team, or find the loop outside; a guest that runs on two hosts also looks like this",
+            )
+    })
+}
+
 /// Finds another port with the same address in one VLAN. Isolated ports count too: an uplink's
 /// answers reach only one of the two.
 pub(crate) fn duplicate_mac(port: &Picture, others: &[Picture]) -> Option<Problem> {
@@ -330,6 +379,16 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     )
 }
 
+/// Finds an uplink whose device coalesces: a comparison of RSC on and off would show nothing.
+fn uplink_coalesces(port: &Picture) -> Option<Problem> {
+    (port.arrived_coalesced > 0).then(|| {
+        Problem::new(format!("port {}: frames arrive already coalesced by its device", port.name))
+            .seen(format!("{} frames", port.arrived_coalesced))
+            .wanted("single segments, if RSC of the switch is to be measured or turned off")
+            .remedy("none needed in production; to measure: `ethtool -K DEVICE gro off lro off`")
+    })
+}
+
 fn degraded(port: &Picture) -> Option<Problem> {
     if port.is_xdp && !port.degraded.is_empty() {
         let problem = Problem::new(format!("port {}: AF_XDP has limits on this device", port.name));
@@ -387,6 +446,19 @@ mod tests {
         let lonely = "[[port]]\nname='a'\ntap='t'\nisolated=true\nvlan=5";
         assert_eq!(found(lonely), ["port a is isolated and its VLAN has no uplink"]);
         assert!(found(&format!("{lonely}\n[[port]]\nname='u'\npacket='e'\ntrunk='5'")).is_empty());
+    }
+
+    /// Two packet ports on one bridge turned one broadcast into 210,000 frames a second, and
+    /// nothing was found.
+    #[test]
+    fn uplinks_of_one_vlan_are_found_unless_both_allow_transit() {
+        let two =
+            "[[port]]\nname='a'\npacket='e'\nvlan=500\n[[port]]\nname='b'\npacket='f'\nvlan=500\n";
+        assert_eq!(found(two), ["uplinks a and b share a VLAN and exchange no frames"]);
+        assert!(found(&two.replace("'f'\nvlan=500", "'f'\nvlan=501")).is_empty());
+        assert!(found(&format!("{two}role='vnic'\nmac-spoofing='allow'")).is_empty());
+        assert!(!found(&format!("{two}transit=true")).is_empty());
+        assert!(found(&two.replace("vlan=500", "vlan=500\ntransit=true")).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod check;
 mod import;
 
-pub use check::{Finding, findings};
+pub use check::{Finding, findings, members};
 pub use import::{Import, Terms, import};
 
 use api::body::{CountersBody, MacBody, MtuBody, PortBody, RssBody, TeamBody};

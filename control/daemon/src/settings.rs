@@ -42,10 +42,11 @@ pub(crate) fn of_port(
         mac_limit: port.mac_limit().unwrap_or_else(|| switch.half_of_macs()),
         storm: storm(port.storm()),
         isolated: port.isolated.unwrap_or(false),
+        transit: port.transit.unwrap_or(false),
         rate: rate(port),
         weight: port.weight.map(|weight| weight.0),
         back_pressure: port.back_pressure.unwrap_or(false),
-        rsc: rsc(port, switch.rsc),
+        rsc: rsc(port, switch),
         rss: rss(port),
         mirror_to: mirror,
         guards: guards(port),
@@ -112,9 +113,11 @@ fn rate(port: &PortConfig) -> Option<RateLimit> {
     Some(RateLimit { bits_per_second, burst_bytes })
 }
 
-fn rsc(port: &PortConfig, default: RscMode) -> Rsc {
+/// Returns the coalescing that a port's keys ask for, as far as the switch allows it.
+pub(crate) fn rsc(port: &PortConfig, switch: &SwitchConfig) -> Rsc {
+    let mode = if switch.software_rsc { port.rsc(switch.rsc) } else { RscMode::Off };
     Rsc {
-        policy: match port.rsc(default) {
+        policy: match mode {
             RscMode::Ndis => RscPolicy::Ndis,
             RscMode::Gro => RscPolicy::Gro,
             RscMode::Off => RscPolicy::Off,

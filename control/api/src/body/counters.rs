@@ -11,10 +11,23 @@ pub struct CountersBody {
     pub ingress_frames: u64,
     /// Bytes of these frames.
     pub ingress_bytes: u64,
+    /// Frames taken from the port that were trains already: the sender had not segmented them, or
+    /// an uplink's device had coalesced them.
+    #[serde(default)]
+    pub ingress_trains: u64,
+    /// Segments of these trains.
+    #[serde(default)]
+    pub ingress_train_segments: u64,
     /// Frames delivered to the port.
     pub egress_frames: u64,
     /// Bytes of these frames.
     pub egress_bytes: u64,
+    /// Frames delivered to the port that were trains, coalesced by the switch or before it.
+    #[serde(default)]
+    pub egress_trains: u64,
+    /// Segments of these trains.
+    #[serde(default)]
+    pub egress_train_segments: u64,
     /// Copies delivered by flooding or multicast.
     pub flooded_frames: u64,
     /// Copies delivered by a mirror.
@@ -29,6 +42,10 @@ pub struct CountersBody {
     /// Addresses learned on the port and evicted by another one learned there.
     #[serde(default)]
     pub evicted_addresses: u64,
+    /// Frames from an uplink with the address of a vNIC: a loop sends the switch's own frames back,
+    /// or the guest now runs on another host.
+    #[serde(default)]
+    pub returned_frames: u64,
     /// Transport checksums completed in software for the port.
     pub checksums: u64,
     /// ICMP "too big" messages to the port about packets that it sent; they also count as egress
@@ -55,6 +72,13 @@ pub struct RscCountersBody {
     pub coalesced_packets: u64,
     /// Trains of more than one segment.
     pub coalescing_events: u64,
+    /// Trains delivered to the port that the switch did not make: they arrived already coalesced,
+    /// or not yet segmented.
+    #[serde(default)]
+    pub arrived_coalesced_trains: u64,
+    /// Segments of these trains.
+    #[serde(default)]
+    pub arrived_coalesced_segments: u64,
     /// Exceptions as NDIS counts them.
     pub coalescing_exceptions: u64,
     /// Ends of trains by reason, all reasons.

@@ -4,8 +4,8 @@ use super::{Client, ClientError, broken_answer, escape, read};
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, LogBody, LogChange, MacBody,
     MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody,
-    RssChange, SourceBody, SwitchBody, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest,
-    VmmqLoadBody, VmmqMoveBody,
+    RssChange, SourceBody, SwitchBody, SwitchRscBody, SwitchRscChange, TeamBody, TeamChange,
+    TeamMapping, TraceBody, TraceRequest, VmmqLoadBody, VmmqMoveBody,
 };
 use config::{Config, PortConfig};
 use hyper::Method;
@@ -164,6 +164,23 @@ impl Client {
             Some(name) => Ok(vec![self.put(&format!("/v1/ports/{}/rsc", escape(name)), &change)?]),
             None => self.put("/v1/rsc", &change),
         }
+    }
+
+    /// Returns the state of coalescing on the host and in the switch.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn switch_rsc(&self) -> Result<SwitchRscBody, ClientError> {
+        self.get("/v1/switch/rsc")
+    }
+
+    /// Turns coalescing of the whole switch on or off; it is done when this returns. Returns its
+    /// state.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or refuses the change.
+    pub fn set_switch_rsc(&self, is_on: bool) -> Result<SwitchRscBody, ClientError> {
+        self.put("/v1/switch/rsc", &SwitchRscChange { software_rsc_enabled: is_on })
     }
 
     /// Returns how frames toward one port, or toward all, are spread over its queues.

@@ -3,10 +3,11 @@
 use super::Shared;
 use super::reply::{Body, Name, Refusal, Reply, found};
 use crate::running::rsc;
-use api::body::{RscBody, RscChange};
+use api::body::{RscBody, RscChange, SwitchRscBody, SwitchRscChange};
 use axum::Json;
 use axum::extract::{FromRef, State};
 use axum::routing::{MethodRouter, put};
+use config::Config;
 use problem::Problem;
 use std::time::Instant;
 
@@ -41,6 +42,37 @@ pub(super) async fn set_all(
         let toggle = |ports: &_, wanted: &mut _| rsc::set(ports, wanted, None, change.policy);
         running.change(Instant::now(), toggle).map_err(Refusal::refused)?;
         Ok(Json(running.report().all_rsc()))
+    });
+    done.await?
+}
+
+/// Coalescing on the host and in the switch.
+#[utoipa::path(get, path = "/v1/switch/rsc", operation_id = "show_switch_rsc", tag = "rsc", responses(
+    (status = 200, body = SwitchRscBody, description = "Settings and state"),
+))]
+pub(super) async fn show_switch(State(shared): State<Shared>) -> Reply<SwitchRscBody> {
+    Ok(Json(shared.run(|running| running.report().switch_rsc()).await?))
+}
+
+/// Turns coalescing of the whole switch on or off, also for ports that are added later. Settings of
+/// ports stay.
+#[utoipa::path(put, path = "/v1/switch/rsc", operation_id = "set_switch_rsc", tag = "rsc", request_body = SwitchRscChange, responses(
+    (status = 200, body = SwitchRscBody, description = "The change is in force"),
+    (status = 400, body = Problem, description = "The body is not JSON"),
+    (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
+    (status = 422, body = Problem, description = "A key or value is refused"),
+))]
+pub(super) async fn set_switch(
+    State(shared): State<Shared>,
+    Body(change): Body<SwitchRscChange>,
+) -> Reply<SwitchRscBody> {
+    let done = shared.change(move |running| {
+        let toggle = |_: &_, wanted: &mut Config| {
+            wanted.switch.software_rsc = change.software_rsc_enabled;
+            Ok(())
+        };
+        running.change(Instant::now(), toggle).map_err(Refusal::refused)?;
+        Ok(Json(running.report().switch_rsc()))
     });
     done.await?
 }

@@ -2,7 +2,7 @@
 
 use super::{Kind, Picture};
 use api::body::FindingBody;
-use ports::team::MemberStatus;
+use ports::team::{Apart, MemberStatus, Place};
 use problem::Problem;
 
 /// Most VLANs that a finding names.
@@ -50,6 +50,8 @@ pub(super) fn findings(port: &Picture) -> impl Iterator<Item = FindingBody> {
         (Kind::TeamSpeeds, speeds(port)),
         (Kind::TeamAddresses, addresses(port)),
         (Kind::TeamVlans, vlans(port)),
+        (Kind::TeamUnreachable, unreachable(port)),
+        (Kind::TeamPathMtu, path_mtu(port)),
     ];
     let alike = alike.into_iter().filter_map(|(kind, told)| Some(kind.found(told?)));
     down.map(|told| Kind::MemberDown.found(told)).chain(alike)
@@ -117,25 +119,24 @@ fn differing(
 }
 
 /// Finds a VLAN that arrives at one member and not at another: the physical switch allows it on one
-/// of its ports only. Checks this once every member has received a group frame.
+/// of its ports only. Of a member that has received no group frame, it is not certain until the
+/// member has been silent for a minute.
 fn vlans(port: &Picture) -> Option<Problem> {
     let active: Vec<&MemberStatus> = port.members.iter().filter(|member| member.active).collect();
-    if active.iter().any(|member| member.vlans.is_empty()) {
-        return None;
-    }
     let lacks = |member: &&MemberStatus| {
+        if let Some(broadcasts) = member.silent {
+            return Some(format!(
+                "{} has received no frame for a group for a minute or longer, another member {broadcasts} broadcasts",
+                member.name
+            ));
+        }
         let others = active.iter().flat_map(|other| &other.vlans);
         let mut missing: Vec<u16> =
             others.filter(|vlan| !member.vlans.contains(vlan)).copied().collect();
         missing.sort_unstable();
         missing.dedup();
-        let named: Vec<String> = missing.iter().take(MOST_NAMED).map(vlan_name).collect();
-        let more = match missing.len().saturating_sub(MOST_NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (!missing.is_empty())
-            .then(|| format!("{} has not received {}{more}", member.name, named.join(", ")))
+        let is_known = !missing.is_empty() && !member.vlans.is_empty();
+        is_known.then(|| format!("{} has not received {}", member.name, vlan_names(&missing)))
     };
     let seen: Vec<String> = active.iter().filter_map(lacks).collect();
     (!seen.is_empty()).then(|| {
@@ -144,6 +145,63 @@ fn vlans(port: &Picture) -> Option<Problem> {
             .wanted("the same VLANs on all members")
             .remedy("allow the same VLANs on all physical switch ports of the team")
     })
+}
+
+/// Finds members that do not hear each other's small probes.
+fn unreachable(port: &Picture) -> Option<Problem> {
+    let seen = apart(port, |apart| apart.bytes.is_none())?;
+    let what = "its members do not hear each other, so the loss of one may cut guests off";
+    Some(
+        Problem::new(format!("team {}: {what}", port.name))
+            .seen(format!("lost probes {seen}"))
+            .wanted("all members in one layer 2 network, with the same VLANs")
+            .remedy(
+                "put the physical switch ports of all members into the same VLANs, without port isolation; members that are in two \
+                 networks on purpose are better two ports, each with an uplink of its own",
+            ),
+    )
+}
+
+/// Finds members between which only small probes pass.
+fn path_mtu(port: &Picture) -> Option<Problem> {
+    let seen = apart(port, |apart| apart.bytes.is_some())?;
+    Some(
+        Problem::new(format!("team {}: frames of its MTU do not pass between members", port.name))
+            .seen(format!("lost probes {seen}"))
+            .wanted("the team's MTU on all physical switch ports between its members")
+            .remedy(
+                "raise the MTU of the physical switches, or lower the members': `ip link set MEMBER mtu MTU`",
+            ),
+    )
+}
+
+/// Returns the members that are apart, each once with the others and the VLANs.
+fn apart(port: &Picture, is_asked: impl Fn(&Apart) -> bool) -> Option<String> {
+    let name = |place: &Place| port.members.iter().find(|member| member.place == *place);
+    let names = |places: &[Place]| {
+        let names = places.iter().filter_map(|place| Some(&*name(place)?.name));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let of = |member: &MemberStatus| {
+        let asked: Vec<&Apart> = member.apart.iter().filter(|apart| is_asked(apart)).collect();
+        let first = asked.first()?;
+        let vlans: Vec<u16> = asked.iter().map(|apart| apart.vlan).collect();
+        let bytes = first.bytes.map_or(String::new(), |bytes| format!("of {bytes} bytes "));
+        let from = names(&first.from);
+        Some(format!("{bytes}between {} and {from} ({})", member.name, vlan_names(&vlans)))
+    };
+    let seen: Vec<String> = port.members.iter().filter_map(of).collect();
+    (!seen.is_empty()).then(|| seen.join("; "))
+}
+
+/// Returns the first [`MOST_NAMED`] VLANs by name, and how many there are more.
+fn vlan_names(vlans: &[u16]) -> String {
+    let named: Vec<String> = vlans.iter().take(MOST_NAMED).map(vlan_name).collect();
+    let more = match vlans.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    named.join(", ") + &more
 }
 
 fn vlan_name(vlan: &u16) -> String {
@@ -155,13 +213,13 @@ mod tests {
     use super::*;
     use config::Config;
     use ports::Offloads;
-    use ports::team::{MemberCounters, Place};
+    use ports::team::MemberCounters;
     use wire::Mac;
 
     fn member(name: &str) -> MemberStatus {
         MemberStatus {
             name: name.to_owned(),
-            place: Place(0),
+            place: Place(name.as_bytes()[1] - b'1'),
             active: true,
             trouble: None,
             mac: Mac([2, 0, 0, 0, 0, name.as_bytes()[1]]),
@@ -171,6 +229,8 @@ mod tests {
             rx_checksum: true,
             degraded: Vec::new(),
             vlans: vec![0, 10],
+            silent: None,
+            apart: Vec::new(),
             counters: MemberCounters::default(),
         }
     }
@@ -240,6 +300,30 @@ mod tests {
     fn a_member_that_has_heard_nothing_yet_lacks_no_vlan() {
         let silent = MemberStatus { vlans: Vec::new(), ..member("e2") };
         assert_eq!(found(vec![member("e1"), silent]), []);
+    }
+
+    /// A member in another access VLAN heard nothing for 12 minutes, and nothing was found.
+    #[test]
+    fn a_member_that_stays_silent_is_named() {
+        let silent = MemberStatus { vlans: Vec::new(), silent: Some(40), ..member("e2") };
+        let seen = "e2 has received no frame for a group for a minute or longer, another member 40 broadcasts";
+        let error = "team up: its members receive different VLANs";
+        let found = found(vec![member("e1"), silent]);
+        assert_eq!(found, [(error.to_owned(), seen.to_owned())]);
+    }
+
+    #[test]
+    fn members_that_do_not_hear_each_other_are_named() {
+        let apart = |vlan, bytes| Apart { vlan, from: vec![Place(0), Place(2)], bytes };
+        let other = |apart| MemberStatus { apart, ..member("e2") };
+        let seen = |apart| found(vec![member("e1"), other(apart), member("e3")]).remove(0);
+        assert_eq!(
+            seen(vec![apart(0, None), apart(7, None)]).1,
+            "lost probes between e2 and e1, e3 (untagged frames, VLAN 7)"
+        );
+        let (error, seen) = seen(vec![apart(0, Some(9000))]);
+        assert_eq!(error, "team up: frames of its MTU do not pass between members");
+        assert_eq!(seen, "lost probes of 9000 bytes between e2 and e1, e3 (untagged frames)");
     }
 
     #[test]

@@ -12,8 +12,14 @@ type QueueCounter = (Named, fn(&QueueBody) -> u64);
 const PORT_COUNTERS: &[PortCounter] = &[
     (("port_ingress_frames", "Frames taken from the port; a train is one"), |c| c.ingress_frames),
     (("port_ingress_bytes", "Bytes taken from the port"), |c| c.ingress_bytes),
+    (("port_ingress_trains", "Ingress frames that were trains already"), |c| c.ingress_trains),
+    (("port_ingress_train_segments", "Segments of these trains"), |c| c.ingress_train_segments),
     (("port_egress_frames", "Frames delivered to the port; a train is one"), |c| c.egress_frames),
     (("port_egress_bytes", "Bytes delivered to the port"), |c| c.egress_bytes),
+    (("port_egress_trains", "Egress frames that were trains, coalesced here or before"), |c| {
+        c.egress_trains
+    }),
+    (("port_egress_train_segments", "Segments of these trains"), |c| c.egress_train_segments),
     (("port_flooded_frames", "Copies delivered by flooding"), |c| c.flooded_frames),
     (("port_mirrored_frames", "Copies delivered by a mirror"), |c| c.mirrored_frames),
     (("port_segmented_trains", "Trains segmented"), |c| c.segmented_trains),
@@ -29,6 +35,9 @@ const PORT_COUNTERS: &[PortCounter] = &[
         ),
         |c| c.evicted_addresses,
     ),
+    (("port_returned_frames", "Frames from an uplink with the address of a vNIC"), |c| {
+        c.returned_frames
+    }),
     (("port_path_mtu_messages", "ICMP too-big messages sent to the port"), |c| c.path_mtu_messages),
     (("port_device_lost", "Frames that the device lost, in either direction"), |c| c.device_lost),
     (("rsc_coalesced_packets", "Segments that joined a train"), |c| c.rsc.coalesced_packets),

@@ -3,6 +3,7 @@
 //! First come the things that the host lacks for the port ([`lacks`]), which also refuse an import.
 //! Then come the differences between the two ports.
 
+mod members;
 mod pair;
 mod uplinks;
 
@@ -10,6 +11,7 @@ use super::HostExport;
 use crate::health::Picture;
 use api::body::{MacBody, PortBody, StateBody, TeamBody, TeamMemberBody};
 use config::{PortConfig, PortRole};
+pub use members::members;
 use pair::Pair;
 pub(super) use pair::occupied;
 use problem::Problem;
@@ -21,8 +23,11 @@ pub(super) use uplinks::{Uplinks, vlans};
 /// A problem that a migration would cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The guest's port.
+    /// The guest's port; empty if it is about the hosts.
     pub port: String,
+    /// The network that was probed, if it has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Its subject: `features`, `queues`, `uplink-mtu`, or the key of the port that differs.
     pub about: String,
     /// The value seen at the destination, the value wanted, the remedy.
@@ -104,7 +109,8 @@ pub(super) struct Wanted<'p> {
 
 impl Wanted<'_> {
     pub(super) fn finding(&self, about: &str, problem: Problem) -> Finding {
-        Finding { port: self.name.to_owned(), about: about.to_owned(), problem }
+        let (port, network) = (self.name.to_owned(), None);
+        Finding { port, network, about: about.to_owned(), problem }
     }
 }
 

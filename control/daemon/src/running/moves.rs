@@ -9,6 +9,7 @@ use super::fair_share::fair_share;
 use api::body::{HeldBody, OrderBody, VmmqMoveBody};
 use balance::Move;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Records kept when twice as many are trimmed.
 const MOST: usize = 512;
@@ -24,6 +25,8 @@ pub(super) struct Record {
     pub(super) moved: Move,
     /// For entries: the effect on their new queue.
     pub(super) held: Option<HeldBody>,
+    /// If frames were lost: how long the vNIC's entries rest for it.
+    pub(super) rest: Option<Duration>,
 }
 
 /// The recorded moves.
@@ -82,7 +85,7 @@ impl Moves {
 impl Record {
     fn body(self, number: u64, at_s: f64) -> VmmqMoveBody {
         let text = self.text();
-        let Record { port, vnic, entries, moved, held } = self;
+        let Record { port, vnic, entries, moved, held, rest: _ } = self;
         let of = vnic.as_ref().map(|vnic| format!(" of {vnic}")).unwrap_or_default();
         let item = match entries.len() {
             0 | 1 => format!("{}{of}", moved.item.part),
@@ -115,6 +118,9 @@ impl Record {
         if let Some(HeldBody { lost: lost @ 1.., .. }) = self.held {
             text += &format!("; its new queue's full ring lost {lost} frames meanwhile");
         }
+        if let Some(rest) = self.rest {
+            text += &format!(", so the vNIC's entries stay for {} s", rest.as_secs());
+        }
         text
     }
 }
@@ -142,6 +148,7 @@ mod tests {
                 to_load: (0.1, 0.4),
             },
             held: None,
+            rest: None,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::sandbox;
 use api::body::{
     FindingBody, HealthBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, StateBody, SwitchBody,
 };
-use config::PortName;
+use config::{PortName, PortRole};
 use datapath::{MacEntry, PortInfo};
 use ports::packet::Spread;
 use problem::Problem;
@@ -89,6 +89,13 @@ fn picture(
     let [too_big, guarded @ ..] = recent_drops(report, port, now);
     picture.too_big = too_big.1;
     picture.guarded = guarded;
+    if port.open().is_some_and(|open| open.last.have_returned(now)) {
+        picture.returned = report.counters_of(port).returned_frames;
+    }
+    let is_uplink = port.config.role() == PortRole::Uplink;
+    if is_uplink && port.open().is_some_and(|open| open.last.have_arrived_coalesced(now)) {
+        picture.arrived_coalesced = report.counters_of(port).ingress_trains;
+    }
     if let Some(open) = port.open() {
         if let Some(process) = open.watch.guest().and_then(|guest| guest.process) {
             picture.guest = Some(format!("process {process}"));

@@ -4,11 +4,12 @@ use super::desired::Desired;
 use super::port::{OpenPort, PortDevice, RunningPort};
 use super::ports::Ports;
 use crate::guest;
+use crate::settings;
 use api::body::{
     CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, SpreadBody,
-    StateBody, WorkerBody,
+    StateBody, SwitchRscBody, WorkerBody,
 };
-use config::{PortConfig, PortName};
+use config::{PortConfig, PortName, RscMode};
 use datapath::{
     DropReason, MacEntry, PortCounters, PortInfo, QueueInfo, RscException, RscStatus, Switch,
 };
@@ -128,6 +129,23 @@ impl<'r> Report<'r> {
         self.ports.iter().map(|(name, port)| self.rsc_body(name, port)).collect()
     }
 
+    /// Returns coalescing on the host and in the switch.
+    pub(crate) fn switch_rsc(&self) -> SwitchRscBody {
+        let switch = &self.desired.config().switch;
+        let bodies = self.all_rsc();
+        let operational = |body: &&RscBody| body.ipv4_operational || body.ipv6_operational;
+        SwitchRscBody {
+            receive_segment_coalescing: match switch.rsc {
+                RscMode::Off => "Disabled".to_owned(),
+                RscMode::Ndis | RscMode::Gro => "Enabled".to_owned(),
+            },
+            policy: switch.rsc,
+            software_rsc_enabled: switch.software_rsc,
+            operational_ports: bodies.iter().filter(operational).count(),
+            ports: bodies.len(),
+        }
+    }
+
     /// Returns the coalescing toward one port.
     ///
     /// # Errors
@@ -211,7 +229,12 @@ impl<'r> Report<'r> {
     }
 
     fn rsc_body(&self, name: &PortName, port: &RunningPort) -> RscBody {
+        let switch = &self.desired.config().switch;
+        let wanted = settings::rsc(&port.config, switch);
+        let not_open = || RscStatus::of(&wanted, Offloads::empty());
         let (ipv4, ipv6) = port.info_in(&self.infos).map_or_else(not_open, PortInfo::rsc);
+        let in_levels = |status| super::rsc::in_levels(status, &port.config, switch);
+        let (ipv4, ipv6) = (in_levels(ipv4), in_levels(ipv6));
         let reason = |status: RscStatus| status.failure_reason.name().to_owned();
         RscBody {
             name: name.to_string(),
@@ -222,19 +245,11 @@ impl<'r> Report<'r> {
             ipv6_operational: ipv6.operational,
             ipv4_failure_reason: reason(ipv4),
             ipv6_failure_reason: reason(ipv6),
+            length_limit: port.config.length_limit.map_or(0, |limit| limit.0),
+            ack_limit: port.config.ack_limit.map_or(0, |limit| limit.0),
             statistics: rsc_counters_body(&self.counters_of(port)),
         }
     }
-}
-
-/// Coalescing toward a port that is not open.
-fn not_open() -> (RscStatus, RscStatus) {
-    let status = RscStatus {
-        enabled: false,
-        operational: false,
-        failure_reason: datapath::RscFailureReason::Capability,
-    };
-    (status, status)
 }
 
 /// Its device, with the receive mode if there are several.
@@ -263,14 +278,19 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
     CountersBody {
         ingress_frames: counters.ingress_frames,
         ingress_bytes: counters.ingress_bytes,
+        ingress_trains: counters.ingress_trains,
+        ingress_train_segments: counters.ingress_train_segments,
         egress_frames: counters.egress_frames,
         egress_bytes: counters.egress_bytes,
+        egress_trains: counters.egress_trains,
+        egress_train_segments: counters.egress_train_segments,
         flooded_frames: counters.flooded_frames,
         mirrored_frames: counters.mirrored_frames,
         segmented_trains: counters.segmented_trains,
         segments: counters.segments,
         unfinished_checksums: counters.unfinished_checksums,
         evicted_addresses: counters.evicted_addresses,
+        returned_frames: counters.returned_frames,
         checksums: counters.checksums,
         path_mtu_messages: counters.path_mtu_messages,
         device_lost: counters.device_lost,
@@ -286,7 +306,11 @@ fn rsc_counters_body(counters: &PortCounters) -> RscCountersBody {
         |(segments, trains): (&str, u64)| DepthBody { segments: segments.to_owned(), trains };
     let exceptions_by_reason: BTreeMap<String, u64> =
         reasons.zip(counters.rsc_exceptions).collect();
+    // A train that the switch made has one segment that began it and those that joined.
+    let made = counters.coalesced_packets + counters.coalescing_events;
     RscCountersBody {
+        arrived_coalesced_trains: counters.egress_trains.saturating_sub(counters.coalescing_events),
+        arrived_coalesced_segments: counters.egress_train_segments.saturating_sub(made),
         coalesced_bytes: counters.coalesced_bytes,
         coalesced_packets: counters.coalesced_packets,
         coalescing_events: counters.coalescing_events,

@@ -2,7 +2,8 @@
 
 use super::ports::Ports;
 use api::body::RscSetting;
-use config::{Config, PortConfig, PortRole, RscMode};
+use config::{Config, PortConfig, PortRole, RscMode, SwitchConfig};
+use datapath::{RscFailureReason, RscStatus};
 use problem::Problem;
 
 /// Sets coalescing on one port, or on all.
@@ -25,6 +26,18 @@ pub(crate) fn set(
         }
     }
     Ok(())
+}
+
+/// Returns the status of coalescing in Windows' levels: a port that would coalesce but for the
+/// switch or the host is disabled globally.
+pub(super) fn in_levels(status: RscStatus, port: &PortConfig, switch: &SwitchConfig) -> RscStatus {
+    let own = port.rsc(switch.rsc) != RscMode::Off;
+    let is_inherited = port.rsc.is_none() && port.role() == PortRole::Vnic;
+    if !status.enabled && (own && !switch.software_rsc || !own && is_inherited) {
+        let failure_reason = RscFailureReason::NetOffloadGlobalDisabled;
+        return RscStatus { enabled: own, operational: false, failure_reason };
+    }
+    status
 }
 
 /// The rules that a port gets; `None` leaves it unchanged. An uplink is turned on only if it is

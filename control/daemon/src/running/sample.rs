@@ -10,6 +10,12 @@ use std::time::Instant;
 pub(super) const DROPS_TOLD: [DropReason; 4] =
     [DropReason::TooBig, DropReason::DhcpGuard, DropReason::RouterGuard, DropReason::IpGuard];
 
+/// Returned frames between two polls that are a finding. `docs/health.md` states it too.
+const RETURNED_TOLD: u64 = 5;
+
+/// Trains that arrive at an uplink between two polls and are a finding.
+const COALESCED_TOLD: u64 = 100;
+
 /// What the last poll found at a port.
 #[derive(Default)]
 pub(super) struct Sample {
@@ -17,6 +23,10 @@ pub(super) struct Sample {
     counters: PortCounters,
     /// When drops for each reason in [`DROPS_TOLD`] were last seen.
     dropped_at: [Option<Instant>; DROPS_TOLD.len()],
+    /// When at least [`RETURNED_TOLD`] frames of the switch's own guests last came back.
+    returned_at: Option<Instant>,
+    /// When at least [`COALESCED_TOLD`] trains last arrived between two polls.
+    coalesced_at: Option<Instant>,
     rates: RatesBody,
     /// Busy time of each queue, and its share of the time since the previous poll, in percent.
     busy: Vec<Nanos>,
@@ -40,7 +50,31 @@ impl Sample {
                 *at = Some(now);
             }
         }
-        Sample { at: Some(now), counters, dropped_at, rates, busy, loads }
+        // A guest that moves to another host is announced there by a few frames.
+        let returned = counters.returned_frames.saturating_sub(self.counters.returned_frames);
+        let returned_at = if returned >= RETURNED_TOLD { Some(now) } else { self.returned_at };
+        let trains = counters.ingress_trains.saturating_sub(self.counters.ingress_trains);
+        let coalesced_at = if trains >= COALESCED_TOLD { Some(now) } else { self.coalesced_at };
+        Sample {
+            at: Some(now),
+            counters,
+            dropped_at,
+            returned_at,
+            coalesced_at,
+            rates,
+            busy,
+            loads,
+        }
+    }
+
+    /// Returns whether frames of the switch's own guests came back recently enough to be a finding.
+    pub(super) fn have_returned(&self, now: Instant) -> bool {
+        self.returned_at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+    }
+
+    /// Returns whether many trains arrived recently enough to be a finding.
+    pub(super) fn have_arrived_coalesced(&self, now: Instant) -> bool {
+        self.coalesced_at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
     }
 
     /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a
@@ -94,6 +128,18 @@ fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn returned_frames_are_a_finding_if_there_are_several_in_a_second() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let counters = |returned_frames| PortCounters { returned_frames, ..Default::default() };
+        let moved = Sample::default().next(at(1), counters(4), Vec::new());
+        assert!(!moved.have_returned(at(1)), "a guest moved away");
+        let looped = moved.next(at(2), counters(9), Vec::new());
+        let later = looped.next(at(601), counters(9), Vec::new());
+        assert!(later.have_returned(at(601)) && !later.have_returned(at(602)));
+    }
 
     /// A drop of last month made every check fail.
     #[test]

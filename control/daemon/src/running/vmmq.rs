@@ -190,7 +190,10 @@ impl Vmmq {
     /// Remembers the moves of entries that are done, and tells what went wrong.
     pub(super) fn finish_moves(&mut self, journal: &mut Journal, now: Instant) {
         for MovesDone { uplink, records, troubles } in self.entries.finished_moves() {
-            records.into_iter().for_each(|record| self.remember(record, now));
+            for mut record in records {
+                self.charge(&mut record, now);
+                self.remember(record, now);
+            }
             for trouble in troubles {
                 journal.note_of(Level::WARN, &uplink, now, format!("port {uplink}: {trouble}"));
             }
@@ -201,6 +204,13 @@ impl Vmmq {
     /// moves begin.
     fn lets_vnics_in(&self, ports: &Ports) -> bool {
         ports.open().any(|(_, open)| open.stations.wait() && !self.entries.is_busy(open.id))
+    }
+
+    /// Charges a vNIC with what moves of its entries lost.
+    fn charge(&mut self, record: &mut Record, now: Instant) {
+        let lost = record.held.as_ref().map_or(0, |held| held.lost);
+        let rest = self.balancer.charge(record.moved.item.vnic, lost > 0, self.at(now));
+        record.rest = (lost > 0).then_some(rest);
     }
 
     /// Records completed moves.
@@ -248,7 +258,8 @@ impl Running {
             match self.switch.move_queue(port, usize::from(queue), moved.to) {
                 Ok(_) => {
                     let (port, entries) = (self.ports.name_of(port), Vec::new());
-                    let record = Record { port, vnic: None, entries, moved, held: None };
+                    let record =
+                        Record { port, vnic: None, entries, moved, held: None, rest: None };
                     self.vmmq.remember(record, now);
                 }
                 Err(error) => {

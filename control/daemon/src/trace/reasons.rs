@@ -41,6 +41,9 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
         R::AddressTaken => (Stage::Learn, "its source is another port's own address"),
         R::SamePort => (Stage::Lookup, "its destination is behind its ingress port"),
         R::Isolated => (Stage::Lookup, "both ports are isolated: they reach uplinks only"),
+        R::UplinkToUplink => {
+            (Stage::Lookup, "uplinks exchange frames only if both have `transit = true`")
+        }
         R::NoPort => (Stage::Lookup, "no other port is in its VLAN"),
         R::WorkLimit => (Stage::Lookup, "the turn has used up its work limit"),
         R::Storm => (Stage::Lookup, "the port floods more than its `storm` limit allows"),

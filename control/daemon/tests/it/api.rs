@@ -255,6 +255,25 @@ fn what_is_no_entry_queue_or_change_of_a_table_is_refused() {
     assert!(show("vm1").in_force.is_empty() && show("vm1").key_in_force.is_none());
 }
 
+/// Host, switch and ports, as `Get-NetOffloadGlobalSetting`, `Get-VMSwitch` and
+/// `Get-NetAdapterRsc` have them.
+#[test]
+fn rsc_of_the_switch_is_above_that_of_ports() {
+    let daemon = Daemon::start(TWO);
+    let client = &daemon.client;
+    client.set_rsc(Some("vm1"), RscSetting::Ndis).unwrap();
+    let body = client.set_switch_rsc(false).unwrap();
+    assert_eq!((body.software_rsc_enabled, body.operational_ports), (false, 0));
+    assert_eq!(body.receive_segment_coalescing, "Enabled");
+    let vm1 = &client.rsc(Some("vm1")).unwrap()[0];
+    assert_eq!((vm1.ipv4_enabled, vm1.ipv4_operational), (true, false), "its own setting stays");
+    assert_eq!(vm1.ipv4_failure_reason, "NetOffloadGlobalDisabled");
+    let uplink = &client.rsc(Some("uplink0")).unwrap()[0];
+    assert_eq!(uplink.ipv4_failure_reason, "NicPropertyDisabled", "it is off by itself");
+    let body = client.set_switch_rsc(true).unwrap();
+    assert!(body.software_rsc_enabled && body.operational_ports > 0, "{body:?}");
+}
+
 #[test]
 fn rsc_is_toggled_live_in_the_words_of_windows() {
     let daemon = Daemon::start(TWO);

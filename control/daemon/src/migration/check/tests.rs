@@ -331,3 +331,20 @@ fn what_a_file_says_commands_neither_the_terminal_nor_the_shell() {
     host.ports = (0..=4096).map(|_| port.clone()).collect();
     assert!(HostExport::read(&text(&host)).unwrap_err().wanted.contains("4096"));
 }
+
+/// Seed 004: some members had jumbo frames and others not, so probes by one member passed.
+#[test]
+fn members_of_a_team_with_different_mtus_are_named_with_their_host() {
+    let mut host = host();
+    assert_eq!(members(&host, "the source"), []);
+    host.teams[0].members[1].mtu = 1500;
+    let found = members(&host, "the source");
+    assert_eq!((found.len(), found[0].about.as_str()), (1, "member-mtu"));
+    let problem = &found[0].problem;
+    assert_eq!(problem.error, "the source: members of team up have different MTUs");
+    assert_eq!(problem.seen, "eth1: 9000, eth2: 1500");
+    assert!(problem.remedy.contains("`ip link set eth2 mtu 9000` on the source"), "{problem}");
+    // A member that is not open has no MTU.
+    host.teams[0].members[1].mtu = 0;
+    assert_eq!(members(&host, "the source"), []);
+}

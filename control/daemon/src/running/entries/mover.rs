@@ -129,6 +129,7 @@ fn record(uplink: &str, shifts: &[Shift], held: &HeldBody) -> Option<Record> {
             ..first.moved
         },
         held: Some(held.clone()),
+        rest: None,
     })
 }
 
