@@ -112,9 +112,9 @@ impl Point {
     /// Returns the load as the report states it.
     pub(crate) fn setting(&self) -> Setting {
         let wiring = self.experiment.description().wiring;
-        let way = self.experiment.site().is_none().then_some(wiring.way);
+        let way = self.experiment.has_way().then_some(wiring.way);
         let (connections, buffer_bytes, beside) = match self.load {
-            Load::Bulk(Bulk { connections, buffer_bytes }) => {
+            Load::Bulk(Bulk { connections, buffer_bytes, .. }) => {
                 (connections, Some(buffer_bytes), None)
             }
             Load::RoundTrips(beside) => (1, None, beside.map(|bulk| bulk.connections)),

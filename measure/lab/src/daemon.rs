@@ -11,7 +11,7 @@ use crate::port_churn::PortChurn;
 use crate::switch_counters::SwitchCounters;
 use crate::topology::{GUEST, Topology, UPLINK, VNIC};
 use crate::vnic::Vnic;
-use api::body::{PortBody, StateBody, TeamBody};
+use api::body::{PortBody, RssChange, StateBody, TeamBody};
 use api::client::Client;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -177,6 +177,16 @@ impl Daemon {
             return Ok(());
         }
         Err(LabError::Switch(format!("port {PORT} has steer {seen} where \"{wanted}\" was set")))
+    }
+
+    /// Steers all frames toward the guest to its first queue, until the port is reopened.
+    ///
+    /// # Errors
+    /// The daemon refuses the change.
+    pub(crate) fn receive_on_first_queue(&self) -> Result<(), LabError> {
+        self.vnic.tell(format!("millrace rss set {PORT} --equal 1"));
+        let change = RssChange { equal: Some(1), ..RssChange::default() };
+        self.client.change_rss(PORT, &change).map(drop).map_err(switch_error)
     }
 
     /// Returns the counters of both ports, of their queues and of the workers.

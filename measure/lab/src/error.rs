@@ -66,8 +66,8 @@ pub enum LabError {
     NoDaemon(Box<Problem>),
     /// The experiment cannot be toggled at a running switch.
     #[error(
-        "{0} cannot be toggled at a running switch: between hosts only `rsc` and `limits` can be measured; omit --sender to \
-         validate {0} between namespaces on this host"
+        "{0} cannot be measured at a running switch: between hosts `rsc`, `limits`, `jumbo`, `sweep` and `connections` can; \
+         omit --sender to measure {0} between namespaces on this host"
     )]
     NotAtRunningSwitch(String),
     /// An experiment between existing hosts lacks an address, exceeds a limit, or was refused by an

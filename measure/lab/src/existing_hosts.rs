@@ -4,11 +4,11 @@
 //! sender (agent) ── network ── uplink switch (the user's daemon) port ── receiver (agent, or a process here)
 //! ```
 //!
-//! The lab adds only the load, and toggles one port of the switch. Each host counts by its own
+//! The lab adds only the load, and toggles one port of the switch, or nothing. Each host counts by its own
 //! clock, and times of two hosts are never compared: a throughput is the receiver's bytes by the
 //! receiver's time.
 
-mod bench;
+pub(crate) mod bench;
 pub(crate) mod connected;
 mod site;
 

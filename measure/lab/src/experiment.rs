@@ -88,6 +88,23 @@ pub(crate) trait Experiment: Debug + Sync {
         None
     }
 
+    /// Whether its arms change nothing at a switch, so that it can be measured between existing
+    /// hosts as they are.
+    fn changes_nothing(&self) -> bool {
+        false
+    }
+
+    /// Returns the MTU, in bytes, for which an arm's connections between existing hosts limit their
+    /// segments. They are opened anew for an arm with another limit. `None` leaves them to TCP.
+    fn segments_for(&self, _arm: &str) -> Option<u16> {
+        None
+    }
+
+    /// Whether its load runs one way through a switch, which the report then names.
+    fn has_way(&self) -> bool {
+        self.site().is_none()
+    }
+
     /// Runs the checks that precede measuring, and leaves the first arm in force.
     fn checks(&self, _: &mut Topology, _: &mut Daemon) -> Result<Vec<Check>, LabError> {
         Ok(Vec::new())

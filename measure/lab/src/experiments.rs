@@ -17,6 +17,7 @@ pub mod self_test;
 pub mod storage;
 pub mod sweep;
 pub mod team;
+mod two_paths;
 pub mod vlan;
 pub mod vmmq;
 pub mod vrss;

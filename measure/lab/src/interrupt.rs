@@ -36,7 +36,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The flag is set: [`LabError::Interrupted`].
-    pub(crate) fn pass(&self, time: Duration) -> Result<(), LabError> {
+    pub fn pass(&self, time: Duration) -> Result<(), LabError> {
         let begin = Instant::now();
         loop {
             if self.is_set() {

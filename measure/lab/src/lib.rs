@@ -45,9 +45,11 @@ mod state;
 mod storage;
 mod switch_counters;
 mod topology;
+mod two_paths;
 mod usage;
 pub mod validate;
 pub mod vnic;
 
 pub use error::LabError;
 pub use interrupt::Interrupt;
+pub use switch_counters::delivered;

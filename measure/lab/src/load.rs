@@ -33,6 +33,22 @@ pub struct Bulk {
     pub connections: u32,
     /// Bytes of one send or receive call (NTttcp's `-l`).
     pub buffer_bytes: u32,
+    /// Bytes of the sockets' buffers.
+    #[serde(default)]
+    pub sockets: Sockets,
+    /// Largest TCP segment in bytes, without options; `None` leaves it to TCP. An agent of an
+    /// earlier version does not know it.
+    #[serde(default)]
+    pub segment: Option<u16>,
+}
+
+/// Bytes of the sockets' buffers; `None` leaves them to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sockets {
+    /// The receiver's (NTttcp's `-rb`).
+    pub receive: Option<u32>,
+    /// The sender's (NTttcp's `-sb`).
+    pub send: Option<u32>,
 }
 
 /// Bytes of one call by default, NTttcp's `-l 64k`.
@@ -41,6 +57,11 @@ pub(crate) const BUFFER_BYTES: u32 = 64 * 1024;
 const THREADS: u32 = 16;
 
 impl Bulk {
+    /// Returns connections with these bytes of one call, and the kernel's buffers.
+    pub fn new(connections: u32, buffer_bytes: u32) -> Bulk {
+        Bulk { connections, buffer_bytes, sockets: Sockets::default(), segment: None }
+    }
+
     /// Returns the threads at each end, with a port each: the most that share the connections
     /// evenly.
     pub(crate) fn threads(self) -> u32 {
@@ -56,8 +77,16 @@ impl Bulk {
             false => bytes.to_string(),
         };
         let (address, port, each) = (at.ip(), at.port(), self.connections / threads);
+        let (option, socket) = match role {
+            'r' => ("receive-buffer", self.sockets.receive),
+            _ => ("send-buffer", self.sockets.send),
+        };
+        let socket = socket.map(|bytes| format!(" --{option} {bytes}")).unwrap_or_default();
+        // One side's limit holds for both.
+        let segment = self.segment.filter(|_| role == 's');
+        let segment = segment.map(|bytes| format!(" --mss {bytes}")).unwrap_or_default();
         format!(
-            "millrace ntttcp --dialect linux -{role} {address} -p {port} -P {threads} -n 1 -l {each} -b {size} -t 0 -N"
+            "millrace ntttcp --dialect linux -{role} {address} -p {port} -P {threads} -n 1 -l {each} -b {size}{socket}{segment} -t 0 -N"
         )
     }
 }
@@ -75,7 +104,7 @@ pub(crate) enum Load {
 impl Load {
     /// Returns bulk connections with NTttcp's default buffers.
     pub(crate) fn bulk(connections: u32) -> Load {
-        Load::Bulk(Bulk { connections, buffer_bytes: BUFFER_BYTES })
+        Load::Bulk(Bulk::new(connections, BUFFER_BYTES))
     }
 
     /// Returns the time until the connections have found their rates: all begin at once and lose
@@ -103,7 +132,7 @@ mod tests {
         for (connections, threads) in
             [(1, 1), (10, 10), (16, 16), (17, 1), (1000, 10), (10_000, 16)]
         {
-            let bulk = Bulk { connections, buffer_bytes: 1 };
+            let bulk = Bulk::new(connections, 1);
             assert_eq!(bulk.threads(), threads);
         }
     }

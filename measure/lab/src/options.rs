@@ -3,11 +3,12 @@
 
 mod own;
 
-pub use own::{RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
+pub use own::{JumboOptions, RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
 
 use crate::LabError;
 use crate::existing_hosts::ExistingHosts;
 use crate::host::ROUND_TRIPS_MAX;
+use crate::load::Sockets;
 use crate::placement::list;
 use crate::plan::StopRule;
 use crate::report::Threshold;
@@ -41,6 +42,9 @@ pub struct Options {
     /// Options of `validate rsc` alone.
     #[serde(flatten)]
     pub rsc: RscOptions,
+    /// Options of `validate jumbo` alone.
+    #[serde(flatten)]
+    pub jumbo: JumboOptions,
     /// Options of `sweep` alone.
     #[serde(flatten)]
     pub sweep: SweepOptions,
@@ -147,6 +151,17 @@ impl Options {
                 put(option, list(numbers));
             }
         }
+        let modes: Vec<&str> = self.sweep.vmmq.iter().map(|mode| mode.name()).collect();
+        if !modes.is_empty() {
+            put("vmmq", modes.join(","));
+        }
+        let Sockets { receive, send } = self.sweep.sockets;
+        for (option, bytes) in [("receive-buffer", receive), ("send-buffer", send)] {
+            bytes.into_iter().for_each(|bytes| put(option, bytes.to_string()));
+        }
+        if campaign == "sweep" && self.mtu != 1500 {
+            put("mtu", self.mtu.to_string());
+        }
         put("repetitions", self.repetitions.to_string());
         put("seconds", self.interval.as_secs_f64().to_string());
         if let Some(narrow) = self.narrow {
@@ -165,6 +180,9 @@ impl Options {
                 self.guest.iter().for_each(|guest| put("guest", guest.display().to_string()));
             }
             (None, None) => {}
+        }
+        if self.jumbo.two_paths {
+            line += " --two-paths";
         }
         line
     }

@@ -1,7 +1,8 @@
 //! The progress line: what runs, how fast, and how long it still takes. A terminal shows one line
 //! that is redrawn, everything else gets plain lines.
 
-use crate::plan::Step;
+use crate::plan::{Step, Values};
+use crate::two_paths;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -62,8 +63,30 @@ impl Progress {
         let rate = rate.map_or(String::new(), |bits| format!(", {:.2} Gb/s", bits / 1e9));
         let left = time(step.left + self.afterwards);
         let about = if self.is_upper_bound { "at most" } else { "about" };
-        format!("{}: {} of {}, {arm}{rate}, {about} {left} left", self.phase, step.done, step.total)
+        let paths = step.last.and_then(paths).unwrap_or_default();
+        format!(
+            "{}: {} of {}, {arm}{rate}, {about} {left} left{paths}",
+            self.phase, step.done, step.total
+        )
     }
+}
+
+/// Width of the bar of a path's rate, in letters.
+const BAR: usize = 30;
+
+/// Returns a line for each of two paths that carry load at the same time, and the question; `None`
+/// for other loads.
+fn paths(values: &Values) -> Option<String> {
+    let [one, other] = two_paths::RATES.map(|key| values.get(key).copied());
+    let rates = [one?, other?];
+    let most = rates[0].max(rates[1]).max(1.0);
+    let line = |(label, rate): (&str, f64)| {
+        let letters = (0..BAR).filter(|letter| (*letter as f64) < rate / most * BAR as f64);
+        let bar = "#".repeat(letters.count());
+        format!("\n  {label} {bar:BAR$} {:.2} Gb/s", rate / 1e9)
+    };
+    let lines: String = two_paths::LABELS.into_iter().zip(rates).map(line).collect();
+    Some(lines + "\n  one of them has jumbo frames: which one is which?")
 }
 
 /// Returns a time as `45 s` or `12 min`.
@@ -85,7 +108,7 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Arm, Values};
+    use crate::plan::Arm;
 
     #[test]
     fn the_line_says_what_runs_how_fast_and_how_long_all_of_it_takes() {
@@ -98,5 +121,17 @@ mod tests {
         let step = Step { arm: Some(&arm), done: 1, total: 2, left, last: Some(&values) };
         let text = progress.text(&step);
         assert_eq!(text, "sweep, 4 connections: 1 of 2, Measured, 2.50 Gb/s, about 11 min left");
+    }
+
+    #[test]
+    fn two_paths_have_a_line_each_and_the_question() {
+        let rates = [3e9, 1e9];
+        let keys = two_paths::RATES.map(str::to_owned);
+        let text = paths(&keys.into_iter().zip(rates).collect()).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines[0], format!("  Path A {} 3.00 Gb/s", "#".repeat(30)));
+        assert_eq!(lines[1], format!("  Path B {}{} 1.00 Gb/s", "#".repeat(10), " ".repeat(20)));
+        assert!(lines[2].ends_with("which one is which?") && lines.len() == 3);
+        assert_eq!(paths(&Values::new()), None);
     }
 }

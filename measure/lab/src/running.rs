@@ -1,5 +1,5 @@
-//! The user's own daemon, which carries a measured load: the lab toggles one port's coalescing, and
-//! restores it.
+//! The user's own daemon, which carries a measured load: the lab toggles one port's coalescing and
+//! its limits, and restores them, or it only reads the port.
 //!
 //! The lab changes nothing else. Dropping [`Running`] restores the former settings, whatever
 //! happened, except those that another client has changed meanwhile. Such a change ends the
@@ -34,8 +34,8 @@ pub(crate) struct Running {
     pub(crate) mtu: Option<u16>,
     /// Kind of the port's device: `tap`, `vhost-user`.
     pub(crate) kind: String,
-    /// Sets an arm at the port.
-    toggle: Toggle,
+    /// Sets an arm at the port; `None` if the arms change nothing there.
+    toggle: Option<Toggle>,
     /// The toggled keys of the port ([`toggled`]) at the start.
     before: Value,
     /// The toggled keys as the lab last set them; `None` if it has not.
@@ -57,7 +57,7 @@ impl Running {
     pub(crate) fn find(
         socket: &Path,
         port: Option<&str>,
-        toggle: Toggle,
+        toggle: Option<Toggle>,
     ) -> Result<Running, LabError> {
         let client = Client::connect(socket).map_err(unreachable)?;
         let found = match port {
@@ -83,9 +83,10 @@ impl Running {
     /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn switch(&self, arm: &str) -> Result<(), LabError> {
         self.check()?;
+        let Some(toggle) = self.toggle else { return Ok(()) };
         self.ours.borrow_mut().get_or_insert_with(|| self.before.clone());
         self.pending.set(true);
-        (self.toggle)(&self.port, arm)?;
+        toggle(&self.port, arm)?;
         *self.ours.borrow_mut() = Some(toggled(&self.port.body()?));
         self.pending.set(false);
         Ok(())
@@ -108,11 +109,15 @@ impl Running {
         self.process.is_some_and(|process| ProcessSample::read(process).is_ok())
     }
 
-    /// Turns coalescing on, and checks that it is operational.
+    /// Turns coalescing on, and checks that it is operational. Checks nothing if the arms change
+    /// nothing at the port.
     ///
     /// # Errors
     /// Another client has changed the port, or the daemon refuses the change.
     pub(crate) fn checks(&self) -> Result<Vec<Check>, LabError> {
+        if self.toggle.is_none() {
+            return Ok(Vec::new());
+        }
         self.switch(ON)?;
         self.port.rsc_checks()
     }
@@ -175,7 +180,8 @@ impl Drop for Running {
 
 /// Returns the toggled keys, spelled as in the configuration; null for a key that the port lacks.
 fn toggled(port: &PortBody) -> Value {
-    json!({ "rsc": port.config.rsc, "length-limit": port.config.length_limit })
+    let config = &port.config;
+    json!({ "rsc": config.rsc, "length-limit": config.length_limit, "ack-limit": config.ack_limit })
 }
 
 /// Returns the id of the process that listens on a socket.

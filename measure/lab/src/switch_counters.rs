@@ -71,7 +71,7 @@ fn in_use(frames: &[u64]) -> f64 {
 
 /// Returns the figures of frames delivered to the receiver's port. A port that was removed and
 /// added again in between counts from 0.
-pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
+pub fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let since = |count: fn(&CountersBody) -> u64| count(given).saturating_sub(count(before));
     let delivered = since(|port| port.egress_frames);
     let joined = since(|port| port.rsc.coalesced_packets);
@@ -91,6 +91,8 @@ pub(crate) fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let figures = figures.into_iter().map(|(key, value)| (key.to_owned(), value));
     let mut values: Values = figures.chain(depths).collect();
     put_ratio(&mut values, "segments_per_train", delivered + joined, delivered);
+    let arrived = since(|port| port.rsc.arrived_coalesced_trains);
+    put_ratio(&mut values, "arrived_coalesced_of_frames", arrived, delivered);
     values
 }
 

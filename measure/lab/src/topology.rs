@@ -47,6 +47,11 @@ pub(crate) const PORT: u16 = 5001;
 /// Port that answers round trips, which NTttcp does not use.
 pub(crate) const ROUND_TRIP_PORT: u16 = 4999;
 
+/// MTU without jumbo frames, in bytes.
+pub(crate) const STANDARD_MTU: u16 = 1500;
+/// Largest frame without jumbo frames, in bytes, with its Ethernet header.
+pub(crate) const LARGEST_STANDARD_FRAME: f64 = STANDARD_MTU as f64 + ETHERNET as f64;
+
 /// Ethernet header, in bytes.
 pub(crate) const ETHERNET: u64 = 14;
 /// IPv4 and TCP headers, time stamps included, in bytes.

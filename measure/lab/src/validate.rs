@@ -45,7 +45,7 @@ pub fn campaign(options: &Options) -> Campaign {
         points.push(trips(Load::RoundTrips(None), idle));
         // A guest in process carries either bulk connections or round trips.
         if let Some(connections) = few.last().copied().filter(|_| !options.rsc.in_process) {
-            let beside = Bulk { connections, buffer_bytes: BUFFER_BYTES };
+            let beside = Bulk::new(connections, BUFFER_BYTES);
             points.push(trips(Load::RoundTrips(Some(beside)), loaded));
         }
     }
@@ -102,7 +102,7 @@ mod tests {
             points.map(point).collect::<Vec<_>>()
         };
         let beside = |connections| {
-            let bulk = Bulk { connections, buffer_bytes: BUFFER_BYTES };
+            let bulk = Bulk::new(connections, BUFFER_BYTES);
             (Load::RoundTrips(Some(bulk)), 7)
         };
         let bulk = |connections| (Load::bulk(connections), 14);

@@ -2,6 +2,7 @@
 
 use crate::TrafficError;
 use crate::plan::{Family, Plan, Transport};
+use crate::progress::Wait;
 use crate::socket::{bind_error, data_socket, sync_socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -10,15 +11,22 @@ use rustix::net::{bind, connect, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause between two attempts, as in NTttcp.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Attempts between two probes for Windows' synchronisation at a receiver that refuses ours. Our
 /// own receiver opens all its ports at connect_once.
 const PROBE_EVERY: u32 = 5;
-/// Timeout of one attempt.
-const ATTEMPT_TIMEOUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+/// Timeout of one attempt: the kernel has repeated a lost request after 1 s and 3 s.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(3500);
+/// Attempts that a receiver may leave unanswered, if as many are allowed; more are made until all
+/// attempts would have been refused.
+const SILENT_ATTEMPTS: u32 = 2;
+/// Interval between two reports of waiting.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between two looks at the plan's stop flag.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A connection to a receiver, and the kind of receiver.
 pub(crate) struct Receiver {
@@ -28,11 +36,13 @@ pub(crate) struct Receiver {
     pub(crate) windows: Option<SocketAddr>,
 }
 
-/// Opens a payload connection to `peer` from the plan's source address.
+/// Opens a payload connection to `peer` from the plan's source address. Calls `waits` once a second
+/// until it is open.
 pub(crate) fn data(
     plan: &Plan,
     peer: SocketAddr,
     source_port: u16,
+    waits: &mut dyn FnMut(Wait),
 ) -> Result<OwnedFd, TrafficError> {
     let unbound = plan.source.is_none() && source_port == 0;
     let source = SocketAddr::new(source_for(plan, peer.ip()), source_port);
@@ -45,20 +55,24 @@ pub(crate) fn data(
         }
         Ok(socket)
     };
-    attempt(plan, peer, make_socket, |_, _| Ok(None)).map(|receiver| receiver.socket)
+    attempt(plan, peer, waits, make_socket, |_, _| Ok(None)).map(|receiver| receiver.socket)
 }
 
 /// Opens the connection of one Windows token.
 pub(crate) fn token(plan: &Plan, peer: SocketAddr) -> Result<OwnedFd, TrafficError> {
     let make_socket = || sync_socket_of(plan, peer);
-    attempt(plan, peer, make_socket, |_, _| Ok(None)).map(|receiver| receiver.socket)
+    attempt(plan, peer, &mut |_| {}, make_socket, |_, _| Ok(None)).map(|receiver| receiver.socket)
 }
 
 /// Opens the synchronisation connection to the port below the first data port, or what a Windows
-/// receiver takes in its place.
-pub(crate) fn sync(plan: &Plan, peer: SocketAddr) -> Result<Receiver, TrafficError> {
+/// receiver takes in its place. Calls `waits` once a second until it is open.
+pub(crate) fn sync(
+    plan: &Plan,
+    peer: SocketAddr,
+    waits: &mut dyn FnMut(Wait),
+) -> Result<Receiver, TrafficError> {
     let make_socket = || sync_socket_of(plan, peer);
-    attempt(plan, peer, make_socket, |number, error| {
+    attempt(plan, peer, waits, make_socket, |number, error| {
         // A Windows firewall drops a connection request to a port without a listener.
         let probes = error == Errno::TIMEDOUT || number % PROBE_EVERY == PROBE_EVERY - 1;
         if probes { probe_windows(plan, peer) } else { Ok(None) }
@@ -72,7 +86,7 @@ fn probe_windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Receiver>, Traf
     let (socket, address) = match plan.transport {
         Transport::Tcp => {
             let one_attempt = Plan { connect_attempts: 1, ..plan.clone() };
-            (self::data(&one_attempt, data, plan.source_port.unwrap_or(0)), data)
+            (self::data(&one_attempt, data, plan.source_port.unwrap_or(0), &mut |_| {}), data)
         }
         Transport::Udp => {
             let Some(first) = plan.token_ports(sync.ip()).first().copied() else {
@@ -80,7 +94,7 @@ fn probe_windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Receiver>, Traf
             };
             let socket = sync_socket_of(plan, first)?;
             (
-                connect_once(&socket, first)
+                connect_once(&socket, first, &mut || may_go_on(plan))
                     .map(|()| socket)
                     .map_err(TrafficError::system("connect")),
                 first,
@@ -91,7 +105,8 @@ fn probe_windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Receiver>, Traf
     // Data first, then synchronisation a moment later: one of our receivers that has just started
     // opens its data ports first.
     sleep(RETRY_INTERVAL);
-    let synchronises = connect_once(&sync_socket_of(plan, sync)?, sync).is_ok();
+    let socket_of_sync = sync_socket_of(plan, sync)?;
+    let synchronises = connect_once(&socket_of_sync, sync, &mut || may_go_on(plan)).is_ok();
     Ok((!synchronises).then_some(Receiver { socket, windows: Some(address) }))
 }
 
@@ -111,38 +126,79 @@ fn source_for(plan: &Plan, peer: IpAddr) -> IpAddr {
 fn attempt(
     plan: &Plan,
     peer: SocketAddr,
+    waits: &mut dyn FnMut(Wait),
     make_socket: impl Fn() -> Result<OwnedFd, TrafficError>,
     on_failure: impl Fn(u32, Errno) -> Result<Option<Receiver>, TrafficError>,
 ) -> Result<Receiver, TrafficError> {
-    let mut last = Errno::CONNREFUSED;
+    let (start, mut reported, mut last) = (Instant::now(), Duration::ZERO, Errno::CONNREFUSED);
     let attempts = plan.connect_attempts.max(1);
-    for number in 0..attempts {
-        if plan.stop.load(Ordering::Relaxed) {
+    let mut made = 0;
+    while made < attempts {
+        if !may_go_on(plan) {
             return Err(TrafficError::StoppedEarly);
         }
-        if number > 0 {
+        if made > 0 {
             sleep(RETRY_INTERVAL);
         }
+        let mut report = |is_silent| {
+            let elapsed = start.elapsed();
+            if elapsed >= reported + REPORT_INTERVAL {
+                reported = elapsed;
+                waits(Wait { address: peer, is_silent, elapsed });
+            }
+        };
         let socket = make_socket()?;
-        match connect_once(&socket, peer) {
+        let opened = connect_once(&socket, peer, &mut || {
+            report(true);
+            may_go_on(plan)
+        });
+        match opened {
             Ok(()) => return Ok(Receiver { socket, windows: None }),
             Err(error) => last = error,
         }
-        if let Some(instead) = on_failure(number, last)? {
+        report(last == Errno::TIMEDOUT);
+        if let Some(instead) = on_failure(made, last)? {
             return Ok(instead);
         }
+        made += 1;
+        let is_late = start.elapsed() >= RETRY_INTERVAL * attempts;
+        if last == Errno::TIMEDOUT && made >= SILENT_ATTEMPTS && is_late {
+            break;
+        }
     }
-    Err(TrafficError::Unreachable { address: peer, attempts, source: last })
+    if !may_go_on(plan) {
+        return Err(TrafficError::StoppedEarly);
+    }
+    Err(TrafficError::Unreachable { address: peer, attempts: made, source: last })
 }
 
-fn connect_once(socket: &OwnedFd, peer: SocketAddr) -> Result<(), Errno> {
+fn may_go_on(plan: &Plan) -> bool {
+    !plan.stop.load(Ordering::Relaxed)
+}
+
+/// Connects within [`ATTEMPT_TIMEOUT`]. Asks `may_go_on` ten times a second meanwhile.
+///
+/// # Errors
+/// [`Errno::TIMEDOUT`] if there is no answer, [`Errno::CANCELED`] if it may not go on, or the
+/// answer.
+fn connect_once(
+    socket: &OwnedFd,
+    peer: SocketAddr,
+    may_go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), Errno> {
     match connect(socket, &peer) {
         Ok(()) => return Ok(()),
         Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error),
     }
-    if poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&ATTEMPT_TIMEOUT))? == 0 {
-        return Err(Errno::TIMEDOUT);
+    let start = Instant::now();
+    while poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&SLICE))? == 0 {
+        if !may_go_on() {
+            return Err(Errno::CANCELED);
+        }
+        if start.elapsed() >= ATTEMPT_TIMEOUT {
+            return Err(Errno::TIMEDOUT);
+        }
     }
     sockopt::socket_error(socket)?
 }

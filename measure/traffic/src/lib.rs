@@ -57,6 +57,6 @@ mod thread;
 pub use error::TrafficError;
 pub use load::Load;
 pub use plan::{Family, Length, Mapping, Plan, Role, Transport};
-pub use progress::Progress;
+pub use progress::{Progress, Wait};
 pub use report::Report;
 pub use run::run;

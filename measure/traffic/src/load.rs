@@ -115,7 +115,7 @@ impl Load {
         host::allow_files(plan.connections())?;
         let targets = targets(&plan);
         let mut load = Load::new(plan, targets, send::run)?;
-        if let Err(error) = await_connections(&load.plan, &load.shared) {
+        if let Err(error) = await_connections(&load.plan, &load.shared, &mut |_| {}) {
             // A thread's own error says more than "not all connected".
             return Err(load.join().err().unwrap_or(error));
         }

@@ -48,4 +48,4 @@ pub use kernel::{InterfaceCounters, KernelCounters, KernelDelta, TcpRetransmits,
 pub use machine::Machine;
 pub use process::{AllProcesses, ProcessSample, ProcessUsage};
 pub use stress::Stress;
-pub use tcp_info::{TcpInfo, TcpTotals, set_pacing_rate};
+pub use tcp_info::{TcpInfo, TcpTotals, set_largest_segment, set_pacing_rate};

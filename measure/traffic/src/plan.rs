@@ -108,6 +108,8 @@ pub struct Plan {
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF; `None` leaves the host's default.
     pub send_socket_bytes: Option<usize>,
+    /// TCP_MAXSEG, the largest segment in bytes without options; `None` leaves it to TCP.
+    pub segment_bytes: Option<u16>,
     /// TCP_NODELAY.
     pub no_delay: bool,
     /// TCP_CONGESTION; `None` leaves the host's default.

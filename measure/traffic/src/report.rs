@@ -104,6 +104,9 @@ pub struct Settings {
     pub receive_socket_bytes: Option<usize>,
     /// SO_SNDBUF asked for.
     pub send_socket_bytes: Option<usize>,
+    /// TCP_MAXSEG asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u16>,
     /// TCP_NODELAY.
     pub no_delay: bool,
     /// TCP_CONGESTION asked for.
@@ -240,6 +243,7 @@ impl Settings {
             outstanding: plan.outstanding,
             receive_socket_bytes: plan.receive_socket_bytes,
             send_socket_bytes: plan.send_socket_bytes,
+            segment_bytes: plan.segment_bytes,
             no_delay: plan.no_delay,
             congestion: plan.congestion.clone(),
             warm_up_s: plan.warm_up_s,

@@ -71,7 +71,7 @@ fn open(
             if target.source_port == 0 { 0 } else { target.source_port.saturating_add(ahead) };
         let socket = match shared.take_early_connection(target.peer) {
             Some(socket) => socket,
-            None => connect::data(plan, target.peer, port)?,
+            None => connect::data(plan, target.peer, port, &mut |wait| shared.note_wait(wait))?,
         };
         let socket = thread.open(socket);
         streams.push(Stream {

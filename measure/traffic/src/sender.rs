@@ -13,7 +13,7 @@ use crate::{Report, TrafficError, host};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Note in the report of a run with a peer that synchronises by tokens.
 pub(crate) const TOKENS_NOTE: &str = "the other end synchronised by tokens, as Windows NTttcp does: it agrees on no time, so give both ends the same -wu, -t and -cd";
@@ -24,7 +24,7 @@ pub(crate) fn run(plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Rep
     let shared = Arc::new(Shared::new(plan, targets.len())?);
     let (mut sessions, mut windows) = (Vec::new(), Vec::new());
     for host in plan.hosts().into_iter().filter(|_| plan.sync) {
-        match Session::open(plan, host)? {
+        match Session::open(plan, host, &mut |wait| progress(Progress::Waiting(wait)))? {
             Opened::Session(session) => sessions.push(session),
             Opened::Windows(address, socket) => {
                 one_connection_a_port(plan)?;
@@ -91,7 +91,7 @@ fn conduct(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Interval, Ending), TrafficError> {
     let probes = Probes::new(plan);
-    await_connections(plan, shared)?;
+    await_connections(plan, shared, progress)?;
     progress(Progress::Connected(shared.opened()));
     for session in sessions.iter_mut() {
         session.request_begin()?;
@@ -107,11 +107,17 @@ fn conduct(
     Ok(conductor.measure(&probes, total_s))
 }
 
-/// Waits until all connections of the plan are open.
+/// Waits until all connections of the plan are open. Reports about once a second what the threads
+/// wait for.
 ///
 /// # Errors
 /// [`TrafficError::StoppedEarly`] if the plan's stop flag is set or a thread failed.
-pub(crate) fn await_connections(plan: &Plan, shared: &Shared) -> Result<(), TrafficError> {
+pub(crate) fn await_connections(
+    plan: &Plan,
+    shared: &Shared,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), TrafficError> {
+    let mut reported = None::<Instant>;
     loop {
         shared.wake.clear();
         if plan.stop.load(Ordering::Relaxed) || shared.any_failed() {
@@ -119,6 +125,12 @@ pub(crate) fn await_connections(plan: &Plan, shared: &Shared) -> Result<(), Traf
         }
         if shared.opened() as u64 >= plan.connections() {
             return Ok(());
+        }
+        if reported.is_none_or(|at| at.elapsed() >= Duration::from_millis(900))
+            && let Some(wait) = shared.take_wait()
+        {
+            reported = Some(Instant::now());
+            progress(Progress::Waiting(wait));
         }
         shared.wake.wait(Duration::from_millis(100));
     }

@@ -5,6 +5,7 @@ use crate::TrafficError;
 use crate::event_fd::EventFd;
 use crate::measure::TcpInfo;
 use crate::plan::Plan;
+use crate::progress::Wait;
 use crate::thread::{ThreadState, lock};
 use rustix::fd::OwnedFd;
 use std::net::SocketAddr;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) wake: EventFd,
     /// Connections that were opened before the threads started, by peer.
     pub(crate) early_connections: Mutex<Vec<(SocketAddr, OwnedFd)>>,
+    /// What one of the threads waits for, until the conductor has reported it.
+    waiting: Mutex<Option<Wait>>,
     /// Whether the measured interval is on: only then round trips count.
     pub(crate) measuring: AtomicBool,
 }
@@ -78,6 +81,7 @@ impl Shared {
             stop: EventFd::new()?,
             wake: EventFd::new()?,
             early_connections: Mutex::default(),
+            waiting: Mutex::default(),
             measuring: AtomicBool::new(false),
         })
     }
@@ -87,6 +91,16 @@ impl Shared {
         let mut connections = lock(&self.early_connections);
         let place = connections.iter().position(|(address, _)| *address == peer)?;
         Some(connections.swap_remove(place).1)
+    }
+
+    /// Notes what a thread waits for.
+    pub(crate) fn note_wait(&self, wait: Wait) {
+        *lock(&self.waiting) = Some(wait);
+    }
+
+    /// Takes what a thread waits for, if that was noted since the last call.
+    pub(crate) fn take_wait(&self) -> Option<Wait> {
+        lock(&self.waiting).take()
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Sockets with a plan's options, bound and listening where needed; errors name the refused option.
 
 use crate::TrafficError;
-use crate::measure::set_pacing_rate;
+use crate::measure::{set_largest_segment, set_pacing_rate};
 use crate::plan::{Plan, Transport};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -71,6 +71,13 @@ fn stream_options(plan: &Plan, socket: &OwnedFd) -> Result<(), TrafficError> {
             "TCP_NODELAY",
             "on".into(),
             "leave out -ndl or --no-delay",
+        ))?;
+    }
+    if let Some(bytes) = plan.segment_bytes {
+        set_largest_segment(socket, bytes).map_err(setting(
+            "TCP_MAXSEG",
+            bytes.to_string(),
+            "use --mss of 88 to 32767",
         ))?;
     }
     if let Some(name) = &plan.congestion {

@@ -5,18 +5,21 @@ use super::connected::ConnectedHosts;
 use crate::bulk_flows::BulkFlows;
 use crate::host::{Identity, Reading, Request};
 use crate::interrupt::Interrupt;
-use crate::load::Load;
+use crate::load::{Bulk, Load};
 use crate::meter::{Meter, Moment};
 use crate::plan::{Arm, Bench, Measured, ON, Values};
 use crate::report::{Account, difference};
-use crate::switch_counters::delivered;
+use crate::switch_counters::{delivered, put_ratio};
 use crate::topology::{ETHERNET, IP_AND_TCP, ROUND_TRIP_PORT};
 use crate::usage::{self, MachineUsage};
 use crate::{LabError, round_trips};
 use api::body::CountersBody;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use traffic::measure::ProcessSample;
+
+/// Key of the payload for each TCP segment that the sender's host sent.
+pub(crate) const SEGMENT_BYTES: &str = "segment_bytes";
 
 /// A load between existing hosts.
 pub(crate) struct Hosts<'s> {
@@ -26,6 +29,8 @@ pub(crate) struct Hosts<'s> {
     interrupt: Interrupt,
     begin: Instant,
     carried: BulkFlows,
+    /// MTU for which the connections limit their segments.
+    segments_for: Option<u16>,
     /// Bytes delivered to the toggled port before the load began.
     given: u64,
 }
@@ -52,17 +57,35 @@ impl<'s> Hosts<'s> {
         site.running.switch(ON)?;
         let given = site.running.port.counters()?.egress_bytes;
         let (meter, begin, carried) = (Meter::new(), Instant::now(), BulkFlows::default());
-        let mut bench = Hosts { site, load, meter, interrupt, begin, carried, given };
+        let segments_for = site.experiment.segments_for(ON);
+        let mut bench = Hosts { site, load, meter, interrupt, begin, carried, segments_for, given };
         if let Load::RoundTrips(_) = load {
             let line = format!("(answers bytes on port {ROUND_TRIP_PORT})");
             bench.site.receiver.order(&Request::Answer { port: ROUND_TRIP_PORT }, &line)?;
         }
-        if let Some(bulk) = load.carried() {
-            let interrupt = bench.interrupt.clone();
-            let Hosts { site, carried, .. } = &mut bench;
-            carried.begin(site.endpoints(), bulk, &interrupt)?;
-        }
+        bench.connect()?;
         Ok(bench)
+    }
+
+    /// Opens the bulk connections, if the load has any.
+    fn connect(&mut self) -> Result<(), LabError> {
+        let Some(bulk) = self.load.carried() else { return Ok(()) };
+        let to = self.site.to;
+        let segment = self.segments_for.map(|mtu| segment_of(mtu, to));
+        let Hosts { site, carried, interrupt, .. } = self;
+        carried.begin(site.endpoints(), Bulk { segment, ..bulk }, interrupt)
+    }
+
+    /// Opens the connections anew if an arm's limit their segments otherwise.
+    fn limit_segments(&mut self, arm: &str) -> Result<(), LabError> {
+        let wanted = self.site.experiment.segments_for(arm);
+        if wanted == self.segments_for {
+            return Ok(());
+        }
+        self.carried.end(self.site.endpoints(), &self.interrupt, payload);
+        self.segments_for = wanted;
+        self.connect()?;
+        self.pass(self.load.gathering())
     }
 
     /// Ends the load, waits until all of it has arrived, and returns what sender, receiver and
@@ -103,6 +126,11 @@ fn payload(before: &Reading, after: &Reading) -> u64 {
     counts.into_iter().min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or(0)
 }
 
+/// Returns the largest TCP segment that fits a packet of this MTU to an address, without options.
+fn segment_of(mtu: u16, to: IpAddr) -> u16 {
+    mtu - if to.is_ipv4() { 40 } else { 60 }
+}
+
 impl Snapshot {
     fn since(&self, earlier: &Snapshot, identities: &[Identity; 2]) -> Values {
         let bytes = self.receiver.received_bytes.saturating_sub(earlier.receiver.received_bytes);
@@ -132,6 +160,8 @@ impl Snapshot {
             }
         }
         values.extend(self.sender.sent_since(&earlier.sender));
+        let segments = self.sender.sent_segments.saturating_sub(earlier.sender.sent_segments);
+        put_ratio(&mut values, SEGMENT_BYTES, bytes, segments);
         usage::add_machine(&mut processes, self.machine.as_ref(), earlier.machine.as_ref());
         values.extend(processes);
         usage::add_cost_of_receiving(&mut values, None);
@@ -146,7 +176,8 @@ fn seconds(now: &Reading, then: &Reading) -> f64 {
 
 impl Bench for Hosts<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        self.site.running.switch(&arm.name)
+        self.site.running.switch(&arm.name)?;
+        self.limit_segments(&arm.name)
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), LabError> {
@@ -201,6 +232,12 @@ mod tests {
         for header in [0, ETHERNET] {
             assert_eq!(payload(&Reading::default(), &after(header)), 144_800);
         }
+    }
+
+    #[test]
+    fn a_segment_and_its_headers_fill_the_mtu() {
+        assert_eq!(segment_of(1500, "192.0.2.1".parse().unwrap()), 1460);
+        assert_eq!(segment_of(1500, "fd00::1".parse().unwrap()), 1440);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) struct ConnectedHosts {
     /// Identities of sender and receiver.
     pub(super) identities: [Identity; 2],
     pub(super) running: Running,
+    pub(super) experiment: &'static dyn Experiment,
     /// The receiver's address, to which the sender sends.
     pub(super) to: IpAddr,
     /// The receiver's link with that address.
@@ -29,7 +30,7 @@ impl ConnectedHosts {
     /// Connects to the switch, the sender and the receiver.
     ///
     /// # Errors
-    /// The experiment cannot be toggled at a running switch, or one of the three is not reached.
+    /// The experiment cannot be measured at a running switch, or one of the three is not reached.
     pub(crate) fn connect(
         experiment: &'static dyn Experiment,
         named: &ExistingHosts,
@@ -39,7 +40,10 @@ impl ConnectedHosts {
         options.check_interval()?;
         let name = experiment.description().name;
         let refused = || LabError::NotAtRunningSwitch(name.to_owned());
-        let toggle = experiment.toggle().ok_or_else(refused)?;
+        let toggle = match experiment.toggle() {
+            None if !experiment.changes_nothing() => return Err(refused()),
+            toggle => toggle,
+        };
         let running = Running::find(&named.socket, named.port.as_deref(), toggle)?;
         let mut sender = Host::connect("sender", &named.sender, interrupt)?;
         let directory = tempfile::tempdir().map_err(LabError::io("making a private directory"))?;
@@ -59,7 +63,16 @@ impl ConnectedHosts {
         };
         let identities = [sender.identity()?, receiver.identity()?];
         let _directory = directory;
-        Ok(ConnectedHosts { sender, receiver, identities, running, to, link, _directory })
+        Ok(ConnectedHosts {
+            sender,
+            receiver,
+            identities,
+            running,
+            experiment,
+            to,
+            link,
+            _directory,
+        })
     }
 
     /// Returns sender and receiver as the endpoints of bulk connections.

@@ -4,20 +4,26 @@
 //! follows its link's MTU down and up, one that began with small ones never grows. First a full
 //! frame of each size is sent end to end, and one byte more must be refused. If a full frame is
 //! lost, the error names the hop.
+//!
+//! Between existing hosts no link is changed: the path is measured at the MTU that it has, against
+//! connections that limit their segments to those of MTU 1500 (MSS). That needs no rights on the far
+//! host. TCP agrees on the limit when it connects, so connections are opened anew for each arm.
 
 use crate::LabError;
 use crate::campaign::Campaign;
 use crate::daemon::Daemon;
+use crate::existing_hosts::bench::SEGMENT_BYTES;
 use crate::experiment::{Description, Experiment, Proof, proven};
+use crate::experiments::two_paths::WhichIsWhich;
 use crate::load::Way;
 use crate::options::Options;
 use crate::plan::{Arm, OFF, ON, on_off};
 use crate::report::{Case, Check};
-use crate::topology::{GUEST, Route, Topology, UPLINK, VNIC, WIRE};
+use crate::topology::{
+    GUEST, LARGEST_STANDARD_FRAME, Route, STANDARD_MTU, Topology, UPLINK, VNIC, WIRE,
+};
 use crate::vnic::Vnic;
 
-/// MTU without jumbo frames, in bytes.
-pub const STANDARD_MTU: u16 = 1500;
 /// IPv4 and ICMP headers of a ping, in bytes.
 const PING_HEADERS: u16 = 28;
 /// Hops that count a frame on its way, in order; the last entry is beyond those that count.
@@ -64,9 +70,61 @@ impl Experiment for Jumbo {
     }
 }
 
+/// `millrace validate jumbo` between existing hosts.
+#[derive(Debug)]
+pub(crate) struct PathAsItIs;
+
+impl Experiment for PathAsItIs {
+    fn description(&self) -> Description {
+        Description {
+            title: "Jumbo frames between hosts: the path's MTU against segments for MTU 1500",
+            note: Some(
+                "No link was changed. In the second arm the sender's connections limit their segments (MSS), as if the path had MTU 1500; \
+                 connections are opened anew for each arm.",
+            ),
+            ..Jumbo.description()
+        }
+    }
+
+    fn arms(&self, _mtu: u16) -> Vec<Arm> {
+        on_off("The path's own MTU", format!("Segments for MTU {STANDARD_MTU}"))
+    }
+
+    fn changes_nothing(&self) -> bool {
+        true
+    }
+
+    fn segments_for(&self, arm: &str) -> Option<u16> {
+        (arm == OFF).then_some(STANDARD_MTU)
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(proof_of_segments)
+    }
+}
+
 /// Returns the campaign of `millrace validate jumbo`.
 pub fn campaign(options: &Options) -> Campaign {
-    Campaign::by_connections(&Jumbo, options)
+    match options.existing_hosts {
+        Some(_) => Campaign::by_connections(&PathAsItIs, options),
+        None if options.jumbo.two_paths => Campaign::by_connections(&WhichIsWhich, options),
+        None => Campaign::by_connections(&Jumbo, options),
+    }
+}
+
+/// Proves that the path carried larger segments than those of MTU 1500, which says what its MTU is.
+fn proof_of_segments(case: &Case) -> Option<Check> {
+    let (on, off) = (case.median(ON, SEGMENT_BYTES)?, case.median(OFF, SEGMENT_BYTES)?);
+    let passed = on > 1.1 * off && off <= f64::from(STANDARD_MTU);
+    let remedy = match passed {
+        true => "",
+        false => {
+            "; if the path has no jumbo frames, there is nothing to compare: `millrace mtu check` names the hop that limits it"
+        }
+    };
+    let seen =
+        format!("{on:.0} bytes per TCP segment at the path's MTU, {off:.0} with the limit{remedy}");
+    proven(passed, seen)
 }
 
 /// Switches every link's MTU. The sender changes last on the way up and first on the way down, so
@@ -140,14 +198,31 @@ fn lost_at(before: [u64; 3], after: [u64; 3], mtu: u16) -> &'static str {
 fn proof(case: &Case) -> Option<Check> {
     let size = |arm| case.median(arm, "frame_bytes_on_the_wire");
     let (on, off) = (size(ON)?, size(OFF)?);
-    let most_without = f64::from(STANDARD_MTU) + 14.0;
     let seen = format!("{on:.0} bytes per frame on the wire with jumbo frames, {off:.0} without");
-    proven(on > most_without && off <= most_without, seen)
+    proven(on > LARGEST_STANDARD_FRAME && off <= LARGEST_STANDARD_FRAME, seen)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{StopRule, Values};
+    use crate::report::case_of;
+    use std::time::Duration;
+
+    #[test]
+    fn a_path_without_jumbo_frames_is_no_comparison() {
+        let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
+        let plan = PathAsItIs.plan(9000, Duration::from_secs(1), stop);
+        let check = |bytes: [f64; 2]| {
+            let figures =
+                |_, place: usize| Values::from([(SEGMENT_BYTES.to_owned(), bytes[place])]);
+            proof_of_segments(&case_of(&plan, 2, figures)).unwrap()
+        };
+        assert!(check([8900.0, 1440.0]).passed);
+        let null = check([1446.0, 1440.0]);
+        assert!(!null.passed && null.seen.contains("millrace mtu check"), "{null:?}");
+        assert!(!check([8900.0, 8900.0]).passed, "an older agent knows no limit");
+    }
 
     #[test]
     fn a_frame_is_lost_at_the_first_hop_that_does_not_count_it() {

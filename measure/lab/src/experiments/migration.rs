@@ -110,6 +110,7 @@ fn proof(case: &Case) -> Option<Check> {
     let own = || transports().filter(|one| one.name != PEER);
     let sum = |key: &str| -> f64 { own().filter_map(|one| case.total(one.name, key)).sum() };
     let [wrong, missing, twice] = ["wrong_bytes", "missing_bytes", "pings_twice"].map(sum);
+    let [received, answered] = ["received_bytes", "pings_answered"].map(sum);
     let (mut told, mut migrations, mut as_labelled) = (Vec::new(), 0, true);
     for Transport { name, label, mtu, channels, .. } in transports() {
         let Some(figures) = case.arms.get(name).filter(|arm| arm.intervals > 0) else { continue };
@@ -126,15 +127,14 @@ fn proof(case: &Case) -> Option<Check> {
     let all = case.samples.iter().filter_map(|sample| sample.values.get("switch_ms").copied());
     let part = Summary::of(&all.collect::<Vec<_>>())?;
     let seen = format!(
-        "{migrations} migrations; {:.0} MB of the stream came back, {wrong:.0} bytes wrong and {missing:.0} missing; {:.0} pings answered, \
+        "{migrations} migrations; {:.0} MB of the stream came back, {wrong:.0} bytes wrong and {missing:.0} missing; {answered:.0} pings answered, \
          {twice:.0} of them twice; the switch's part of the gap {:.1} ms at the median, {:.1} at most; {}",
-        sum("received_bytes") / 1e6,
-        sum("pings_answered"),
+        received / 1e6,
         part.median,
         part.max,
         told.join(", ")
     );
-    let passed = wrong + missing + twice == 0.0 && as_labelled;
+    let passed = wrong + missing + twice == 0.0 && received > 0.0 && answered > 0.0 && as_labelled;
     Some(Check { name: "Stream and pings during migrations".into(), passed, seen })
 }
 
@@ -145,8 +145,9 @@ mod tests {
     use crate::report::case_of;
     use std::time::Duration;
 
-    /// Returns two rounds of migrations as their arms require. `spoil` changes the last arm's.
-    fn moved(spoil: impl Fn(&mut Values)) -> Case {
+    /// Returns two rounds of migrations as their arms require. `spoil` changes the values of an arm
+    /// by its place.
+    fn moved(spoil: impl Fn(usize, &mut Values)) -> Case {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let options = Options { repetitions: 2, ..Options::new("unused".into()) };
         let mut plan = campaign(&options).points.remove(0).plan;
@@ -165,16 +166,14 @@ mod tests {
                 ("multifd_bytes".into(), if channels > 1 { 1e8 } else { 0.0 }),
                 ("crossed_share".into(), 0.98),
             ]);
-            if place == 3 {
-                spoil(&mut values);
-            }
+            spoil(place, &mut values);
             values
         })
     }
 
     #[test]
     fn another_switch_is_no_step_and_is_held_against_the_same_without_steps() {
-        let case = moved(|_| ());
+        let case = moved(|_, _| ());
         let against = &case.peers[PEER]["ping_outage"];
         assert_eq!((case.steps.len(), against.ratio, against.pairs), (3, 0.5, 2));
         assert_eq!(case.comparisons["ping_outage"].ratio, 1.0, "of the steps alone");
@@ -182,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_byte_or_a_ping_too_many_and_an_arm_that_is_another_fail_the_proof() {
-        let checked = |spoil: &dyn Fn(&mut Values)| proof(&moved(spoil)).unwrap();
-        let whole = checked(&|_| ());
+        let checked = |spoil: &dyn Fn(usize, &mut Values)| proof(&moved(spoil)).unwrap();
+        let whole = checked(&|_, _| ());
         assert!(whole.passed && whole.seen.starts_with("10 migrations; 10 MB"), "{}", whole.seen);
         for (key, value) in [
             ("wrong_bytes", 1.0),
@@ -193,10 +192,18 @@ mod tests {
             ("multifd_bytes", 0.0),
             ("crossed_share", 0.0),
         ] {
-            let spoilt = checked(&|values| {
-                values.insert(key.into(), value);
+            let spoilt = checked(&|place, values| {
+                if place == 3 {
+                    values.insert(key.into(), value);
+                }
             });
             assert!(!spoilt.passed, "{key}: {}", spoilt.seen);
+        }
+        for key in ["received_bytes", "pings_answered"] {
+            let silent = checked(&|_, values| {
+                values.insert(key.into(), 0.0);
+            });
+            assert!(!silent.passed, "of nothing nothing is proven: {}", silent.seen);
         }
     }
 }

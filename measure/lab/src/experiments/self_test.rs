@@ -102,7 +102,7 @@ impl Options {
 /// Returns the campaign of `millrace validate self`.
 pub fn campaign(options: &Options) -> Campaign {
     let plan = SelfTest.plan(options.mtu, options.interval, options.stop());
-    let load = Load::Bulk(Bulk { connections: 1, buffer_bytes: CALL_BYTES });
+    let load = Load::Bulk(Bulk::new(1, CALL_BYTES));
     let point = |truth: f64| {
         let experiment = Plan { arms: arms(truth), truth: Some(truth), ..plan.clone() };
         Point { experiment: &SelfTest, load, plan: experiment }

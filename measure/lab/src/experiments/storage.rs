@@ -70,13 +70,13 @@ pub fn campaign(options: &Options) -> Campaign {
     Campaign::by_connections(&Storage, options)
 }
 
-/// Proves that no request failed and no byte was wrong, that the other path went on, that frames
+/// Proves that bytes were copied, no request failed and no byte was wrong, that the other path went on, that frames
 /// had each arm's size (with 14 bytes of Ethernet header), and that both vNICs used the arm's queue
 /// pairs.
 fn proof(case: &Case) -> Option<Check> {
     let sum = |key: &str| -> f64 { PATHS.iter().filter_map(|one| case.total(one.name, key)).sum() };
     let [copied, errors, wrong] = ["copied_bytes", "io_errors", "wrong_copies"].map(sum);
-    let mut passed = errors + wrong == 0.0;
+    let mut passed = errors + wrong == 0.0 && copied > 0.0;
     let mut told = Vec::new();
     for Paths { name, label, mtu, pairs } in &PATHS {
         let Some(figures) = case.arms.get(*name).filter(|arm| arm.intervals > 0) else { continue };
@@ -105,6 +105,15 @@ mod tests {
 
     /// Two rounds in which all was as it should be, but for one value of the last arm.
     fn checked(spoilt: (&str, f64)) -> Check {
+        checked_with(&|place, values| {
+            if place == 1 {
+                values.insert(spoilt.0.into(), spoilt.1);
+            }
+        })
+    }
+
+    /// Two rounds with what `spoil` does to the values of each arm, by its place.
+    fn checked_with(spoil: &dyn Fn(usize, &mut Values)) -> Check {
         let stop = StopRule { repetitions: 2, narrow: None, least: 1 };
         let plan = Storage.plan(1500, Duration::from_secs(1), stop);
         let case = case_of(&plan, 2, |_, place| {
@@ -116,9 +125,7 @@ mod tests {
                 ("queue_pairs".into(), f64::from(PATHS[place].pairs)),
                 ("carried_bytes".into(), 1e6),
             ]);
-            if place == 1 {
-                values.insert(spoilt.0.into(), spoilt.1);
-            }
+            spoil(place, &mut values);
             values
         });
         proof(&case).unwrap()
@@ -132,6 +139,10 @@ mod tests {
             "{}",
             whole.seen
         );
+        let nothing = checked_with(&|_, values| {
+            values.insert("copied_bytes".into(), 0.0);
+        });
+        assert!(!nothing.passed, "{}", nothing.seen);
         for spoilt in [
             ("io_errors", 1.0),
             ("wrong_copies", 1.0),

@@ -1,6 +1,7 @@
 //! `millrace sweep`: throughput by block size and number of connections, for a guest that sends and
 //! for one that receives, with all offloads at their defaults. If numbers of queues are given, each
-//! is an arm, for which ports are reopened while the connections go on.
+//! is an arm, for which ports are reopened while the connections go on. Between existing hosts
+//! nothing is changed, and the load runs one way: from the sender to the receiver.
 
 use crate::LabError;
 use crate::campaign::{Campaign, Point, REOPENING};
@@ -12,6 +13,7 @@ use crate::options::{Options, Quick, SweepOptions};
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check, plural};
 use crate::topology::{Topology, Wiring};
+use config::VmmqMode;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -29,9 +31,20 @@ pub const QUICK_CONNECTIONS: &[u32] = &[1, 4, 16];
 /// Blocks with `--quick`, in bytes.
 pub const QUICK_BLOCKS: &[u32] = &[512, 4096, 32_768, 524_288];
 
-/// `millrace sweep`, by the way of the load.
+/// `millrace sweep`.
 #[derive(Debug)]
-struct Sweep(Way);
+struct Sweep {
+    /// The way of the load.
+    way: Way,
+    /// Whether it is measured between existing hosts.
+    between: bool,
+}
+
+/// The two ways of the load over hosts of its own.
+const WAYS: [&Sweep; 2] =
+    [&Sweep { way: Way::FromVnic, between: false }, &Sweep { way: Way::ToVnic, between: false }];
+/// The way between existing hosts.
+const BETWEEN: [&Sweep; 1] = [&Sweep { way: Way::ToVnic, between: true }];
 
 impl Experiment for Sweep {
     fn description(&self) -> Description {
@@ -39,10 +52,15 @@ impl Experiment for Sweep {
             name: "sweep",
             title: "Throughput by block size and connections",
             measures: MEASURES,
-            note: Some(
-                "All offloads have their defaults. Both ends send and receive in blocks of the given size.",
-            ),
-            wiring: Wiring { way: self.0, ..Wiring::PLAIN },
+            note: Some(match self.between {
+                false => {
+                    "All offloads have their defaults. Both ends send and receive in blocks of the given size."
+                }
+                true => {
+                    "Hosts and switch have the settings they had. Both ends send and receive in blocks of the given size."
+                }
+            }),
+            wiring: Wiring { way: self.way, ..Wiring::PLAIN },
             ..Description::PLAIN
         }
     }
@@ -55,8 +73,13 @@ impl Experiment for Sweep {
         switch(daemon, arm)
     }
 
+    fn changes_nothing(&self) -> bool {
+        self.between
+    }
+
     fn proof(&self) -> Option<Proof> {
-        Some(proof)
+        // Between existing hosts there is one arm, the switch as it is.
+        (!self.between).then_some(proof)
     }
 }
 
@@ -66,7 +89,7 @@ impl Options {
     pub fn sweep(program: PathBuf) -> Options {
         Options {
             connections: CONNECTIONS.to_vec(),
-            sweep: SweepOptions { blocks: BLOCKS.to_vec() },
+            sweep: SweepOptions { blocks: BLOCKS.to_vec(), ..SweepOptions::default() },
             repetitions: 3,
             quick: Quick {
                 repetitions: 2,
@@ -87,22 +110,41 @@ pub(super) fn measured() -> Arm {
 /// Prefix of the names of arms that differ in their queues; the number follows.
 const QUEUES: &str = "queues_";
 
-/// Returns an arm for each number of queues, the largest first; or the only arm.
-fn arms(queues: &[u32]) -> Vec<Arm> {
-    let arm =
-        |count: &u32| Arm { name: format!("{QUEUES}{count}"), label: plural(*count, "queue") };
-    if queues.is_empty() { vec![measured()] } else { queues.iter().rev().map(arm).collect() }
+/// Infix of the names of arms that differ in `vmmq`; the value follows.
+const VMMQ: &str = "_vmmq_";
+
+/// Returns an arm for each number of queues, the largest first, and for each value of `vmmq`; or
+/// the only arm.
+fn arms(queues: &[u32], vmmq: &[VmmqMode]) -> Vec<Arm> {
+    let mut arms = Vec::new();
+    for count in queues.iter().rev() {
+        let (name, label) = (format!("{QUEUES}{count}"), plural(*count, "queue"));
+        let of = |mode: &VmmqMode| Arm {
+            name: format!("{name}{VMMQ}{}", mode.name()),
+            label: format!("{label}, {}", mode.name()),
+        };
+        arms.extend(vmmq.iter().map(of));
+        if vmmq.is_empty() {
+            arms.push(Arm { name, label });
+        }
+    }
+    if arms.is_empty() { vec![measured()] } else { arms }
 }
 
 /// Returns the queues of an arm's ports; `None` for the only arm.
 fn queues(arm: &str) -> Option<u32> {
-    arm.strip_prefix(QUEUES)?.parse().ok()
+    let count = arm.strip_prefix(QUEUES)?;
+    count.split_once(VMMQ).map_or(count, |(count, _)| count).parse().ok()
 }
 
-/// Reopens the uplink and the vNIC with the arm's number of queues.
+/// Reopens the uplink and the vNIC with the arm's number of queues and its value of `vmmq`.
 fn switch(daemon: &Daemon, arm: &str) -> Result<(), LabError> {
-    let change = queues(arm).map(|count| json!({ "queues": count }));
-    change.map_or(Ok(()), |change| daemon.reopen(&change, &change))
+    let Some(count) = queues(arm) else { return Ok(()) };
+    let change = match arm.split_once(VMMQ) {
+        Some((_, mode)) => json!({ "queues": count, "vmmq": mode }),
+        None => json!({ "queues": count }),
+    };
+    daemon.reopen(&change, &change)
 }
 
 /// Proves the arms by the queues that the switch had.
@@ -124,20 +166,25 @@ fn proof(case: &Case) -> Option<Check> {
 /// Returns the plan that is measured under each load.
 fn plan(experiment: &Sweep, options: &Options) -> Plan {
     let plain = experiment.plan(options.mtu, options.interval, options.stop());
-    let settle = if options.queues.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
-    Plan { arms: arms(&options.queues), settle, ..plain }
+    let queues = if experiment.between { &[][..] } else { &options.queues };
+    let arms = arms(queues, &options.sweep.vmmq);
+    let settle = if arms.len() > 1 { REOPENING.max(plain.settle) } else { plain.settle };
+    Plan { arms, settle, ..plain }
 }
 
-/// Returns the campaign of `millrace sweep`: first the guest sends, then it receives.
+/// Returns the campaign of `millrace sweep`: first the guest sends, then it receives. Between
+/// existing hosts the receiver only receives.
 pub fn campaign(options: &Options) -> Campaign {
     let mut points = Vec::new();
-    for experiment in [&Sweep(Way::FromVnic), &Sweep(Way::ToVnic)] {
+    let ways = if options.existing_hosts.is_some() { &BETWEEN[..] } else { &WAYS };
+    for experiment in ways.iter().copied() {
         for connections in options.connections.iter().copied() {
             for buffer_bytes in options.sweep.blocks.iter().copied() {
-                let load = Load::Bulk(Bulk { connections, buffer_bytes });
+                let sockets = options.sweep.sockets;
+                let load = Load::Bulk(Bulk { sockets, ..Bulk::new(connections, buffer_bytes) });
                 points.push(Point { experiment, load, plan: plan(experiment, options) });
             }
         }
     }
-    Campaign::new(&Sweep(Way::FromVnic), points)
+    Campaign::new(WAYS[0], points)
 }

@@ -53,10 +53,7 @@ impl Experiment for Vrss {
         daemon: &mut Daemon,
         arm: &str,
     ) -> Result<(), LabError> {
-        if topology.vnic != Vnic::Tap {
-            let why = "vRSS is measured toward a TAP, but /dev/net/tun cannot be opened";
-            return Err(LabError::Switch(why.to_owned()));
-        }
+        needs_tap(topology)?;
         let (queues, is_one) = (topology.queues, arm == ARMS[0]);
         let (pairs, steer) = (if is_one { 1 } else { queues }, (!is_one).then_some(arm));
         let uplink = json!({ "queues": queues });
@@ -72,6 +69,12 @@ impl Experiment for Vrss {
     fn proof(&self) -> Option<Proof> {
         Some(proof)
     }
+}
+
+/// Returns an error unless the vNIC is a TAP, whose kernel answers on the queue of a flow.
+pub(super) fn needs_tap(topology: &Topology) -> Result<(), LabError> {
+    let why = || "vRSS is measured toward a TAP, but /dev/net/tun cannot be opened".to_owned();
+    (topology.vnic == Vnic::Tap).then_some(()).ok_or_else(|| LabError::Switch(why()))
 }
 
 impl Options {

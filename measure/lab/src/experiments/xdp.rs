@@ -79,12 +79,15 @@ fn switch(daemon: &mut Daemon, arm: &str) -> Result<(), LabError> {
     is_so.then_some(()).ok_or_else(|| LabError::Switch(why()))
 }
 
-/// Reports the uplink's device in each arm.
+/// Checks the uplink's device in each arm.
 fn checks(_: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
     let mut seen = Vec::new();
-    for (arm, ..) in ARMS.into_iter().take(2).rev() {
+    let mut passed = true;
+    for (arm, _, kind, _) in ARMS.into_iter().take(2).rev() {
         switch(daemon, arm)?;
-        seen.push(daemon.uplink()?.device);
+        let device = daemon.uplink()?.device;
+        passed &= device.starts_with(kind);
+        seen.push(device);
     }
-    Ok(vec![Check { name: "The uplink's device".into(), passed: true, seen: seen.join(", then ") }])
+    Ok(vec![Check { name: "The uplink's device".into(), passed, seen: seen.join(", then ") }])
 }

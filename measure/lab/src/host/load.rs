@@ -133,6 +133,7 @@ fn latency(role: Role, at: SocketAddr) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Sockets;
     use proptest::prelude::*;
     use std::net::{IpAddr, TcpListener};
     use std::time::{Duration, Instant};
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_given_is_what_is_received_once_all_is_over() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let bulk = Bulk { connections: 3, buffer_bytes: 1000 };
+        let bulk = Bulk::new(3, 1000);
         // One port is free, its neighbours need not be.
         let one = Bulk { connections: 1, ..bulk };
         let mut endpoint = Endpoint::default();
@@ -191,11 +192,15 @@ mod tests {
         fn the_command_printed_is_the_load_asked_for(
             connections in 1..=10_000u32, bytes in 1..=4u32 << 20, sends: bool, v6: bool, port in 2..60_000u16,
         ) {
-            let bulk = Bulk { connections, buffer_bytes: bytes };
+            let sockets = Sockets { receive: Some(65_536), send: None };
+            let bulk = Bulk { sockets, segment: Some(1460), ..Bulk::new(connections, bytes) };
             let ip: IpAddr = if v6 { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
             let plan = plan(if sends { 's' } else { 'r' }, (ip, port).into(), bulk).unwrap();
             prop_assert_eq!(plan.connections(), u64::from(connections));
             prop_assert_eq!(plan.buffer_bytes, bytes as usize);
+            prop_assert_eq!(plan.receive_socket_bytes, (!sends).then_some(65_536));
+            prop_assert_eq!(plan.send_socket_bytes, None);
+            prop_assert_eq!(plan.segment_bytes, sends.then_some(1460));
             prop_assert_eq!((plan.base_port, plan.mappings[0].host), (port, ip));
             prop_assert_eq!(plan.role == Role::Sender, sends);
             prop_assert_eq!((plan.sync, plan.length), (false, Length::UntilStopped));

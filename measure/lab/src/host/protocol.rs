@@ -129,9 +129,10 @@ fn low_port(port: u16) -> Option<String> {
 }
 
 fn too_much(bulk: Bulk) -> Option<String> {
-    let Bulk { connections, buffer_bytes } = bulk;
-    let possible =
-        (1..=CONNECTIONS_MAX).contains(&connections) && (1..=BUFFER_MAX).contains(&buffer_bytes);
+    let Bulk { connections, buffer_bytes, sockets, .. } = bulk;
+    let buffers = [Some(buffer_bytes), sockets.receive, sockets.send];
+    let possible = (1..=CONNECTIONS_MAX).contains(&connections)
+        && buffers.into_iter().flatten().all(|bytes| (1..=BUFFER_MAX).contains(&bytes));
     (!possible).then(|| {
         format!(
             "{connections} connections of {buffer_bytes} bytes: 1 to {CONNECTIONS_MAX} of 1 to {BUFFER_MAX} are possible"
@@ -254,10 +255,7 @@ mod tests {
     fn each_message_comes_back_the_same() {
         let requests = [
             Request::Run { program: "ip".into(), arguments: vec!["a\nb".into()] },
-            Request::Send {
-                to: "[fd00:77::2]:5001".parse().unwrap(),
-                bulk: Bulk { connections: 16, buffer_bytes: 512 },
-            },
+            Request::Send { to: "[fd00:77::2]:5001".parse().unwrap(), bulk: Bulk::new(16, 512) },
             Request::StopSending,
             Request::Limit { bits_per_s: Some(1) },
         ];

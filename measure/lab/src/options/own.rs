@@ -1,7 +1,9 @@
 //! Options that only one experiment has. Each type is a part of [`Options`](super::Options), with
 //! its keys among those of the state file.
 
+use crate::load::Sockets;
 use crate::vnic::Receivers;
+use config::VmmqMode;
 use serde::{Deserialize, Serialize};
 
 /// Options of `validate rsc`.
@@ -16,12 +18,24 @@ pub struct RscOptions {
     pub receiver_named: bool,
 }
 
+/// Options of `validate jumbo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JumboOptions {
+    /// Whether the load runs over two paths at the same time, of which one has jumbo frames.
+    pub two_paths: bool,
+}
+
 /// Options of `sweep`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepOptions {
     /// Bytes of one send or receive call, in the order of measuring. At least one.
     pub blocks: Vec<u32>,
+    /// Values of `vmmq`, one arm each; empty if it is no arm.
+    pub vmmq: Vec<VmmqMode>,
+    /// The sockets' buffers.
+    pub sockets: Sockets,
 }
 
 /// Options of `validate self`.

@@ -45,6 +45,9 @@ fn read_one(name: &str, words: &mut Words, draft: &mut Draft) -> Result<(), Argu
         // host-wide.
         "--show-tcp-retrans" => {}
         "--dialect" => draft.dialect = Some(words.take(dialect)?),
+        "--receive-buffer" => plan.receive_socket_bytes = words.take(value::socket_bytes)?,
+        "--send-buffer" => plan.send_socket_bytes = words.take(value::socket_bytes)?,
+        "--mss" => plan.segment_bytes = Some(words.number("a segment's bytes")?),
         "--cc" => plan.congestion = Some(words.value()?),
         "--bind" => plan.source = Some(words.take(value::address)?),
         "--wait" => plan.wait_s = words.take(value::seconds)?.into(),

@@ -123,6 +123,25 @@ pub fn set_pacing_rate(socket: impl AsFd, bytes_per_s: u64) -> Result<(), Errno>
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Limits the segments of a TCP socket that is not connected yet, in bytes without options.
+///
+/// # Errors
+/// Fails if the kernel refuses the option.
+pub fn set_largest_segment(socket: impl AsFd, bytes: u16) -> Result<(), Errno> {
+    let bytes = i32::from(bytes);
+    // SAFETY: the kernel reads the 4 bytes of `bytes`, and the descriptor is open while borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw const bytes).cast(),
+            4,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -6,6 +6,7 @@ use super::{
 use crate::connect::Receiver;
 use crate::event_fd::wait_readable;
 use crate::plan::Plan;
+use crate::progress::Wait;
 use crate::report::Side;
 use crate::{TrafficError, connect};
 use rustix::fd::{AsFd, OwnedFd};
@@ -55,13 +56,18 @@ pub(crate) struct Session<'p> {
 }
 
 impl<'p> Session<'p> {
-    /// Connects to `host`, asks for its state and agrees on the time.
+    /// Connects to `host`, asks for its state and agrees on the time. Calls `waits` once a second
+    /// until it is connected.
     ///
     /// # Errors
     /// Fails if the receiver cannot be reached, is busy, refuses the test or breaks the protocol.
-    pub(crate) fn open(plan: &'p Plan, host: IpAddr) -> Result<Opened<'p>, TrafficError> {
+    pub(crate) fn open(
+        plan: &'p Plan,
+        host: IpAddr,
+        waits: &mut dyn FnMut(Wait),
+    ) -> Result<Opened<'p>, TrafficError> {
         let address = SocketAddr::new(host, plan.base_port.saturating_sub(1));
-        let Receiver { socket, windows } = connect::sync(plan, address)?;
+        let Receiver { socket, windows } = connect::sync(plan, address, waits)?;
         if let Some(address) = windows {
             return Ok(Opened::Windows(address, socket));
         }

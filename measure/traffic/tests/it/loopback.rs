@@ -272,6 +272,32 @@ fn a_sender_without_a_receiver_says_what_to_do() {
     assert!(error.to_string().contains("start the receiver first"), "{error}");
 }
 
+/// A sender behind a firewall that drops was silent for ten minutes. A full backlog drops connection
+/// requests as a firewall does.
+#[test]
+fn a_sender_that_nothing_answers_says_so_and_gives_up() {
+    let silent = TcpListener::bind((V4, 0)).unwrap();
+    rustix::net::listen(&silent, 0).unwrap();
+    let address = silent.local_addr().unwrap();
+    let timeout = Duration::from_millis(200);
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, timeout) {
+        held.push(stream);
+    }
+    let base = address.port() + 1;
+    let plan = Plan { connect_attempts: 2, ..Plan::new(Role::Sender, V4, base, 1) };
+    let mut waits = Vec::new();
+    let error = run(&plan, &mut |step| {
+        if let Progress::Waiting(wait) = step {
+            waits.push(wait);
+        }
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, TrafficError::Unreachable { attempts: 2, .. }), "{error}");
+    assert!(waits.len() >= 3 && waits.iter().all(|wait| wait.is_silent), "{waits:?}");
+    assert_eq!(waits[0].address, address);
+}
+
 #[test]
 fn a_receiver_waits_only_as_long_as_it_was_told() {
     let mut plan = Plan::new(Role::Receiver, V4, base_port(V4, 1), 1);
