@@ -1,15 +1,15 @@
 //! The command line: commands and help groups.
 
 use crate::commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, lab,
-    lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port, queue,
-    report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
+    lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
+    queue, report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
 use crate::global::Global;
 use crate::output;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use problem::Problem;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,7 +28,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &["port", "mac", "acl", "rsc", "rss", "team", "queue", "vmmq", "config", "log", "migrate"],
     ),
     ("Run many hosts", &["fleet"]),
-    ("Measure", &["validate", "ladder", "sweep", "connections", "report", "ntttcp", "mtu", "lab"]),
+    (
+        "Measure",
+        &["guide", "validate", "ladder", "sweep", "connections", "report", "ntttcp", "mtu", "lab"],
+    ),
     ("For tools", &["cni", "openapi", "completions", "man"]),
 ];
 
@@ -67,13 +70,24 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// Returns the words of the command line. Runtimes call the CNI plugin by its link, without
-/// arguments: then `cni` is inserted.
+/// Returns the command that a link of this name stands for.
+fn command_of_link(name: &OsStr) -> Option<&'static str> {
+    let lower = name.to_str()?.to_ascii_lowercase();
+    match lower.as_str() {
+        cni::LINK => Some("cni"),
+        "ntttcp" | "ntttcp.exe" => Some("ntttcp"),
+        _ => None,
+    }
+}
+
+/// Returns the words of the command line, with the command that a link to this program stands for.
+/// Runtimes call the CNI plugin by its link, without arguments, and people type `ntttcp` or
+/// `ntttcp.exe` as their documents do.
 fn words() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().and_then(|path| Path::new(path).file_name());
-    if name.is_some_and(|name| name == cni::LINK) {
-        words.insert(1, "cni".into());
+    if let Some(command) = name.and_then(command_of_link) {
+        words.insert(1, command.into());
     }
     words
 }
@@ -153,6 +167,8 @@ pub(crate) enum Command {
     Migrate(migrate::Arguments),
     /// Prove by probes that every path carries the MTU
     Mtu(mtu::Arguments),
+    /// Walk through the activities of Microsoft's documents on the running switch
+    Guide(guide::Arguments),
     /// Measure a feature on this host, on against off, and write a report
     Validate(validate::Arguments),
     /// Measure what each offload adds to the one before it

@@ -9,9 +9,9 @@ mod output;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, lab,
-    lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port, queue,
-    report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
+    lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
+    queue, report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Fleet(args) => fleet::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Mtu(args) => mtu::run(&args, &global),
+        Command::Guide(args) => guide::run(&args, &global),
         Command::Validate(args) => validate::run(&args, &global),
         Command::Ladder(args) => ladder::run(&args, &global),
         Command::Sweep(args) => sweep::run(&args, &global),

@@ -83,6 +83,7 @@ const COMMANDS: &[&[&str]] = &[
     &["mtu"],
     &["mtu", "check"],
     &["mtu", "responder"],
+    &["guide"],
     &["ladder"],
     &["sweep"],
     &["connections"],
@@ -135,7 +136,7 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
     (&["port", "add", "vm1", "--tap", "t", "vlna=1"], &["port vm1", "did you mean `vlan`?"], 2),
     (&["port", "add", "vm1", "--tap", "t", "--timeout", "3"], &["--wait"], 2),
     (&["port", "set", "vm1", "mtu=1", "--wait", "upp"], &["invalid value 'upp'", "up"], 2),
-    (&["rsc", "off"], &["<PORT|--all>"], 2),
+    (&["rsc", "off"], &["<PORT|--all|--switch>"], 2),
     (&["mac", "flush"], &["<PORT|--all>"], 2),
     (&["trace", "vm1"], &["<FRAME>"], 2),
     (&["trace", "vm1", "-r", "%/none.pcap"], &["none.pcap cannot be read", "No such file"], 1),
@@ -161,6 +162,13 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
         &["another schema", "millrace-host/1", "migrate export"],
         2,
     ),
+    (
+        &["migrate", "check", "a", "b", "--network", "lan"],
+        &["invalid value 'lan'", "NAME=TOKEN@ADDRESS:PORT"],
+        2,
+    ),
+    (&["migrate", "check", "a", "b", "--mtu", "9000"], &["--responder", "--network"], 2),
+    (&["mtu", "check", "--network", "lan=10.0.0.1:5910"], &["\"10.0.0.1:5910\"", "TOKEN@"], 2),
     (&["vmmq", "record"], &["--seconds <N>"], 2),
     (&["vmmq", "record", "--seconds", "0"], &["1..=3600"], 2),
     (&["vmmq", "record", "--seconds", "9", "--interval", "5"], &["20..=1000"], 2),
@@ -211,6 +219,14 @@ const BAD: &[(&[&str], &[&str], i32)] = &[
         2,
     ),
     (&["sweep", "--fail-if", "throughput < 2x"], &["compares nothing"], 2),
+    (&["guide", "rcs"], &["invalid value 'rcs'", "rsc"], 2),
+    (&["guide", "rsc", "--wait", "soon"], &["\"soon\" is not a time", "10min"], 2),
+    (
+        &["guide", "rsc", "--receiver", "00112233445566778899aabbccddeeff@127.0.0.1:1"],
+        &["--sender"],
+        2,
+    ),
+    (&["guide", "rsc"], &["no daemon answers", NOBODY, "millrace run"], 3),
     (&["completions", "tcsh"], &["invalid value 'tcsh'", "bash"], 2),
     (&["man", "%/none"], &["writing manual pages", "No such file", "create the directory"], 1),
 ];
@@ -650,4 +666,17 @@ fn manual_and_completions_are_made() {
     let document = millrace(Path::new(NOBODY), &["openapi"]);
     let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
     assert_eq!(document["info"]["title"], "Millrace");
+}
+
+/// Documents call NTttcp by its own names.
+#[test]
+fn ntttcp_is_this_program_under_its_own_names() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["ntttcp", "ntttcp.exe", "NTttcp.exe"] {
+        let link = directory.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_millrace"), &link).unwrap();
+        let help = Command::new(link).arg("--help").output().unwrap();
+        let text = String::from_utf8_lossy(&help.stdout);
+        assert!(help.status.success() && text.contains("--connect-attempts"), "{text}");
+    }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 const PORTS: &str = "/v1/ports";
 
 /// API paths to fetch, each with the archive member for its answer.
-const ASKED: [(&str, &str); 14] = [
+const ASKED: [(&str, &str); 15] = [
     ("/v1/switch", "switch.json"),
     ("/v1/config", "config.json"),
     ("/v1/config/source", "source.json"),
@@ -43,6 +43,7 @@ const ASKED: [(&str, &str); 14] = [
     ("/v1/workers", "workers.json"),
     ("/v1/macs", "macs.json"),
     ("/v1/rsc", "rsc.json"),
+    ("/v1/switch/rsc", "switch-rsc.json"),
     ("/v1/rss", "rss.json"),
     ("/v1/teams", "teams.json"),
     ("/v1/vmmq/moves", "vmmq-moves.json"),

@@ -1,4 +1,5 @@
-//! Options of an experiment between existing hosts.
+//! Options of an experiment between existing hosts, and the refusal of those that need hosts of
+//! their own.
 
 use crate::global::Global;
 use crate::output::Failure;
@@ -14,7 +15,7 @@ use std::str::FromStr;
 /// Options that name existing hosts.
 #[derive(Args)]
 #[command(
-    next_help_heading = "Between two existing hosts, through the running switch (rsc, limits)"
+    next_help_heading = "Between two existing hosts, through the running switch (rsc, limits, jumbo, sweep, connections)"
 )]
 pub(crate) struct Hosts {
     /// The sending agent, as `millrace lab agent` printed it on the far host.
@@ -35,7 +36,7 @@ pub(crate) struct Hosts {
     /// The receiver's link to the switch [default: the link with that address].
     #[arg(long, requires = "sender")]
     link: Option<String>,
-    /// The switch port to toggle, toward the receiver [default: the switch's only vNIC].
+    /// The switch port toward the receiver, which rsc and limits toggle [default: the only vNIC].
     #[arg(long, requires = "sender")]
     port: Option<String>,
 }
@@ -110,36 +111,83 @@ impl Hosts {
         }
     }
 
-    /// Refuses a named receiver, for features that are measured toward only one kind.
+    /// Refuses a named receiver, for commands that are measured toward only one kind.
     ///
     /// # Errors
     /// A receiver to create was named.
-    pub(crate) fn one_receiver(&self, feature: &str) -> Result<(), Failure> {
-        let Some(receivers) = self.receivers() else { return Ok(()) };
-        Err(Failure::Usage(
-            Problem::new(format!("validate {feature} --receiver {receivers}"))
-                .seen("a feature with only one kind of receiver")
-                .wanted("rsc")
-                .remedy("omit --receiver"),
-        ))
+    pub(crate) fn one_receiver(&self, command: &str) -> Result<(), Failure> {
+        match self.receivers() {
+            None => Ok(()),
+            Some(receivers) => Err(one_receiver(command, &receivers.to_string())),
+        }
     }
 
-    /// Refuses existing hosts, for features that need hosts of their own making.
+    /// Refuses an option that would change existing hosts or their switch.
     ///
     /// # Errors
-    /// A receiver or an existing host was named.
-    pub(crate) fn refuse(&self, feature: &str) -> Result<(), Failure> {
-        self.one_receiver(feature)?;
-        match self.existing()? {
-            None => Ok(()),
-            Some(_) => Err(Failure::Usage(
-                Problem::new(format!("validate {feature} --sender"))
-                    .seen(
-                        "a feature that is toggled at the hosts or their links, not at the switch",
-                    )
-                    .wanted("rsc or limits")
-                    .remedy("omit --sender: the hosts are then namespaces on this host"),
-            )),
+    /// The hosts exist, and the option was typed.
+    pub(crate) fn refuse_option(&self, typed: Option<&str>, why: &str) -> Result<(), Failure> {
+        let (Some(_), Some(option)) = (&self.sender, typed) else { return Ok(()) };
+        Err(Failure::Usage(
+            Problem::new(format!("{option} --sender"))
+                .seen(why)
+                .wanted("the switch and its hosts as they are")
+                .remedy(format!("omit {option}, or omit --sender to measure on this host")),
+        ))
+    }
+}
+
+fn one_receiver(command: &str, receiver: &str) -> Failure {
+    Failure::Usage(
+        Problem::new(format!("{command} --receiver {receiver}"))
+            .seen("a command with only one kind of receiver")
+            .wanted("validate rsc")
+            .remedy("omit --receiver"),
+    )
+}
+
+/// The options of existing hosts at commands that need hosts of their own. They are not in the
+/// help, and are refused with the reason.
+#[derive(Args)]
+pub(crate) struct RefusedHosts {
+    #[arg(long, hide = true)]
+    sender: Option<String>,
+    #[arg(long, hide = true)]
+    receiver: Option<String>,
+    #[arg(long, hide = true)]
+    receiver_netns: Option<String>,
+    #[arg(long, hide = true)]
+    to: Option<String>,
+    #[arg(long, hide = true)]
+    link: Option<String>,
+    #[arg(long, hide = true)]
+    port: Option<String>,
+}
+
+impl RefusedHosts {
+    /// Refuses existing hosts. `why` says what the command does that they do not allow.
+    ///
+    /// # Errors
+    /// A host or a receiver was named.
+    pub(crate) fn refuse(&self, command: &str, why: &str) -> Result<(), Failure> {
+        if let (None, Some(receiver)) = (&self.sender, &self.receiver) {
+            return Err(one_receiver(command, receiver));
         }
+        let all = [
+            ("--sender", &self.sender),
+            ("--receiver-netns", &self.receiver_netns),
+            ("--to", &self.to),
+            ("--link", &self.link),
+            ("--port", &self.port),
+        ];
+        let Some((option, _)) = all.into_iter().find(|(_, value)| value.is_some()) else {
+            return Ok(());
+        };
+        Err(Failure::Usage(
+            Problem::new(format!("{command} {option}"))
+                .seen(why)
+                .wanted("validate rsc, limits or jumbo, sweep or connections")
+                .remedy(format!("omit {option}: the hosts are then namespaces on this host")),
+        ))
     }
 }

@@ -101,7 +101,9 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
-    use lab::options::RscOptions;
+    use config::VmmqMode;
+    use lab::load::Sockets;
+    use lab::options::{JumboOptions, RscOptions};
     use lab::vnic::Receivers;
 
     #[test]
@@ -109,19 +111,25 @@ mod tests {
         let new = || Options::new(PathBuf::new());
         let receivers = Some(Receivers::Both);
         let rsc = |in_process| RscOptions { in_process, receivers, receiver_named: false };
+        let mut dynamic = Options { queues: vec![4], mtu: 9000, ..Options::sweep(PathBuf::new()) };
+        dynamic.sweep.vmmq = vec![VmmqMode::Static, VmmqMode::Dynamic];
+        dynamic.sweep.sockets = Sockets { receive: Some(131_072), send: None };
         let all = [
             ("rsc", Options { rsc: rsc(false), narrow: Some(0.02), ..new() }),
             ("rsc", Options { rsc: rsc(true), ..new() }),
             ("acl", new()),
             ("jumbo", Options { mtu: 9000, ..new() }),
+            ("jumbo", Options { mtu: 9000, jumbo: JumboOptions { two_paths: true }, ..new() }),
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),
             ("iscsi", Options { mtu: 9000, ..new() }),
             ("self", Options::self_test(PathBuf::new())),
             ("ladder", new()),
+            ("ladder", Options::ladder(Some(4), PathBuf::new())),
             ("connections", Options::connections(PathBuf::new())),
             ("sweep", Options { queues: vec![1, 2], ..Options::sweep(PathBuf::new()) }),
+            ("sweep", dynamic),
         ];
         for (experiment, options) in all {
             for options in [options.clone(), options.quick()] {

@@ -1,12 +1,12 @@
 //! `millrace migrate`: checks before a migration what would break a guest at its destination.
 
+use super::networks::{Named, networks};
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::client::Client;
-use clap::{Args, Subcommand};
-use daemon::migration::{Finding, HostExport, findings};
+use clap::{ArgGroup, Args, Subcommand};
+use daemon::migration::{Finding, HostExport, findings, members};
 use path_mtu::check;
-use path_mtu::session::Host;
 use problem::Problem;
 use problem::token::Whereabouts;
 use serde::Serialize;
@@ -30,6 +30,7 @@ enum What {
 }
 
 #[derive(Args)]
+#[command(group = ArgGroup::new("probed").args(["responders", "networks"]).multiple(true))]
 #[command(after_help = "\
 Examples:
   a$ millrace migrate export > a.json
@@ -37,10 +38,12 @@ Examples:
   a$ millrace migrate check a.json b.json                 # all guests of a
   a$ millrace migrate check /run/millrace/api.sock b.json vm1
   a$ millrace migrate check a.json b.json \\
-       --responder TOKEN@192.0.2.1:5910 --responder TOKEN@192.0.2.2:5910
+       --network management=TOKEN@192.0.2.1:5910,TOKEN@192.0.2.2:5910 \\
+       --network migration=TOKEN@198.51.100.1:5910,TOKEN@198.51.100.2:5910
 
-With responders (`millrace mtu responder`) at both hosts' addresses in the migration network, probes
-prove that the network carries its MTU. docs/migration.md explains each finding.
+With responders (`millrace mtu responder`) at the hosts' addresses, probes prove that each network
+carries its MTU. Name all networks, not only the one that carries the migration: migrations also
+crawl or fail if the management network has mixed MTUs. docs/migration.md explains each finding.
 Exits with 0 without findings and with 1 otherwise.")]
 struct Check {
     /// The host that guests leave: a file from `millrace migrate export`, or a daemon's socket.
@@ -55,8 +58,11 @@ struct Check {
     /// A responder on each host, in the network that carries the migration.
     #[arg(long = "responder", value_name = "TOKEN@ADDRESS:PORT")]
     responders: Vec<Whereabouts>,
-    /// The MTU that this network must carry [default: that of most hosts' devices].
-    #[arg(long, value_name = "BYTES", requires = "responders", value_parser = clap::value_parser!(u16).range(68..=65_533))]
+    /// A responder on each host, in a network of this name. Repeat it for each network.
+    #[arg(long = "network", value_name = "NAME=TOKEN@ADDRESS:PORT,…")]
+    networks: Vec<Named>,
+    /// The MTU that each network must carry [default: that of most hosts' devices in it].
+    #[arg(long, value_name = "BYTES", requires = "probed", value_parser = clap::value_parser!(u16).range(68..=65_533))]
     mtu: Option<u16>,
 }
 
@@ -94,24 +100,36 @@ impl Check {
         for port in &ports {
             found.extend(findings(&from, &to, port).map_err(Failure::Usage)?);
         }
-        found.extend(self.path()?);
+        found.extend(self.paths(&from, &to)?);
         let report = Report { healthy: found.is_empty(), ports, findings: found };
         output::show(global, &report, Report::text)?;
         Ok(if report.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Returns the findings of probes in the network that carries the migration.
-    fn path(&self) -> Result<Vec<Finding>, Failure> {
-        if self.responders.is_empty() {
+    /// Returns the findings of probes in the hosts' networks, and of the devices that these cannot
+    /// reach: members of teams.
+    fn paths(&self, from: &HostExport, to: &HostExport) -> Result<Vec<Finding>, Failure> {
+        let networks = networks(self.responders.clone(), self.networks.clone());
+        if networks.is_empty() {
             return Ok(Vec::new());
         }
-        let host = |at: &Whereabouts| Host { name: at.at.clone(), at: at.clone(), netns: None };
-        let hosts: Vec<Host> = self.responders.iter().map(host).collect();
         let options = check::Options { mtu: self.mtu, ..check::Options::default() };
-        let report = check::check(&hosts, &options, &|_, _| ())?;
-        let problems = report.findings.into_iter().map(|it| it.problem).chain(report.unchecked);
-        let finding = |problem| Finding { port: String::new(), about: "path".to_owned(), problem };
-        Ok(problems.map(finding).collect())
+        let checked = check::check_networks(&networks, &options, &|_, _| ())?;
+        let finding = |network, problem| Finding {
+            port: String::new(),
+            network,
+            about: "path".to_owned(),
+            problem,
+        };
+        let mut found = Vec::new();
+        for report in checked.networks {
+            let problems = report.findings.into_iter().map(|it| it.problem).chain(report.unchecked);
+            found.extend(problems.map(|problem| finding(report.network.clone(), problem)));
+        }
+        found.extend(checked.unchecked.into_iter().map(|problem| finding(None, problem)));
+        found.extend(members(from, "the source"));
+        found.extend(members(to, "the destination"));
+        Ok(found)
     }
 }
 
@@ -122,7 +140,8 @@ impl Report {
         }
         let line = |it: &Finding| {
             let port = if it.port.is_empty() { "" } else { &format!("{}, ", it.port) };
-            format!("{port}{}: {}", it.about, it.problem)
+            let network = it.network.as_ref().map_or(String::new(), |name| format!(" in {name}"));
+            format!("{port}{}{network}: {}", it.about, it.problem)
         };
         self.findings.iter().map(line).collect::<Vec<_>>().join("\n")
     }

@@ -1,12 +1,12 @@
 //! `millrace mtu`: proves by probes between responders that every path carries the MTU.
 
+use super::networks::{Named, networks};
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
-use path_mtu::check::{self, check};
+use path_mtu::check::{self, Network, check_networks};
 use path_mtu::local::{LocalReport, check_host};
-use path_mtu::report::Report;
-use path_mtu::session::Host;
+use path_mtu::report::{Networks, Report};
 use path_mtu::{Options, Responder};
 use problem::Problem;
 use problem::token::{Token, Whereabouts};
@@ -37,20 +37,26 @@ Examples:
   b$ millrace mtu responder --listen 192.0.2.2:5910
   $  millrace mtu check TOKEN@192.0.2.1:5910 TOKEN@192.0.2.2:5910
   $  millrace mtu check --list hosts.txt --sample 16     # a thousand hosts, 16 peers each
+  $  millrace mtu check --network management=TOKEN@192.0.2.1:5910,TOKEN@192.0.2.2:5910 \\
+       --network migration=TOKEN@198.51.100.1:5910,TOKEN@198.51.100.2:5910
   $  millrace mtu check          # this host: ports, devices, and probes between its TAPs
 
 Each responder sends UDP packets with don't-fragment to each other one: at the MTU, which must
 arrive, and at the MTU + 1, which the sender's device must refuse. A finding names the hop (vNIC,
 switch port, uplink, or beyond), the values seen and wanted, and the remedy; docs/jumbo.md explains
-each. Exits with 0 without findings and with 1 otherwise.")]
+each. Subnets in which a host has an address each are networks of their own, each with its own MTU,
+and are not probed against each other; --network names them. Exits with 0 without findings and with 1 otherwise.")]
 struct Check {
     /// Responders to check against each other [default: check the running daemon's ports].
     #[arg(value_name = "TOKEN@ADDRESS:PORT")]
     hosts: Vec<Whereabouts>,
-    /// A file with more responders, one per line.
+    /// Responders in one network, whose name is in its findings. Repeat it for each network.
+    #[arg(long = "network", value_name = "NAME=TOKEN@ADDRESS:PORT,…")]
+    networks: Vec<Named>,
+    /// A file with more responders, or networks, one per line.
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// The MTU that every path must carry [default: that of most hosts' devices].
+    /// The MTU that every path must carry [default: that of most hosts' devices in its network].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_533))]
     mtu: Option<u16>,
     /// Probe this many peers of each host instead of all; prints the chance of missing a fault.
@@ -90,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn check_paths(arguments: &Check, global: &Global) -> Outcome {
-    let hosts = arguments.hosts()?;
+    let networks = arguments.networks()?;
     let options = check::Options {
         mtu: arguments.mtu,
         peers: arguments.sample.map(usize::from),
@@ -99,21 +105,28 @@ fn check_paths(arguments: &Check, global: &Global) -> Outcome {
     };
     let shown = AtomicUsize::new(0);
     let progress = |done, of| progress(&shown, done, of);
-    let healthy = if hosts.is_empty() {
+    let healthy = if networks.is_empty() {
         let report = check_host(global.client()?.mtu()?, arguments.mtu, &progress)?;
         output::show(global, &report, LocalReport::text)?;
         report.healthy
     } else {
-        let report = check(&hosts, &options, &progress)?;
-        output::show(global, &report, Report::text)?;
-        report.healthy
+        match check_networks(&networks, &options, &progress)?.into_only() {
+            Ok(report) => {
+                output::show(global, &report, Report::text)?;
+                report.healthy
+            }
+            Err(networks) => {
+                output::show(global, &networks, |it| Networks::text(it))?;
+                networks.healthy
+            }
+        }
     };
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Check {
-    fn hosts(&self) -> Result<Vec<Host>, Failure> {
-        let mut hosts = self.hosts.clone();
+    fn networks(&self) -> Result<Vec<Network>, Failure> {
+        let (mut hosts, mut named) = (self.hosts.clone(), self.networks.clone());
         if let Some(path) = &self.list {
             let read = |error| Problem::new(format!("reading {}", path.display())).seen(error);
             let text = std::fs::read_to_string(path).map_err(read)?;
@@ -122,12 +135,14 @@ impl Check {
                 if !line.is_empty() {
                     let place = format!("{}:{}", path.display(), number + 1);
                     let wrong = |why: String| Problem::new(why).seen(line).at(place);
-                    hosts.push(line.parse().map_err(wrong)?);
+                    match line.contains('=') {
+                        true => named.push(line.parse().map_err(wrong)?),
+                        false => hosts.push(line.parse().map_err(wrong)?),
+                    }
                 }
             }
         }
-        let host = |at: Whereabouts| Host { name: at.at.clone(), at, netns: None };
-        Ok(hosts.into_iter().map(host).collect())
+        Ok(networks(hosts, named))
     }
 }
 

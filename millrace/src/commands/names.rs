@@ -19,6 +19,28 @@ pub(crate) struct PortOrAll {
     all: bool,
 }
 
+/// One port, all ports, or the switch.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct PortAllOrSwitch {
+    /// The port.
+    #[arg(add = ports())]
+    port: Option<String>,
+    /// All ports.
+    #[arg(long)]
+    all: bool,
+    /// The whole switch, also for ports added later; settings of ports stay.
+    #[arg(long)]
+    pub(crate) switch: bool,
+}
+
+impl PortAllOrSwitch {
+    /// Returns the port; `None` for all.
+    pub(crate) fn port(&self) -> Option<&str> {
+        self.port.as_deref()
+    }
+}
+
 impl PortOrAll {
     /// Returns the port; `None` for all.
     pub(crate) fn port(&self) -> Option<&str> {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use traffic::arguments::{self, Destination, Invocation, Request};
-use traffic::{Progress, Report};
+use traffic::{Progress, Report, Wait};
 
 #[derive(Args)]
 #[command(
@@ -19,7 +19,10 @@ use traffic::{Progress, Report};
     after_help = "\
 Examples:
   millrace ntttcp -R -M 1,*,192.168.24.102 -l 64k -a 6 -t 30
-  millrace ntttcp -S -M 1,*,192.168.24.102 -l 64k -a 6 -t 30"
+  millrace ntttcp -S -M 1,*,192.168.24.102 -l 64k -a 6 -t 30
+  ntttcp.exe -r -m 4,*,192.168.1.1 -p 20001 -rb 128k -t 2 -l 512
+
+The packages install ntttcp.exe. For ntttcp: `ln -s $(command -v millrace) /usr/local/bin/ntttcp`."
 )]
 pub(crate) struct Arguments {
     /// Options of NTttcp for Windows or for Linux; --help lists them.
@@ -68,6 +71,15 @@ fn show_progress(step: &Progress, quiet: bool) {
     }
     let text = match step {
         Progress::Listening(address) => format!("listening on {address}"),
+        Progress::Waiting(Wait { address, is_silent, elapsed }) => format!(
+            "waiting for {address}, {} s: {}",
+            elapsed.as_secs(),
+            if *is_silent {
+                "nothing answers (firewall? wrong address?)"
+            } else {
+                "the port is closed (start the receiver)"
+            }
+        ),
         Progress::Connected(count) => format!("{count} connected"),
         Progress::Unsynchronised => {
             "data arrived without synchronisation: if the sender runs with -ns (-N), so must the receiver; Windows \

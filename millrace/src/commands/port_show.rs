@@ -1,5 +1,5 @@
-//! `millrace port show`: shows one port with its counters, or the options that connect a guest to
-//! it.
+//! `millrace port show`: shows one port with its counters, or the options and commands that connect
+//! a guest to it.
 
 use crate::commands::{names, snippet, status};
 use crate::global::Global;
@@ -15,7 +15,8 @@ use std::process::ExitCode;
 Examples:
   millrace port show vm1
   millrace port show vm1 --qemu          # QEMU options for this vNIC
-  millrace port show vm1 --libvirt       # libvirt XML for this vNIC")]
+  millrace port show vm1 --qemu-monitor  # adds it to a running QEMU, and removes it
+  millrace port show vm1 --libvirt       # libvirt XML for this vNIC, and the lines of virsh")]
 pub(super) struct Show {
     /// The port.
     #[arg(add = names::ports())]
@@ -26,6 +27,13 @@ pub(super) struct Show {
     /// Print the libvirt XML that connects a guest to this vhost-user port.
     #[arg(long, conflicts_with = "json")]
     libvirt: bool,
+    /// Print the commands of QEMU's monitor, and the same by QMP, that add this vhost-user port's
+    /// device to a running guest and remove it.
+    #[arg(long, conflicts_with_all = ["qemu", "libvirt", "json"])]
+    qemu_monitor: bool,
+    /// PCI bus at which the device is added: on the machine type q35, the id of a free root port.
+    #[arg(long, value_name = "ID", requires = "qemu_monitor")]
+    bus: Option<String>,
 }
 
 /// A port with its counters.
@@ -40,9 +48,13 @@ impl Show {
     pub(super) fn run(&self, global: &Global) -> Outcome {
         let client = global.client()?;
         let port = client.port(&self.name)?;
-        if self.qemu || self.libvirt {
+        if self.qemu || self.libvirt || self.qemu_monitor {
             let vnic = snippet::Vnic::of(&port)?;
-            output::print(&if self.qemu { vnic.qemu() } else { vnic.libvirt() })?;
+            output::print(&match (self.qemu, self.libvirt) {
+                (true, _) => vnic.qemu(),
+                (_, true) => vnic.libvirt(),
+                _ => vnic.qemu_monitor(self.bus.as_deref()),
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
         let shown = Shown { port, counters: client.counters(&self.name)? };
@@ -80,8 +92,12 @@ fn text(shown: &Shown) -> String {
     text.push_str(&port.guest.as_ref().map(guest).unwrap_or_default());
     let numbers = [
         ("ingress frames", counters.ingress_frames),
+        ("  trains among them", counters.ingress_trains),
+        ("  segments of these", counters.ingress_train_segments),
         ("ingress bytes", counters.ingress_bytes),
         ("egress frames", counters.egress_frames),
+        ("  trains among them", counters.egress_trains),
+        ("  segments of these", counters.egress_train_segments),
         ("egress bytes", counters.egress_bytes),
         ("flooded frames", counters.flooded_frames),
         ("mirrored frames", counters.mirrored_frames),
@@ -91,6 +107,7 @@ fn text(shown: &Shown) -> String {
         ("checksums completed", counters.checksums),
         ("path MTU messages", counters.path_mtu_messages),
         ("addresses evicted", counters.evicted_addresses),
+        ("own frames returned", counters.returned_frames),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),
     ];

@@ -1,5 +1,6 @@
 //! `millrace report`: compares two reports, and prints the reports' schemas.
 
+use super::guide;
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand, ValueEnum};
@@ -61,6 +62,8 @@ enum Document {
     Comparison,
     /// Written by `ntttcp`.
     Ntttcp,
+    /// Written by `guide`.
+    Guide,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -71,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
                 Document::Report => lab::report::json_schema(),
                 Document::Comparison => compare::json_schema(),
                 Document::Ntttcp => traffic::report::json_schema(),
+                Document::Guide => guide::json_schema(),
             };
             output::print(&format!("{schema:#}"))?;
             Ok(ExitCode::SUCCESS)

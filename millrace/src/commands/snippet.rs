@@ -1,6 +1,8 @@
 //! Options for QEMU or libvirt that connect a guest to a vhost-user port.
 //!
-//! The stories boot their guests with these options.
+//! The stories boot their guests with these options, and add vNICs by [`monitor`].
+
+mod monitor;
 
 use api::body::PortBody;
 use config::Device;
@@ -47,6 +49,13 @@ impl Vnic {
         })
     }
 
+    /// Returns the interrupt vectors of a device with several queue pairs; `None` for one, whose
+    /// default is right.
+    fn vectors(&self) -> Option<u32> {
+        // One vector per ring, one for the control queue, one for configuration changes.
+        (self.queues > 1).then(|| 2 * u32::from(self.queues) + 2)
+    }
+
     /// Returns options of `qemu-system-x86_64`. The guest's memory must be shared, once for all its
     /// vNICs.
     pub(crate) fn qemu(&self) -> String {
@@ -58,9 +67,8 @@ impl Vnic {
             "virtio-net-pci,id={name},netdev={name}-net,rx_queue_size={0},tx_queue_size={0}",
             Vnic::RING
         );
-        if *queues > 1 {
-            // One vector per ring, one for the control queue, one for configuration changes.
-            device += &format!(",mq=on,vectors={}", 2 * queues + 2);
+        if let Some(vectors) = self.vectors() {
+            device += &format!(",mq=on,vectors={vectors}");
         }
         device += &self.mac.as_ref().map_or_else(String::new, |mac| format!(",mac={mac}"));
         device += &self.mtu.map_or_else(String::new, |mtu| format!(",host_mtu={mtu}"));
@@ -77,7 +85,7 @@ impl Vnic {
         )
     }
 
-    /// Returns elements of a libvirt domain.
+    /// Returns elements of a libvirt domain, and what adds them to a running one.
     pub(crate) fn libvirt(&self) -> String {
         let socket = escaped(&self.socket);
         let source = if self.guest_listens {
@@ -104,7 +112,10 @@ impl Vnic {
   <source type='memfd'/>
   <access mode='shared'/>
 </memoryBacking>
-{access}<!-- For this vNIC, among the devices: -->
+{access}<!-- For this vNIC, among the devices. To a running guest: this element alone in FILE.xml, then
+     virsh attach-device GUEST FILE.xml
+and to remove it
+     virsh detach-device GUEST FILE.xml -->
 <interface type='vhostuser'>
   {mac}{source}
   {mtu}<model type='virtio'/>
@@ -126,7 +137,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn vnic() -> Vnic {
+    pub(super) fn vnic() -> Vnic {
         Vnic {
             name: "vm1".into(),
             socket: "/run/a,b&'c.sock".into(),
@@ -156,6 +167,7 @@ mod tests {
         assert!(qemu.contains(",queues=4\n") && qemu.contains("mq=on,vectors=10"), "{qemu}");
         assert!(qemu.contains("mac=52:54:00:00:00:01,host_mtu=9000\n"), "{qemu}");
         let libvirt = vnic().libvirt();
+        assert!(libvirt.contains("virsh attach-device") && libvirt.contains("virsh detach-device"));
         for part in ["queues='4'", "<mac address='52:54:00:00:00:01'/>", "<mtu size='9000'/>"] {
             assert!(libvirt.contains(part), "{libvirt}");
         }

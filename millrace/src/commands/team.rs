@@ -34,7 +34,8 @@ Examples:
 An inactive member has a reason. HOME is the member at which the network sees an address; NOW is the
 member that carries it while its home is down. Counters of ignored frames: `reflected` frames came
 back from the physical switch, `copies` also arrived at another member, `to_member` frames were for
-the host's own device.")]
+the host's own device, and `probes` are those with which members find out whether they hear each
+other.")]
 struct Show {
     /// The team's port [default: all teams].
     #[arg(add = names::ports())]

@@ -1,6 +1,6 @@
 //! `millrace validate`: measures a feature on this host, on against off.
 
-use super::existing_hosts::Hosts;
+use super::existing_hosts::{Hosts, RefusedHosts};
 use super::measuring::{Measuring, carry_out};
 use crate::global::Global;
 use crate::output::{Failure, Outcome};
@@ -10,7 +10,7 @@ use lab::experiments::{
     acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, self_test, storage, team, vlan,
     vmmq, vrss, xdp,
 };
-use lab::options::{Options, RscOptions, SelfTestOptions, TeamOptions};
+use lab::options::{JumboOptions, Options, RscOptions, SelfTestOptions, TeamOptions};
 use lab::validate;
 use lab::vnic::Receivers;
 use problem::Problem;
@@ -28,24 +28,24 @@ enum What {
     Rsc(Rsc),
     /// Large send offload of a sending guest
     #[command(after_help = LSO_HELP)]
-    Lso(OnAndOff),
+    Lso(Toggled),
     /// Checksum offload of a sending guest
     #[command(after_help = CHECKSUM_HELP)]
-    Checksum(OnAndOff),
+    Checksum(Toggled),
     /// Jumbo frames against MTU 1500, with all links switched live
     Jumbo(Jumbo),
-    /// Unlimited coalescing against trains of at most four segments
+    /// Unlimited coalescing against trains of at most four segments, and of 25 x MTU and 2 ACKs
     #[command(after_help = LIMITS_HELP)]
     Limits(OnAndOff),
     /// A port added and removed every 100 ms, beside a flow between two others
     #[command(after_help = HOTPLUG_HELP)]
-    Hotplug(OnAndOff),
+    Hotplug(Toggled),
     /// A hundred ACL rules toward the guest against none
     #[command(after_help = ACL_HELP)]
-    Acl(OnAndOff),
+    Acl(Toggled),
     /// The guest's port as a trunk port against an access port
     #[command(after_help = VLAN_HELP)]
-    Vlan(OnAndOff),
+    Vlan(Toggled),
     /// Dynamic VMMQ: one queue, several static ones, and several balanced by load
     #[command(after_help = VMMQ_HELP)]
     Vmmq(Queued),
@@ -54,7 +54,7 @@ enum What {
     Vrss(Queued),
     /// An uplink by AF_XDP against one by AF_PACKET
     #[command(after_help = XDP_HELP)]
-    Xdp(OnAndOff),
+    Xdp(Toggled),
     /// An uplink team of one member against one of two, and the outage of a failover
     #[command(after_help = TEAM_HELP)]
     Team(Team),
@@ -136,8 +136,10 @@ const LIMITS_HELP: &str = "\
 Example:
   millrace validate limits --quick
 
-RSC is on in both arms; `length-limit` of the vNIC's port is toggled while the connections keep
-running. Needs namespaces or existing hosts. Exit codes are those of `validate rsc`.";
+RSC is on in all arms; `length-limit` and `ack-limit` of the vNIC's port are toggled while the
+connections keep running: no limits, 4 segments, and the slides' limits, which FreeBSD's driver for
+Hyper-V has by default (25 x MTU and 2 acknowledgements). Needs namespaces or existing hosts. Exit
+codes are those of `validate rsc`.";
 
 const HOTPLUG_HELP: &str = "\
 Example:
@@ -205,8 +207,9 @@ Examples:
 
 The guest sends through a team of one member and of two in turn; each member carries 200 Mbit/s.
 Before that, for each algorithm, the member that carries the guest's address is pulled --pulls times
-while the guest sends: the checks report the outage. Needs namespaces and tc. Exit codes are those
-of `validate rsc`.";
+while the guest sends. The checks fail if the median outage is above the goal of 50 ms, or any above
+500 ms; pulls that miss the goal are counted. Needs namespaces and tc. Exit codes are those of
+`validate rsc`.";
 
 /// Options of features with several queues per port.
 #[derive(Args)]
@@ -219,9 +222,26 @@ struct Queued {
     queues: u32,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: RefusedHosts,
 }
 
 /// Options of most features.
+#[derive(Args)]
+struct Toggled {
+    /// Connection counts, measured in turn [default: 1].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Vec<u32>,
+    #[command(flatten)]
+    measuring: Measuring,
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+    #[command(flatten)]
+    hosts: RefusedHosts,
+}
+
+/// Options of features that are also measured between existing hosts.
 #[derive(Args)]
 struct OnAndOff {
     /// Connection counts, measured in turn [default: 1].
@@ -242,11 +262,22 @@ struct OnAndOff {
 Examples:
   millrace validate jumbo                          # about one minute
   millrace validate jumbo --quick --mtu 4000
+  millrace validate jumbo --two-paths              # now you tell which one is which
+  millrace validate jumbo --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
 
 The MTU of every link from sender to receiver is switched between 1500 and --mtu while the
 connections keep running. First a full frame of each size is sent end to end; if one is lost, the
-report names the hop and nothing is measured. Needs namespaces and `ping`. Exit codes are those of
-`validate rsc`.")]
+report names the hop and nothing is measured.
+
+With --two-paths two loads run at the same time, each over an uplink and a vNIC of its own, and one
+of the two paths has jumbo frames. A line for each path shows its rate; the report says which one is
+which.
+
+With --sender no link is changed: the path is measured at the MTU that it has, against connections
+that limit their segments to those of MTU 1500, opened anew for each arm. The check fails if the
+path carries no larger segments.
+
+Needs namespaces and `ping`, or existing hosts. Exit codes are those of `validate rsc`.")]
 struct Jumbo {
     /// Connection counts, measured in turn [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -256,6 +287,9 @@ struct Jumbo {
     /// MTU with jumbo frames, in bytes.
     #[arg(long, default_value = "9000", value_parser = clap::value_parser!(u16).range(1501..=9216))]
     mtu: u16,
+    /// Run the load over two paths at the same time, one of them with jumbo frames.
+    #[arg(long, conflicts_with_all = ["sender", "receiver"])]
+    two_paths: bool,
     #[command(flatten)]
     hosts: Hosts,
 }
@@ -270,6 +304,8 @@ struct Team {
     /// How often to pull the guest's member per algorithm, before the measurement.
     #[arg(long, default_value_t = team::PULLS, value_parser = clap::value_parser!(u16).range(1..))]
     pulls: u16,
+    #[command(flatten)]
+    hosts: RefusedHosts,
 }
 
 #[derive(Args)]
@@ -294,6 +330,8 @@ struct Migration {
     guest: PathBuf,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: RefusedHosts,
 }
 
 #[derive(Args)]
@@ -316,6 +354,8 @@ struct Storage {
     guest: PathBuf,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: RefusedHosts,
 }
 
 #[derive(Args)]
@@ -337,6 +377,8 @@ struct Iscsi {
     /// MTU of every link, in bytes.
     #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
     mtu: u16,
+    #[command(flatten)]
+    hosts: RefusedHosts,
 }
 
 #[derive(Args)]
@@ -360,66 +402,84 @@ struct Itself {
     tries: Option<u16>,
     #[command(flatten)]
     measuring: Measuring,
+    #[command(flatten)]
+    hosts: RefusedHosts,
+}
+
+/// What features do that existing hosts do not allow.
+mod refusals {
+    pub(super) const OFFLOADS: &str =
+        "a feature of the sending guest's own device, which an agent has no right to change";
+    pub(super) const HOTPLUG: &str =
+        "a third port that is added ten times a second, which a switch in use is spared";
+    pub(super) const RULES: &str =
+        "rules or VLANs of a port, which guard it: they are not replaced at a switch in use";
+    pub(super) const XDP: &str =
+        "an uplink that is reopened, which interrupts all other ports of a switch in use";
+    pub(super) const TEAM: &str = "team members that are pulled and limited to 200 Mbit/s";
+    pub(super) const QUEUES: &str = "ports that are reopened with other queues, which interrupts a \
+                                     switch in use, and a guest keeps the queues it started with";
+    pub(super) const GUEST: &str = "a guest that the command boots, with switches of its own";
+    pub(super) const PROGRAMS: &str = "programs that the command starts, which agents refuse";
+    pub(super) const KNOWN: &str =
+        "differences that are known beforehand, which only hosts of its own have";
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    // A feature that is toggled at the hosts needs hosts that the experiment creates.
-    let own = |name: &str, make: fn(&Options) -> Campaign, common: &OnAndOff| {
-        common.hosts.refuse(name)?;
-        carry_out(&make, &common.options(global)?, global)
+    let own = |name: &str, make: fn(&Options) -> Campaign, toggled: &Toggled, why: &str| {
+        toggled.hosts.refuse(&format!("validate {name}"), why)?;
+        carry_out(&make, &toggled.options()?, global)
     };
     match &arguments.what {
-        What::Rsc(Rsc { common, in_process, guest }) => {
-            let options = common.options(global)?;
-            let named = common.hosts.receivers();
-            let guest = receiving_guest(named, guest.as_ref())?;
-            let receivers = match *in_process || options.existing_hosts.is_some() {
-                true => None,
-                false => Receivers::possible(named)
-                    .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
-            };
-            let (in_process, receiver_named) = (*in_process, named.is_some());
-            let rsc = RscOptions { in_process, receivers, receiver_named };
-            let options = Options { rsc, guest, ..options };
-            carry_out(&validate::campaign, &options, global)
-        }
+        What::Rsc(rsc) => run_rsc(rsc, global),
         What::Limits(common) => {
-            common.hosts.one_receiver("limits")?;
+            common.hosts.one_receiver("validate limits")?;
             carry_out(&limits::campaign, &common.options(global)?, global)
         }
-        What::Jumbo(jumbo) => {
-            jumbo.hosts.refuse("jumbo")?;
-            let options = jumbo.measuring.options(Options::new, &jumbo.connections)?;
-            carry_out(&jumbo::campaign, &Options { mtu: jumbo.mtu, ..options }, global)
+        What::Jumbo(jumbo) => carry_out(&jumbo::campaign, &jumbo.options(global)?, global),
+        What::Lso(toggled) => own("lso", lso::campaign, toggled, refusals::OFFLOADS),
+        What::Checksum(toggled) => own("checksum", checksum::campaign, toggled, refusals::OFFLOADS),
+        What::Hotplug(toggled) => own("hotplug", hotplug::campaign, toggled, refusals::HOTPLUG),
+        What::Acl(toggled) => own("acl", acl::campaign, toggled, refusals::RULES),
+        What::Vlan(toggled) => own("vlan", vlan::campaign, toggled, refusals::RULES),
+        What::Xdp(toggled) => own("xdp", xdp::campaign, toggled, refusals::XDP),
+        What::Team(team) => carry_out(&team::campaign, &team.options()?, global),
+        What::Vmmq(queued) => {
+            let options = queued.options("validate vmmq", Options::vmmq)?;
+            carry_out(&vmmq::campaign, &options, global)
         }
-        What::Lso(common) => own("lso", lso::campaign, common),
-        What::Checksum(common) => own("checksum", checksum::campaign, common),
-        What::Hotplug(common) => own("hotplug", hotplug::campaign, common),
-        What::Acl(common) => own("acl", acl::campaign, common),
-        What::Vlan(common) => own("vlan", vlan::campaign, common),
-        What::Xdp(common) => {
-            common.hosts.refuse("xdp")?;
-            carry_out(&xdp::campaign, &common.options(global)?, global)
+        What::Vrss(queued) => {
+            let options = queued.options("validate vrss", Options::vrss)?;
+            carry_out(&vrss::campaign, &options, global)
         }
-        What::Team(Team { connections, measuring, pulls }) => {
-            let options = measuring.options(Options::team, connections)?;
-            let team = TeamOptions { pulls: usize::from(*pulls) };
-            let options = Options { team, ..options };
-            carry_out(&team::campaign, &options, global)
-        }
-        What::Vmmq(queued) => carry_out(&vmmq::campaign, &queued.options(Options::vmmq)?, global),
-        What::Vrss(queued) => carry_out(&vrss::campaign, &queued.options(Options::vrss)?, global),
-        What::Migration(Migration { guest, measuring }) => {
+        What::Migration(Migration { guest, measuring, hosts }) => {
+            hosts.refuse("validate migration", refusals::GUEST)?;
             let base = |program| Options::migration(guest.clone(), program);
             carry_out(&migration::campaign, &measuring.options(base, &[])?, global)
         }
-        What::Storage(Storage { guest, measuring }) => {
+        What::Storage(Storage { guest, measuring, hosts }) => {
+            hosts.refuse("validate storage", refusals::GUEST)?;
             let base = |program| Options::migration(guest.clone(), program);
             carry_out(&storage::campaign, &measuring.options(base, &[])?, global)
         }
         What::Iscsi(iscsi) => carry_out(&iscsi::campaign, &iscsi.options()?, global),
         What::Itself(tries) => carry_out(&self_test::campaign, &tries.options()?, global),
     }
+}
+
+fn run_rsc(Rsc { common, in_process, guest }: &Rsc, global: &Global) -> Outcome {
+    let options = common.options(global)?;
+    let named = common.hosts.receivers();
+    let guest = receiving_guest(named, guest.as_ref())?;
+    let receivers = match *in_process || options.existing_hosts.is_some() {
+        true => None,
+        false => Receivers::possible(named)
+            .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
+    };
+    let (in_process, receiver_named) = (*in_process, named.is_some());
+    let rsc = RscOptions { in_process, receivers, receiver_named };
+    let options = Options { rsc, guest, ..options };
+    carry_out(&validate::campaign, &options, global)
 }
 
 /// Returns the directory of the receiving guest; `None` if the receiver is not a virtual machine.
@@ -448,8 +508,34 @@ impl OnAndOff {
     }
 }
 
+impl Toggled {
+    fn options(&self) -> Result<Options, Failure> {
+        let options = self.measuring.options(Options::new, &self.connections)?;
+        Ok(Options { mtu: self.mtu, ..options })
+    }
+}
+
+impl Jumbo {
+    fn options(&self, global: &Global) -> Result<Options, Failure> {
+        self.hosts.one_receiver("validate jumbo")?;
+        let options = self.measuring.options(Options::new, &self.connections)?;
+        let jumbo = JumboOptions { two_paths: self.two_paths };
+        let existing_hosts = self.hosts.existing_hosts(global)?;
+        Ok(Options { mtu: self.mtu, jumbo, existing_hosts, ..options })
+    }
+}
+
+impl Team {
+    fn options(&self) -> Result<Options, Failure> {
+        self.hosts.refuse("validate team", refusals::TEAM)?;
+        let options = self.measuring.options(Options::team, &self.connections)?;
+        Ok(Options { team: TeamOptions { pulls: usize::from(self.pulls) }, ..options })
+    }
+}
+
 impl Iscsi {
     fn options(&self) -> Result<Options, Failure> {
+        self.hosts.refuse("validate iscsi", refusals::PROGRAMS)?;
         let options = self.measuring.options(Options::new, &[])?;
         Ok(Options { mtu: self.mtu, ..options })
     }
@@ -457,6 +543,7 @@ impl Iscsi {
 
 impl Itself {
     fn options(&self) -> Result<Options, Failure> {
+        self.hosts.refuse("validate self", refusals::KNOWN)?;
         let options = self.measuring.options(Options::self_test, &[])?;
         let tries = self.tries.map_or(options.self_test.tries, usize::from);
         Ok(Options { self_test: SelfTestOptions { tries }, ..options })
@@ -464,7 +551,12 @@ impl Itself {
 }
 
 impl Queued {
-    fn options(&self, base: fn(u32, PathBuf) -> Options) -> Result<Options, Failure> {
+    fn options(
+        &self,
+        command: &str,
+        base: fn(u32, PathBuf) -> Options,
+    ) -> Result<Options, Failure> {
+        self.hosts.refuse(command, refusals::QUEUES)?;
         self.measuring.options(|program| base(self.queues, program), &self.connections)
     }
 }

@@ -3,9 +3,11 @@
 use super::vmmq_record;
 use crate::commands::names;
 use crate::global::Global;
-use crate::output::{self, Outcome, table};
-use api::body::VmmqMoveBody;
+use crate::output::{self, Failure, Outcome, table};
+use api::body::{PortBody, VmmqMoveBody};
+use api::client::Client;
 use clap::{Args, Subcommand};
+use config::VmmqMode;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -55,14 +57,37 @@ fn explain(port: Option<&str>, global: &Global) -> Outcome {
     let is_of =
         |moved: &VmmqMoveBody, port| moved.port == port || moved.vnic.as_deref() == Some(port);
     moves.retain(|moved| port.is_none_or(|port| is_of(moved, port)));
-    output::show(global, &moves, |moves| text(moves))
+    let why = if moves.is_empty() { why_none(&client, port)? } else { String::new() };
+    output::show(global, &moves, |moves| if moves.is_empty() { why } else { text(moves) })
+}
+
+/// Returns why nothing has moved: what does not allow it, or what it takes.
+fn why_none(client: &Client, port: Option<&str>) -> Result<String, Failure> {
+    let nothing = "Nothing has been moved by load";
+    let ports = client.ports()?;
+    let is_meant = |body: &&PortBody| port.is_none_or(|port| body.name == port);
+    let is_dynamic = |body: &&PortBody| body.config.vmmq == Some(VmmqMode::Dynamic);
+    let dynamic: Vec<&PortBody> = ports.iter().filter(is_meant).filter(is_dynamic).collect();
+    let workers = client.switch()?.workers.len();
+    let names = dynamic.iter().map(|body| body.name.as_str()).collect::<Vec<_>>().join(", ");
+    Ok(match dynamic.as_slice() {
+        [] => {
+            let port = port.unwrap_or("PORT");
+            format!("{nothing}: `millrace port set {port} vmmq=dynamic` allows it.")
+        }
+        _ if workers < 2 => format!(
+            "{nothing}: {names} may move, but the switch has one worker. Set `workers` in [switch], and restart."
+        ),
+        _ if dynamic.iter().all(|body| body.queues.len() < 2) => format!(
+            "{nothing}: {names} may move, with one queue at most. `millrace port set PORT queues=N` adds queues."
+        ),
+        _ => format!(
+            "{nothing} yet: {names} may move. Queues move when their worker is busy for more than 80 % of its time."
+        ),
+    })
 }
 
 fn text(moves: &[VmmqMoveBody]) -> String {
-    if moves.is_empty() {
-        return "Nothing has been moved by load. `millrace port set PORT vmmq=dynamic` allows it."
-            .into();
-    }
     let row = |moved: &VmmqMoveBody| {
         vec![
             format!("{:.2}", moved.at_s),

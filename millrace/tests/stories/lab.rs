@@ -43,6 +43,53 @@ fn a_ladder_has_each_step_both_ways() {
 }
 
 #[test]
+fn a_ladder_with_queues_goes_on_to_channels_and_vrss() {
+    story(&NEEDS, || {
+        let output = lab(&["ladder", "--queues", "2", "--json", "--output", "channels"]);
+        let report = json(&output);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}\n{:#}", report["checks"]);
+        for case in report["cases"].as_array().unwrap() {
+            let order = case["order"].as_array().unwrap();
+            assert_eq!(order[4..], ["limits", "channels", "vrss"].map(Value::from));
+            let of = |arm: &str, key: &str| case["arms"][arm][key]["median"].as_f64();
+            let key = "vnic_silent_queues";
+            assert_eq!((of("limits", "vnic_queues"), of("limits", key)), (Some(1.0), Some(0.0)));
+            assert_eq!((of("channels", key), of("vrss", key)), (Some(1.0), Some(0.0)));
+        }
+        let commands = report["commands"].to_string();
+        for change in ["rss set vnic --equal 1", "queues=2 steer=\\\"rss\\\""] {
+            assert!(commands.contains(change), "{change}: {commands}");
+        }
+    });
+}
+
+#[test]
+fn two_paths_are_shown_by_letter_and_the_report_tells_which_one_is_which() {
+    story(&NEEDS, || {
+        let output = lab(&["validate", "jumbo", "--two-paths", "--json", "--output", "which"]);
+        let report = json(&output);
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{shown}\n{:#}", report["checks"]);
+        let arms = &report["cases"][0]["arms"];
+        let of = |arm: &str, key: &str| arms[arm][key]["median"].as_f64();
+        let frame = "frame_bytes_on_the_wire";
+        assert!(of("jumbo", frame) > Some(1514.0) && of("standard", frame) <= Some(1514.0));
+        for arm in ["jumbo", "standard"] {
+            // Both paths are in each interval, whichever it is about.
+            for key in ["throughput_bps", "path_a_bps", "path_b_bps"] {
+                assert!(of(arm, key) > Some(0.0), "{arm}: {key}: {arms:#}");
+            }
+        }
+        let jumbo = arms["jumbo"]["label"].as_str().unwrap();
+        let answer = format!("{jumbo} has the jumbo frames");
+        assert!(report["checks"].to_string().contains(&answer), "{:#}", report["checks"]);
+        let account = &report["cases"][0]["account"];
+        assert_eq!(account["sent_bytes"], account["received_bytes"]);
+    });
+}
+
+#[test]
 fn a_sweep_opens_its_ports_anew_with_each_number_of_queues() {
     story(&NEEDS, || {
         let loads = ["sweep", "--queues", "1,2", "--connections", "8", "--blocks", "4096,65536"];

@@ -60,7 +60,11 @@ fn signal_to(child: &Child, signal: Signal) {
 }
 
 fn validate(arguments: &[&str]) -> Output {
-    millrace().arg("validate").args(arguments).args(SHORT).current_dir("/run").heard()
+    lab(&[&["validate"], arguments].concat())
+}
+
+fn lab(arguments: &[&str]) -> Output {
+    millrace().args(arguments).args(SHORT).current_dir("/run").heard()
 }
 
 fn error(output: &Output) -> String {
@@ -109,10 +113,72 @@ fn two_hosts_validate_the_switch_between_them() {
             json(&limits)["checks"]
         );
         let shown = topology.switch.ask("port show host");
-        for key in ["length-limit", "rsc"] {
+        for key in ["length-limit", "ack-limit", "rsc"] {
             assert_eq!(shown["config"][key], Value::Null, "{key} was not said before");
         }
         assert_eq!((far.end(Signal::INT), guest.end(Signal::TERM)), (Some(130), Some(130)));
+    });
+}
+
+#[test]
+fn a_switch_in_use_is_measured_as_it_is() {
+    story(&NEEDS, || {
+        let topology = network();
+        let far = Agent::start(topology.far, "10.9.0.1:5900");
+        let guest = Agent::start(topology.guest, "10.9.0.2:0");
+        // With RSC off, which these commands do not turn on.
+        topology.switch.tell("rsc off guest");
+        let before = topology.switch.ask("port show guest")["config"].clone();
+        let hosts = ["--sender", &far.name, "--receiver", &guest.name, "--port", "guest", "--json"];
+        let measured = |command: &[&str]| {
+            let output = lab(&[command, &hosts].concat());
+            let report = json(&output);
+            let told = format!("{}\n{:#}", error(&output), report["checks"]);
+            (output.status.code(), report, told)
+        };
+        let (code, sweep, told) =
+            measured(&["sweep", "--connections", "1,2", "--blocks", "4096,65536"]);
+        assert_eq!(code, Some(0), "{told}");
+        let cases = sweep["cases"].as_array().unwrap();
+        assert!(cases.len() == 4 && cases.iter().all(|case| case["way"] == "receive"));
+        let (code, connections, told) = measured(&["connections", "--connections", "1,8"]);
+        assert_eq!(code, Some(0), "{told}");
+        for report in [&sweep, &connections] {
+            assert_eq!(report["bench"]["hosts"].as_array().map(Vec::len), Some(2));
+            for case in report["cases"].as_array().unwrap() {
+                let rate = &case["arms"]["measured"]["throughput_bps"]["median"];
+                assert!(rate.as_f64() > Some(0.0), "{case:#}");
+            }
+        }
+        // The path has no jumbo frames: there is nothing to compare, and the check says so.
+        let (code, _, told) = measured(&["validate", "jumbo"]);
+        assert!(code == Some(1) && told.contains("millrace mtu check"), "{told}");
+        assert_eq!(topology.switch.ask("port show guest")["config"], before);
+    });
+}
+
+#[test]
+fn a_path_with_jumbo_frames_is_compared_with_segments_of_another_without_any_change() {
+    story(&NEEDS, || {
+        let topology = network();
+        topology.far.run("ip link set veth mtu 9000");
+        run("ip link set uplink mtu 9000");
+        for port in ["uplink", "guest"] {
+            topology.switch.tell(&format!("port set {port} mtu=9000"));
+        }
+        let far = Agent::start(topology.far, "10.9.0.1:5900");
+        let guest = Agent::start(topology.guest, "10.9.0.2:0");
+        let hosts = ["--sender", &far.name, "--receiver", &guest.name, "--port", "guest"];
+        let output = validate(&[&["jumbo", "--json"], &hosts[..]].concat());
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{}\n{:#}", error(&output), report["checks"]);
+        let of = |arm: &str| report["cases"][0]["arms"][arm]["segment_bytes"]["median"].as_f64();
+        assert!(
+            of("on") > Some(2000.0) && of("off") <= Some(1460.0),
+            "{:?}",
+            (of("on"), of("off"))
+        );
+        assert!(report["commands"].to_string().contains("--mss 1460"), "{:#}", report["commands"]);
     });
 }
 
@@ -164,8 +230,26 @@ fn what_is_not_there_or_not_possible_is_told() {
         };
         let (code, said) = told(&["rsc"]);
         assert_eq!(code, Some(3), "{said}");
-        let (code, said) = told(&["lso"]);
-        assert!(code == Some(2) && said.contains("rsc or limits"), "{said}");
+        for (command, why) in [
+            (&["validate", "lso"][..], "sending guest's own device"),
+            (&["validate", "acl"], "guard it"),
+            (&["validate", "hotplug"], "ten times a second"),
+            (&["validate", "xdp"], "reopened"),
+            (&["validate", "vrss"], "reopened with other queues"),
+            (&["validate", "vmmq"], "reopened with other queues"),
+            (&["validate", "team"], "pulled"),
+            (&["validate", "iscsi"], "programs"),
+            (&["validate", "migration", "--guest", "/run"], "boots"),
+            (&["validate", "self"], "known beforehand"),
+            (&["ladder"], "own device"),
+            (&["sweep", "--queues", "2"], "reopened with other queues"),
+            (&["sweep", "--mtu", "9000"], "theirs"),
+        ] {
+            let output = millrace().args(command).args(["--sender", nobody]).heard();
+            let said = error(&output);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+            assert!(said.contains(why) && said.contains("omit "), "{command:?}: {said}");
+        }
         let _switch = Switch::start("");
         let (code, said) = told(&["rsc", "--port", "nosuch"]);
         assert!(code == Some(1) && said.contains("nosuch"), "{said}");

@@ -61,13 +61,15 @@ fn a_vnic_is_plugged_and_unplugged_while_another_carries_traffic() {
         machine.guest.assign_addresses("eth0", 1);
         let end = (addresses(1)[0], 5001);
         let transfer = Transfer::start(&mut peer, &mut machine.guest, end, 48);
-        for _ in 0..2 {
-            switch.tell("port add hot --vhost-user /run/hot.sock --vlan 7");
-            machine.plug("hot", "/run/hot.sock", "52:54:00:00:00:07");
+        let by_qmp: [fn(&mut Machine, &str); 2] = [Machine::plug, Machine::unplug];
+        let typed: [fn(&mut Machine, &str); 2] = [Machine::plug_as_typed, Machine::unplug_as_typed];
+        for [plug, unplug] in [by_qmp, typed] {
+            switch.tell("port add hot --vhost-user /run/hot.sock --vlan 7 --mac 52:54:00:00:00:07");
+            plug(&mut machine, "hot");
             machine.guest.run("until [ -e /sys/class/net/eth1 ]; do sleep 0.1; done");
             machine.guest.run("ip link set eth1 up");
             switch.wait_for("hot", "up");
-            machine.unplug("hot");
+            unplug(&mut machine, "hot");
             machine.guest.run("[ ! -e /sys/class/net/eth1 ]");
             switch.tell("port remove hot");
         }

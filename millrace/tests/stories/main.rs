@@ -26,6 +26,7 @@ mod fleet;
 mod guards;
 mod guest;
 mod guests;
+mod guide;
 mod heard;
 mod host;
 mod hotplug;

@@ -229,6 +229,160 @@ fn a_host_checks_its_own_ports_members_and_taps() {
     });
 }
 
+/// Hosts with a management network at 1500 and a migration network at 9000, each a bridge.
+struct TwoNetworks {
+    hosts: Vec<Host>,
+    responders: Vec<Responder>,
+}
+
+impl TwoNetworks {
+    fn new() -> TwoNetworks {
+        let hosts: Vec<Host> = (1..=3).map(|number| host(format!("t{number}"))).collect();
+        let mut responders = Vec::new();
+        for (network, device, mtu) in [(66, "eth0", 1500), (67, "lm", 9000)] {
+            run(&format!("ip link add br{network} mtu {mtu} type bridge"));
+            run(&format!("ip link set br{network} up"));
+            for (host, number) in hosts.iter().zip(1..) {
+                let port = format!("p{network}-{number}");
+                run(&format!(
+                    "ip link add {port} mtu {mtu} type veth peer name {device} mtu {mtu} netns t{number}"
+                ));
+                run(&format!("ip link set {port} master br{network} up"));
+                host.run(&format!("ip address add 10.{network}.0.{number}/24 dev {device}"));
+                host.run(&format!("ip link set {device} up"));
+                responders.push(Responder::start(*host, &format!("10.{network}.0.{number}:5910")));
+            }
+        }
+        TwoNetworks { hosts, responders }
+    }
+
+    /// Returns an option for each network.
+    fn named(&self) -> Vec<String> {
+        let list = |from: usize, to: usize| {
+            let all = self.responders[from..to].iter().map(|responder| responder.1.as_str());
+            all.collect::<Vec<_>>().join(",")
+        };
+        let [management, migration] = [list(0, 3), list(3, 6)];
+        vec![
+            format!("--network=management={management}"),
+            format!("--network=migration={migration}"),
+        ]
+    }
+
+    fn check_named(&self, more: &[&str]) -> (Value, i32) {
+        let named = self.named();
+        let more: Vec<&str> =
+            named.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        check(self.hosts[0], &[], &more)
+    }
+}
+
+/// It paired the management address of one host with the migration address of another, whose
+/// packets left by the management device, and blamed the other: "lm has MTU 1500".
+#[test]
+fn a_management_and_a_migration_network_are_checked_in_one_run_and_never_mixed() {
+    story(&[], || {
+        let world = TwoNetworks::new();
+        let (report, code) = check(world.hosts[0], &world.responders, &[]);
+        assert_eq!((findings(&report), code), (vec![], 0), "{report:#}");
+        let networks = report["networks"].as_array().unwrap();
+        let told: Vec<_> = networks
+            .iter()
+            .map(|it| (it["network"].as_str().unwrap(), it["wanted"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(told, [("10.66.0.0/24", 1500), ("10.67.0.0/24", 9000)]);
+        for (network, device) in networks.iter().zip(["eth0", "lm"]) {
+            let directions = network["directions"].as_array().unwrap();
+            assert_eq!(directions.len(), 6);
+            let is_own = |it: &Value| it["interface"] == device && it["arrives_by"] == device;
+            assert!(directions.iter().all(is_own), "{network:#}");
+        }
+        let (report, code) = world.check_named(&[]);
+        assert_eq!((findings(&report), code), (vec![], 0), "{report:#}");
+        world.hosts[1].run("ip link set eth0 mtu 1400");
+        let (report, code) = world.check_named(&[]);
+        let found = findings(&report);
+        assert_eq!((found.len(), code), (1, 1), "{found:#?}");
+        assert_eq!(report["findings"][0]["network"], "management");
+        assert!(found[0].3.contains("10.66.0.2:5910: eth0 has MTU 1400"), "{found:#?}");
+        println!("    found in management: {}", found[0].3);
+        world.hosts[1].run("ip link set eth0 mtu 1500");
+        // One address of the migration network is left out: nothing is said of its device.
+        let (report, code) = check(world.hosts[0], &world.responders[..4], &[]);
+        assert_eq!((findings(&report), code), (vec![], 1));
+        let unchecked = report["unchecked"][0]["error"].as_str().unwrap();
+        assert_eq!(unchecked, "no path of 10.67.0.1:5910 was probed");
+        // A device is named only if the route leaves by it.
+        world.hosts[0].run("ip route add 10.67.0.3/32 dev eth0 src 10.67.0.1");
+        let (report, _) = world.check_named(&["--mtu", "9000"]);
+        let of = |network: &str| {
+            let all = report["findings"].as_array().unwrap().iter();
+            let own = all.filter(|it| it["network"] == network);
+            own.map(|it| it["error"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let migration = of("migration");
+        assert!(migration.iter().any(|it| it.contains("10.67.0.1:5910: eth0 has MTU 1500")));
+        assert!(!migration.iter().any(|it| it.contains("lm has")), "{migration:#?}");
+    });
+}
+
+/// "Check VLANs and firewalls" was all that was said.
+#[test]
+fn a_host_in_another_vlan_is_told_from_one_behind_a_firewall() {
+    story(&[], || {
+        let world = TwoNetworks::new();
+        let lm = &world.responders[3..];
+        let unchecked = |from: Host| {
+            let (report, code) = check(from, lm, &[]);
+            assert_eq!(code, 1, "{report:#}");
+            let all = report["unchecked"].as_array().unwrap().iter();
+            let word = |it: &Value, key: &str| it[key].as_str().unwrap().to_owned();
+            let mut problems =
+                all.map(|it| (word(it, "error"), word(it, "seen"), word(it, "remedy")));
+            problems.find(|it| it.0.contains("10.67.0.3:5910")).unwrap()
+        };
+        // Another VLAN: a bridge of its own, as not every kernel's bridges know VLANs.
+        run("ip link add br20 mtu 9000 type bridge");
+        run("ip link set br20 up");
+        run("ip link set p67-3 master br20");
+        world.hosts.iter().for_each(|host| drop(host.run("ip neigh flush dev lm")));
+        let (error, seen, remedy) = unchecked(world.hosts[0]);
+        assert!(error.contains("cannot be reached") && seen.contains("no answer to ARP"), "{seen}");
+        assert!(remedy.starts_with("look for a different VLAN first"), "{remedy}");
+        println!("    another VLAN: {seen}: {remedy}");
+        run("ip link set p67-3 master br67");
+        // A firewall.
+        world.hosts[2].run("ip route add blackhole 10.67.0.1/32");
+        world.hosts.iter().for_each(|host| drop(host.run("ip neigh flush dev lm")));
+        let (_, seen, remedy) = unchecked(world.hosts[0]);
+        assert!(!remedy.starts_with("look for a different VLAN"), "{seen}: {remedy}");
+        println!("    a firewall: {seen}: {remedy}");
+    });
+}
+
+/// It said that there was no path to check, and asked for responders.
+#[test]
+fn taps_in_one_namespace_are_not_probed_and_the_reason_is_told() {
+    story(&NEEDS, || {
+        let host = Host::new("a");
+        let port = |name| {
+            format!("[[port]]\nname = '{name}'\ntap = 'tap-{name}'\nnetns = 'a'\nmtu = 9000\n")
+        };
+        let switch = Switch::start(&format!("{}{}", port("one"), port("two")));
+        host.assign_addresses("tap-one", 1);
+        host.assign_addresses("tap-two", 2);
+        ["one", "two"].iter().for_each(|port| drop(switch.wait_for(port, "up")));
+        let output = millrace().args(["mtu", "check", "--json"]).heard();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
+        assert_eq!(output.status.code(), Some(0), "{report:#}");
+        let reasons = report["not_probed"].as_array().unwrap();
+        let two = "two: its device tap-two and that of one are in one network namespace";
+        assert!(reasons.iter().any(|it| it.as_str().unwrap().starts_with(two)), "{reasons:#?}");
+    });
+}
+
 #[test]
 fn a_router_that_says_too_big_is_named_and_one_that_does_not_is_located() {
     story(&[], || {

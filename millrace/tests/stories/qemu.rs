@@ -98,20 +98,43 @@ impl Machine {
         done["downtime"].as_u64().unwrap()
     }
 
-    /// Plugs a vNIC into the running machine.
-    pub(crate) fn plug(&mut self, id: &str, socket: &str, mac: &str) {
-        let address = json!({"type": "unix", "data": {"path": socket}});
-        let backend = json!({"type": "socket", "data": {"addr": address, "server": false}});
-        self.tell("chardev-add", &json!({"id": format!("{id}-socket"), "backend": backend}));
-        let net = json!({"type": "vhost-user", "id": format!("{id}-net"), "chardev": format!("{id}-socket")});
-        self.tell("netdev_add", &net);
-        let device = json!({"driver": "virtio-net-pci", "id": id, "netdev": format!("{id}-net"), "bus": "spare", "mac": mac});
-        self.tell("device_add", &device);
+    /// Adds a port's vNIC to the running machine, by the lines that `millrace port show` prints.
+    pub(crate) fn plug(&mut self, port: &str) {
+        for line in lines_of(port, "# By QMP, to add") {
+            self.tell_line(&line);
+        }
     }
 
-    /// Unplugs a vNIC and waits until the guest has let go of it.
-    pub(crate) fn unplug(&mut self, id: &str) {
-        self.tell("device_del", &json!({"id": id}));
+    /// Removes a port's vNIC by the lines that `millrace port show` prints, once the guest has let
+    /// go of it.
+    pub(crate) fn unplug(&mut self, port: &str) {
+        for line in lines_of(port, "# By QMP, to remove") {
+            self.tell_line(&line);
+            if line.contains("device_del") {
+                self.wait_for_release(port);
+            }
+        }
+    }
+
+    /// Adds and removes a port's vNIC as [`plug`](Machine::plug) does, by the lines for the monitor
+    /// that people type in.
+    pub(crate) fn plug_as_typed(&mut self, port: &str) {
+        for line in lines_of(port, "# In QEMU's monitor, to add") {
+            self.type_line(&line);
+        }
+    }
+
+    /// Removes a port's vNIC as [`unplug`](Machine::unplug) does, by the lines for the monitor.
+    pub(crate) fn unplug_as_typed(&mut self, port: &str) {
+        for line in lines_of(port, "# In QEMU's monitor, to remove") {
+            self.type_line(&line);
+            if line.starts_with("device_del") {
+                self.wait_for_release(port);
+            }
+        }
+    }
+
+    fn wait_for_release(&mut self, id: &str) {
         until("the guest lets go of the vNIC", || {
             self.tell("query-status", &json!({}));
             let gone =
@@ -120,8 +143,19 @@ impl Machine {
             self.events.remove(place);
             Some(())
         });
-        // Removing the network back end also closes the socket.
-        self.tell("netdev_del", &json!({"id": format!("{id}-net")}));
+    }
+
+    /// Types a line into the monitor, which prints an error if the command fails, or warnings.
+    fn type_line(&mut self, line: &str) {
+        let printed = self.tell("human-monitor-command", &json!({ "command-line": line }));
+        let fails = printed.as_str().is_none_or(|text| text.contains("Error"));
+        assert!(!fails, "{line}: {printed}");
+    }
+
+    /// Sends a line of QMP, which must succeed.
+    fn tell_line(&mut self, line: &str) {
+        let wish: Value = serde_json::from_str(line).unwrap();
+        self.tell(wish["execute"].as_str().unwrap(), &wish["arguments"]);
     }
 
     /// Runs a command of the monitor, which must succeed. Returns its answer.
@@ -212,6 +246,15 @@ pub(crate) fn old() -> bool {
 /// memory size of these machines.
 fn options_of(port: &str) -> Vec<String> {
     options_as(&output_of(millrace().args(["port", "show", port, "--qemu"])))
+}
+
+/// Returns the lines below a heading of `millrace port show --qemu-monitor`, which begins so.
+fn lines_of(port: &str, heading: &str) -> Vec<String> {
+    let words = ["port", "show", port, "--qemu-monitor", "--bus", "spare"];
+    let text = output_of(millrace().args(words));
+    let from = text.lines().skip_while(|line| !line.starts_with(heading));
+    let from = from.skip_while(|line| line.starts_with('#'));
+    from.take_while(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
 /// Returns the options in the output of `millrace port show --qemu`.

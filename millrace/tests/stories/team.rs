@@ -321,3 +321,39 @@ fn members_change_and_vnics_are_pinned_while_the_port_stays() {
         assert!(text.contains("5 received") && !text.contains("duplicates"), "{text}");
     });
 }
+
+/// A member in another access VLAN, on another bridge, was never found: each heard broadcasts of
+/// its own VLAN without a tag, or nothing. The bridges are then connected, first by a link of a
+/// smaller MTU.
+#[test]
+fn members_in_two_networks_are_found_until_they_are_in_one() {
+    story(&NEEDS, || {
+        let network = Network::new("", "");
+        network.net.run("ip link add br1 type bridge");
+        network.net.run("ip link set br1 up");
+        network.net.run("ip link set p2 master br1");
+        network.net.run("ip link add x0 mtu 1400 type veth peer name x1 mtu 1400");
+        // The guest sends, so the team has a VLAN to probe; where its home is does not matter.
+        let _ = network.guest.command("ping").args(["-c", "1", "-W", "1", "10.9.0.1"]).output();
+        let finds = |words: &[&str]| {
+            let found = String::from_utf8(cli("check").stdout).unwrap();
+            if words.iter().all(|word| found.contains(word)) { Ok(()) } else { Err(found) }
+        };
+        until("the members are found apart", || {
+            finds(&["do not hear each other", "between eth2 and eth1 (untagged frames)"])
+        });
+        let connect = "ip link set x0 master br0 up; ip link set x1 master br1 up";
+        connect.split("; ").for_each(|line| drop(network.net.run(line)));
+        until("the small MTU between them is found", || {
+            finds(&["frames of its MTU", "of 1500 bytes between eth2 and eth1 (untagged frames)"])
+        });
+        for end in ["x0", "x1"] {
+            network.net.run(&format!("ip link set {end} mtu 1500"));
+        }
+        until("nothing is found", || finds(&["nothing found"]));
+        let team = network.team();
+        assert!(["eth1", "eth2"].iter().all(|name| count(&team, name, "probes") > 0), "{team}");
+        let text = network.far.run("ping -c 5 -i 0.2 -W 5 10.9.0.2");
+        assert!(text.contains("5 received") && !text.contains("duplicates"), "{text}");
+    });
+}

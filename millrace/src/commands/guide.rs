@@ -1,0 +1,280 @@
+//! `millrace guide`: walks a person through the activities of Microsoft's documents, one by one, on
+//! the running switch.
+//!
+//! A guide is data: activities with tasks, a file each. One walk looks at the tasks, and stores each
+//! result at once.
+
+mod agents;
+mod document;
+mod iscsi;
+mod jumbo;
+mod keep;
+mod linux;
+mod people;
+mod place;
+mod prerequisites;
+mod rsc;
+mod script;
+mod traffic;
+mod vmmq;
+mod walk;
+
+use super::names;
+use crate::global::Global;
+use crate::output::{self, Failure, Outcome};
+use ::traffic::schema;
+use clap::{Args, ValueEnum};
+use config::PortRole;
+use document::{Document, SCHEMA, Verdict};
+use keep::Keep;
+use lab::host::Whereabouts;
+use people::People;
+use place::{Agents, Place};
+use problem::Problem;
+use script::{End, Guide};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace guide rsc --list                  # what it would do, with the command of Windows beside
+  millrace guide rsc --port vm1
+  millrace guide jumbo --port vm1 --yes --json
+  millrace guide rsc --port vm1 --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
+
+Each task shows the document's command and the one here, what was seen, what is wanted, and the
+remedy. A task that measures says what to type at both ends, waits for the traffic, and measures by
+the switch's counters; with agents (`millrace lab agent`) it measures as `validate rsc` does. What a
+guide sets for a measurement is put back at its end, also after Ctrl-C.
+
+After each task the state is stored, so that the next run continues where this one ended; tasks that
+found a problem are looked at again. Exit codes: 0 all done, 1 a task found a problem, 2 wrong
+usage, 3 no daemon answers, 130 after Ctrl-C.")]
+pub(crate) struct Arguments {
+    /// The guide.
+    #[arg(value_enum)]
+    guide: Name,
+    /// The vNIC's port [default: the only vNIC].
+    #[arg(long, add = names::ports())]
+    port: Option<String>,
+    /// Length of a measurement.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    seconds: u16,
+    /// Longest time to wait for traffic, or for its end.
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
+    wait: Duration,
+    /// The receiver's address, for the command lines shown and for agents [default: that of the
+    /// vNIC's TAP].
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<IpAddr>,
+    /// The sending agent, as `millrace lab agent` printed it on the far host (rsc only).
+    #[arg(long, value_name = "TOKEN@ADDRESS:PORT", env = "MILLRACE_LAB_SENDER", hide_env = true)]
+    sender: Option<Whereabouts>,
+    /// The receiving agent, for example in a guest [default: this host].
+    #[arg(long, value_name = "TOKEN@ADDRESS:PORT", requires = "sender")]
+    receiver: Option<Whereabouts>,
+    /// The state file [default: $XDG_STATE_HOME/millrace/guide-NAME.json].
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Begin anew, and forget what earlier runs have seen.
+    #[arg(long)]
+    restart: bool,
+    /// Print the tasks with both commands, and do nothing.
+    #[arg(long)]
+    list: bool,
+    /// Do not wait for Enter between activities.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// The guides.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// RSC in the vSwitch, on against off.
+    Rsc,
+    /// Dynamic VMMQ: queues, workers, moves.
+    Vmmq,
+    /// Linux guests: vRSS, offloads, hot add, throughput.
+    Linux,
+    /// Jumbo frames end to end, measured at 1500 and 9000.
+    Jumbo,
+    /// iSCSI of a guest over two paths.
+    Iscsi,
+}
+
+impl Name {
+    fn guide(self) -> &'static Guide<Place> {
+        match self {
+            Name::Rsc => &rsc::GUIDE,
+            Name::Vmmq => &vmmq::GUIDE,
+            Name::Linux => &linux::GUIDE,
+            Name::Jumbo => &jumbo::GUIDE,
+            Name::Iscsi => &iscsi::GUIDE,
+        }
+    }
+}
+
+/// Returns the JSON schema of what `--json` prints.
+pub(crate) fn json_schema() -> serde_json::Value {
+    schema::of::<Document>("guide", SCHEMA)
+}
+
+/// Parses a time such as `90s`, `10min` or `1h`.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit.trim() {
+        "" | "s" => 1,
+        "min" => 60,
+        "h" => 3600,
+        _ => 0,
+    };
+    let number = number.parse::<u32>().ok().filter(|number| *number > 0 && seconds > 0);
+    let number =
+        number.ok_or_else(|| format!("{text:?} is not a time such as 90s, 10min or 1h"))?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let guide = arguments.guide.guide();
+    if arguments.list {
+        let document = Document::new(guide.name, guide.title, arguments.port.clone());
+        let listed = walk::list(guide, document);
+        return output::show(global, &listed, people::list);
+    }
+    let mut place = place(arguments, guide, global)?;
+    let port = Some(place.port.clone()).filter(|port| !port.is_empty());
+    let fresh = Document::new(guide.name, guide.title, port);
+    let keep = Keep::of(arguments.state.as_deref(), guide.name)?;
+    let known = if arguments.restart { None } else { keep.read(&fresh)? };
+    let is_resumed = known.is_some();
+    let mut document = known.unwrap_or(fresh);
+    place.interrupt.watch_signals().map_err(|error| Problem::new(error.to_string()))?;
+    let (json, interrupt) = (global.json, place.interrupt.clone());
+    let lines = if arguments.yes { None } else { people::lines() };
+    let mut people = People { keep: &keep, json, lines, interrupt };
+    if is_resumed {
+        output::tell(&format!("continues from {}; --restart begins anew", keep.path().display()));
+    }
+    let walked = walk::walk(guide, &mut place, &mut document, &mut people);
+    let left = place.leave();
+    for line in left.as_ref().into_iter().flatten() {
+        output::tell(line);
+    }
+    let code = match walked {
+        Ok(()) => code(document.verdict),
+        Err(End::Interrupted) => ExitCode::from(INTERRUPTED),
+        Err(End::Failed(failure)) => return Err(failure),
+    };
+    left?;
+    if document.verdict == Verdict::Done {
+        keep.remove();
+    }
+    output::show(global, &document, people::summary)?;
+    Ok(code)
+}
+
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+fn code(verdict: Verdict) -> ExitCode {
+    if verdict == Verdict::Done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Connects to the daemon, and finds the vNIC.
+fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result<Place, Failure> {
+    let agents = arguments.agents(guide.name)?;
+    let client = global.client()?;
+    let port = match (guide.is_of_one_vnic, &arguments.port) {
+        (true, Some(name)) => client.port(name)?.name,
+        (true, None) => {
+            let ports = client.ports()?;
+            let vnics = ports.iter().filter(|port| port.role == PortRole::Vnic);
+            only(&vnics.map(|port| port.name.as_str()).collect::<Vec<_>>())?
+        }
+        (false, _) => String::new(),
+    };
+    let mut place = Place::new(client, global.socket(), port);
+    place.length = Duration::from_secs(arguments.seconds.into());
+    (place.patience, place.to, place.agents) = (arguments.wait, arguments.to, agents);
+    Ok(place)
+}
+
+impl Arguments {
+    /// Returns the agents as typed.
+    ///
+    /// # Errors
+    /// The guide does not measure between agents.
+    fn agents(&self, guide: &str) -> Result<Option<Agents>, Failure> {
+        let Some(sender) = self.sender.clone() else { return Ok(None) };
+        if self.guide != Name::Rsc {
+            return Err(Failure::Usage(
+                Problem::new(format!("guide {guide} --sender"))
+                    .seen("a guide that measures any traffic toward the vNIC")
+                    .wanted("guide rsc")
+                    .remedy("omit --sender, and type the lines that the guide shows at both ends"),
+            ));
+        }
+        Ok(Some(Agents { sender, receiver: self.receiver.clone() }))
+    }
+}
+
+/// Returns the only vNIC.
+///
+/// # Errors
+/// There is none, or several.
+fn only(vnics: &[&str]) -> Result<String, Failure> {
+    match vnics {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(Problem::new("the switch has no vNIC")
+            .wanted("the port toward the receiver")
+            .remedy("`millrace port add NAME --tap DEVICE`, or name an uplink with --port")
+            .into()),
+        several => Err(Failure::Usage(
+            Problem::new("the switch has several vNICs")
+                .seen(several.join(", "))
+                .wanted("the one toward the receiver")
+                .remedy("name it with --port"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn titles_are_unique_so_that_results_find_their_tasks() {
+        for name in Name::value_variants() {
+            let guide = name.guide();
+            let titles = guide.activities.iter().flat_map(|activity| {
+                activity.tasks.iter().map(|task| (activity.title, task.title))
+            });
+            let titles: Vec<_> = titles.collect();
+            let unique: BTreeSet<_> = titles.iter().collect();
+            assert_eq!(unique.len(), titles.len(), "{}", guide.name);
+            let value = name.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), guide.name);
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit_or_are_seconds() {
+        let minutes = |text| time(text).map(|time| time.as_secs());
+        assert_eq!((minutes("90"), minutes("10min"), minutes("1 h")), (Ok(90), Ok(600), Ok(3600)));
+        for wrong in ["", "min", "0s", "5d", "1.5h"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn several_vnics_are_named() {
+        assert_eq!(only(&["vm1"]).ok(), Some("vm1".to_owned()));
+        let Err(Failure::Usage(problem)) = only(&["vm1", "vm2"]) else { panic!("there are two") };
+        assert!(problem.seen.contains("vm1, vm2") && problem.remedy.contains("--port"));
+    }
+}

@@ -1,0 +1,297 @@
+//! *Jumbo Frame Settings & Slow or Failing Live Migrations* and *Live Migration Can Benefit From
+//! Jumbo Frames*: consistent from end to end, then measured at 1500 and 9000.
+
+use super::document::{Document, Measurement, Row, Table};
+use super::place::Place;
+use super::prerequisites::{DAEMON, VNIC, WORKERS};
+use super::script::{Activity, End, Guide, Sight, Task};
+use super::traffic::{ONE, measure, progress};
+use api::body::FindingBody;
+use config::Device;
+use path_mtu::local::check_host;
+use serde_json::json;
+
+/// Names of the two measurements.
+const JUMBO: &str = "mtu 9000";
+const USUAL: &str = "mtu 1500";
+/// The MTU of jumbo frames.
+const JUMBO_MTU: u16 = 9000;
+const USUAL_MTU: u16 = 1500;
+/// Bytes of a segment above which it was no frame of MTU 1500.
+const LARGER: f64 = 2000.0;
+/// Gb/s between two VMs on one host in the document: jumbo frames disabled, then enabled.
+const DOCUMENT: [f64; 2] = [17.0, 30.0];
+
+/// The guide.
+pub(super) const GUIDE: Guide<Place> = Guide {
+    name: "jumbo",
+    title: "Jumbo Frame Settings & Slow or Failing Live Migrations",
+    is_of_one_vnic: true,
+    activities: &[
+        Activity { title: "Prerequisites", tasks: &[DAEMON, VNIC, WORKERS] },
+        Activity {
+            title: "Be consistent end to end: all hosts, all NICs, all switch ports",
+            tasks: &[
+                Task {
+                    title: "MTUs of ports and of the devices below them",
+                    windows: "Get-NetAdapterAdvancedProperty -DisplayName 'Jumbo Packet'",
+                    here: "millrace mtu check",
+                    repeats: false,
+                    look: mtus,
+                },
+                Task {
+                    title: "Members of teams: MTU, speed, VLAN",
+                    windows: "Get-VMSwitchTeam | Get-NetAdapterAdvancedProperty",
+                    here: "millrace team show",
+                    repeats: false,
+                    look: members,
+                },
+                Task {
+                    title: "Paths between the guests of this host carry their MTU",
+                    windows: "ping -f -l 8972 ADDRESS",
+                    here: "millrace mtu check",
+                    repeats: false,
+                    look: paths,
+                },
+            ],
+        },
+        Activity {
+            title: "The migration network",
+            tasks: &[Task {
+                title: "Check management and migration network between all hosts",
+                windows: "Set-VMHost -VirtualMachineMigrationPerformanceOption SMB",
+                here: "millrace mtu check --list HOSTS",
+                repeats: false,
+                look: migration,
+            }],
+        },
+        Activity {
+            title: "Jumbo frames inside virtual machines",
+            tasks: &[
+                Task {
+                    title: "Measure with jumbo frames",
+                    windows: "Set-NetAdapterAdvancedProperty -DisplayName 'Jumbo Packet' -DisplayValue '9014 Bytes'",
+                    here: "millrace port set PORT mtu=9000",
+                    repeats: false,
+                    look: measure_jumbo,
+                },
+                Task {
+                    title: "Measure without jumbo frames",
+                    windows: "Set-NetAdapterAdvancedProperty -DisplayName 'Jumbo Packet' -DisplayValue Disabled",
+                    here: "millrace port set PORT mtu=1500",
+                    repeats: false,
+                    look: measure_usual,
+                },
+                Task {
+                    title: "Compare the measurements",
+                    windows: "",
+                    here: "",
+                    repeats: true,
+                    look: compare,
+                },
+            ],
+        },
+    ],
+};
+
+fn mtus(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let body = place.client.mtu()?;
+    let port = |port: &api::body::MtuPortBody| {
+        let mtu = port.mtu.map_or_else(|| "not open".to_owned(), |mtu| mtu.to_string());
+        let links = port.links.iter().map(|link| format!(", {} {}", link.name, link.mtu));
+        format!("{} {mtu}{}", port.port, links.collect::<String>())
+    };
+    let seen = body.ports.iter().map(port).collect::<Vec<_>>().join("; ");
+    Ok(match body.findings.first() {
+        None => Sight::passed(seen),
+        Some(first) => Sight::problem(
+            format!("{seen}; {}", first.error),
+            "one MTU for all ports of a network and the devices below them",
+            &first.remedy,
+        ),
+    })
+}
+
+fn members(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let teams = place.client.teams(None)?;
+    if teams.is_empty() {
+        return Ok(Sight::passed("the switch has no team"));
+    }
+    let members = teams.iter().flat_map(|team| &team.members);
+    let members: Vec<_> = members.map(|it| format!("{} {}", it.name, it.mtu)).collect();
+    let health = place.client.health()?;
+    let is_ours = |it: &&FindingBody| it.kind.starts_with("team_") || it.kind == "member_down";
+    Ok(match health.findings.iter().find(is_ours) {
+        None => Sight::passed(members.join(", ")),
+        Some(FindingBody { problem, .. }) => Sight::problem(
+            format!("{}; {}", problem.error, problem.seen),
+            &problem.wanted,
+            &problem.remedy,
+        ),
+    })
+}
+
+fn paths(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let report = check_host(place.client.mtu()?, None, &|done, of| {
+        if done == of {
+            progress(&format!("    {of} directions probed\n"));
+        }
+    })?;
+    let probed: usize = report.networks.iter().map(|network| network.directions.len()).sum();
+    let found = report.networks.iter().flat_map(|network| &network.findings).next();
+    let elsewhere = "`millrace mtu responder --listen ADDRESS:5910` in each guest and host, then `millrace mtu check` with \
+                     what they print";
+    Ok(match found {
+        Some(finding) => {
+            let problem = serde_json::to_value(finding).unwrap_or_default();
+            let part = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
+            Sight::problem(part("error"), part("wanted"), part("remedy"))
+        }
+        None if probed > 0 => Sight::passed(format!("{probed} directions carry their MTU")),
+        None => Sight::noted(format!("no path was probed: {}", report.not_probed.join("; ")))
+            .remedy(elsewhere),
+    })
+}
+
+fn migration(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let hosts = place.uplinks()?.iter().map(|port| port.device.clone()).collect::<Vec<_>>();
+    Ok(Sight::noted(format!(
+        "this switch's uplinks: {}; management, migration and storage networks may be other devices",
+        if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") }
+    ))
+    .remedy(
+        "run a responder at each host's address in each of these networks, and check network by network: slow or failing \
+         migrations come from a management network in which some members have jumbo frames and some have not. `millrace \
+         migrate check` compares two hosts",
+    ))
+}
+
+/// Returns why jumbo frames cannot be measured; `None` if they can.
+fn without_jumbo(place: &Place) -> Result<Option<String>, End> {
+    let (vnic, uplinks) = (place.vnic()?, place.uplinks()?);
+    let all = uplinks.iter().chain([&vnic]);
+    let smaller = all.filter(|port| port.mtu.is_some_and(|mtu| mtu < JUMBO_MTU));
+    let names: Vec<_> = smaller
+        .map(|port| format!("{} has MTU {}", port.name, port.mtu.unwrap_or_default()))
+        .collect();
+    Ok((!names.is_empty()).then(|| names.join(", ")))
+}
+
+fn measure_jumbo(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    if let Some(why) = without_jumbo(place)? {
+        return Ok(Sight::noted(format!("not measured: {why}")).remedy(
+            "raise the devices of uplink and guest and then the ports to 9000; the next run with --restart measures",
+        ));
+    }
+    let measured = match measure(place, (JUMBO, "Jumbo frames enabled"), &ONE)? {
+        Ok(measured) => measured,
+        Err(sight) => return Ok(sight),
+    };
+    Ok(proven(&measured, true).with([measured]))
+}
+
+fn measure_usual(place: &mut Place, document: &Document) -> Result<Sight, End> {
+    let vnic = place.vnic()?;
+    let is_tap = matches!(vnic.config.device(), Device::Tap(_));
+    if !is_tap && vnic.mtu.is_some_and(|mtu| mtu > USUAL_MTU) {
+        return Ok(Sight::noted("not measured: the guest's driver reads the MTU when it starts").remedy(
+            "start the guest with `millrace port set PORT mtu=1500`, run the guide again, and put it back",
+        ));
+    }
+    if document.measurement(JUMBO).is_some() {
+        place.set("mtu", json!(USUAL_MTU))?;
+    }
+    let measured = match measure(place, (USUAL, "Jumbo frames disabled"), &ONE)? {
+        Ok(measured) => measured,
+        Err(sight) => return Ok(sight),
+    };
+    Ok(proven(&measured, false).with([measured]))
+}
+
+/// Judges whether segments were of the wanted size: a connection keeps the size that it began with.
+fn proven(measured: &Measurement, is_jumbo: bool) -> Sight {
+    let bytes = measured.bytes_per_segment.unwrap_or_default();
+    let seen = format!("{bytes:.0} bytes per segment; {}", measured.words());
+    let (wanted, remedy) = if is_jumbo {
+        (
+            "segments larger than 2000 bytes",
+            "set the MTU of sender and receiver to 9000 too, then connect anew",
+        )
+    } else {
+        (
+            "segments of at most 1518 bytes",
+            "connect anew: a connection keeps the segment size that it began with",
+        )
+    };
+    Sight::check((bytes > LARGER) == is_jumbo, seen, wanted, remedy)
+}
+
+fn compare(_: &mut Place, document: &Document) -> Result<Sight, End> {
+    let (jumbo, usual) = (document.measurement(JUMBO), document.measurement(USUAL));
+    let shown = table(jumbo, usual);
+    let words = match (jumbo, usual) {
+        (Some(jumbo), Some(usual)) => format!(
+            "{:.2} times the throughput with jumbo frames; the document's is {:.2} times between two VMs on one host, and up \
+             to 20 % more for a live migration",
+            jumbo.megabytes_per_s / usual.megabytes_per_s,
+            DOCUMENT[1] / DOCUMENT[0]
+        ),
+        _ => "both measurements are needed".to_owned(),
+    };
+    Ok(Sight { table: Some(shown), ..Sight::noted(words) })
+}
+
+/// Returns the rows that were measured, their ratio, and the document's.
+fn table(jumbo: Option<&Measurement>, usual: Option<&Measurement>) -> Table {
+    let row = |of: &Measurement| Row {
+        label: of.label.clone(),
+        values: vec![
+            Some(of.gigabits_per_s),
+            Some(of.megabytes_per_s),
+            of.bytes_per_segment,
+            Some(of.workers_busy_percent.iter().sum()),
+            of.worker_ns_per_byte,
+        ],
+    };
+    let own = [jumbo.map(row), usual.map(row)];
+    let ratio = match &own {
+        [Some(jumbo), Some(usual)] => Some(jumbo.ratio("ratio", usual)),
+        _ => None,
+    };
+    let theirs = |label: &str, speed| Row {
+        label: format!("document: {label}"),
+        values: vec![Some(speed), None, None, None, None],
+    };
+    let theirs = [theirs("enabled", DOCUMENT[1]), theirs("disabled", DOCUMENT[0])];
+    let theirs_ratio = theirs[0].ratio("document: ratio", &theirs[1]);
+    let columns = ["Gb/s", "MB/s", "Bytes/Segment", "Workers busy %", "Worker ns/Byte"];
+    Table {
+        columns: columns.map(str::to_owned).into(),
+        rows: own.into_iter().flatten().chain(ratio).chain(theirs).chain([theirs_ratio]).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::guide::document::Status;
+
+    #[test]
+    fn a_connection_that_kept_its_segment_size_proves_nothing() {
+        let measured =
+            |bytes: f64| Measurement { bytes_per_segment: Some(bytes), ..Measurement::default() };
+        let status = |bytes, is_jumbo| proven(&measured(bytes), is_jumbo).status;
+        assert_eq!(status(8900.0, true), Some(Status::Passed));
+        assert_eq!(status(1514.0, true), Some(Status::Problem));
+        assert_eq!(status(1514.0, false), Some(Status::Passed));
+        assert_eq!(status(8900.0, false), Some(Status::Problem));
+    }
+
+    #[test]
+    fn the_table_has_the_ratio_only_with_both_rows() {
+        let one = Measurement { gigabits_per_s: 3.0, label: "a".into(), ..Measurement::default() };
+        let labels = |shown: Table| shown.rows.into_iter().map(|row| row.label).collect::<Vec<_>>();
+        assert_eq!(labels(table(Some(&one), None)).len(), 4);
+        assert_eq!(labels(table(Some(&one), Some(&one)))[2], "ratio");
+    }
+}

@@ -1,0 +1,110 @@
+//! The state file: the document of an unfinished guide, written after each task.
+
+use super::document::{Document, SCHEMA};
+use crate::output::Failure;
+use daemon::Replacement;
+use problem::Problem;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A state file.
+pub(super) struct Keep(PathBuf);
+
+impl Keep {
+    /// Returns the file as typed, or `guide-NAME.json` in the user's state directory.
+    ///
+    /// # Errors
+    /// The user has no state directory.
+    pub(super) fn of(typed: Option<&Path>, guide: &str) -> Result<Keep, Failure> {
+        if let Some(path) = typed {
+            return Ok(Keep(path.to_owned()));
+        }
+        let absolute =
+            |name| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let home = || absolute("HOME").map(|home| home.join(".local/state"));
+        let directory = absolute("XDG_STATE_HOME").or_else(home).ok_or_else(|| {
+            Problem::new("there is no directory for the guide's state")
+                .seen("neither XDG_STATE_HOME nor HOME")
+                .wanted("an absolute path in one of them")
+                .remedy("name a file with --state")
+        })?;
+        Ok(Keep(directory.join("millrace").join(format!("guide-{guide}.json"))))
+    }
+
+    /// Returns where the file is.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Reads the document; `None` if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another guide or port.
+    pub(super) fn read(&self, wanted: &Document) -> Result<Option<Document>, Failure> {
+        let text = match std::fs::read_to_string(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| self.problem("cannot be read").seen(error))?,
+        };
+        let found: Document = serde_json::from_str(&text)
+            .map_err(|error| self.problem("is not the state of a guide").seen(error))?;
+        let of = |it: &Document| {
+            let port = it.port.as_deref().unwrap_or("none");
+            format!("guide {}, port {port}, schema {}", it.guide, it.schema)
+        };
+        if (&found.guide, &found.port, found.schema) != (&wanted.guide, &wanted.port, SCHEMA) {
+            let problem = self.problem("is the state of something else").seen(of(&found));
+            return Err(problem.wanted(of(wanted)).into());
+        }
+        Ok(Some(found))
+    }
+
+    /// Writes the document in place of the former one.
+    ///
+    /// # Errors
+    /// The directory or the file cannot be written.
+    pub(super) fn write(&self, document: &Document) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| {
+            self.problem("cannot be written").seen(error).remedy("name another file with --state")
+        };
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|error| Problem::new("writing JSON").seen(error))?;
+        if let Some(parent) = self.0.parent() {
+            std::fs::create_dir_all(parent).map_err(failed)?;
+        }
+        Ok(Replacement::write(&self.0, &text).map_err(failed)?)
+    }
+
+    /// Removes the file, so that the next run begins anew.
+    pub(super) fn remove(&self) {
+        // There may be none; another error shows when the next run reads it.
+        let _ = std::fs::remove_file(&self.0);
+    }
+
+    fn problem(&self, what: &str) -> Problem {
+        Problem::new(format!("{} {what}", self.0.display()))
+            .remedy("begin anew with --restart, or name another file with --state")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_the_state_of_another_port_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/guide-rsc.json");
+        let keep = Keep::of(Some(&path), "rsc").ok().unwrap();
+        let document = |port: &str| Document::new("rsc", "t", Some(port.to_owned()));
+        assert!(matches!(keep.read(&document("vm1")), Ok(None)));
+        keep.write(&document("vm1")).ok().unwrap();
+        assert!(matches!(keep.read(&document("vm1")), Ok(Some(found)) if found == document("vm1")));
+        let refused = match keep.read(&document("vm2")) {
+            Err(Failure::Failed(problem)) => problem,
+            _ => panic!("it is of vm1"),
+        };
+        assert!(refused.seen.contains("vm1") && refused.remedy.contains("--restart"), "{refused}");
+        keep.remove();
+        assert!(matches!(keep.read(&document("vm2")), Ok(None)));
+    }
+}

@@ -1,0 +1,218 @@
+//! *Windows d.VMMQ Performance*, and the channels of *Network Performance Improvement for FreeBSD
+//! Guest on Hyper-V*: several queues, balanced by load.
+
+use super::document::Document;
+use super::place::Place;
+use super::prerequisites::{DAEMON, FIREWALL, VNIC, WORKERS};
+use super::script::{Activity, End, Guide, Sight, Task};
+use super::traffic::{SIXTEEN, measure, progress};
+use api::body::VmmqQueueBody;
+use config::{Device, VmmqMode};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Name of the measurement.
+const LOADED: &str = "loaded";
+/// Most queues that help, as in Linux's vRSS.
+const MOST_QUEUES: usize = 8;
+/// Moves that are shown.
+const SHOWN: usize = 5;
+
+/// Several queue pairs.
+pub(super) const QUEUES: Task<Place> = Task {
+    title: "The vNIC has several queue pairs (VMBus channels)",
+    windows: "Set-VMNetworkAdapter -VmmqEnabled $true -VmmqQueuePairs 8",
+    here: "millrace port set PORT queues=8",
+    repeats: false,
+    look: queues,
+};
+
+/// The guide.
+pub(super) const GUIDE: Guide<Place> = Guide {
+    name: "vmmq",
+    title: "Windows d.VMMQ Performance",
+    is_of_one_vnic: true,
+    activities: &[
+        Activity { title: "Prerequisites", tasks: &[DAEMON, VNIC, FIREWALL, WORKERS] },
+        Activity {
+            title: "Channels, and dynamic balancing",
+            tasks: &[
+                QUEUES,
+                Task {
+                    title: "Several workers serve them",
+                    windows: "Set-NetAdapterRss -MaxProcessors",
+                    here: "millrace queue show",
+                    repeats: false,
+                    look: workers,
+                },
+                Task {
+                    title: "d.VMMQ is on at vNIC and uplink",
+                    windows: "Get-VMNetworkAdapter | FL Vmmq*",
+                    here: "millrace port set PORT vmmq=dynamic",
+                    repeats: false,
+                    look: dynamic,
+                },
+            ],
+        },
+        Activity {
+            title: "Sixteen connections",
+            tasks: &[
+                Task {
+                    title: "Generate traffic and measure",
+                    windows: "ntttcp.exe -r -m 16,*,ADDRESS -p 20001 -rb 128k -t 20 -l 64k",
+                    here: "millrace ntttcp -r -m 16,*,ADDRESS -p 20001 -rb 128k -t 20 -l 64k",
+                    repeats: false,
+                    look: loaded,
+                },
+                Task {
+                    title: "What moved, and why",
+                    windows: "Get-NetAdapterVmqQueue",
+                    here: "millrace vmmq explain",
+                    repeats: true,
+                    look: moves,
+                },
+            ],
+        },
+        Activity {
+            title: "Idle again",
+            tasks: &[Task {
+                title: "After the load one worker serves all queues of the vNIC",
+                windows: "Get-NetAdapterVmqQueue",
+                here: "millrace queue show",
+                repeats: false,
+                look: idle,
+            }],
+        },
+    ],
+};
+
+fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let vnic = place.vnic()?;
+    let uplinks = place.uplinks()?;
+    let is_team = |port: &&api::body::PortBody| matches!(port.config.device(), Device::Team(_));
+    let used = vnic.guest.as_ref().map_or(vnic.queues.len(), |guest| usize::from(guest.queues));
+    let of_uplinks = uplinks.iter().map(|it| format!(", {} {}", it.name, it.queues.len()));
+    let seen = format!(
+        "{} {} queue pairs, {used} in use{}",
+        vnic.name,
+        vnic.queues.len(),
+        of_uplinks.collect::<String>()
+    );
+    let passed = used > 1 && uplinks.iter().filter(|it| !is_team(it)).all(|it| it.queues.len() > 1);
+    let wanted =
+        format!("one for each vCPU of the guest, at most {MOST_QUEUES}; the same at the uplink");
+    let remedy = format!(
+        "`millrace port set {} queues=N`, then a guest with as many (`mq=on`); `queues` of the uplink too",
+        vnic.name
+    );
+    Ok(Sight::check(passed, seen, wanted, remedy))
+}
+
+fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let workers = place.client.switch()?.workers.len();
+    let seen = format!("{workers} {}", if workers == 1 { "worker" } else { "workers" });
+    Ok(Sight::check(
+        workers > 1,
+        seen,
+        "at least 2: with one worker nothing can be balanced",
+        "`workers = N` in [switch], N below the host's processors, then restart the daemon",
+    ))
+}
+
+fn dynamic(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let (vnic, uplinks) = (place.vnic()?, place.uplinks()?);
+    let all: Vec<_> = uplinks.iter().chain([&vnic]).filter(|port| port.queues.len() > 1).collect();
+    let is_static = |port: &&&api::body::PortBody| port.config.vmmq != Some(VmmqMode::Dynamic);
+    let names: Vec<_> = all.iter().filter(is_static).map(|port| port.name.as_str()).collect();
+    Ok(if names.is_empty() {
+        Sight::passed("vmmq dynamic at all ports with several queues")
+    } else {
+        let remedy: Vec<_> =
+            names.iter().map(|name| format!("`millrace port set {name} vmmq=dynamic`")).collect();
+        let seen = format!("vmmq static at {}", names.join(", "));
+        Sight::problem(seen, "dynamic", remedy.join(", "))
+    })
+}
+
+fn loaded(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let measured = match measure(place, (LOADED, "Sixteen connections"), &SIXTEEN)? {
+        Ok(measured) => measured,
+        Err(sight) => return Ok(sight),
+    };
+    let seen = format!(
+        "{}; {} of {} queues used, {} moves; the document's VM reaches 100 Gb/s, the rate of its link",
+        measured.words(),
+        measured.queues_used,
+        measured.queues,
+        measured.moves
+    );
+    Ok(Sight::passed(seen).with([measured]))
+}
+
+fn moves(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let moves = place.client.vmmq_moves()?;
+    let port = &place.port;
+    let own = moves.iter().filter(|it| it.port == *port || it.vnic.as_ref() == Some(port));
+    let own: Vec<_> = own.map(|it| it.text.as_str()).collect();
+    let lost: u64 = moves.iter().filter_map(|it| it.held.as_ref()).map(|held| held.lost).sum();
+    Ok(if own.is_empty() {
+        Sight::noted("nothing moved").remedy(
+            "queues move when a worker is loaded and another has room; with static VMMQ they never do",
+        )
+    } else {
+        let last = own.iter().rev().take(SHOWN).copied().collect::<Vec<_>>().join("; ");
+        Sight::passed(format!("{} moves, which lost {lost} frames; the last: {last}", own.len()))
+    })
+}
+
+/// Returns the workers that serve a port's queues.
+fn serving(queues: &[VmmqQueueBody], port: &str) -> BTreeSet<usize> {
+    queues.iter().filter(|queue| queue.port == port).map(|queue| queue.worker).collect()
+}
+
+fn idle(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    let vnic = place.vnic()?;
+    if vnic.config.vmmq != Some(VmmqMode::Dynamic) {
+        return Ok(Sight::noted("not looked at: vmmq static, so queues stay where they are"));
+    }
+    let begin = Instant::now();
+    loop {
+        let workers = serving(&place.client.vmmq_load()?.queues, &place.port);
+        if workers.len() == 1 {
+            return Ok(Sight::passed(format!("all queues of {} on one worker", place.port)));
+        }
+        if begin.elapsed() > place.patience {
+            return Ok(Sight::problem(
+                format!("queues of {} on workers {workers:?}", place.port),
+                "one worker once the load is over",
+                "end the traffic, and wait; `millrace queue show` shows who is loaded",
+            ));
+        }
+        let left = place.patience.saturating_sub(begin.elapsed()).as_secs();
+        progress(&format!(
+            "    end the traffic now; {} workers serve the vNIC, {left} s left",
+            workers.len()
+        ));
+        place.interrupt.pass(Duration::from_secs(1))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_other_ports_do_not_count() {
+        let queue = |port: &str, worker| VmmqQueueBody {
+            port: port.into(),
+            queue: 0,
+            worker,
+            dynamic: true,
+            busy_ns: 0,
+            frames: 0,
+            bytes: 0,
+        };
+        let queues = [queue("vm1", 1), queue("vm2", 0), queue("vm1", 1)];
+        assert_eq!(serving(&queues, "vm1"), BTreeSet::from([1]));
+    }
+}

@@ -1,0 +1,238 @@
+//! Walks through a guide: task by task, storing each result at once, so that the next run continues
+//! where this one ends.
+
+use super::document::{Document, Status, TaskResult, Verdict};
+use super::script::{Activity, End, Guide, Sight, Task};
+
+/// Who walks along: shows what happens, and stores it.
+pub(super) trait Company {
+    /// An activity begins. `number` is the document's; 0 for the prerequisites.
+    fn activity(&mut self, number: usize, title: &str) -> Result<(), End>;
+    /// A task begins.
+    fn begins(&mut self, number: usize, task: &TaskResult) -> Result<(), End>;
+    /// A task was done in an earlier run.
+    fn known(&mut self, number: usize, task: &TaskResult) -> Result<(), End>;
+    /// A task ended; the document has its result.
+    fn ended(&mut self, task: &TaskResult, document: &Document) -> Result<(), End>;
+    /// Waits until the person wants the next activity.
+    fn pause(&mut self) -> Result<(), End>;
+}
+
+/// Looks at all tasks that earlier runs have not finished. A task that found a problem is not
+/// finished.
+///
+/// # Errors
+/// It was interrupted, or a task could not look.
+pub(super) fn walk<C>(
+    guide: &Guide<C>,
+    context: &mut C,
+    document: &mut Document,
+    company: &mut dyn Company,
+) -> Result<(), End> {
+    document.verdict = Verdict::Unfinished;
+    for (number, activity) in guide.activities.iter().enumerate() {
+        let open = activity.tasks.iter().any(|task| is_open(task, activity, document));
+        if number > 0 && open {
+            company.pause()?;
+        }
+        company.activity(number, activity.title)?;
+        for (number, task) in (1..).zip(activity.tasks) {
+            if !is_open(task, activity, document) {
+                let known = document.task(activity.title, task.title);
+                known.map_or(Ok(()), |known| company.known(number, known))?;
+            } else if look((number, task), activity, (&mut *context, &mut *document), company)? {
+                document.verdict = Verdict::Stopped;
+                return Ok(());
+            }
+        }
+    }
+    document.verdict = if document.has_problems() { Verdict::Problems } else { Verdict::Done };
+    Ok(())
+}
+
+/// Returns whether a task is to be looked at.
+fn is_open<C>(task: &Task<C>, activity: &Activity<C>, document: &Document) -> bool {
+    let known = document.task(activity.title, task.title);
+    task.repeats || known.is_none_or(|known| known.status == Status::Problem)
+}
+
+/// Looks at one task, and stores the result. Returns whether the guide stops here.
+fn look<C>(
+    (number, task): (usize, &Task<C>),
+    activity: &Activity<C>,
+    (context, document): (&mut C, &mut Document),
+    company: &mut dyn Company,
+) -> Result<bool, End> {
+    let mut result = unseen(task, document);
+    company.begins(number, &result)?;
+    let Sight { status, seen, wanted, remedy, stops, measured, table } =
+        (task.look)(context, document)?;
+    result.status = status.unwrap_or(Status::Noted);
+    (result.seen, result.wanted, result.remedy) = (seen, wanted, remedy);
+    measured.into_iter().for_each(|measurement| document.measured(measurement));
+    if table.is_some() {
+        document.table = table;
+    }
+    document.put(activity.title, result.clone());
+    if stops {
+        document.verdict = Verdict::Stopped;
+    }
+    company.ended(&result, document)?;
+    Ok(stops)
+}
+
+/// Returns the document with all tasks of the guide, none of which was looked at.
+pub(super) fn list<C>(guide: &Guide<C>, mut document: Document) -> Document {
+    for activity in guide.activities {
+        for task in activity.tasks {
+            let result = unseen(task, &document);
+            document.put(activity.title, result);
+        }
+    }
+    document
+}
+
+/// Returns a task with its commands, before it is looked at.
+fn unseen<C>(task: &Task<C>, document: &Document) -> TaskResult {
+    TaskResult {
+        title: task.title.to_owned(),
+        windows: task.windows.to_owned(),
+        here: task.here.replace("PORT", document.port.as_deref().unwrap_or("PORT")),
+        status: Status::Noted,
+        seen: String::new(),
+        wanted: String::new(),
+        remedy: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::guide::document::Measurement;
+
+    /// Answers of a switch that is not there, in the order of asking, and what was asked.
+    #[derive(Default)]
+    struct Fake {
+        answers: Vec<Result<Sight, End>>,
+        asked: usize,
+    }
+
+    fn answer(fake: &mut Fake, _: &Document) -> Result<Sight, End> {
+        fake.asked += 1;
+        fake.answers.remove(0)
+    }
+
+    const fn task(title: &'static str, repeats: bool) -> Task<Fake> {
+        Task { title, windows: "Get-It", here: "millrace it PORT", repeats, look: answer }
+    }
+
+    const GUIDE: Guide<Fake> = Guide {
+        name: "fake",
+        title: "A Document",
+        is_of_one_vnic: true,
+        activities: &[
+            Activity { title: "First", tasks: &[task("look", true)] },
+            Activity { title: "Second", tasks: &[task("look", false), task("measure", false)] },
+        ],
+    };
+
+    /// Keeps every stored document, and counts the pauses and the tasks known before.
+    #[derive(Default)]
+    struct Quiet {
+        stored: Vec<Document>,
+        pauses: usize,
+        known: usize,
+    }
+
+    impl Company for Quiet {
+        fn activity(&mut self, _: usize, _: &str) -> Result<(), End> {
+            Ok(())
+        }
+        fn begins(&mut self, _: usize, _: &TaskResult) -> Result<(), End> {
+            Ok(())
+        }
+        fn known(&mut self, _: usize, _: &TaskResult) -> Result<(), End> {
+            self.known += 1;
+            Ok(())
+        }
+        fn ended(&mut self, _: &TaskResult, document: &Document) -> Result<(), End> {
+            self.stored.push(document.clone());
+            Ok(())
+        }
+        fn pause(&mut self) -> Result<(), End> {
+            self.pauses += 1;
+            Ok(())
+        }
+    }
+
+    fn run(document: &mut Document, answers: Vec<Result<Sight, End>>) -> (usize, Quiet, bool) {
+        let (mut fake, mut quiet) = (Fake { answers, asked: 0 }, Quiet::default());
+        let ended = walk(&GUIDE, &mut fake, document, &mut quiet);
+        (fake.asked, quiet, ended.is_ok())
+    }
+
+    fn new() -> Document {
+        Document::new("fake", "A Document", Some("vm1".into()))
+    }
+
+    #[test]
+    fn each_result_is_stored_at_once_with_the_ports_name_in_its_command() {
+        let mut document = new();
+        let answers = ["a", "b", "c"].map(|seen| Ok(Sight::passed(seen))).into();
+        let (asked, quiet, ended) = run(&mut document, answers);
+        assert_eq!((asked, quiet.stored.len(), quiet.pauses, ended), (3, 3, 1, true));
+        assert_eq!(document.verdict, Verdict::Done);
+        assert_eq!(quiet.stored[0].verdict, Verdict::Unfinished);
+        assert_eq!(document.task("Second", "look").unwrap().here, "millrace it vm1");
+    }
+
+    #[test]
+    fn an_interrupted_guide_continues_where_it_ended_and_repeats_what_may_have_changed() {
+        let mut document = new();
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::noted("b")), Err(End::Interrupted)];
+        let (asked, quiet, ended) = run(&mut document, answers);
+        assert_eq!((asked, quiet.stored.len(), ended), (3, 2, false));
+        assert_eq!(document.verdict, Verdict::Unfinished);
+        // By way of the state file.
+        let text = serde_json::to_string(&document).unwrap();
+        let mut document: Document = serde_json::from_str(&text).unwrap();
+        let answers = vec![Ok(Sight::passed("again")), Ok(Sight::passed("c"))];
+        let (asked, quiet, ended) = run(&mut document, answers);
+        assert_eq!((asked, quiet.known, ended), (2, 1, true));
+        assert_eq!(document.task("First", "look").unwrap().seen, "again");
+        assert_eq!(document.task("Second", "look").unwrap().seen, "b");
+        assert_eq!(document.verdict, Verdict::Done);
+    }
+
+    #[test]
+    fn a_problem_is_looked_at_again_and_one_that_stops_leaves_the_rest() {
+        let mut document = new();
+        let problem = || Sight::problem("1", "2", "add 1");
+        let answers = vec![Ok(Sight::passed("a")), Ok(problem().stop())];
+        let (asked, _, _) = run(&mut document, answers);
+        assert_eq!((asked, document.verdict), (2, Verdict::Stopped));
+        assert!(document.task("Second", "measure").is_none());
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::passed("2")), Ok(problem())];
+        let (asked, quiet, _) = run(&mut document, answers);
+        assert_eq!((asked, quiet.known, document.verdict), (3, 0, Verdict::Problems));
+        assert_eq!(document.task("Second", "measure").unwrap().remedy, "add 1");
+    }
+
+    #[test]
+    fn a_measurement_replaces_the_one_of_its_name() {
+        let mut document = new();
+        let measured = |megabytes_per_s| {
+            let name = "on".to_owned();
+            Sight::problem("", "", "").with([Measurement {
+                name,
+                megabytes_per_s,
+                ..Measurement::default()
+            }])
+        };
+        let passed = || Ok(Sight::passed(""));
+        run(&mut document, vec![passed(), passed(), Ok(measured(1.0))]);
+        run(&mut document, vec![passed(), Ok(measured(2.0))]);
+        assert_eq!(document.measurements.len(), 1);
+        assert_eq!(document.measurement("on").unwrap().megabytes_per_s, 2.0);
+    }
+}
