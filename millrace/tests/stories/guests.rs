@@ -118,7 +118,7 @@ fn a_guest_that_takes_no_trains_gets_none() {
         let switch = Switch::start(TWO);
         let (mut a, mut b) = (boot("a", 1), boot("b", 2));
         let operational = || switch.ask("rsc show b")[0]["IPv4OperationalState"] == true;
-        assert!(operational());
+        until("RSC toward b is operational", || operational().then_some(()));
         // The driver turns receive offloads off by a command of the control queue, while it runs.
         b.run("ethtool -K eth0 rx-gro-hw off");
         until("RSC toward b is not operational", || (!operational()).then_some(()));

@@ -172,7 +172,8 @@ fn proof(case: &Case) -> Option<Check> {
 }
 
 /// Returns whether the vNIC's queues were as their steps say, and how they were: one; several, of
-/// which the guest uses the first; several, all in use in each interval.
+/// which a sending guest uses the first; several, all in use in each interval. A receiving guest's
+/// kernel may acknowledge on any queue.
 fn queues(case: &Case) -> Option<(bool, String)> {
     let steps = [LAST, CHANNELS[0], CHANNELS[1]];
     let [one, channels, vrss] = steps.map(|arm| case.median(arm, "vnic_queues"));
@@ -185,7 +186,8 @@ fn queues(case: &Case) -> Option<(bool, String)> {
         channels - silent
     );
     let passed = one == 1.0 && channels > 1.0 && vrss == channels;
-    Some((passed && silent == channels - 1.0 && missed == 0.0, seen))
+    let is_first_alone = case.setting.way != Some(Way::FromVnic) || silent == channels - 1.0;
+    Some((passed && is_first_alone && missed == 0.0, seen))
 }
 
 #[cfg(test)]
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn channels_and_vrss_follow_in_the_slides_order_and_are_proven_by_their_queues() {
         let campaign = campaign(&Options::ladder(Some(4), "".into()));
-        let plan = &campaign.points[1].plan;
+        let plan = &campaign.points[0].plan;
         assert_eq!(names(plan)[4..], ["limits", "channels", "vrss"]);
         assert_eq!(campaign.points[0].load, Load::bulk(64));
         let passes = |pairs: [f64; 3], silent: [f64; 2]| {
@@ -219,11 +221,11 @@ mod tests {
                 Values::from([
                     ("vnic_queues".to_owned(), pairs[step]),
                     ("vnic_silent_queues".to_owned(), silent),
-                    ("segments_per_train".to_owned(), if place > 2 { 9.0 } else { 1.0 }),
+                    ("ingress_frame_bytes".to_owned(), if place > 1 { 9.0 } else { 1.0 }),
                 ])
             };
             let mut case = case_of(plan, 2, figures);
-            case.setting.way = Some(Way::ToVnic);
+            case.setting.way = Some(Way::FromVnic);
             proof(&case).unwrap().passed
         };
         assert!(passes([1.0, 4.0, 4.0], [3.0, 0.0]));
