@@ -1,32 +1,16 @@
 //! Sets and reads addresses and routes of the calling thread's network namespace by rtnetlink, so
 //! `ip` need not be installed.
-//!
-//! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes
-//! (length, kind, value), all in the host's byte order and padded to 4 bytes. See rtnetlink(7) and
-//! `linux/rtnetlink.h`.
 
 use crate::address::Cidr;
-use rustix::io::{Errno, Result};
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use netlink::{ACK, DUMP, Socket, address, attribute, attributes, family, number, octets, of};
+use rustix::io::Result;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
 use wire::Mac;
 
-const REQUEST: u16 = 0x1;
-const ACK: u16 = 0x4;
 /// `NLM_F_CREATE | NLM_F_REPLACE`.
 const SET: u16 = 0x500;
 /// `NLM_F_CREATE | NLM_F_EXCL`.
 const NEW: u16 = 0x600;
-const DUMP: u16 = 0x300;
-const HEADER: usize = 16;
-
-/// `NLMSG_ERROR` and `NLMSG_DONE`.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
 
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
@@ -46,16 +30,12 @@ pub(crate) struct NewRoute {
 }
 
 /// An rtnetlink socket, which stays in the namespace it was opened in.
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(Socket);
 
 impl Netlink {
     /// Opens a socket.
     pub(crate) fn open() -> Result<Netlink> {
-        // Protocol 0 is NETLINK_ROUTE.
-        let socket =
-            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Netlink(socket))
+        Socket::open().map(Netlink)
     }
 
     /// Sets a link's Ethernet address.
@@ -64,7 +44,7 @@ impl Netlink {
         let mut body = vec![0; 16];
         put(&mut body, 4, &link.to_ne_bytes());
         attribute(&mut body, 1, &mac.0);
-        self.ask(NEW_LINK, ACK, body).map(drop)
+        self.0.ask(NEW_LINK, ACK, body).map(drop)
     }
 
     /// Gives a link an address that is usable at once, without duplicate address detection: the
@@ -78,7 +58,7 @@ impl Netlink {
         // and IFA_LOCAL, our own.
         attribute(&mut body, 1, &octets(address.ip));
         attribute(&mut body, 2, &octets(address.ip));
-        self.ask(NEW_ADDRESS, ACK | SET, body).map(drop)
+        self.0.ask(NEW_ADDRESS, ACK | SET, body).map(drop)
     }
 
     /// Adds a route by a link.
@@ -112,17 +92,16 @@ impl Netlink {
         if !metrics.is_empty() {
             attribute(&mut body, 8, &metrics);
         }
-        self.ask(NEW_ROUTE, ACK | NEW, body).map(drop)
+        self.0.ask(NEW_ROUTE, ACK | NEW, body).map(drop)
     }
 
     /// Returns the addresses of a link.
     pub(crate) fn addresses(&self, link: u32) -> Result<Vec<Cidr>> {
-        let all = self.ask(GET_ADDRESS, DUMP, vec![0; 8])?;
+        let all = self.0.ask(GET_ADDRESS, DUMP, vec![0; 8])?;
         let address = |message: &Vec<u8>| {
             let len = *message.get(1)?;
-            let attributes = attributes(message.get(8..)?);
-            let of = |kind| attributes.iter().find(|(is, _)| *is == kind);
-            let (_, value) = of(2).or(of(1))?;
+            let all = attributes(message.get(8..)?);
+            let value = of(&all, 2).or(of(&all, 1))?;
             let is_ours = number(message.get(4..8)?)? == link;
             Some(Cidr { ip: address(value)?, len }).filter(|_| is_ours)
         };
@@ -131,122 +110,28 @@ impl Netlink {
 
     /// Returns the destinations of all routes, each with its gateway.
     pub(crate) fn routes(&self) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
-        let all = self.ask(GET_ROUTE, DUMP, vec![0; 12])?;
+        let all = self.0.ask(GET_ROUTE, DUMP, vec![0; 12])?;
         let route = |message: &Vec<u8>| {
             let (kind, len) = (*message.first()?, *message.get(1)?);
-            let attributes = attributes(message.get(12..)?);
-            let of = |kind| attributes.iter().find(|(is, _)| *is == kind).map(|(_, value)| *value);
+            let all = attributes(message.get(12..)?);
             let is_v4 = kind == family(Ipv4Addr::UNSPECIFIED.into());
             let anywhere = if is_v4 { [0; 4].into() } else { [0; 16].into() };
-            let ip = of(1).map_or(Some(anywhere), address)?;
-            Some((Cidr { ip, len }, of(5).and_then(address)))
+            let ip = of(&all, 1).map_or(Some(anywhere), address)?;
+            Some((Cidr { ip, len }, of(&all, 5).and_then(address)))
         };
         Ok(all.iter().filter_map(route).collect())
     }
-
-    /// Sends a message and reads until the answer ends. Returns the bodies of the messages in the
-    /// answer.
-    fn ask(&self, kind: u16, flags: u16, body: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        let length = u32::try_from(HEADER + body.len()).map_err(|_| Errno::MSGSIZE)?;
-        let mut message = length.to_ne_bytes().to_vec();
-        message.extend(kind.to_ne_bytes());
-        message.extend((REQUEST | flags).to_ne_bytes());
-        message.extend([0; 8]);
-        message.extend(body);
-        send(&self.0, &message, SendFlags::empty())?;
-        let (mut bodies, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        loop {
-            let (count, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-            let mut rest = buffer.get(..count).unwrap_or_default();
-            while let Some((kind, body, next)) = split(rest) {
-                match kind {
-                    DONE => return Ok(bodies),
-                    ERROR => return error_in(body).map_or(Ok(bodies), Err),
-                    _ => bodies.push(body.to_vec()),
-                }
-                rest = next;
-            }
-        }
-    }
-}
-
-/// Splits off the first message. Returns its kind, its body, and the bytes after it.
-fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::try_from(number(bytes.get(..4)?)?).ok()?;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((kind, bytes.get(HEADER..length)?, next))
-}
-
-/// Returns the error in an error message; `None` if it is an acknowledgement (0).
-fn error_in(body: &[u8]) -> Option<Errno> {
-    match number(body.get(..4)?)?.cast_signed() {
-        0 => None,
-        code @ -4095..=-1 => Some(Errno::from_raw_os_error(-code)),
-        _ => Some(Errno::PROTO),
-    }
-}
-
-fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut all = Vec::new();
-    while let Some(head) = bytes.first_chunk::<4>() {
-        let [a, b, c, d] = *head;
-        let (length, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
-        let Some(value) = bytes.get(4..length) else { break };
-        all.push((kind, value));
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    all
-}
-
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    body.extend(length.to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(value);
-    body.resize(body.len().next_multiple_of(4), 0);
 }
 
 fn put(body: &mut [u8], place: usize, value: &[u8]) {
     body.iter_mut().skip(place).zip(value).for_each(|(place, byte)| *place = *byte);
 }
 
-fn number(bytes: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
-}
-
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
-        _ => None,
-    }
-}
-
-fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
-fn family(ip: IpAddr) -> u8 {
-    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    u8::try_from(family.as_raw()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ports::link::Link;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn no_bytes_of_an_answer_panic(bytes: Vec<u8>) {
-            let _ = (split(&bytes), attributes(&bytes), error_in(&bytes));
-        }
-    }
+    use rustix::io::Errno;
 
     #[test]
     fn what_is_set_is_there() {

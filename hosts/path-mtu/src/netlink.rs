@@ -1,27 +1,12 @@
 //! Asks the kernel of the calling thread's network namespace by rtnetlink: which device a packet
 //! leaves by, whether a neighbour answers, and which devices another is built on.
 //!
-//! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes
-//! (length, kind, value), all in the host's byte order and padded to 4 bytes. See rtnetlink(7).
 //! `/sys/class/net` would not do: it shows the namespace it was mounted in.
 
+use netlink::{ACK, DUMP, Socket, address, attribute, attributes, family, number, octets, of};
 use rustix::io::{Errno, Result};
 use rustix::net::netdevice::index_to_name;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-
-const REQUEST: u16 = 0x1;
-const ACK: u16 = 0x4;
-const DUMP: u16 = 0x300;
-const HEADER: usize = 16;
-
-/// `NLMSG_ERROR` and `NLMSG_DONE`.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
 
 const GET_LINK: u16 = 18;
 const GET_ROUTE: u16 = 26;
@@ -60,15 +45,11 @@ pub(crate) struct Device {
 }
 
 /// An rtnetlink socket, which stays in the namespace it was opened in.
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(Socket);
 
 impl Netlink {
     pub(crate) fn open() -> Result<Netlink> {
-        // Protocol 0 is NETLINK_ROUTE.
-        let socket =
-            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Netlink(socket))
+        Socket::open().map(Netlink)
     }
 
     /// Returns the route of packets from one address to another, or from the thread's device
@@ -86,7 +67,7 @@ impl Netlink {
         if scope > 0 {
             attribute(&mut body, 4, &scope.to_ne_bytes());
         }
-        let answers = self.ask(GET_ROUTE, ACK, body)?;
+        let answers = self.0.ask(GET_ROUTE, ACK, body)?;
         let route = |message: &Vec<u8>| {
             let all = attributes(message.get(12..)?);
             let device = number(of(&all, 4)?)?;
@@ -105,7 +86,7 @@ impl Netlink {
         // struct ndmsg: family, padding, device, state, flags, type.
         let mut body = vec![family(ip)];
         body.extend([0; 11]);
-        let all = self.ask(GET_NEIGHBOUR, DUMP, body)?;
+        let all = self.0.ask(GET_NEIGHBOUR, DUMP, body)?;
         let entry = |message: &Vec<u8>| {
             let (index, state) = (number(message.get(4..8)?)?, message.get(8..10)?);
             let all = attributes(message.get(12..)?);
@@ -120,7 +101,7 @@ impl Netlink {
     /// Returns all devices.
     pub(crate) fn devices(&self) -> Result<Vec<Device>> {
         // struct ifinfomsg: family, padding, type, index, flags, change.
-        let all = self.ask(GET_LINK, DUMP, vec![0; 16])?;
+        let all = self.0.ask(GET_LINK, DUMP, vec![0; 16])?;
         let device = |message: &Vec<u8>| {
             let all = attributes(message.get(16..)?);
             let word = |kind| of(&all, kind).and_then(|it| number(it.get(..4)?)).unwrap_or(0);
@@ -138,103 +119,12 @@ impl Netlink {
         };
         Ok(all.iter().filter_map(device).collect())
     }
-
-    /// Sends a message and reads until the answer ends. Returns the bodies of the messages in the
-    /// answer.
-    fn ask(&self, kind: u16, flags: u16, body: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        let length = u32::try_from(HEADER + body.len()).map_err(|_| Errno::MSGSIZE)?;
-        let mut message = length.to_ne_bytes().to_vec();
-        message.extend(kind.to_ne_bytes());
-        message.extend((REQUEST | flags).to_ne_bytes());
-        message.extend([0; 8]);
-        message.extend(body);
-        send(&self.0, &message, SendFlags::empty())?;
-        let (mut bodies, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        loop {
-            let (count, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-            let mut rest = buffer.get(..count).unwrap_or_default();
-            while let Some((kind, body, next)) = split(rest) {
-                match kind {
-                    DONE => return Ok(bodies),
-                    ERROR => return error_in(body).map_or(Ok(bodies), Err),
-                    _ => bodies.push(body.to_vec()),
-                }
-                rest = next;
-            }
-        }
-    }
-}
-
-/// Splits off the first message. Returns its kind, its body, and the bytes after it.
-fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::try_from(number(bytes.get(..4)?)?).ok()?;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((kind, bytes.get(HEADER..length)?, next))
-}
-
-/// Returns the error in an error message; `None` if it is an acknowledgement (0).
-fn error_in(body: &[u8]) -> Option<Errno> {
-    match number(body.get(..4)?)?.cast_signed() {
-        0 => None,
-        code @ -4095..=-1 => Some(Errno::from_raw_os_error(-code)),
-        _ => Some(Errno::PROTO),
-    }
-}
-
-fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut all = Vec::new();
-    while let Some(head) = bytes.first_chunk::<4>() {
-        let [a, b, c, d] = *head;
-        let (length, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
-        let Some(value) = bytes.get(4..length) else { break };
-        // The upper bits say that attributes are nested in it.
-        all.push((kind & 0x3fff, value));
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    all
-}
-
-fn of<'b>(attributes: &[(u16, &'b [u8])], kind: u16) -> Option<&'b [u8]> {
-    attributes.iter().find(|(is, _)| *is == kind).map(|(_, value)| *value)
-}
-
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    body.extend(length.to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(value);
-    body.resize(body.len().next_multiple_of(4), 0);
-}
-
-fn number(bytes: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 /// Reads a text that ends with a zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
-}
-
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
-        _ => None,
-    }
-}
-
-fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
-fn family(ip: IpAddr) -> u8 {
-    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    u8::try_from(family.as_raw()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -244,8 +134,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_an_answer_panic(bytes: Vec<u8>) {
-            let _ = (split(&bytes), attributes(&bytes), error_in(&bytes), text(&bytes));
+        fn no_bytes_of_a_text_panic(bytes: Vec<u8>) {
+            let _ = text(&bytes);
         }
     }
 

@@ -37,6 +37,7 @@
 //! which turns checked places into slices of atomics, and three small files about elements,
 //! prefetches and requests.
 
+mod any_ring;
 mod chain;
 mod chain_element;
 mod descriptor;

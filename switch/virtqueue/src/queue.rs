@@ -1,8 +1,9 @@
 //! A queue from the device's side: what a port uses, burst by burst.
 
+use crate::any_ring::AnyRing;
 use crate::chain::{Walk, Want};
 use crate::packed::Packed;
-use crate::ring::{AnyRing, Ring};
+use crate::ring::Ring;
 use crate::split::Split;
 use crate::{
     ChainElement, ControlChain, FrameBuffers, InflightJournal, Limit, QueueFault, Reserved,

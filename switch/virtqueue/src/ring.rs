@@ -1,11 +1,8 @@
-//! A ring of either format, as a queue uses it.
+//! What a queue does with a ring, whatever its format.
 
 use crate::chain::{Chain, Walk, Want};
-use crate::packed::Packed;
-use crate::split::Split;
 use crate::{QueueFault, RingAddresses, SetupError};
 use guestmem::{DirtyLog, GuestMemory};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Limits of one take.
@@ -38,32 +35,4 @@ pub(crate) trait Ring {
     fn log_used(&self, log: &DirtyLog, base: u32, chains: &[Chain]);
     /// Marks what [`Ring::arm`] and [`Ring::disarm`] write.
     fn log_wish(&self, log: &DirtyLog);
-}
-
-/// A ring of either format. Matched where the loops over a burst begin, so that they are inlined;
-/// else a [`Ring`].
-#[derive(Debug)]
-pub(crate) enum AnyRing {
-    Split(Split),
-    Packed(Packed),
-}
-
-impl Deref for AnyRing {
-    type Target = dyn Ring;
-
-    fn deref(&self) -> &(dyn Ring + 'static) {
-        match self {
-            AnyRing::Split(ring) => ring,
-            AnyRing::Packed(ring) => ring,
-        }
-    }
-}
-
-impl DerefMut for AnyRing {
-    fn deref_mut(&mut self) -> &mut (dyn Ring + 'static) {
-        match self {
-            AnyRing::Split(ring) => ring,
-            AnyRing::Packed(ring) => ring,
-        }
-    }
 }
