@@ -8,6 +8,9 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// Exit code after Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// The reason why a command failed.
 pub(crate) enum Failure {
     /// Exit code 1.

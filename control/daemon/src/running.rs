@@ -81,7 +81,7 @@ impl Running {
         Running::start_with(config, Added::new(), opener, now)
     }
 
-    /// Does the same, with the stored ports of the fleet and the API.
+    /// Starts the switch with the stored ports of the fleet and the API as well.
     pub(crate) fn start_with(
         config: Config,
         kept: Added,

@@ -18,6 +18,7 @@ use serde_json::Value;
 pub use directory::StateDirectory;
 pub(crate) use keeper::{Keeper, Writer, open};
 pub(crate) use place::directory;
+pub use place::xdg_state;
 
 /// The daemon's state file.
 const FILE: &str = "ports.json";

@@ -69,7 +69,7 @@ impl Session {
         Session::try_open(host, badge).map_err(|closed| *closed.problem)
     }
 
-    /// Does the same, and also says whether the responder was reached.
+    /// Connects and presents the token. A failure says whether the responder was reached.
     pub(crate) fn try_open(host: &Host, badge: Badge) -> Result<Session, Closed> {
         let begun = Instant::now();
         let reach = |error: io::Error| unreached(host, &error, begun);

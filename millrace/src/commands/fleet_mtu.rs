@@ -4,7 +4,7 @@
 use super::fleet_etcd::At;
 use super::fleet_options::Author;
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use clap::Args;
 use fleet::CheckMtu;
 use lab::Interrupt;
@@ -14,9 +14,6 @@ use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Exit code after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 #[derive(Args)]
 #[command(after_help = "\

@@ -3,7 +3,7 @@
 use super::fleet_etcd::At;
 use super::fleet_options::{Author, name};
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use clap::{Args, ValueEnum};
 use config::PortName;
 use fleet::store::{Experiment, Extent};
@@ -11,9 +11,6 @@ use fleet::{Name, Validate};
 use lab::Interrupt;
 use problem::Problem;
 use std::process::ExitCode;
-
-/// Exit code after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 /// What can be measured between two hosts.
 #[derive(Clone, Copy, ValueEnum)]

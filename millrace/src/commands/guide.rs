@@ -21,7 +21,7 @@ mod walk;
 
 use super::names;
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use ::traffic::schema;
 use clap::{Args, ValueEnum};
 use config::PortRole;
@@ -177,9 +177,6 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Ok(code)
 }
 
-/// Exit code after Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 fn code(verdict: Verdict) -> ExitCode {
     if verdict == Verdict::Done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -199,7 +196,7 @@ fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result
     };
     let mut place = Place::new(client, global.socket(), port);
     place.length = Duration::from_secs(arguments.seconds.into());
-    (place.patience, place.to, place.agents) = (arguments.wait, arguments.to, agents);
+    (place.traffic_timeout, place.to, place.agents) = (arguments.wait, arguments.to, agents);
     Ok(place)
 }
 

@@ -3,7 +3,7 @@
 
 use super::vmmq_sim;
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use clap::{Args, Subcommand};
 use lab::Interrupt;
 use lab::host::{Listening, Targets, Token};
@@ -70,7 +70,7 @@ fn serve(agent: Agent) -> Outcome {
          \n  millrace validate rsc --sender {token}@{at}\n  millrace validate rsc --sender … --receiver {token}@{at}\n"
     ))?;
     listening.serve();
-    Ok(ExitCode::from(130))
+    Ok(ExitCode::from(INTERRUPTED))
 }
 
 /// Returns the address to type on another host. If the agent listens on all addresses, the user

@@ -2,7 +2,7 @@
 //! to write the report, which run to resume, which result fails.
 
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use clap::Args;
 use lab::campaign::Campaign;
 use lab::options::Options;
@@ -82,7 +82,7 @@ pub(crate) fn carry_out(
 ) -> Outcome {
     let done = match runner::run(make, options, &Interrupt::default()) {
         Ok(done) => done,
-        Err(LabError::Interrupted) => return Ok(ExitCode::from(130)),
+        Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
         Err(error @ LabError::Threshold(_)) => {
             return Err(Failure::Usage(Problem::new(error.to_string())));
         }

@@ -142,7 +142,7 @@ fn what_was_before_is_again_after_an_interrupt() {
         let mut command = millrace();
         command.args(["guide", "rsc", "--yes", "--state", STATE, "--json"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        // It waits for traffic that nobody starts.
+        // It waits, because no traffic is started.
         until("RSC is on for the measurement", || (policy() == "ndis").then_some(()));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.heard();

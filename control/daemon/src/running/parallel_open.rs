@@ -11,8 +11,8 @@ pub(super) const AT_ONCE: usize = 64;
 
 /// Returns the ports to be added whose devices are opened before the steps.
 ///
-/// Of two that name the same socket by different paths, the second is left to its step: opened at
-/// the same time, each would take the other's socket for a stale one.
+/// If two ports name the same socket by different paths, only the first is among them. Opened at
+/// the same time, each would remove the other's socket as a stale one.
 pub(super) fn ports(steps: &[Step]) -> Vec<&PortConfig> {
     let added = steps.iter().filter_map(|step| match step {
         Step::Add { port, .. } => Some(&**port),

@@ -67,7 +67,7 @@ impl RunningPort {
         }
     }
 
-    /// Does the same, to change it.
+    /// Returns the port in the switch, if its device is open, to change it.
     pub(super) fn open_mut(&mut self) -> Option<&mut OpenPort> {
         match &mut self.device {
             PortDevice::Open(open) => Some(open),

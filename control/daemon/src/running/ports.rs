@@ -50,7 +50,7 @@ impl Ports {
         self.iter().filter_map(|(name, port)| Some((name, port.open()?)))
     }
 
-    /// Does the same, to change them.
+    /// Returns the ports that are open, by name, to change them.
     pub(super) fn open_mut(&mut self) -> impl Iterator<Item = (&PortName, &mut OpenPort)> {
         self.by_name.iter_mut().filter_map(|(name, port)| Some((name, port.open_mut()?)))
     }
@@ -60,7 +60,7 @@ impl Ports {
         self.by_name.get(name)
     }
 
-    /// Does the same, to change it.
+    /// Returns a port of the configuration, to change it.
     pub(super) fn get_mut(&mut self, name: &PortName) -> Option<&mut RunningPort> {
         self.by_name.get_mut(name)
     }
@@ -70,7 +70,7 @@ impl Ports {
         self.iter().find(|(other, _)| other.as_str() == name)
     }
 
-    /// Does the same.
+    /// Returns a port by its name as typed.
     ///
     /// # Errors
     /// There is no such port.

@@ -50,7 +50,7 @@ impl Running {
         self.reload_with(file, self.added_ports(), now)
     }
 
-    /// Does the same, with these as the other ports.
+    /// Makes the file's configuration the running one, with `added` as the other ports.
     pub(super) fn reload_with(
         &mut self,
         file: Config,

@@ -132,8 +132,10 @@ impl<'r> Report<'r> {
     /// Returns coalescing on the host and in the switch.
     pub(crate) fn switch_rsc(&self) -> SwitchRscBody {
         let switch = &self.desired.config().switch;
-        let bodies = self.all_rsc();
-        let operational = |body: &&RscBody| body.ipv4_operational || body.ipv6_operational;
+        let operational = |(_, port): &(&PortName, &RunningPort)| {
+            let (ipv4, ipv6) = self.rsc_status(port);
+            ipv4.operational || ipv6.operational
+        };
         SwitchRscBody {
             receive_segment_coalescing: match switch.rsc {
                 RscMode::Off => "Disabled".to_owned(),
@@ -141,8 +143,8 @@ impl<'r> Report<'r> {
             },
             policy: switch.rsc,
             software_rsc_enabled: switch.software_rsc,
-            operational_ports: bodies.iter().filter(operational).count(),
-            ports: bodies.len(),
+            operational_ports: self.ports.iter().filter(operational).count(),
+            ports: self.ports.count(),
         }
     }
 
@@ -228,13 +230,18 @@ impl<'r> Report<'r> {
         self.switch.queues_of(info.id).into_iter().map(body).collect()
     }
 
-    fn rsc_body(&self, name: &PortName, port: &RunningPort) -> RscBody {
+    /// Returns coalescing toward a port for IPv4 and IPv6.
+    fn rsc_status(&self, port: &RunningPort) -> (RscStatus, RscStatus) {
         let switch = &self.desired.config().switch;
         let wanted = settings::rsc(&port.config, switch);
         let not_open = || RscStatus::of(&wanted, Offloads::empty());
         let (ipv4, ipv6) = port.info_in(&self.infos).map_or_else(not_open, PortInfo::rsc);
         let in_levels = |status| super::rsc::in_levels(status, &port.config, switch);
-        let (ipv4, ipv6) = (in_levels(ipv4), in_levels(ipv6));
+        (in_levels(ipv4), in_levels(ipv6))
+    }
+
+    fn rsc_body(&self, name: &PortName, port: &RunningPort) -> RscBody {
+        let (ipv4, ipv6) = self.rsc_status(port);
         let reason = |status: RscStatus| status.failure_reason.name().to_owned();
         RscBody {
             name: name.to_string(),

@@ -69,20 +69,19 @@ impl Sample {
 
     /// Returns whether frames of the switch's own guests came back recently enough to be a finding.
     pub(super) fn have_returned(&self, now: Instant) -> bool {
-        self.returned_at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+        is_recent(self.returned_at, now)
     }
 
     /// Returns whether many trains arrived recently enough to be a finding.
     pub(super) fn have_arrived_coalesced(&self, now: Instant) -> bool {
-        self.coalesced_at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+        is_recent(self.coalesced_at, now)
     }
 
     /// Whether the last drop for a reason, by its index in [`DROPS_TOLD`], is recent enough to be a
     /// finding; `count` is the current counter.
     pub(super) fn is_recent(&self, place: usize, count: u64, now: Instant) -> bool {
         let before = DROPS_TOLD.get(place).map_or(0, |reason| dropped(&self.counters, *reason));
-        let at = self.dropped_at.get(place).copied().flatten();
-        count > before || at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
+        count > before || is_recent(self.dropped_at.get(place).copied().flatten(), now)
     }
 
     /// Returns the rates of the last second.
@@ -94,6 +93,11 @@ impl Sample {
     pub(super) fn load(&self, queue: usize) -> f64 {
         self.loads.get(queue).copied().unwrap_or_default()
     }
+}
+
+/// Returns whether something happened, and less than [`DROPS_AGE`] ago.
+fn is_recent(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) < DROPS_AGE)
 }
 
 fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {

@@ -44,7 +44,7 @@ pub(super) async fn api(
     while clients.join_next().await.is_some() {}
 }
 
-/// Does the same over TCP once the address is available. All clients count as one user.
+/// Serves clients over TCP once the address is available. All of them count as one user.
 pub(super) async fn tcp(
     section: Section,
     address: SocketAddr,

@@ -21,6 +21,11 @@ fn users_own() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/millrace".into());
     }
+    xdg_state()
+}
+
+/// Returns the program's directory in that of the user's state, by XDG's rules.
+pub fn xdg_state() -> Option<PathBuf> {
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".local/state"));

@@ -3,7 +3,8 @@
 use super::document::Measurement;
 use super::place::{Agents, Place};
 use super::script::End;
-use crate::output::tell;
+use super::traffic::MEGABYTE;
+use crate::output::{INTERRUPTED, tell};
 use lab::existing_hosts::{ExistingHosts, Receiver};
 use lab::options::Options;
 use lab::plan::Ended;
@@ -11,9 +12,6 @@ use lab::report::ArmFigures;
 use lab::{runner, validate};
 use problem::Problem;
 use std::time::Duration;
-
-/// Exit code of the lab after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 /// Measures RSC on and off in turn. `names` are name and row of the two measurements.
 ///
@@ -65,7 +63,7 @@ fn of(figures: &ArmFigures, seconds: usize) -> Measurement {
     Measurement {
         seconds: seconds as f64,
         gigabits_per_s: bits / 1e9,
-        megabytes_per_s: bits / 8.0 / 1_048_576.0,
+        megabytes_per_s: bits / 8.0 / MEGABYTE,
         segments_per_frame: median("segments_per_train"),
         arrived_coalesced_percent: 100.0
             * median("arrived_coalesced_of_frames").unwrap_or_default(),

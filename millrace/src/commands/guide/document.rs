@@ -127,7 +127,7 @@ pub(super) struct Measurement {
     pub(super) worker_ns_per_byte: Option<f64>,
     /// Ingress queues of the vNIC.
     pub(super) queues: usize,
-    /// Of these, the queues from which frames came.
+    /// Ingress queues of the vNIC from which frames came.
     pub(super) queues_used: usize,
     /// Queues and entries that dynamic VMMQ moved meanwhile.
     pub(super) moves: u64,

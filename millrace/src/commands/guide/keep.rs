@@ -3,6 +3,7 @@
 use super::document::{Document, SCHEMA};
 use crate::output::Failure;
 use daemon::Replacement;
+use daemon::state::xdg_state;
 use problem::Problem;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,16 +20,13 @@ impl Keep {
         if let Some(path) = typed {
             return Ok(Keep(path.to_owned()));
         }
-        let absolute =
-            |name| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        let home = || absolute("HOME").map(|home| home.join(".local/state"));
-        let directory = absolute("XDG_STATE_HOME").or_else(home).ok_or_else(|| {
+        let directory = xdg_state().ok_or_else(|| {
             Problem::new("there is no directory for the guide's state")
                 .seen("neither XDG_STATE_HOME nor HOME")
                 .wanted("an absolute path in one of them")
                 .remedy("name a file with --state")
         })?;
-        Ok(Keep(directory.join("millrace").join(format!("guide-{guide}.json"))))
+        Ok(Keep(directory.join(format!("guide-{guide}.json"))))
     }
 
     /// Returns where the file is.

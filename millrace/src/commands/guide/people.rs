@@ -60,7 +60,7 @@ impl Company for People<'_> {
             match lines.recv_timeout(GLANCE) {
                 _ if self.interrupt.is_set() => return Err(End::Interrupted),
                 Err(RecvTimeoutError::Timeout) => {}
-                // At the end of the input nobody can press Enter.
+                // After the end of the input, Enter cannot be pressed.
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long to retry undoing a change: the daemon may be restarting.
-const PATIENCE: Duration = Duration::from_secs(5);
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running switch and the options of the guide.
 pub(super) struct Place {
@@ -29,7 +29,7 @@ pub(super) struct Place {
     /// Length of a measurement.
     pub(super) length: Duration,
     /// Longest time to wait for traffic.
-    pub(super) patience: Duration,
+    pub(super) traffic_timeout: Duration,
     /// The receiver's address, if typed.
     pub(super) to: Option<IpAddr>,
     /// Agents that send and receive.
@@ -64,7 +64,7 @@ impl Place {
             socket,
             port,
             length: Duration::ZERO,
-            patience: Duration::ZERO,
+            traffic_timeout: Duration::ZERO,
             to: None,
             agents: None,
             interrupt: Interrupt::default(),
@@ -127,7 +127,7 @@ impl Place {
     pub(super) fn leave(&mut self) -> Result<Vec<String>, Problem> {
         let mut lines = Vec::new();
         while let Some(undo) = self.undo.pop() {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + UNDO_TIMEOUT;
             let undone = loop {
                 match self.revert(&undo) {
                     Err(_) if Instant::now() < until => {

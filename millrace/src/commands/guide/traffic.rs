@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Bytes of NTttcp's megabyte.
-const MEGABYTE: f64 = 1_048_576.0;
+pub(super) const MEGABYTE: f64 = 1_048_576.0;
 /// Time between the start of traffic and that of a measurement: TCP's windows open.
 const RUN_IN: Duration = Duration::from_secs(2);
 /// Time between two readings while waiting, and between two lines of progress.
@@ -142,7 +142,7 @@ pub(super) fn measure(
 ) -> Result<Result<Measurement, Sight>, End> {
     if let Err(rate) = wait(place, line)? {
         return Ok(Err(Sight::problem(
-            format!("{:.1} MB/s toward {} after {} s", rate, place.port, place.patience.as_secs()),
+            format!("{:.1} MB/s toward {} after {} s", rate, place.port, place.traffic_timeout.as_secs()),
             "traffic above 1 MB/s",
             "start receiver and sender as shown; if they run, the traffic does not pass this port: --port names another",
         )
@@ -166,7 +166,7 @@ pub(super) fn measure(
 }
 
 /// Waits until there is traffic above 1 MB/s toward the vNIC. Prints what to type unless there is
-/// some already. The error is the rate at the end of the patience.
+/// some already. The error is the rate when the time is over.
 fn wait(place: &Place, line: &Ntttcp) -> Result<Result<(), f64>, End> {
     let begin = Instant::now();
     let (mut last, mut at) = (place.counters()?.egress_bytes, Instant::now());
@@ -186,13 +186,13 @@ fn wait(place: &Place, line: &Ntttcp) -> Result<Result<(), f64>, End> {
             lines(place, line).iter().for_each(|line| tell(line));
             is_told = true;
         }
-        if begin.elapsed() > place.patience {
+        if begin.elapsed() > place.traffic_timeout {
             return Ok(Err(rate));
         }
         progress(&format!(
             "    waiting for traffic toward {}: {rate:.1} MB/s, {} s left",
             place.port,
-            place.patience.saturating_sub(begin.elapsed()).as_secs()
+            place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs()
         ));
     }
 }

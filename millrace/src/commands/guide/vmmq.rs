@@ -181,14 +181,14 @@ fn idle(place: &mut Place, _: &Document) -> Result<Sight, End> {
         if workers.len() == 1 {
             return Ok(Sight::passed(format!("all queues of {} on one worker", place.port)));
         }
-        if begin.elapsed() > place.patience {
+        if begin.elapsed() > place.traffic_timeout {
             return Ok(Sight::problem(
                 format!("queues of {} on workers {workers:?}", place.port),
                 "one worker once the load is over",
                 "end the traffic, and wait; `millrace queue show` shows who is loaded",
             ));
         }
-        let left = place.patience.saturating_sub(begin.elapsed()).as_secs();
+        let left = place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs();
         progress(&format!(
             "    end the traffic now; {} workers serve the vNIC, {left} s left",
             workers.len()

@@ -124,8 +124,8 @@ fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
     }
     // The answer names the port, which must not look like the status of a refusal.
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let nobody = std::iter::repeat_with(free).find(|at| !at.contains("403")).unwrap();
-    let answer = send(&nobody);
+    let unused = std::iter::repeat_with(free).find(|at| !at.contains("403")).unwrap();
+    let answer = send(&unused);
     assert!(answer.contains("error") && !answer.contains("403"), "{answer}");
 }
 
