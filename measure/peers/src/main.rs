@@ -77,7 +77,7 @@ struct Arguments {
     #[arg(long)]
     millrace: Option<PathBuf>,
     /// The file for the samples.
-    #[arg(long, default_value = "measure/results/peers.json")]
+    #[arg(long, default_value = "target/peers.json")]
     output: PathBuf,
 }
 
