@@ -73,6 +73,10 @@ pub struct Running {
 impl Running {
     /// Starts the switch and opens the ports. A port that cannot be opened is `broken`, and retried
     /// at each poll.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the workers cannot be started.
     pub fn start(
         config: Config,
         opener: Box<dyn Opener>,
@@ -82,6 +86,10 @@ impl Running {
     }
 
     /// Starts the switch with the stored ports of the fleet and the API as well.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a rule is broken or the workers cannot be started.
     pub(crate) fn start_with(
         config: Config,
         kept: Added,
@@ -117,6 +125,10 @@ impl Running {
     }
 
     /// Refuses while a worker does not answer, because no change would take effect.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the worker that does not answer.
     pub(crate) fn all_answer(&self) -> Result<(), Problem> {
         self.switch.all_answer().map_err(|error| {
             Problem::new(error.to_string()).wanted("a worker that ends its turn within 2 s").remedy(
@@ -126,6 +138,10 @@ impl Running {
     }
 
     /// Forgets learned addresses: all, or those of a port. A port that is not open has none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port.
     pub(crate) fn forget_macs(&mut self, port: Option<&str>) -> Result<(), Problem> {
         let Some(name) = port else {
             self.switch.forget_macs(None);

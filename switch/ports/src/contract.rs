@@ -95,8 +95,12 @@ pub enum PortFault {
 /// The taking side of one queue pair of a port.
 pub trait Ingress {
     /// Takes frames that have arrived, as far as the burst has room. Finding none is not an error.
-    /// `now` is the turn's clock. Fails if the port has a fault. A fault after some frames were
-    /// taken is reported by the next call: pushed frames are always good.
+    /// `now` is the turn's clock.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port has a fault. A fault after some frames were taken is reported by the next
+    /// call: pushed frames are always good.
     fn take<'q>(&'q mut self, now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault>;
 
     /// Gives every buffer lent by the last [`take`](Ingress::take) back to the source.
@@ -132,15 +136,22 @@ pub trait Ingress {
 /// delivers stay in order.
 pub trait Egress {
     /// Copies each frame to the other side, in order, and publishes once. Each frame not taken is
-    /// pushed to `drops` as its place in `frames` and the reason. Fails if the port has a fault;
-    /// all frames not yet taken then count as lost to it.
+    /// pushed to `drops` as its place in `frames` and the reason.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port has a fault; all frames not yet taken then count as lost to it.
     fn deliver(
         &self,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault>;
 
-    /// Like [`Egress::deliver`], and fails alike; `now` is the turn's clock, for queues that use it.
+    /// Does what [`Egress::deliver`] does; `now` is the turn's clock, for queues that use it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port has a fault.
     fn deliver_at(
         &self,
         _now: Nanos,

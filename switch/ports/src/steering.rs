@@ -129,26 +129,42 @@ pub trait Steering: Send + Sync {
     fn queues(&self) -> u8;
 
     /// Gives an address in a VLAN (0: untagged) its own table, at first a copy of the default one,
-    /// so that its flows stay where they are. Fails if the address is in use, the device is full,
-    /// or entries are being moved.
+    /// so that its flows stay where they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address is in use, the device is full, or entries are being moved.
     fn add_vnic(&self, mac: Mac, vlan: u16) -> Result<Vnic, SteeringError>;
 
     /// Removes a vNIC, so that its frames use the default table again. If order matters, first move
-    /// its entries to the default table's queues. Fails for the default vNIC, and while entries are
-    /// being moved.
+    /// its entries to the default table's queues.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the default vNIC, and while entries are being moved.
     fn remove_vnic(&self, vnic: Vnic) -> Result<(), SteeringError>;
 
-    /// Returns a vNIC's table. Fails if there is no such vNIC.
+    /// Returns a vNIC's table.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such vNIC.
     fn table(&self, vnic: Vnic) -> Result<Table, SteeringError>;
 
     /// Returns the frames that arrived by each entry of a vNIC's table, which tell each entry's
     /// share of its queue's load. They count from the opening of the uplink on, including those of
-    /// earlier vNICs with this number, so only the difference of two readings is meaningful. Fails
-    /// if there is no such vNIC.
+    /// earlier vNICs with this number, so only the difference of two readings is meaningful.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such vNIC.
     fn frames(&self, vnic: Vnic) -> Result<[u64; ENTRIES], SteeringError>;
 
-    /// Stores one entry. Its flows' new frames may overtake frames in the old queue. Fails if there
-    /// is no such vNIC, entry or queue.
+    /// Stores one entry. Its flows' new frames may overtake frames in the old queue.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such vNIC, entry or queue.
     fn set_entry(&self, vnic: Vnic, entry: usize, queue: u8) -> Result<(), SteeringError>;
 
     /// Moves entries to other queues, and keeps the order of each flow's frames. Skips entries of
@@ -160,6 +176,8 @@ pub trait Steering: Send + Sync {
     /// after some 10 ms for each batch whatever the number of entries; the queues' readers must
     /// keep running for that. A new queue is held back no longer than `timeout`: then its reader
     /// continues by itself, even while the caller does not run.
+    ///
+    /// # Errors
     ///
     /// Fails, with nothing moved, if an entry or a queue does not exist.
     fn move_entries(

@@ -213,6 +213,10 @@ impl Captures {
 
 impl Running {
     /// Starts a capture on a port. It ends when the returned stream is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the port is not open or is being captured, or if the system refuses a thread.
     pub(crate) fn start_capture(
         &mut self,
         start: &CaptureStart,
@@ -223,11 +227,19 @@ impl Running {
     }
 
     /// Stops a capture and returns its state. Stopping an ended one only returns its state.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no capture was started on the port.
     pub(crate) fn stop_capture(&mut self, port: &str) -> Result<CaptureBody, Problem> {
         self.captures.stop(port, &self.ports, &mut self.switch)
     }
 
     /// The last capture on a port.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no capture was started on the port.
     pub(crate) fn capture(&self, port: &str) -> Result<CaptureBody, Problem> {
         self.captures.body(port)
     }

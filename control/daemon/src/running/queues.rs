@@ -25,6 +25,10 @@ pub(crate) fn body(report: &Report<'_>, name: &str, number: &str) -> Result<Queu
 
 impl Running {
     /// Moves a queue, by its number as typed, to a worker, which serves it when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, queue or worker, or if the queue cannot move there.
     pub(crate) fn move_queue(
         &mut self,
         name: &str,

@@ -13,6 +13,10 @@ use tracing::Level;
 impl Running {
     /// Makes the API's wanted configuration the running one. Ports that do not differ are not
     /// touched; added ones belong to the API.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a worker does not answer, before anything changes, or if a step of the plan fails.
     pub fn reload(&mut self, wanted: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         self.all_answer()?;
         let added = self.desired.origins_of(&wanted);
@@ -46,11 +50,19 @@ impl Running {
     }
 
     /// Makes the file's configuration the running one, and leaves the other ports.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Running::reload`] does.
     pub fn reload_file(&mut self, file: Config, now: Instant) -> Result<Vec<StepBody>, Problem> {
         self.reload_with(file, self.added_ports(), now)
     }
 
     /// Makes the file's configuration the running one, with `added` as the other ports.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Running::reload`] does, and if the file breaks a rule.
     pub(super) fn reload_with(
         &mut self,
         file: Config,
@@ -76,6 +88,10 @@ impl Running {
     }
 
     /// The text of the state file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ports cannot be written as text.
     pub(crate) fn state_text(&self) -> Result<String, Problem> {
         self.desired.state_text()
     }

@@ -46,6 +46,10 @@ fn body_of(report: &Report<'_>, name: &PortName, port: &RunningPort) -> RssBody 
 
 impl Running {
     /// Makes one change to a port's steering; it is in force when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, or if the steering refuses the change.
     pub(crate) fn change_rss(
         &mut self,
         name: &str,

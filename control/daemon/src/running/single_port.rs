@@ -9,6 +9,11 @@ use std::time::Instant;
 
 impl Running {
     /// Adds a port. Unlike a port from the file, a port whose device cannot be opened is refused.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a worker does not answer, if the name or an address is taken, or if the device
+    /// cannot be opened.
     pub fn add(&mut self, port: PortConfig, now: Instant) -> Result<(), Problem> {
         let name = port.name.clone();
         if self.ports.get(&name).is_some() {
@@ -39,6 +44,10 @@ impl Running {
     /// Changes keys of one port: `change` is a JSON merge patch (RFC 7396) with the keys of the
     /// file. It is done completely or not at all: if a step fails, the port returns to its previous
     /// settings, unless it was broken before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, if a key or value is refused, or if a step fails.
     pub fn patch(
         &mut self,
         name: &str,
@@ -83,6 +92,10 @@ impl Running {
     }
 
     /// Removes a port. Ports that mirror to it stop doing so.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such port, or if a step fails.
     pub(crate) fn remove(&mut self, name: &str, now: Instant) -> Result<(), Problem> {
         self.change(now, |ports, wanted| {
             ports.wanted(wanted, name)?;
@@ -98,6 +111,10 @@ impl Running {
 }
 
 /// The port after a change.
+///
+/// # Errors
+///
+/// Fails if the change is no object, or if a key or value is refused.
 pub(super) fn merge(port: &PortConfig, change: &serde_json::Value) -> Result<PortConfig, Problem> {
     let wrong = || {
         Problem::new("the change is not an object")

@@ -91,6 +91,10 @@ impl Running {
     }
 
     /// Opens a port, or keeps it as broken with the reason.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the device cannot be opened; the port is kept as broken.
     pub(super) fn open(&mut self, port: PortConfig, now: Instant) -> Result<(), String> {
         let known = self.ports.get(&port.name);
         let mut first_mac = known.and_then(|known| known.first_mac);

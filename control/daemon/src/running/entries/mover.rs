@@ -160,6 +160,10 @@ impl Mover {
     }
 
     /// Has a thread do a job of an uplink that is not busy.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system refuses a thread.
     pub(super) fn begin(&mut self, uplink: PortId, job: Job) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("entries".to_owned());
         self.under_way.insert(uplink, thread.spawn(|| job.run())?);
