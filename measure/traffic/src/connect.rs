@@ -82,7 +82,7 @@ pub(crate) fn sync(
 /// Probes for a receiver that takes data (with UDP, a token) but no synchronisation. A Windows
 /// receiver takes one connection at each port, so the connection is kept for the test.
 fn probe_windows(plan: &Plan, sync: SocketAddr) -> Result<Option<Receiver>, TrafficError> {
-    let data = SocketAddr::new(sync.ip(), plan.base_port);
+    let data = plan.first_port(sync.ip());
     let (socket, address) = match plan.transport {
         Transport::Tcp => {
             let one_attempt = Plan { connect_attempts: 1, ..plan.clone() };

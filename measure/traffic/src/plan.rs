@@ -3,7 +3,6 @@
 use crate::TrafficError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -71,9 +70,9 @@ pub enum Length {
 
 /// NTttcp's `-m threads,processor,host`.
 ///
-/// Ports are numbered per host, in the order of the mappings: two mappings of one host go on
-/// counting (this is how threads are pinned to several processors), while another host begins at
-/// the base port again, because it is another receiver.
+/// Ports are numbered on through all mappings, as Windows NTttcp does: the first port of a mapping
+/// follows the last one of the mapping before, whether the host is the same (this is how threads
+/// are pinned to several processors) or another receiver, which then has that port as its `-p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Receiver ports, one receiver thread each. 1 to 1024.
@@ -92,7 +91,8 @@ pub struct Plan {
     pub role: Role,
     /// The `-m` mappings of threads to processors and addresses. Never empty.
     pub mappings: Vec<Mapping>,
-    /// The first data port; synchronisation uses the port below.
+    /// The first data port of the first mapping; synchronisation uses the port below the first of
+    /// each host.
     pub base_port: u16,
     /// What carries the payload.
     pub transport: Transport,
@@ -219,25 +219,33 @@ impl Plan {
 
     /// Returns each data port and the processor of its threads, in the order of the mappings.
     pub(crate) fn data_ports(&self) -> Vec<(SocketAddr, Option<usize>)> {
-        let mut next = BTreeMap::new();
-        let mut ports = Vec::new();
-        for mapping in &self.mappings {
-            for _ in 0..mapping.ports {
-                let port = next.entry(mapping.host).or_insert(self.base_port);
-                ports.push((SocketAddr::new(mapping.host, *port), mapping.processor));
-                *port = port.saturating_add(1);
-            }
-        }
-        ports
+        let threads = self.mappings.iter().flat_map(|mapping| {
+            std::iter::repeat_n((mapping.host, mapping.processor), mapping.ports.into())
+        });
+        let number = |(port, (host, processor))| (SocketAddr::new(host, port), processor);
+        (self.base_port..=u16::MAX).zip(threads).map(number).collect()
+    }
+
+    /// Returns the first data port of a host.
+    pub(crate) fn first_port(&self, host: IpAddr) -> SocketAddr {
+        let of_host = |(address, _): &(SocketAddr, _)| address.ip() == host;
+        let found = self.data_ports().into_iter().find(of_host);
+        found.map_or(SocketAddr::new(host, self.base_port), |(address, _)| address)
+    }
+
+    /// Returns the address at which a host is synchronised with: the port below its first data
+    /// port.
+    pub(crate) fn sync_port(&self, host: IpAddr) -> SocketAddr {
+        SocketAddr::new(host, self.first_port(host).port().saturating_sub(1))
     }
 
     /// Returns the ports at which the tokens of a host's data ports are exchanged; none if the
     /// numbers exceed 65535.
     pub(crate) fn token_ports(&self, host: IpAddr) -> Vec<SocketAddr> {
-        let first = u32::from(self.base_port) + u32::from(TOKEN_PORT_OFFSET);
-        let ports = (first..first + self.ports_at(host)).map(u16::try_from);
-        let ports: Result<Vec<u16>, _> = ports.collect();
-        ports.unwrap_or_default().into_iter().map(|port| SocketAddr::new(host, port)).collect()
+        let of_host = self.data_ports().into_iter().filter(|(address, _)| address.ip() == host);
+        let token = |port: u16| port.checked_add(TOKEN_PORT_OFFSET);
+        let ports = of_host.map(|(address, _)| Some(SocketAddr::new(host, token(address.port())?)));
+        ports.collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 
     /// Returns warm-up, measured interval and cool-down together, in seconds; 0 if only a stop or
@@ -266,14 +274,15 @@ impl Plan {
                 self.connections()
             ));
         }
+        let ports: u32 = self.mappings.iter().map(|mapping| u32::from(mapping.ports)).sum();
+        let last = u32::from(self.base_port) + ports.saturating_sub(1);
+        if last > u32::from(u16::MAX) || self.base_port < 2 {
+            return refuse(format!(
+                "ports {} to {last} are out of range: use another -p",
+                self.base_port
+            ));
+        }
         for host in self.hosts() {
-            let last = u32::from(self.base_port) + self.ports_at(host) - 1;
-            if last > u32::from(u16::MAX) || self.base_port < 2 {
-                return refuse(format!(
-                    "ports {} to {last} are out of range: use another -p",
-                    self.base_port
-                ));
-            }
             if self.role == Role::Sender && host.is_unspecified() {
                 return refuse(format!(
                     "a sender needs the receiver's address, not {host}: give it after -s or in -m"

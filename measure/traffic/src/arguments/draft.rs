@@ -135,7 +135,7 @@ fn details(plan: &Plan) -> Vec<String> {
             Role::Receiver => "a thread at each".to_owned(),
         };
         format!(
-            "{} ports of {}, {each}, on {}; the first port of an address is {}, buffers are of {} bytes, up to {} calls are made for a ready connection",
+            "{} ports of {}, {each}, on {}; the first port of the first mapping is {}, buffers are of {} bytes, up to {} calls are made for a ready connection",
             mapping.ports,
             mapping.host,
             mapping

@@ -168,6 +168,32 @@ fn several_mappings_pin_several_processors() {
     assert_eq!(plan.mappings[1].processor, Some(1));
 }
 
+/// Another address began at the base port again, so a Windows receiver behind it was not found.
+#[test]
+fn ports_count_on_through_the_mappings_as_windows_has_it() {
+    let line = "-s -m 2,0,10.0.0.1 2,*,10.0.0.2 1,1,10.0.0.1 -p 5001 -t 5";
+    let plan = request(line).plan;
+    let ports = plan.data_ports();
+    let told: Vec<_> = ports.iter().map(|(address, _)| address.to_string()).collect();
+    assert_eq!(
+        told,
+        ["10.0.0.1:5001", "10.0.0.1:5002", "10.0.0.2:5003", "10.0.0.2:5004", "10.0.0.1:5005"]
+    );
+    assert_eq!(ports[4].1, Some(1));
+    let other = plan.mappings[1].host;
+    assert_eq!(plan.sync_port(other).port(), 5002);
+    let tokens: Vec<_> = plan.token_ports(other).iter().map(|address| address.port()).collect();
+    assert_eq!(tokens, [6003, 6004]);
+}
+
+#[test]
+fn ports_of_all_mappings_together_are_within_range() {
+    let line = |port: u32| format!("-s -m 2,*,10.0.0.1 2,*,10.0.0.2 -p {port} -t 5");
+    request(&line(65532)).plan.check().unwrap();
+    let refused = request(&line(65533)).plan.check().unwrap_err().to_string();
+    assert!(refused.contains("65533 to 65536"), "{refused}");
+}
+
 #[test]
 fn refusals_name_the_option_and_the_remedy() {
     for (line, words) in [

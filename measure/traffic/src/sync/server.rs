@@ -55,8 +55,7 @@ impl SyncServer {
     /// note instead.
     pub(crate) fn open(plan: &Plan) -> Result<SyncServer, TrafficError> {
         let hosts = plan.hosts();
-        let port = plan.base_port.saturating_sub(1);
-        let open = |host: &IpAddr| socket::sync_listener(SocketAddr::new(*host, port));
+        let open = |host: &IpAddr| socket::sync_listener(plan.sync_port(*host));
         let mut listeners: Vec<OwnedFd> = hosts.iter().map(open).collect::<Result<_, _>>()?;
         let (mut tokens, mut notes) = (Vec::new(), Vec::new());
         if plan.tokens {

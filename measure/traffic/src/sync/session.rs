@@ -66,7 +66,7 @@ impl<'p> Session<'p> {
         host: IpAddr,
         waits: &mut dyn FnMut(Wait),
     ) -> Result<Opened<'p>, TrafficError> {
-        let address = SocketAddr::new(host, plan.base_port.saturating_sub(1));
+        let address = plan.sync_port(host);
         let Receiver { socket, windows } = connect::sync(plan, address, waits)?;
         if let Some(address) = windows {
             return Ok(Opened::Windows(address, socket));

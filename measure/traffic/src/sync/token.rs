@@ -36,7 +36,7 @@ pub(crate) fn exchange(
             Some(socket) => socket,
             None => connect::token(plan, address).map_err(|error| match error {
                 TrafficError::Unreachable { .. } => {
-                    TrafficError::Unsynchronised { address: SocketAddr::new(host, plan.base_port) }
+                    TrafficError::Unsynchronised { address: plan.first_port(host) }
                 }
                 other => other,
             })?,

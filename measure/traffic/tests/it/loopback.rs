@@ -398,8 +398,9 @@ fn two_hosts(plan: &mut Plan) {
 
 #[test]
 fn one_sender_serves_two_receivers() {
-    let base = base_port(V4, 1);
-    let receivers = [V4, OTHER].map(|host| Plan::new(Role::Receiver, host, base, 0));
+    let base = base_port(V4, 2);
+    let receivers = [(V4, base), (OTHER, base + 1)]
+        .map(|(host, port)| Plan::new(Role::Receiver, host, port, 0));
     let mut sender = Plan::new(Role::Sender, V4, base, 0);
     two_hosts(&mut sender);
     scope(|scope| {
