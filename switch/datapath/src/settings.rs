@@ -180,7 +180,7 @@ pub struct PortSettings {
 
 impl PortSettings {
     /// Returns the VLANs and addresses with which the station behind the port is announced.
-    pub(crate) fn announced(&self) -> Announced {
+    pub fn announced(&self) -> Announced {
         let is_tagged = |vlan: &u16| self.vlan.tagging(*vlan) == Some(Tagging::Tagged(*vlan));
         let own = self.guards.addresses.iter().flatten();
         let addresses = own.filter(|own| own.first == own.last).map(|own| own.first).collect();

@@ -35,6 +35,7 @@ use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Turn};
 use ports::Burst;
 use ports::capture::Direction;
+use wire::vnet::VnetHeader;
 
 /// The buffers of a worker's turns, kept from one to the next for their allocations.
 pub(crate) struct Scratch {
@@ -84,10 +85,17 @@ impl Turn<'_> {
     /// Carries one burst of one queue from take to release. Returns the frames taken and the work.
     pub(crate) fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
         let Some(limit) = self.burst_limit(queue) else { return (0, 0) };
+        let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
         let kernel_ns = queue.ingress.kernel_ns();
         let fault = queue.ingress.take(self.now, &mut burst).err();
+        if queue.number == 0 && fault.is_none() {
+            announcement = self.from.shared.live.take_announcement(burst.room());
+            for frame in &announcement {
+                burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
+            }
+        }
         let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
         if taken > 0 {
             queue.load.frames.add(taken as u64);

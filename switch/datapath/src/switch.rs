@@ -232,6 +232,10 @@ impl Switch {
         let guard = |of: &PortSettings| (of.mac, of.mac_guard, of.vlan.clone());
         let other_guard = guard(old) != guard(&settings);
         let shared = shared.clone();
+        let is_vnic = settings.role == crate::PortRole::Vnic;
+        if let Some(mac) = settings.mac.filter(|mac| is_vnic && old.mac != Some(*mac)) {
+            shared.live.announce(settings.announced().frames(mac));
+        }
         let replaced = self.replace(port, |old| {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(old));
@@ -254,6 +258,22 @@ impl Switch {
         }
         self.reclaim(port);
         replaced
+    }
+
+    /// Announces the configured addresses of these ports again, in case the first announcement got
+    /// lost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a worker does not answer.
+    pub fn announce(&mut self, ports: &[PortId]) -> Result<(), SwitchError> {
+        for port in ports.iter().filter_map(|port| Some(&self.entry(*port).ok()?.port)) {
+            if let Some(mac) = port.settings.mac {
+                port.shared.live.announce(port.settings.announced().frames(mac));
+            }
+        }
+        // Wakes the workers.
+        self.publish()
     }
 
     /// Starts or (`None`) ends a capture at a port. The caller keeps its own `Arc` and stops the

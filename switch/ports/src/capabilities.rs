@@ -6,7 +6,7 @@
 
 use crate::{Announced, Offloads, lock};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed};
 
 /// Capabilities that a port's [`Device`](crate::Device) and its opener share. The values are
 /// independent, so loads and stores are relaxed.
@@ -17,6 +17,10 @@ pub struct Capabilities {
     queues: AtomicU16,
     /// Passed the other way: written by the switch, read by the port.
     announced: Mutex<Announced>,
+    /// Frames that a worker takes as if the other side had sent them.
+    announcement: Mutex<Vec<Vec<u8>>>,
+    /// Whether there are any, so that a turn without one takes no lock.
+    is_announcing: AtomicBool,
 }
 
 impl Capabilities {
@@ -24,7 +28,9 @@ impl Capabilities {
     pub const fn new(offloads: Offloads, queues: u16) -> Capabilities {
         let announced = Mutex::new(Announced { tagged: Vec::new(), addresses: Vec::new() });
         let (offloads, queues) = (AtomicU8::new(offloads.bits()), AtomicU16::new(queues));
-        Capabilities { offloads, queues, announced }
+        let announcement = Mutex::new(Vec::new());
+        let is_announcing = AtomicBool::new(false);
+        Capabilities { offloads, queues, announced, announcement, is_announcing }
     }
 
     /// Returns the offloads that its egress takes.
@@ -58,5 +64,27 @@ impl Capabilities {
     /// Sets the VLANs and addresses with which the port's guest is announced from now on.
     pub fn set_announced(&self, announced: Announced) {
         *lock(&self.announced) = announced;
+    }
+
+    /// Leaves frames for the next turn of the port's first queue to take as if the other side had
+    /// sent them. They replace those that are still there. For ports whose other side does not say
+    /// when it begins to run; a vhost-user session knows, and announces its guest itself.
+    pub fn announce(&self, frames: Vec<Vec<u8>>) {
+        let mut announcement = lock(&self.announcement);
+        self.is_announcing.store(!frames.is_empty(), Relaxed);
+        *announcement = frames;
+    }
+
+    /// Takes at most so many of these frames.
+    #[inline]
+    pub fn take_announcement(&self, most: usize) -> Vec<Vec<u8>> {
+        if !self.is_announcing.load(Relaxed) {
+            return Vec::new();
+        }
+        let mut announcement = lock(&self.announcement);
+        let most = most.min(announcement.len());
+        let taken = announcement.drain(..most).collect();
+        self.is_announcing.store(!announcement.is_empty(), Relaxed);
+        taken
     }
 }

@@ -39,6 +39,17 @@ use std::time::Duration;
 use wire::toeplitz::Key;
 use wire::vnet::VnetHeader;
 
+/// Sends frames through an interface of the calling thread's namespace, without a port. Each is
+/// handed to the kernel once; one that it has no room for is lost.
+///
+/// # Errors
+/// Fails if the process may not open a socket for it, or there is no such interface.
+pub fn send_once(index: u32, frames: &[Vec<u8>]) -> io::Result<()> {
+    let socket = PacketSocket::open(None)?;
+    socket.bind(index, socket::NO_PROTOCOL)?;
+    frames.iter().try_for_each(|frame| socket.send(frame))
+}
+
 /// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct PacketOptions {

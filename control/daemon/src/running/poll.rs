@@ -24,6 +24,7 @@ impl Running {
             self.open_again(now);
             // Failures are events.
             let _ = self.settle(now);
+            self.announce_again();
             self.settle_vnics(now);
             self.settle_pins();
         }
@@ -133,6 +134,23 @@ impl Running {
         for port in broken {
             // The reason is kept with the port.
             let _ = self.open(port, now);
+        }
+    }
+
+    /// Announces addresses of ports that are up a second time.
+    fn announce_again(&mut self) {
+        let up: Vec<_> =
+            self.infos().into_iter().filter(|info| info.state == PortState::Up).collect();
+        let mut due = Vec::new();
+        for (_, open) in self.ports.open_mut() {
+            if open.announces && up.iter().any(|info| info.id == open.id) {
+                open.announces = false;
+                due.push(open.id);
+            }
+        }
+        if !due.is_empty() {
+            // A worker that does not answer announces once it does.
+            let _ = self.switch.announce(&due);
         }
     }
 

@@ -48,6 +48,9 @@ pub(super) struct OpenPort {
     pub(super) home: Option<usize>,
     /// The settings last sent to the switch.
     pub(super) settings: PortSettings,
+    /// Whether the switch has announced the port's address and is to do so again, in case the first
+    /// announcement got lost.
+    pub(super) announces: bool,
     /// For an uplink with indirection tables: the vNICs that have one.
     pub(super) stations: Stations,
     /// Why the guest's link is down (`follow-uplink`).

@@ -10,7 +10,7 @@ use super::stations::Stations;
 use super::{Running, team};
 use ::ports::closing;
 use config::plan::Step;
-use config::{PortConfig, PortName};
+use config::{PortConfig, PortName, PortRole};
 use datapath::{PortId, PortSettings, Switch, SwitchOptions};
 use std::time::Instant;
 use tracing::Level;
@@ -152,6 +152,11 @@ impl Running {
         // A resumed session counts as a connection.
         let connections = opened.watch.state().connections;
         let settings = self.desired.settings(port, mtu, mac, self.ports.mirror_of(port));
+        let announces = port.role() == PortRole::Vnic && !port.device().is_guest();
+        let own = settings.mac.filter(|_| announces);
+        if let Some(own) = own {
+            opened.device.live.announce(settings.announced().frames(own));
+        }
         let id = self
             .switch
             .add_port(port.name.as_str(), opened.device, settings.clone())
@@ -167,6 +172,7 @@ impl Running {
             watch: opened.watch,
             connections,
             home: None,
+            announces: own.is_some(),
             settings,
             stations: Stations::default(),
             link_down: None,
@@ -223,6 +229,7 @@ impl Running {
             let is_told = done.is_ok() || has_settings(&self.switch, id, &settings);
             let port = self.ports.get_mut(&name).filter(|_| is_told);
             if let Some(open) = port.and_then(RunningPort::open_mut) {
+                open.announces |= open.settings.mac != settings.mac;
                 open.settings = settings;
             }
         }

@@ -44,6 +44,32 @@ fn a_table_that_no_port_can_have_is_refused_before_anything_is_done() {
     }
 }
 
+/// The network sent to the port's earlier host, or to its earlier address.
+#[test]
+fn the_address_of_an_imported_port_and_a_changed_one_are_announced_twice() {
+    let daemon = Daemon::start(TWO);
+    let wanted = export(&daemon, |it| {
+        it.port.name = "vm2".parse().unwrap();
+        it.port.tap = Some("tap2".parse().unwrap());
+        it.port.mac = Some("02:00:00:00:00:07".parse().unwrap());
+    });
+    let uplink = daemon.devices.peer("eth1").unwrap();
+    let hears = |last: u8| {
+        let mut count = 0;
+        test_daemon::eventually("the address is announced twice", || {
+            while let Some(frame) = uplink.receive() {
+                let own = [2, 0, 0, 0, 0, last];
+                count += u8::from(frame.bytes[6..14] == [&own[..], &[0x80, 0x35]].concat());
+            }
+            (count == 2).then_some(())
+        });
+    };
+    assert!(import(&daemon.client, &wanted, &Terms::default()).unwrap().created);
+    hears(7);
+    daemon.client.change_port("vm2", &json!({"mac": "02:00:00:00:00:08"})).unwrap();
+    hears(8);
+}
+
 /// The table fits the file's port but not the existing port, which is closed.
 #[test]
 fn what_was_done_before_an_error_is_taken_back() {

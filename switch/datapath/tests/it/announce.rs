@@ -41,19 +41,24 @@ impl Place {
 
     /// Returns the announcements at the uplink: source, VLAN and ethertype of each frame.
     fn heard(&mut self) -> Vec<(Mac, u16, u16)> {
-        (0..10).for_each(|_| self.bench.step());
-        let frames = self.bench.received(self.uplink);
-        let told = frames.iter().map(|frame| {
-            let parsed = wire::parse(&frame.bytes, frame.bytes.len()).unwrap();
-            assert_eq!(frame.bytes[..6], parsed_destination(parsed.ethertype));
-            (Mac(*frame.bytes[6..].first_chunk().unwrap()), parsed.vlan_id(), parsed.ethertype)
-        });
-        told.collect()
+        heard(&mut self.bench, self.uplink)
     }
 
     fn state(&self) -> PortState {
         self.bench.switch.ports()[1].state.clone()
     }
+}
+
+/// Returns the announcements at an uplink: source, VLAN and ethertype of each frame.
+fn heard(bench: &mut Bench, uplink: usize) -> Vec<(Mac, u16, u16)> {
+    (0..10).for_each(|_| bench.step());
+    let frames = bench.received(uplink);
+    let told = frames.iter().map(|frame| {
+        let parsed = wire::parse(&frame.bytes, frame.bytes.len()).unwrap();
+        assert_eq!(frame.bytes[..6], parsed_destination(parsed.ethertype));
+        (Mac(*frame.bytes[6..].first_chunk().unwrap()), parsed.vlan_id(), parsed.ethertype)
+    });
+    told.collect()
 }
 
 fn parsed_destination(ethertype: u16) -> [u8; 6] {
@@ -109,6 +114,26 @@ fn an_address_that_is_asked_for_before_the_rings_start_is_announced_when_they_do
     assert_eq!(place.heard(), [(ASKED, 10, ETHERTYPE_RARP)]);
     guest.announce(ASKED.0).unwrap();
     assert_eq!(place.heard(), [(ASKED, 10, ETHERTYPE_RARP)], "asked again");
+}
+
+/// The station behind a TAP does not say when its address changes.
+#[test]
+fn a_new_address_of_a_port_is_announced_once_and_when_asked() {
+    let uplink = PortSettings { role: PortRole::Uplink, ..trunk(0, &[10, 20]) };
+    let mut bench = Bench::new(&[(uplink, ALL), (plain(), ALL)]);
+    let id = bench.ids[1];
+    assert_eq!(heard(&mut bench, 0), []);
+    let addresses = vec![Prefix::new("10.0.0.5".parse().unwrap(), 32).unwrap()];
+    let guards = Guards { addresses: Some(addresses), ..Guards::default() };
+    let settings = PortSettings { guards, ..owned() };
+    bench.switch.change_port(id, settings.clone()).unwrap();
+    let wanted = [(OWN, 0, ETHERTYPE_RARP), (OWN, 0, 0x0806)];
+    assert_eq!(heard(&mut bench, 0), wanted);
+    let limited = PortSettings { mac_limit: 7, ..settings };
+    bench.switch.change_port(id, limited).unwrap();
+    assert_eq!(heard(&mut bench, 0), [], "the address is the same");
+    bench.switch.announce(&[id]).unwrap();
+    assert_eq!(heard(&mut bench, 0), wanted);
 }
 
 /// A front end says any address: it is the guards that say which the port may have.

@@ -172,6 +172,15 @@ impl PacketSocket {
         result(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) })
     }
 
+    /// Sends a frame through the interface that it is bound to. Fails if the interface is down or
+    /// gone.
+    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        match rustix::io::write(&self.fd, frame) {
+            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Shows only frames that pass the filter from now on. Fails if the kernel refuses the filter.
     pub(super) fn filter(&self, filter: Filter) -> io::Result<()> {
         // Code, jump where true and where false, operand: see the kernel's `filter.rst`.
