@@ -12,8 +12,10 @@
 //!
 //! The plugin keeps no state of its own. The port's name is made from network, container and
 //! interface ([`Attachment`]), so DEL needs only these, and GC finds all ports of a network by the
-//! prefix of their names. ADD makes the port first, then asks for addresses, then sets them. A
-//! crash in between leaves a port, or a port and addresses, which DEL, GC and another ADD remove.
+//! prefix of their names. ADD makes the port first, brings its interface up, asks for addresses,
+//! sets and announces them; DEL undoes it in reverse. A crash in between leaves a port, or a port
+//! and addresses, which DEL and GC remove. ADD changes no interface that exists, as the
+//! specification demands, so after a crash it needs a DEL before, which runtimes send.
 //!
 //! Layers, each using only those above it: `error`, `address`, `outcome` and `attachment` are data;
 //! `network` and `request` read the runtime's input; `ipam`, `pod` and `switch` act on the IPAM

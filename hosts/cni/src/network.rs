@@ -80,8 +80,10 @@ struct Written {
     port: Map<String, Value>,
     #[serde(default)]
     ipam: Option<Map<String, Value>>,
+    #[serde(default)]
+    dns: Option<Map<String, Value>>,
     #[serde(rename = "runtimeConfig", default)]
-    runtime: RuntimeConfig,
+    runtime: Option<RuntimeConfig>,
     #[serde(rename = "prevResult", default)]
     previous: Option<Outcome>,
     #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "listed")]
@@ -103,6 +105,42 @@ fn listed<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Vec<Valid>>, D::
 struct RuntimeConfig {
     #[serde(default)]
     mac: Option<MacAddress>,
+    #[serde(default)]
+    bandwidth: Option<Bandwidth>,
+}
+
+/// A pod's limits, as seen from the pod: *ingress* is what it receives. Rates are in bits per
+/// second, bursts in bits; 0 is no limit.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Bandwidth {
+    ingress_rate: u64,
+    egress_rate: u64,
+    egress_burst: u64,
+}
+
+impl Bandwidth {
+    /// The least burst that stands for "any": runtimes that are given a rate alone pass 2^31 - 1 or
+    /// 2^32 - 1 bits. As a burst it would let minutes of traffic pass at a low rate.
+    const ANY_BURST: u64 = (1 << 31) - 1;
+
+    /// Sets the keys of the port. They replace those of the network.
+    fn limit(&self, port: &mut Map<String, Value>) -> Result<(), CniError> {
+        if self.ingress_rate > 0 {
+            let seen = format!("runtimeConfig.bandwidth.ingressRate {}", self.ingress_rate);
+            let told = "a port limits what its pod sends (egressRate), not what it receives: remove \
+                        the pod's limit for ingress";
+            return Err(CniError::new(CniError::FIELD, format!("{seen} is not supported"), told));
+        }
+        if self.egress_rate > 0 {
+            port.insert("rate".to_owned(), self.egress_rate.into());
+            port.remove("burst");
+            if (1..Bandwidth::ANY_BURST).contains(&self.egress_burst) {
+                port.insert("burst".to_owned(), self.egress_burst.div_ceil(8).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]
@@ -127,6 +165,8 @@ pub struct Network {
     pub mac: Option<MacAddress>,
     /// The IPAM plugin's name; `None` if the interface gets no address.
     pub ipam: Option<String>,
+    /// Name servers of the network, in place of the IPAM plugin's. May be empty.
+    pub(crate) dns: Map<String, Value>,
     /// The result of earlier plugins in the chain, or of ADD.
     pub(crate) previous: Option<Outcome>,
     /// Attachments that still exist, for GC.
@@ -152,11 +192,15 @@ impl Network {
             return Err(CniError::new(CniError::NETWORK, "not a network's name", wanted));
         }
         let valid = written.valid.map(|valid| attachments(&written.name, valid)).transpose()?;
+        let runtime = written.runtime.unwrap_or_default();
+        let mut port = port(written.port, written.mtu)?;
+        runtime.bandwidth.unwrap_or_default().limit(&mut port)?;
         Ok(Network {
             version,
             socket: written.socket,
-            port: port(written.port, written.mtu)?,
-            mac: written.runtime.mac,
+            port,
+            mac: runtime.mac,
+            dns: written.dns.unwrap_or_default(),
             ipam: written.ipam.as_ref().and_then(|ipam| plugin(ipam).transpose()).transpose()?,
             previous: written.previous,
             valid,

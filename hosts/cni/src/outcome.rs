@@ -75,11 +75,16 @@ impl Outcome {
         route.gw.or_else(|| gateways.into_iter().find(|gateway| gateway.is_ipv4() == is_v4))
     }
 
+    /// Returns an interface in a namespace, with its place in the list.
+    pub(crate) fn interface(&self, name: &str, sandbox: &str) -> Option<(usize, &Interface)> {
+        self.interfaces.iter().enumerate().find(|(_, interface)| {
+            interface.name == name && interface.sandbox.as_deref() == Some(sandbox)
+        })
+    }
+
     /// Returns the addresses of an interface in a namespace.
     pub(crate) fn addresses_of(&self, name: &str, sandbox: &str) -> impl Iterator<Item = &Address> {
-        let place = self.interfaces.iter().position(|interface| {
-            interface.name == name && interface.sandbox.as_deref() == Some(sandbox)
-        });
+        let place = self.interface(name, sandbox).map(|(place, _)| place);
         self.ips.iter().filter(move |ip| place.is_some() && ip.interface == place)
     }
 

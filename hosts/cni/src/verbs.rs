@@ -10,7 +10,7 @@ use crate::outcome::{Interface, Outcome};
 use crate::pod::Pod;
 use crate::request::{Command, Request};
 use crate::switch::Switch;
-use config::{MacAddress, Namespace, PortConfig, from_value};
+use config::{HostName, MacAddress, Namespace, PortConfig, from_value};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -40,20 +40,20 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Attaches the interface. It makes the port first, so that DEL and GC find it from then on,
-    /// after it has removed what an interrupted ADD left.
+    /// Attaches the interface. It makes the port first, so that DEL and GC find it from then on. A
+    /// port that is left of a namespace which is gone is removed before.
     fn add(&self) -> Result<Outcome, CniError> {
         let (at, netns) = (self.attachment()?, self.netns()?);
         let config = self.port_config(&at, netns)?;
         let ipam = Ipam::find(self.request, self.network)?;
         let switch = Switch::connect(self.socket)?;
-        if switch.port(&at.port_name())?.is_some() {
-            clear(&switch, &at, ipam.as_ref())?;
-        }
         let pod = Pod { netns, interface: at.interface() };
         if pod.has_interface()? {
-            let message = format!("interface {} exists in {netns}", at.interface());
-            return Err(CniError::new(CniError::POD, message, "it does not belong to this plugin"));
+            return Err(exists(&pod));
+        }
+        if let Some(port) = switch.port(&at.port_name())? {
+            refuse_live(&port.config, at.interface())?;
+            clear(&switch, &at, ipam.as_ref())?;
         }
         if self.network.mac.is_some()
             && let Some(owner) = switch.sender_from(&config)?
@@ -64,7 +64,7 @@ impl Work<'_> {
         }
         switch.add(&config)?;
         let mac = config.mac.unwrap_or(at.mac());
-        match attach(&pod, mac, ipam.as_ref()) {
+        match self.attach(&pod, mac, ipam.as_ref()) {
             Ok(outcome) => Ok(outcome.after(self.network.previous.clone())),
             Err(error) => Err(match clear(&switch, &at, ipam.as_ref()) {
                 Ok(()) => error,
@@ -96,27 +96,55 @@ impl Work<'_> {
         }
     }
 
-    /// Removes all ports of the network that are not listed, and makes the IPAM plugin do the same.
-    /// Continues after an error.
+    /// Makes the IPAM plugin forget what is not listed, and removes all ports of the network that
+    /// are not listed. Continues after an error.
     fn collect_garbage(&self) -> Result<(), CniError> {
         let Some(valid) = &self.network.valid else {
             let told = "without the list GC would remove every port";
             let message = "cni.dev/valid-attachments is missing";
             return Err(CniError::new(CniError::NETWORK, message, told));
         };
-        let ipam = Ipam::find(self.request, self.network).transpose();
-        let switch = Switch::connect(self.socket)?;
         let valid: Vec<_> = valid.iter().map(Attachment::port_name).collect();
-        let stale = switch.ports_of(&self.network.name)?.into_iter();
-        let removed = stale.filter(|name| !valid.contains(name)).map(|name| switch.remove(&name));
-        let told = ipam.map(|ipam| ipam?.tell(Command::Gc.name()));
-        let errors: Vec<_> =
-            removed.collect::<Vec<_>>().into_iter().chain(told).filter_map(Result::err).collect();
-        let mut errors = errors.into_iter();
-        match errors.next() {
-            Some(first) => Err(errors.fold(first, |first, other| first.and(&other))),
-            None => Ok(()),
+        let told = Ipam::find(self.request, self.network)
+            .and_then(|ipam| ipam.map_or(Ok(()), |ipam| ipam.tell(Command::Gc.name())));
+        let mut errors: Vec<_> = told.err().into_iter().collect();
+        let found = Switch::connect(self.socket)
+            .and_then(|switch| Ok((switch.ports_of(&self.network.name)?, switch)));
+        match found {
+            Ok((names, switch)) => {
+                let stale = names.iter().filter(|name| !valid.contains(name));
+                errors.extend(stale.filter_map(|name| switch.remove(name).err()));
+            }
+            Err(error) => errors.push(error),
         }
+        let all = errors.into_iter().reduce(|first, other| first.and(&other));
+        all.map_or(Ok(()), Err)
+    }
+
+    /// Brings the interface up, gets addresses from the IPAM plugin, and sets and announces them.
+    /// The interface is up before the IPAM plugin runs, which may need it to ask a server.
+    fn attach(
+        &self,
+        pod: &Pod<'_>,
+        mac: MacAddress,
+        ipam: Option<&Ipam<'_>>,
+    ) -> Result<Outcome, CniError> {
+        let mtu = pod.set_up(mac)?;
+        let mut outcome = ipam.map_or_else(|| Ok(Outcome::default()), Ipam::add)?;
+        pod.configure(&mut outcome)?;
+        pod.announce(mac, &outcome);
+        outcome.interfaces = vec![Interface {
+            name: pod.interface.to_string(),
+            mac: Some(mac.0.to_string()),
+            mtu: Some(mtu),
+            sandbox: Some(pod.netns.to_string()),
+            more: Map::new(),
+        }];
+        outcome.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
+        if !self.network.dns.is_empty() {
+            outcome.dns = self.network.dns.clone();
+        }
+        Ok(outcome)
     }
 
     fn attachment(&self) -> Result<Attachment, CniError> {
@@ -145,24 +173,28 @@ fn missing(name: &str) -> CniError {
     CniError::new(CniError::ENVIRONMENT, format!("{name} is not set"), "the runtime sets it")
 }
 
-/// Gets addresses from the IPAM plugin, and sets up the interface with them.
-fn attach(pod: &Pod<'_>, mac: MacAddress, ipam: Option<&Ipam<'_>>) -> Result<Outcome, CniError> {
-    let mut outcome = ipam.map_or_else(|| Ok(Outcome::default()), Ipam::add)?;
-    let mtu = pod.set_up(mac, &outcome)?;
-    outcome.interfaces = vec![Interface {
-        name: pod.interface.to_string(),
-        mac: Some(mac.0.to_string()),
-        mtu: Some(mtu),
-        sandbox: Some(pod.netns.to_string()),
-        more: Map::new(),
-    }];
-    outcome.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    Ok(outcome)
+/// Refuses to replace a port whose interface exists in the namespace that the port was made for,
+/// which may be another than that of the request. A namespace that cannot be entered is gone.
+fn refuse_live(port: &PortConfig, interface: &HostName) -> Result<(), CniError> {
+    let Some(netns) = &port.netns else { return Ok(()) };
+    let pod = Pod { netns, interface };
+    if pod.has_interface().unwrap_or(false) { Err(exists(&pod)) } else { Ok(()) }
 }
 
-/// Removes the port with its device, and only then releases its addresses, so that no other pod
-/// gets them before.
+/// Returns the error of an ADD for an interface that exists, ours or not.
+fn exists(pod: &Pod<'_>) -> CniError {
+    let message = format!("CNI_IFNAME: interface {} exists in {}", pod.interface, pod.netns);
+    let told = "ADD changes no interface that exists: DEL first, or choose another name";
+    CniError::new(CniError::ENVIRONMENT, message, told)
+}
+
+/// Undoes ADD in reverse: releases the addresses while the interface is still there, as the IPAM
+/// plugin may tell a server, then removes the port with its device. Does each even if the other
+/// fails.
 fn clear(switch: &Switch, at: &Attachment, ipam: Option<&Ipam<'_>>) -> Result<(), CniError> {
-    switch.remove(&at.port_name())?;
-    ipam.map_or(Ok(()), |ipam| ipam.tell(Command::Del.name()))
+    let released = ipam.map_or(Ok(()), |ipam| ipam.tell(Command::Del.name()));
+    match (switch.remove(&at.port_name()), released) {
+        (Err(error), Err(other)) => Err(error.and(&other)),
+        (removed, released) => removed.and(released),
+    }
 }

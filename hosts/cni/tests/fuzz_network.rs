@@ -8,7 +8,7 @@ use config::PortName;
 use serde_json::{Map, Value, json};
 
 /// Keys that the reader knows, with values of the fuzzer's.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "cniVersion",
     "name",
     "type",
@@ -19,6 +19,7 @@ const KEYS: [&str; 10] = [
     "runtimeConfig",
     "prevResult",
     "cni.dev/valid-attachments",
+    "dns",
 ];
 
 /// Returns a valid configuration with some keys changed.
@@ -86,6 +87,29 @@ fn a_usual_configuration_is_read() {
     assert_eq!((&network.port["vlan"], &network.port["mtu"]), (&json!(10), &json!(1400)));
     assert_eq!(network.valid.unwrap().len(), 1);
     assert_eq!(network.mac.unwrap().0.to_string(), "02:00:00:00:00:07");
+}
+
+#[test]
+fn limits_of_a_pod_become_keys_of_its_port() {
+    let port = |limits: &str| {
+        let limits = format!(r#"{{"bandwidth": {limits}}}"#);
+        let own = r#"{"rate": "1Gbit", "burst": "1MB"}"#;
+        Network::read(written(&[(7, 6, limits), (5, 6, own.into())])).map(|network| network.port)
+    };
+    let own = Value::Object(port("null").unwrap());
+    for none in [r"{}", r#"{"egressRate": 0, "egressBurst": 0, "ingressRate": 0}"#] {
+        assert_eq!(Value::Object(port(none).unwrap()), own);
+    }
+    // Bits become bytes, at least enough of them.
+    let limited = port(r#"{"egressRate": 1000, "egressBurst": 801}"#).unwrap();
+    assert_eq!((&limited["rate"], &limited["burst"]), (&json!(1000), &json!(101)));
+    // What runtimes pass that have no burst; the network's own is for its own rate.
+    for any in [0, (1_u64 << 31) - 1, u32::MAX.into()] {
+        let limited = port(&format!(r#"{{"egressRate": 1000, "egressBurst": {any}}}"#)).unwrap();
+        assert_eq!((&limited["rate"], limited.get("burst")), (&json!(1000), None));
+    }
+    let refused = port(r#"{"ingressRate": 5000}"#).unwrap_err();
+    assert!(refused.code == 2 && refused.message.contains("ingressRate 5000"), "{refused:?}");
 }
 
 /// Taken for an absent list, GC refused where the last attachment was gone.

@@ -21,6 +21,8 @@ const IPAM: &str = r#"#!/bin/sh
 set -eu
 network=$(cat)
 cd /run/addresses
+# What the plugin finds of the interface, while it could ask a server by it.
+nsenter --net="$CNI_NETNS" ip -brief link show "$CNI_IFNAME" >/run/ipam.$CNI_COMMAND 2>&1 || true
 own() { grep -lx "$CNI_CONTAINERID" * 2>/dev/null || true; }
 case $CNI_COMMAND in
 ADD)
@@ -32,12 +34,18 @@ ADD)
     while [ -e $n ]; do n=$((n + 1)); done
     echo "$CNI_CONTAINERID" >$n
     [ "$(cat /run/ipam.mood)" != kills ] || kill -9 $PPID
+    if [ "$(cat /run/ipam.mood)" = astray ]; then
+        echo '{"ips": [{"address": "10.9.0.'$n'/24"}], "routes": [{"dst": "10.77.0.0/16", "gw": "10.66.0.1"}]}'
+        exit 0
+    fi
     echo '{"cniVersion": "1.1.0", "routes": [{"dst": "10.77.0.0/16"}], "ips": ['
     echo '{"address": "10.9.0.'$n'/24", "gateway": "10.9.0.254"}, {"address": "fd09::'$n'/64"}]}'
     ;;
 DEL) rm -f $(own) ;;
 CHECK) [ -n "$(own)" ] ;;
+STATUS) [ "$(cat /run/ipam.mood)" != refuses ] ;;
 GC)
+    [ "$(cat /run/ipam.mood)" != refuses ] || exit 1
     for file in *; do
         [ ! -e "$file" ] || echo "$network" | grep -q "\"containerID\":\"$(cat "$file")\"" || rm "$file"
     done
@@ -49,10 +57,12 @@ esac
 pub(crate) enum Ipam {
     /// Assigns an address.
     Works,
-    /// Refuses.
+    /// Refuses, as it does STATUS and GC.
     Refuses,
     /// Reserves an address and kills the plugin that asked.
     KillsPlugin,
+    /// Reserves an address and names a route by a gateway that is not reachable.
+    Astray,
 }
 
 /// Returns the directory of the plugins.
@@ -84,8 +94,15 @@ impl Runtime {
             Ipam::Works => "works",
             Ipam::Refuses => "refuses",
             Ipam::KillsPlugin => "kills",
+            Ipam::Astray => "astray",
         };
         fs::write(MOOD, word).unwrap();
+    }
+
+    /// Returns what the IPAM plugin saw of the interface when it was last asked to do `verb`: its
+    /// name, state, MAC address and flags.
+    pub(crate) fn seen_by_ipam(&self, verb: &str) -> String {
+        fs::read_to_string(format!("/run/ipam.{verb}")).unwrap()
     }
 
     /// Returns the numbers of the assigned addresses.

@@ -18,6 +18,9 @@ const AXE_PACKAGE: &str = "axe-playwright-python==0.1.8";
 const CNI: &str = "github.com/containernetworking";
 const CNITOOL: &str = "1.3.1";
 const CNI_PLUGINS: &str = "1.9.1";
+/// The CNI project's plugins that stories use, below its module's `plugins`.
+const PLUGINS: [&str; 6] =
+    ["ipam/host-local", "ipam/dhcp", "meta/tuning", "meta/bandwidth", "meta/portmap", "meta/sbr"];
 
 /// Installs axe-core, which finds barriers in the page: one file, used by a story alone.
 pub(super) fn install_axe(tools: &Tools) {
@@ -42,19 +45,20 @@ fn is_axe(script: &str, version: &str) -> bool {
     first.ends_with(&format!(" v{version}"))
 }
 
-/// Installs cnitool, a small container runtime, and host-local, a plugin that assigns addresses,
-/// both of the CNI project.
+/// Installs cnitool, a small container runtime, and plugins that assign addresses or are chained
+/// behind ours, all of the CNI project.
 pub(super) fn install_cni(tools: &Tools) {
     let place = tools.directory.join("cni");
     let is_there = |name: &str| has(&place.join(name).to_string_lossy());
-    if is_there("cnitool") && is_there("host-local") {
+    let name = |plugin: &str| plugin.rsplit('/').next().is_some_and(is_there);
+    if is_there("cnitool") && PLUGINS.into_iter().all(name) {
         return;
     }
     if !has("go") {
         say("go is missing; skipped without it: stories with cnitool");
         return;
     }
-    say(format_args!("building cnitool {CNITOOL} and host-local {CNI_PLUGINS}, once"));
+    say(format_args!("building cnitool {CNITOOL} and the CNI plugins {CNI_PLUGINS}, once"));
     let modules = tools.directory.join("go");
     let build = |module: &str| {
         let mut go = program("go");
@@ -62,9 +66,8 @@ pub(super) fn install_cni(tools: &Tools) {
         go.env("GOBIN", &place).env("GOPATH", &modules);
         succeeds(go.env("GOFLAGS", "-modcacherw").env("CGO_ENABLED", "0"))
     };
-    if !build(&format!("cni/cnitool@v{CNITOOL}"))
-        || !build(&format!("plugins/plugins/ipam/host-local@v{CNI_PLUGINS}"))
-    {
+    let plugin = |path: &str| build(&format!("plugins/plugins/{path}@v{CNI_PLUGINS}"));
+    if !build(&format!("cni/cnitool@v{CNITOOL}")) || !PLUGINS.into_iter().all(plugin) {
         say("they cannot be built; skipped without them: stories with cnitool");
     }
     remove(&modules);
