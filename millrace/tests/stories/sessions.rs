@@ -206,3 +206,64 @@ fn guests_stay_with_a_service_manager_and_its_sockets_outlive_a_crash() {
         }
     });
 }
+
+/// A guest that sent within a second of connecting lost its address to the next poll, and a
+/// neighbour took it: 10 of 10 frames for the guest went there.
+#[test]
+fn a_neighbour_does_not_take_the_address_of_a_guest_that_has_just_connected() {
+    story(&[], || {
+        let port =
+            |name: &str| format!("[[port]]\nname = '{name}'\nvhost-user = '/run/{name}.sock'\n");
+        let switch = Switch::start(&["victim", "peer", "thief"].map(port).concat());
+        let features = Features::VERSION_1 | Features::MRG_RXBUF;
+        let connect = |name: &str| {
+            Guest::connect(Path::new(&format!("/run/{name}.sock")), features.bits(), 1).unwrap()
+        };
+        let frame = |to: [u8; 6], from: u8| {
+            let mut frame = [to, [2, 0, 0, 0, 0, from]].concat();
+            frame.extend(TYPE);
+            frame.resize(60, 0);
+            frame
+        };
+        let (all, victim_mac) = ([0xff; 6], [2, 0, 0, 0, 0, 1]);
+        let count = |guest: &mut Guest, from: u8| {
+            let frames = std::iter::from_fn(|| guest.receive(0));
+            frames.filter(|(_, frame)| frame[..6] == victim_mac && frame[11] == from).count()
+        };
+        let mut peer = connect("peer");
+        assert!(peer.send(0, &[0; 12], &frame(all, 2)));
+        let received = |port: &str| switch.counter(port, "/ingress_frames");
+        for round in 1..=3 {
+            let mut victim = connect("victim");
+            assert!(victim.send(0, &[0; 12], &frame(all, 1)));
+            until("it is heard", || (received("victim") >= round).then_some(()));
+            // Each poll computes the rates anew: frames that are in them have been polled.
+            until("the port has been polled", || {
+                let shown = switch.ask("port show victim");
+                let rate = shown["rates"]["ingress_frames_per_s"].as_u64();
+                (rate > Some(0)).then_some(())
+            });
+            let mut thief = connect("thief");
+            assert!(thief.send(0, &[0; 12], &frame(all, 1)));
+            let taken = || switch.counter("thief", "/drops/address_taken");
+            until("it is refused", || (taken() >= round).then_some(()));
+            for _ in 0..10 {
+                assert!(peer.send(0, &[0; 12], &frame(victim_mac, 2)));
+            }
+            let mut came = 0;
+            until("all have come", || {
+                came += count(&mut victim, 2);
+                (came == 10).then_some(())
+            });
+            assert_eq!(count(&mut thief, 2), 0);
+            drop((victim, thief));
+            until("both have left", || {
+                ["victim", "thief"].iter().all(|port| switch.state(port).0 == "down").then_some(())
+            });
+            until("no rate is left", || {
+                let shown = switch.ask("port show victim");
+                (shown["rates"]["ingress_frames_per_s"] == 0).then_some(())
+            });
+        }
+    });
+}

@@ -29,6 +29,8 @@ pub struct PortInfo {
     pub settings: PortSettings,
     /// Up, down or broken.
     pub state: PortState,
+    /// How often the state has changed.
+    pub state_changes: u64,
     /// The offloads that its egress side accepts at the moment.
     pub offloads: Offloads,
     /// The device's own address.

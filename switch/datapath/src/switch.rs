@@ -9,7 +9,7 @@ mod status;
 use crate::options::{SwitchError, SwitchOptions};
 use crate::port::bucket::{Bucket, Storm};
 use crate::port::filter_table::Filter;
-use crate::port::macs::MacTable;
+use crate::port::macs::{MacTable, Seen};
 use crate::port::policy::Policy;
 use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
@@ -17,7 +17,7 @@ use crate::port::view::{Port, PortShared, View};
 use crate::turn::queue::QueueLoad;
 use crate::worker::command::Command;
 use crate::worker::handle::Handle;
-use crate::{HealthEvent, PortId, PortSettings, PortState};
+use crate::{HealthEvent, PortId, PortInfo, PortSettings, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Device, IngressQueue, Nanos};
@@ -191,14 +191,22 @@ impl Switch {
         if let Ok(PortSettings { mac: Some(mac), vlan, .. }) = settings {
             let met = self.entries().map(|entry| &entry.port);
             let met = met.filter(|other| other.settings.vlan.overlaps(vlan));
-            let holders = met.filter(|other| other.shared.held_mac.get() == Some(*mac));
-            holders.for_each(|holder| self.change_held_mac(&holder.shared, None));
+            let holds = |other: &PortShared| other.held_mac() == Some(*mac);
+            met.for_each(|other| self.release_mac(&other.shared, holds));
             self.macs.forget(|key, _| key.mac() == *mac && vlan.tagging(key.vlan()).is_some());
         }
     }
 
-    fn change_held_mac(&self, port: &PortShared, mac: Option<Mac>) {
-        self.macs.change_owners(|| port.held_mac.set(mac));
+    /// Releases the address that a port is held to, if it is the one meant at that moment.
+    fn release_mac(&self, port: &PortShared, is_meant: impl Fn(&PortShared) -> bool) {
+        // Asked before, because a change makes every worker read all owners anew.
+        if is_meant(port) {
+            self.macs.change_owners(|| {
+                if is_meant(port) {
+                    port.held_mac.release();
+                }
+            });
+        }
     }
 
     /// Removes a port. When this returns its queues are closed, and no worker that answers touches
@@ -215,7 +223,7 @@ impl Switch {
         let published = self.publish();
         let queues = self.ask(|reply| Command::GiveBack(port, reply));
         self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(id, _)| *id != port));
-        self.macs.forget(|_, at| at == port);
+        self.macs.forget(|_, seen| seen.port == port);
         drop(entry);
         published.and(queues.map(drop))
     }
@@ -250,11 +258,11 @@ impl Switch {
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the
             // old ones.
-            self.change_held_mac(&shared, None);
+            self.release_mac(&shared, |_| true);
         }
         if other_limit {
             // Addresses that were learned without a limit are in no port's list.
-            self.macs.forget(|_, at| at == port);
+            self.macs.forget(|_, seen| seen.port == port);
         }
         self.reclaim(port);
         replaced
@@ -298,30 +306,31 @@ impl Switch {
     }
 
     /// Sets a port's state to what the control plane has learned of its device (link went down,
-    /// came back).
+    /// came back) since it read `known`. If a worker has changed the state meanwhile, the worker
+    /// knows better, and nothing changes.
     ///
     /// # Errors
     ///
     /// Fails if there is no such port.
-    pub fn set_state(&mut self, port: PortId, state: PortState) -> Result<(), SwitchError> {
-        let shared = &self.entry(port)?.port.shared;
-        // Only the control plane knows that a guest has left: workers also report `Down` when a
-        // guest merely stops one ring.
-        if state != PortState::Up {
-            self.change_held_mac(shared, None);
-        }
-        shared.set_state(state);
+    pub fn set_state(&mut self, known: &PortInfo, state: PortState) -> Result<(), SwitchError> {
+        let shared = &self.entry(known.id)?.port.shared;
+        shared.decide_state(state, Some(known.state_changes));
         Ok(())
     }
 
     /// Holds a guarded port without a configured address to this one, which its guest had in an
-    /// earlier process. `None` releases it: its guest has been replaced.
+    /// earlier process.
     ///
     /// # Errors
     ///
     /// Fails if there is no such port.
-    pub fn set_held_mac(&mut self, port: PortId, mac: Option<Mac>) -> Result<(), SwitchError> {
-        self.entry(port).map(|entry| self.change_held_mac(&entry.port.shared, mac))
+    pub fn hold_mac(&mut self, port: PortId, mac: Mac) -> Result<(), SwitchError> {
+        let PortShared { held_mac, live, .. } = &*self.entry(port)?.port.shared;
+        self.macs.change_owners(|| {
+            held_mac.release();
+            held_mac.get_or_hold(mac.to_u64(), live.guest())
+        });
+        Ok(())
     }
 
     fn replace(
@@ -363,23 +372,29 @@ impl Switch {
 
     /// Forgets the addresses learned at a port, or all.
     pub fn forget_macs(&mut self, port: Option<PortId>) {
-        self.macs.forget(|_, at| port.is_none_or(|port| port == at));
+        self.macs.forget(|_, seen| port.is_none_or(|port| port == seen.port));
     }
 
     /// Returns what happened since the last call, and finds out whether each worker answers.
     ///
-    /// Forgets the addresses learned at ports that went down: the guest is on another host, or the
-    /// next one at the port has addresses of its own.
+    /// Forgets the addresses that ports which went down had learned before: the guest is on another
+    /// host, or the next one at the port has addresses of its own. Addresses that were held to
+    /// guests which have left are free.
     pub fn take_events(&mut self) -> Vec<HealthEvent> {
         self.look_at_workers();
+        let has_lapsed = |port: &PortShared| port.held_mac.has_lapsed(port.live.guest());
+        self.entries().for_each(|entry| self.release_mac(&entry.port.shared, has_lapsed));
         let events = self.events.take();
         let went_down = |event: &HealthEvent| match event {
             HealthEvent::PortState { port, state } if *state != PortState::Up => Some(*port),
             _ => None,
         };
         let down: Vec<PortId> = events.iter().filter_map(went_down).collect();
+        let down: Vec<Seen> =
+            down.into_iter().filter_map(|port| Some(self.entry(port).ok()?.port.seen())).collect();
         if !down.is_empty() {
-            self.macs.forget(|_, at| down.contains(&at));
+            let is_old = |now: &Seen, then: Seen| now.port == then.port && now.downs != then.downs;
+            self.macs.forget(|_, seen| down.iter().any(|now| is_old(now, seen)));
         }
         events
     }

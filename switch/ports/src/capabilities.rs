@@ -6,7 +6,7 @@
 
 use crate::{Announced, Offloads, lock};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 
 /// Capabilities that a port's [`Device`](crate::Device) and its opener share. The values are
 /// independent, so loads and stores are relaxed.
@@ -15,6 +15,8 @@ pub struct Capabilities {
     /// Bits of [`Offloads`].
     offloads: AtomicU8,
     queues: AtomicU16,
+    /// Counts what may have put another guest at the other side.
+    guest: AtomicU64,
     /// Passed the other way: written by the switch, read by the port.
     announced: Mutex<Announced>,
     /// Frames that a worker takes as if the other side had sent them.
@@ -30,7 +32,8 @@ impl Capabilities {
         let (offloads, queues) = (AtomicU8::new(offloads.bits()), AtomicU16::new(queues));
         let announcement = Mutex::new(Vec::new());
         let is_announcing = AtomicBool::new(false);
-        Capabilities { offloads, queues, announced, announcement, is_announcing }
+        let guest = AtomicU64::new(0);
+        Capabilities { offloads, queues, guest, announced, announcement, is_announcing }
     }
 
     /// Returns the offloads that its egress takes.
@@ -54,6 +57,18 @@ impl Capabilities {
     /// Sets the number of egress queues that the other side serves from now on.
     pub fn set_queues(&self, queues: u16) {
         self.queues.store(queues, Relaxed);
+    }
+
+    /// Returns the number of the guest at the other side. A frame that is taken from the port was
+    /// sent by the guest of this number: it changes only while no queue of the port is in use.
+    #[inline]
+    pub fn guest(&self) -> u64 {
+        self.guest.load(Relaxed)
+    }
+
+    /// Notes that from now on another guest may be at the other side.
+    pub fn replace_guest(&self) {
+        self.guest.fetch_add(1, Relaxed);
     }
 
     /// Returns the VLANs and addresses with which the port's guest is announced.

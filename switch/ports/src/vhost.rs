@@ -108,7 +108,7 @@ pub fn open_kept(options: &VhostOptions, inherited: Inherited) -> Result<Opened,
 }
 
 fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_user::Options {
-    let (told, asked) = (live.clone(), live.clone());
+    let (told, asked, left) = (live.clone(), live.clone(), live.clone());
     vhost_user::Options {
         socket: options.socket.clone(),
         role: options.role,
@@ -122,6 +122,7 @@ fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_us
             told.set_offloads(offloads(negotiated.features));
             told.set_queues(negotiated.pairs);
         }),
+        replaced: Box::new(move || left.replace_guest()),
         announcement: Box::new(move |mac| asked.announced().frames(Mac(mac))),
     }
 }

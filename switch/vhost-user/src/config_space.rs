@@ -40,6 +40,7 @@ mod tests {
             memory_limit: u64::MAX,
             compat: None,
             changed: Box::new(|_| {}),
+            replaced: Box::new(|| {}),
             announcement: Box::new(|_| Vec::new()),
         }
     }

@@ -45,6 +45,9 @@ pub struct Options {
     /// Called with each new result of the negotiation, before a ring uses it, from the session's
     /// thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
+    /// Called when a front end has connected, before it has a ring, and when it is gone, after its
+    /// last ring has stopped. Not called for a session that is resumed.
+    pub replaced: Box<dyn Fn() + Send + Sync>,
     /// Makes the frames that announce the guest's address. Called from the session's thread.
     pub announcement: Box<dyn Fn([u8; 6]) -> Vec<Vec<u8>> + Send + Sync>,
 }

@@ -376,6 +376,7 @@ mod tests {
             memory_limit: u64::MAX,
             compat: None,
             changed,
+            replaced: Box::new(|| {}),
             announcement: Box::new(|_| Vec::new()),
         };
         Session::open(options).unwrap()

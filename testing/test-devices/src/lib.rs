@@ -9,7 +9,7 @@ use config::{Device, PortConfig};
 use devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
-use ports::{Offloads, memory};
+use ports::{Capabilities, Offloads, memory};
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +35,8 @@ struct Host {
     peers: BTreeMap<String, memory::Peer>,
     /// Front ends that have connected to each device.
     connections: BTreeMap<String, u64>,
+    /// What the open devices tell the switch while it runs.
+    live: BTreeMap<String, Weak<Capabilities>>,
     /// The tables of open uplinks with several queues.
     steering: BTreeMap<String, Weak<MemorySteering>>,
     /// Most vNICs of an uplink, if limited.
@@ -78,7 +80,10 @@ impl MemoryDevices {
 
     /// Replaces the guest behind a device: one leaves, and another one connects at once.
     pub fn replace_guest(&self, device: &str) {
-        *self.host().connections.entry(device.to_owned()).or_default() += 1;
+        let mut host = self.host();
+        let live = host.live.get(device).and_then(Weak::upgrade);
+        live.into_iter().for_each(|live| live.replace_guest());
+        *host.connections.entry(device.to_owned()).or_default() += 1;
     }
 
     /// Limits the vNICs of each uplink.
@@ -138,6 +143,7 @@ impl Opener for MemoryDevices {
             opened.egress.extend(more.egress);
         }
         opened.live.set_queues(queues);
+        self.host().live.insert(device.clone(), Arc::downgrade(&opened.live));
         // The device of a guest's vNIC does not have the vNIC's address.
         let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
         opened.mac = (!port.device().is_guest()).then_some(mac);

@@ -45,10 +45,11 @@ impl Running {
         }
     }
 
-    /// Sends link changes to the switch, which reports each as an event.
+    /// Sends link changes to the switch, which reports each as an event. What the switch knows is
+    /// read before the links are, so that a change by a worker meanwhile is not undone.
     fn poll_links(&mut self, now: Instant) {
         let infos = self.infos();
-        let (mut failed, mut changed, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut failed, mut changed) = (Vec::new(), Vec::new());
         let (mut news, mut started_anew) = (Vec::new(), Vec::new());
         for (name, open) in self.ports.open_mut() {
             let look = open.watch.state();
@@ -74,28 +75,17 @@ impl Running {
                 // The first front end belonged to the guest before.
                 started_anew.push(name.clone());
             }
-            let before = std::mem::replace(&mut open.connections, look.connections);
             let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
-            if before != look.connections && known.held_mac.is_some() {
-                // The address belonged to the previous guest, which disconnected since the last
-                // poll.
-                replaced.push((name.clone(), open.id));
-            }
-            if is_news(known, &state) {
-                changed.push((name.clone(), open.id, state));
+            if discriminant(&known.state) != discriminant(&state) {
+                changed.push((name.clone(), known, state));
             }
         }
         started_anew.iter().for_each(|name| self.ports.forget_guest_mtu(name.as_str()));
         for (name, text) in news {
             self.journal.note_step(name.as_str(), now, format!("port {name}: {text}"));
         }
-        for (name, id) in replaced {
-            if let Err(error) = self.switch.set_held_mac(id, None) {
-                self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
-            }
-        }
-        for (name, id, state) in changed {
-            if let Err(error) = self.switch.set_state(id, state) {
+        for (name, known, state) in changed {
+            if let Err(error) = self.switch.set_state(known, state) {
                 self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
             }
         }
@@ -160,13 +150,6 @@ impl Running {
     }
 }
 
-/// Whether the switch must be told of a port's state. A worker that found the port down first has
-/// not released its addresses.
-fn is_news(known: &PortInfo, state: &PortState) -> bool {
-    let holds_on = known.held_mac.is_some() && *state != PortState::Up;
-    holds_on || discriminant(&known.state) != discriminant(state)
-}
-
 fn note(event: HealthEvent, ports: &Ports, journal: &mut Journal, now: Instant) {
     let (level, port, text) = told(event, ports);
     match port {
@@ -227,7 +210,7 @@ fn state_text(state: &PortState) -> String {
 mod tests {
     use super::*;
     use config::Config;
-    use datapath::{DropReason, PortId};
+    use datapath::DropReason;
     use std::time::Duration;
     use test_devices::MemoryDevices;
     use wire::Mac;
@@ -465,25 +448,5 @@ mod tests {
         let text = "port u is broken: its ring has stalled";
         assert!(events.iter().any(|event| event.text == text), "{events:?}");
         assert_eq!(running.infos().len(), 1, "it is open again");
-    }
-
-    #[test]
-    fn a_port_that_a_worker_found_down_first_still_releases_its_address() {
-        let down = || PortState::Down("its guest left".to_owned());
-        let known = |state, held_mac| PortInfo {
-            id: PortId(0),
-            name: "vm1".to_owned(),
-            settings: datapath::PortSettings::default(),
-            state,
-            offloads: ports::Offloads::empty(),
-            mac: None,
-            held_mac,
-            queue_workers: vec![0],
-        };
-        let held = Some(Mac([2, 0, 0, 0, 0, 1]));
-        assert!(is_news(&known(down(), held), &down()));
-        assert!(!is_news(&known(down(), None), &down()), "told once");
-        assert!(is_news(&known(PortState::Up, None), &down()));
-        assert!(!is_news(&known(PortState::Up, held), &PortState::Up));
     }
 }

@@ -42,8 +42,6 @@ pub(super) struct OpenPort {
     pub(super) mac: Option<Mac>,
     pub(super) degraded: Vec<String>,
     pub(super) watch: Box<dyn Watch>,
-    /// Front ends that had connected by the last poll.
-    pub(super) connections: u64,
     /// The NUMA node of its guest's memory, if known.
     pub(super) home: Option<usize>,
     /// The settings last sent to the switch.

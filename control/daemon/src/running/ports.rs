@@ -204,7 +204,7 @@ impl Ports {
     pub(super) fn remember_guest_mtu(&mut self, name: &str, changed: &[String]) {
         let port = self.find(name).map(|(_, port)| port);
         let open = port.and_then(|port| port.open().filter(|_| port.config.device().is_guest()));
-        match open.filter(|open| open.connections > 0) {
+        match open.filter(|open| open.watch.state().connections > 0) {
             Some(open) if changed.iter().any(|key| key == "mtu") => {
                 let mtu = open.settings.mtu;
                 self.guest_mtus.entry(name.to_owned()).or_insert(mtu);

@@ -149,8 +149,6 @@ impl Running {
             );
             self.journal.note_of(Level::WARN, port.name.as_str(), now, text);
         }
-        // A resumed session counts as a connection.
-        let connections = opened.watch.state().connections;
         let settings = self.desired.settings(port, mtu, mac, self.ports.mirror_of(port));
         let announces = port.role() == PortRole::Vnic && !port.device().is_guest();
         let own = settings.mac.filter(|_| announces);
@@ -160,9 +158,7 @@ impl Running {
         let id = self
             .switch
             .add_port(port.name.as_str(), opened.device, settings.clone())
-            .and_then(|id| {
-                held.map_or(Ok(id), |mac| self.switch.set_held_mac(id, Some(mac)).map(|()| id))
-            })
+            .and_then(|id| held.map_or(Ok(id), |mac| self.switch.hold_mac(id, mac).map(|()| id)))
             .map_err(|error| (error.to_string(), false))?;
         Ok(OpenPort {
             id,
@@ -170,7 +166,6 @@ impl Running {
             mac,
             degraded: opened.degraded,
             watch: opened.watch,
-            connections,
             home: None,
             announces: own.is_some(),
             settings,

@@ -40,13 +40,32 @@ impl MacKey {
     }
 }
 
-/// Port in the upper half, second of the last frame in the lower.
+/// Where an address was seen: the port, and how often that had gone down by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) port: PortId,
+    pub(crate) downs: u16,
+}
+
+impl Seen {
+    /// Returns the place of an address behind a port that has never been down.
+    pub(crate) fn at(port: PortId) -> Seen {
+        Seen { port, downs: 0 }
+    }
+}
+
+/// How often the port had gone down (16 bits), port (16 bits), second of the last frame (32 bits).
 #[derive(Clone, Copy)]
 struct Entry(u64);
 
 impl Entry {
-    fn new(port: PortId, second: u64) -> Entry {
-        Entry(u64::from(port.0) << 32 | second & 0xffff_ffff)
+    fn new(Seen { port, downs }: Seen, second: u64) -> Entry {
+        Entry(u64::from(downs) << 48 | u64::from(port.0) << 32 | second & 0xffff_ffff)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
+    fn seen(self) -> Seen {
+        Seen { port: self.port(), downs: (self.0 >> 48) as u16 }
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
@@ -172,21 +191,22 @@ impl MacTable {
             .is_some_and(|(_, entry)| entry.port() == port && entry.age_s(second) == 0)
     }
 
-    /// Whether the address is known to be behind `port`; if so it is young again.
+    /// Whether the address is known to be behind the port; if so it is young again.
     #[inline]
-    pub(crate) fn refresh(&self, key: MacKey, port: PortId, second: u64) -> bool {
-        let found = self.find(key, second).filter(|(_, entry)| entry.port() == port);
+    pub(crate) fn refresh(&self, key: MacKey, seen: Seen, second: u64) -> bool {
+        let found = self.find(key, second).filter(|(_, entry)| entry.port() == seen.port);
         if let Some((slot, entry)) = found
-            && entry.age_s(second) > 0
+            && (entry.age_s(second) > 0 || entry.seen() != seen)
         {
-            slot.entry.store(Entry::new(port, second).0, Ordering::Release);
+            slot.entry.store(Entry::new(seen, second).0, Ordering::Release);
         }
         found.is_some()
     }
 
-    /// Notes that the address is behind `port`, which may have `limit` of them (0: any number).
+    /// Notes that the address is behind the port, which may have `limit` of them (0: any number).
     #[cold]
-    pub(crate) fn insert(&self, key: MacKey, port: PortId, limit: u16, second: u64) -> Insertion {
+    pub(crate) fn insert(&self, key: MacKey, seen: Seen, limit: u16, second: u64) -> Insertion {
+        let port = seen.port;
         let mut learned = lock(&self.writer);
         let own = self.window(key).find(|(_, slot)| slot.read().0 == key);
         let was_at = own.map(|(_, slot)| slot.read().1.port());
@@ -205,7 +225,7 @@ impl MacTable {
             evicted = self.make_room(own, port, limit, second);
             own.push_back((place, key));
         }
-        fill(slot, key, Entry::new(port, second));
+        fill(slot, key, Entry::new(seen, second));
         if evicted { Insertion::Evicted } else { Insertion::Done }
     }
 
@@ -243,11 +263,11 @@ impl MacTable {
     }
 
     /// Forgets the addresses for which `is_meant` says so.
-    pub(crate) fn forget(&self, is_meant: impl Fn(MacKey, PortId) -> bool) {
+    pub(crate) fn forget(&self, is_meant: impl Fn(MacKey, Seen) -> bool) {
         let _writing = lock(&self.writer);
         for slot in &self.slots {
             let (key, entry) = slot.read();
-            if key.0 != 0 && is_meant(key, entry.port()) {
+            if key.0 != 0 && is_meant(key, entry.seen()) {
                 slot.key.store(0, Ordering::Release);
             }
         }
@@ -309,7 +329,8 @@ mod tests {
 
     /// Learns an address. Returns `false` if the table has no room.
     fn learn(table: &MacTable, key: MacKey, port: PortId, second: u64) -> bool {
-        table.refresh(key, port, second) || table.insert(key, port, 0, second) != Insertion::Full
+        table.refresh(key, Seen::at(port), second)
+            || table.insert(key, Seen::at(port), 0, second) != Insertion::Full
     }
 
     proptest! {
@@ -363,7 +384,7 @@ mod tests {
         for number in 0..20 {
             learn(&table, key(number, 0), PortId(u16::from(number % 2 == 0)), 0);
         }
-        table.forget(|_, port| port == PortId(0));
+        table.forget(|_, seen| seen.port == PortId(0));
         assert_eq!(table.entries(0).len(), 10);
         assert!(table.entries(0).iter().all(|entry| entry.port == PortId(1)));
     }
@@ -386,8 +407,8 @@ mod tests {
                 learn(&table, key(number, 0), PortId(7), 0);
             }
             for number in &flood {
-                if !table.refresh(key(*number, 0), PortId(3), 1) {
-                    table.insert(key(*number, 0), PortId(3), limit, 1);
+                if !table.refresh(key(*number, 0), Seen::at(PortId(3)), 1) {
+                    table.insert(key(*number, 0), Seen::at(PortId(3)), limit, 1);
                 }
                 let at = |port| table.entries(1).iter().filter(|entry| entry.port == PortId(port)).count();
                 prop_assert!(at(3) <= usize::from(limit));
@@ -399,7 +420,7 @@ mod tests {
     #[test]
     fn the_first_learned_makes_room() {
         let table = MacTable::new(64, 300);
-        let insert = |number| table.insert(key(number, 0), PortId(1), 2, 0);
+        let insert = |number| table.insert(key(number, 0), Seen::at(PortId(1)), 2, 0);
         assert_eq!([insert(1), insert(2)], [Insertion::Done; 2]);
         assert_eq!(insert(3), Insertion::Evicted);
         let known = |number| table.lookup(key(number, 0), 0).is_some();

@@ -5,33 +5,54 @@ use crate::status::{HealthEvent, PortState};
 use ports::lock;
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use wire::Mac;
 
-/// The address that the MAC-spoofing guard holds a port to that has no configured one: the first it
-/// sent from.
+/// The address that the MAC-spoofing guard holds a port to that has no configured one: the first
+/// that its guest sent from.
+///
+/// It is stored with the number of the guest ([`ports::Capabilities::guest`]) and lapses with it,
+/// so no one has to decide that a guest has left. It is written under the writers' lock of the
+/// address table only ([`change_owners`](super::macs::MacTable::change_owners)), and read anywhere.
 #[derive(Default)]
 pub(crate) struct HeldMac(AtomicU64);
 
 impl HeldMac {
     /// A bit beside the 48 of an address, so that 0 means none.
     const HELD: u64 = 1 << 48;
+    const NUMBER: u32 = 49;
 
-    /// Returns the held address. If there is none, `mac` (see [`Mac::to_u64`]) is held from now on.
-    pub(crate) fn get_or_hold(&self, mac: u64) -> u64 {
-        // Several workers may see a first frame at once; one of them wins.
-        let raced =
-            self.0.compare_exchange(0, mac | Self::HELD, Ordering::Relaxed, Ordering::Relaxed);
-        raced.map_or_else(|held| held ^ Self::HELD, |_| mac)
+    /// Returns the word of an address that this guest holds. Of the guest's number 15 bits are
+    /// kept: a lapsed word is swept within a second, and 16,000 guests do not connect in that time.
+    fn word(mac: u64, guest: u64) -> u64 {
+        guest << Self::NUMBER | Self::HELD | mac
     }
 
-    pub(crate) fn get(&self) -> Option<Mac> {
-        let held = self.0.load(Ordering::Relaxed);
-        (held != 0).then(|| Mac::from_u64(held))
+    /// Returns the address that this guest is held to. If there is none, it is `mac` (see
+    /// [`Mac::to_u64`]) from now on.
+    pub(crate) fn get_or_hold(&self, mac: u64, guest: u64) -> u64 {
+        let held = self.get(guest).map(Mac::to_u64);
+        held.unwrap_or_else(|| {
+            self.0.store(Self::word(mac, guest), Ordering::Relaxed);
+            mac
+        })
     }
 
-    pub(crate) fn set(&self, mac: Option<Mac>) {
-        self.0.store(mac.map_or(0, |mac| mac.to_u64() | Self::HELD), Ordering::Relaxed);
+    /// Returns the address that this guest is held to.
+    #[inline]
+    pub(crate) fn get(&self, guest: u64) -> Option<Mac> {
+        let word = self.0.load(Ordering::Relaxed);
+        let is_its = word != 0 && word >> Self::NUMBER == (guest << Self::NUMBER) >> Self::NUMBER;
+        is_its.then(|| Mac::from_u64(word))
+    }
+
+    pub(crate) fn release(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether an address is stored that another guest than this was held to.
+    pub(crate) fn has_lapsed(&self, guest: u64) -> bool {
+        self.0.load(Ordering::Relaxed) != 0 && self.get(guest).is_none()
     }
 }
 
@@ -41,7 +62,9 @@ impl HeldMac {
 pub(crate) struct StateCell {
     /// The kind of `state`, such as [`StateCell::UP`], for readers that ask once a burst.
     kind: AtomicU8,
-    state: Mutex<PortState>,
+    /// How often the port has gone down or broken.
+    downs: AtomicU16,
+    state: Mutex<(PortState, u64)>,
 }
 
 impl StateCell {
@@ -71,18 +94,31 @@ impl StateCell {
         self.kind.load(Ordering::Relaxed) == Self::UP
     }
 
-    pub(crate) fn get(&self) -> PortState {
+    /// Returns how often the port has gone down or broken.
+    #[inline]
+    pub(crate) fn downs(&self) -> u16 {
+        self.downs.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state, and how often it has changed.
+    pub(crate) fn get(&self) -> (PortState, u64) {
         lock(&self.state).clone()
     }
 
     /// Sets the state, and returns whether it differs from the one before. A broken port stays
-    /// broken.
-    pub(crate) fn set(&self, state: PortState) -> bool {
-        let mut current = lock(&self.state);
-        if *current == state || matches!(*current, PortState::Broken(_)) {
+    /// broken. If the decision was made on an earlier state, which had changed `decided_on` times,
+    /// nothing changes.
+    pub(crate) fn set(&self, state: PortState, decided_on: Option<u64>) -> bool {
+        let (current, changes) = &mut *lock(&self.state);
+        let is_late = decided_on.is_some_and(|known| known != *changes);
+        if is_late || *current == state || matches!(*current, PortState::Broken(_)) {
             return false;
         }
         self.kind.store(Self::kind(&state), Ordering::Relaxed);
+        if state != PortState::Up {
+            self.downs.fetch_add(1, Ordering::Relaxed);
+        }
+        *changes += 1;
         *current = state;
         true
     }

@@ -5,6 +5,7 @@ use crate::counters::{DropReason, PortCell};
 use crate::port::bucket::{Bucket, Storm};
 use crate::port::filter_table::Filter;
 use crate::port::followed::Followed;
+use crate::port::macs::Seen;
 use crate::port::policy::Policy;
 use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
@@ -135,7 +136,13 @@ impl Port {
     /// configured or held.
     #[inline]
     pub(crate) fn own_mac(&self) -> Option<u64> {
-        self.settings.mac.or_else(|| self.shared.held_mac.get()).map(Mac::to_u64)
+        self.settings.mac.or_else(|| self.shared.held_mac()).map(Mac::to_u64)
+    }
+
+    /// Returns where an address is that the port sends from.
+    #[inline]
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { port: self.shared.id, downs: self.shared.state.downs() }
     }
 
     /// Whether no uplink may have the port's own address: it is configured, and the port carries
@@ -230,9 +237,21 @@ impl PortShared {
         });
     }
 
+    /// Returns the address that the guard holds the port to.
+    #[inline]
+    pub(crate) fn held_mac(&self) -> Option<Mac> {
+        self.held_mac.get(self.live.guest())
+    }
+
     /// Notes a state; a change is an event.
     pub(crate) fn set_state(&self, state: PortState) {
-        if self.state.set(state.clone()) {
+        self.decide_state(state, None);
+    }
+
+    /// Notes a state like [`PortShared::set_state`], unless the state has changed since the one
+    /// that the decision was made on, which had changed so often.
+    pub(crate) fn decide_state(&self, state: PortState, decided_on: Option<u64>) {
+        if self.state.set(state.clone(), decided_on) {
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
     }

@@ -255,13 +255,13 @@ impl<'t> Decider<'t> {
         macs.change_owners(|| {
             let mut others = view.all().filter(shares_vlan);
             DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
-            Ok(from.shared.held_mac.get_or_hold(mac))
+            Ok(from.shared.held_mac.get_or_hold(mac, from.shared.live.guest()))
         })
     }
 
     #[inline]
     fn learn(&mut self, source: u64, vlan: u16) -> Verdict {
-        let (key, port) = (MacKey::new(source, vlan), self.turn.from.shared.id);
+        let key = MacKey::new(source, vlan);
         if self.learned != Some(key) {
             if self.turn.from.own_mac() == Some(source) {
                 // A port's own address needs no entry. If there is one, the address was behind
@@ -270,7 +270,7 @@ impl<'t> Decider<'t> {
                 self.last = None;
             } else {
                 self.refuse_owned(source, vlan)?;
-                if !self.turn.macs.refresh(key, port, self.second) {
+                if !self.turn.macs.refresh(key, self.turn.from.seen(), self.second) {
                     self.learn_anew(key);
                 }
             }
@@ -294,7 +294,7 @@ impl<'t> Decider<'t> {
     /// Learns an address that is new, or new at this port.
     #[cold]
     fn learn_anew(&mut self, key: MacKey) {
-        let (port, limit) = (self.turn.from.shared.id, self.turn.from.settings.mac_limit);
+        let (seen, limit) = (self.turn.from.seen(), self.turn.from.settings.mac_limit);
         if self.turn.from.settings.role == PortRole::Uplink && self.is_at_vnic(key) {
             self.cell.returned_frames.add(1);
         }
@@ -302,7 +302,7 @@ impl<'t> Decider<'t> {
         // The address may have been the last frame's destination.
         self.last = None;
         // A table without room is no reason to drop: frames to the address are flooded.
-        if self.turn.macs.insert(key, port, limit, self.second) == Insertion::Evicted {
+        if self.turn.macs.insert(key, seen, limit, self.second) == Insertion::Evicted {
             self.cell.evicted_addresses.add(1);
         }
     }

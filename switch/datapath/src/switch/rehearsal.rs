@@ -8,7 +8,7 @@
 use super::{Entry, Switch, new_port};
 use crate::frame::Frame;
 use crate::port::bucket::{Bucket, Storm};
-use crate::port::macs::{MacKey, MacTable};
+use crate::port::macs::{MacKey, MacTable, Seen};
 use crate::port::view::Port;
 use crate::worker::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
@@ -63,9 +63,9 @@ impl PortSnapshot {
         PortSnapshot {
             name: shared.name.clone(),
             settings: port.settings.clone(),
-            state: shared.state.get(),
+            state: shared.state.get().0,
             mac: shared.mac,
-            held_mac: shared.held_mac.get(),
+            held_mac: shared.held_mac(),
             offloads: shared.live.offloads(),
             queues: shared.egress.len(),
             in_use: shared.live.queues(),
@@ -136,7 +136,7 @@ impl Switch {
         shared.resting_until.iter().for_each(|until| until.store(u64::MAX, Ordering::Relaxed));
         shared.set_state(port.state());
         if let Some(mac) = port.held_mac {
-            shared.held_mac.get_or_hold(mac.to_u64());
+            shared.held_mac.get_or_hold(mac.to_u64(), shared.live.guest());
         }
         let bucket = port.bucket.clone().map(|bucket| Arc::new(Mutex::new(bucket)));
         let storm = port.storm.clone().map(|storm| Arc::new(Mutex::new(storm)));
@@ -183,8 +183,8 @@ impl Snapshot {
         let (limit, second) = (self.mac_limit(self.from), self.now.as_secs());
         for key in learned {
             // An address that came back is in the list twice.
-            copy.insert(*key, PortId(u16::MAX), 0, second);
-            copy.insert(*key, self.from, limit, second);
+            copy.insert(*key, Seen::at(PortId(u16::MAX)), 0, second);
+            copy.insert(*key, Seen::at(self.from), limit, second);
         }
         let keys = macs.iter().map(|entry| MacKey::new(entry.mac.to_u64(), entry.vlan));
         let keys: Vec<_> = keys.collect();
@@ -192,7 +192,7 @@ impl Snapshot {
         let forgotten = learned.iter().filter(|key| !known.contains(key));
         forgotten.for_each(|key| copy.remove(*key, second));
         for (key, entry) in keys.iter().zip(macs) {
-            copy.insert(*key, entry.port, 0, second.saturating_sub(entry.age_s));
+            copy.insert(*key, Seen::at(entry.port), 0, second.saturating_sub(entry.age_s));
         }
     }
 

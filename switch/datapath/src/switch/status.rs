@@ -10,15 +10,19 @@ use std::sync::atomic::Ordering;
 impl Switch {
     /// Returns all ports, by number.
     pub fn ports(&self) -> Vec<PortInfo> {
-        let info = |entry: &Entry| PortInfo {
-            id: entry.port.shared.id,
-            name: entry.port.shared.name.clone(),
-            settings: entry.port.settings.clone(),
-            state: entry.port.shared.state.get(),
-            offloads: entry.port.shared.live.offloads(),
-            mac: entry.port.shared.mac,
-            held_mac: entry.port.shared.held_mac.get(),
-            queue_workers: entry.queue_workers.clone(),
+        let info = |Entry { port, queue_workers, .. }: &Entry| {
+            let (state, state_changes) = port.shared.state.get();
+            PortInfo {
+                id: port.shared.id,
+                name: port.shared.name.clone(),
+                settings: port.settings.clone(),
+                state,
+                state_changes,
+                offloads: port.shared.live.offloads(),
+                mac: port.shared.mac,
+                held_mac: port.shared.held_mac(),
+                queue_workers: queue_workers.clone(),
+            }
         };
         self.entries().map(info).collect()
     }

@@ -19,7 +19,9 @@ pub mod limits;
 pub mod packet;
 pub mod trace;
 
-use datapath::{DropReason, PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Vlan};
+use datapath::{
+    DropReason, PortId, PortSettings, PortState, Rsc, RscPolicy, Switch, SwitchOptions, Vlan,
+};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::{Capabilities, Nanos, Offloads};
 use std::sync::Arc;
@@ -98,6 +100,13 @@ impl Bench {
             assert!(self.peers[port].send(frame.vnet, &frame.bytes), "the memory port is full");
         }
         self.step();
+    }
+
+    /// Sets a port's state as the control plane does.
+    pub fn set_state(&mut self, port: usize, state: PortState) {
+        let ports = self.switch.ports();
+        let known = ports.iter().find(|known| known.id == self.ids[port]).unwrap();
+        self.switch.set_state(known, state).unwrap();
     }
 
     /// Returns the frames that came out of a port.

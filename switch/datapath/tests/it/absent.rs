@@ -98,11 +98,121 @@ fn a_port_that_goes_down_forgets_what_was_learned_there() {
     let (mut bench, _) = bench(plain());
     bench.send(VM, &[frame(GUEST, Mac::BROADCAST)]);
     bench.send(OTHER, &[frame(BESIDE, Mac::BROADCAST)]);
-    bench.switch.set_state(bench.ids[VM], PortState::Down("its guest left".into())).unwrap();
-    bench.switch.set_state(bench.ids[VM], PortState::Up).unwrap();
+    bench.set_state(VM, PortState::Down("its guest left".into()));
+    bench.set_state(VM, PortState::Up);
     bench.switch.take_events();
     let known: Vec<Mac> = bench.switch.macs().iter().map(|entry| entry.mac).collect();
     assert_eq!(known, [BESIDE]);
+}
+
+/// What happens at a port, in this order, and what a poll does, in this order. The poll looks at the
+/// guest after it has read what the switch knows, and acts after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A front end connects, and its guest's driver starts.
+    Connects,
+    /// The guest sends from this address.
+    Sends(Mac),
+    Leaves,
+    Reads,
+    Looks,
+    Acts,
+}
+
+/// Returns every order of two sequences, each of which keeps its own.
+fn orders(one: &[Step], other: &[Step]) -> Vec<Vec<Step>> {
+    let (Some((first, rest)), Some((its_first, its_rest))) =
+        (one.split_first(), other.split_first())
+    else {
+        return vec![[one, other].concat()];
+    };
+    let after = |step: &Step, orders: Vec<Vec<Step>>| {
+        orders.into_iter().map(|order| [&[*step][..], &order].concat()).collect::<Vec<_>>()
+    };
+    let mut all = after(first, orders(rest, other));
+    all.extend(after(its_first, orders(one, its_rest)));
+    all
+}
+
+/// A poll decided on the guest that it had seen, and released the address of the next one: its
+/// neighbour could take it. It also undid a state that a worker had found meanwhile.
+#[test]
+fn a_poll_undoes_nothing_in_whatever_order_it_meets_a_worker() {
+    use Step::{Acts, Connects, Leaves, Looks, Reads, Sends};
+    const NEXT: Mac = Mac([2, 0, 0, 0, 0, 4]);
+    let guests =
+        [Connects, Sends(GUEST), Leaves, Connects, Sends(NEXT), Leaves, Connects, Sends(GUEST)];
+    let poll = [Reads, Looks, Acts, Reads, Looks, Acts];
+    let orders = orders(&guests, &poll);
+    assert_eq!(orders.len(), 3003, "8 of 14");
+    for order in orders {
+        let (mut bench, live) = bench(PortSettings { mac_guard: true, ..plain() });
+        live.set_queues(0);
+        // Announces nothing, but is known: what is for `BESIDE` is not flooded.
+        bench.send(OTHER, &[frame(BESIDE, Mac::BROADCAST)]);
+        let (mut known, mut seen, mut held) = (None, PortState::Up, None);
+        for step in &order {
+            match *step {
+                Connects => {
+                    live.replace_guest();
+                    live.set_queues(1);
+                }
+                Sends(mac) => {
+                    bench.send(VM, &[frame(mac, BESIDE)]);
+                    assert_eq!(bench.received(OTHER).len(), 1, "{mac} passes: {order:?}");
+                    held = Some(mac);
+                }
+                Leaves => {
+                    live.set_queues(0);
+                    live.replace_guest();
+                    held = None;
+                }
+                Reads => known = bench.switch.ports().into_iter().next(),
+                Looks => {
+                    let runs = live.queues() > 0;
+                    let left = || PortState::Down("its guest left".into());
+                    seen = if runs { PortState::Up } else { left() };
+                }
+                Acts => {
+                    bench.switch.set_state(known.as_ref().unwrap(), seen.clone()).unwrap();
+                    bench.switch.take_events();
+                }
+            }
+            assert_eq!(bench.switch.ports()[VM].held_mac, held, "after {step:?} of {order:?}");
+            if let Some(mac) = held {
+                let refused = drops(&bench, OTHER, DropReason::AddressTaken);
+                bench.send(OTHER, &[frame(mac, BESIDE)]);
+                let taken = drops(&bench, OTHER, DropReason::AddressTaken);
+                assert_eq!(taken, refused + 1, "taken after {step:?} of {order:?}");
+            }
+        }
+    }
+}
+
+/// Whatever was learned at a port after it had gone down was forgotten with what was learned before.
+#[test]
+fn a_guest_that_came_within_a_poll_is_not_forgotten_with_the_one_before() {
+    let (mut bench, _) = bench(plain());
+    bench.send(VM, &[frame(GUEST, Mac::BROADCAST)]);
+    bench.set_state(VM, PortState::Down("its guest left".into()));
+    bench.send(VM, &[frame(OUTSIDE, Mac::BROADCAST)]);
+    bench.switch.take_events();
+    let known: Vec<Mac> = bench.switch.macs().iter().map(|entry| entry.mac).collect();
+    assert_eq!(known, [OUTSIDE]);
+}
+
+/// A worker had found the device down, and the poll, which had looked before, said that it was up.
+#[test]
+fn a_state_that_a_worker_has_changed_since_is_not_decided_on() {
+    let (mut bench, _) = bench(plain());
+    bench.set_state(VM, PortState::Down("no carrier".into()));
+    let known = bench.switch.ports().swap_remove(VM);
+    bench.send(VM, &[frame(GUEST, Mac::BROADCAST)]);
+    let down = || PortState::Down("administratively down".into());
+    bench.switch.set_state(&known, down()).unwrap();
+    assert_eq!(bench.switch.ports()[VM].state, PortState::Up, "frames came");
+    bench.set_state(VM, down());
+    assert_eq!(bench.switch.ports()[VM].state, down());
 }
 
 /// What happens to a guest and around it.
@@ -148,7 +258,7 @@ proptest! {
                 Event::IsImitated => bench.send(OTHER, &[frame(GUEST, Mac::BROADCAST)]),
                 Event::Polled => {
                     let state = if runs { PortState::Up } else { PortState::Down("it left".into()) };
-                    bench.switch.set_state(bench.ids[VM], state).unwrap();
+                    bench.set_state(VM, state);
                     bench.switch.take_events();
                 }
             }

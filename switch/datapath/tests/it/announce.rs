@@ -72,7 +72,7 @@ fn owned() -> PortSettings {
 #[test]
 fn a_guest_is_announced_when_its_rings_start_and_once() {
     let mut place = Place::new(owned());
-    place.bench.switch.set_state(place.bench.ids[1], PortState::Down("no guest".into())).unwrap();
+    place.bench.set_state(1, PortState::Down("no guest".into()));
     assert_eq!(place.heard(), []);
     let mut guest = place.guest();
     assert_eq!(place.heard(), [(OWN, 0, ETHERTYPE_RARP)]);

@@ -609,7 +609,7 @@ fn broadcast(port: u16) -> MemoryFrame {
 fn rules_are_not_asked_about_frames_for_a_port_that_is_left_alone() {
     let mut bench = Bench::new(&[(plain(), ALL), (refuse_all(), ALL)]);
     let broken = PortState::Broken("its device is gone".to_owned());
-    bench.switch.set_state(bench.ids[1], broken).unwrap();
+    bench.set_state(1, broken);
     bench.send(0, &[broadcast(1)]);
     let drops = bench.switch.counters(bench.ids[1]).unwrap().drops;
     assert_eq!(drops[DropReason::EgressDown as usize], 1);

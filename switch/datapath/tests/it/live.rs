@@ -70,14 +70,13 @@ fn coalescing_follows_the_offloads_of_each_family() {
 #[test]
 fn toward_a_port_that_is_down_nothing_is_operational() {
     let (mut bench, _live, _peers) = bench(1);
-    let id = bench.switch.ports()[1].id;
-    bench.switch.set_state(id, PortState::Down("no carrier".into())).unwrap();
+    bench.set_state(1, PortState::Down("no carrier".into()));
     let (v4, v6) = bench.switch.ports()[1].rsc();
     for status in [v4, v6] {
         assert_eq!((status.enabled, status.operational), (true, false));
         assert_eq!(status.failure_reason, RscFailureReason::Capability);
     }
-    bench.switch.set_state(id, PortState::Up).unwrap();
+    bench.set_state(1, PortState::Up);
     assert!(bench.switch.ports()[1].rsc().0.operational);
 }
 

@@ -146,13 +146,15 @@ fn the_guard_lets_only_its_addresses_send() {
 #[test]
 fn without_a_configured_address_the_guard_holds_the_first() {
     let guarded = PortSettings { mac_guard: true, ..plain() };
-    let mut bench = bench(&[guarded, plain()]);
+    let mut bench = bench(&[]);
+    let (_, live) = bench.add_queues(guarded, ALL, 1);
+    bench.add(plain(), ALL);
     bench.send(0, &[frame(1, 255, 0), frame(2, 255, 0)]);
     bench.send(0, &[frame(2, 255, 0), frame(1, 255, 0)]);
     assert_eq!(counts(&bench), [0, 2]);
     assert_eq!(drops(&bench, 0, DropReason::MacSpoofed), 2);
     assert_eq!(bench.switch.ports()[0].held_mac, Some(mac(1)));
-    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    live.replace_guest();
     bench.send(0, &[frame(2, 255, 0)]);
     assert_eq!(counts(&bench), [0, 1], "the next guest may have another address");
 }
@@ -371,10 +373,10 @@ fn a_burst_in_which_a_port_takes_its_address_back_sends_no_more_to_where_it_was(
     let owner = PortSettings { mac: Some(mac(1)), ..plain() };
     let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
     let mut bench = bench(&[owner, uplink]);
-    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.set_state(0, PortState::Down("its guest left".to_owned()));
     bench.send(1, &[frame(1, 255, 0)]);
     counts(&bench);
-    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.set_state(0, PortState::Down("its guest left".to_owned()));
     bench.send(0, &[frame(2, 1, 0), frame(1, 255, 0), frame(2, 1, 0)]);
     assert_eq!(drops(&bench, 0, DropReason::SamePort), 1);
     assert_eq!(counts(&bench), [0, 2]);
@@ -431,7 +433,7 @@ fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
     bench.send(1, &[frame(3, 255, 0)]);
     bench.send(2, &[frame(1, 3, 0)]);
     assert_eq!(taken(&bench), [0, 1], "its port is up");
-    bench.switch.set_state(bench.ids[0], PortState::Down("its guest left".to_owned())).unwrap();
+    bench.set_state(0, PortState::Down("its guest left".to_owned()));
     bench.send(2, &[frame(1, 3, 0)]);
     bench.send(1, &[frame(1, 255, 0)]);
     assert_eq!(
@@ -442,7 +444,7 @@ fn an_address_moves_to_an_uplink_only_while_its_port_is_down() {
     counts(&bench);
     bench.send(1, &[frame(3, 1, 0)]);
     assert_eq!(counts(&bench), [0, 0, 1]);
-    bench.switch.set_state(bench.ids[0], PortState::Up).unwrap();
+    bench.set_state(0, PortState::Up);
     bench.send(1, &[frame(3, 1, 0)]);
     assert_eq!(counts(&bench), [1, 0, 0], "before it sends");
     bench.send(2, &[frame(1, 3, 0)]);
@@ -652,8 +654,8 @@ fn hostile_offload_requests_are_dropped() {
 fn a_state_of_the_control_plane_shows_and_is_told_once() {
     let mut bench = bench(&[plain()]);
     let down = PortState::Down("no carrier".into());
-    bench.switch.set_state(bench.ids[0], down.clone()).unwrap();
-    bench.switch.set_state(bench.ids[0], down.clone()).unwrap();
+    bench.set_state(0, down.clone());
+    bench.set_state(0, down.clone());
     assert_eq!(bench.switch.ports()[0].state, down);
     assert_eq!(
         bench.switch.take_events(),

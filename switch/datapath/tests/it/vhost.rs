@@ -164,6 +164,27 @@ fn a_guest_goes_and_comes_again() {
     assert_eq!(bench.sessions[0].status().connections, 20);
 }
 
+/// A front end has its own number from before its first frame to after its last.
+#[test]
+fn an_address_is_held_as_long_as_its_front_end_is_connected() {
+    let mut bench = Bench::new(2, 1);
+    let guarded = PortSettings { mtu: 9000, mac_guard: true, ..PortSettings::default() };
+    bench.switch.change_port(bench.ports[0], guarded).unwrap();
+    let mut other = bench.guest(1, modern(), 1);
+    let held = |bench: &Bench| bench.switch.ports()[0].held_mac.map(|mac| mac.0[5]);
+    for from in [1, 3, 1] {
+        let mut one = bench.guest(0, modern(), 1);
+        assert_eq!(held(&bench), None, "the guest before is forgotten");
+        assert!(one.send(0, &[0; 12], &frame(2, from, 100, from)));
+        assert_eq!(until("a frame", || other.receive(0)).1[11], from);
+        assert_eq!(held(&bench), Some(from));
+        bench.switch.take_events();
+        assert_eq!(held(&bench), Some(from));
+        drop(one);
+        until("the address is free", || held(&bench).is_none().then_some(()));
+    }
+}
+
 fn rings_outlive_the_switch(wanted: Features) {
     let mut bench = Bench::new(2, 1);
     let (mut one, mut other) = (bench.guest(0, wanted, 1), bench.guest(1, wanted, 1));

@@ -33,6 +33,7 @@ pub(super) fn go_on(shared: &Arc<Shared>, record: &OwnedFd) -> Option<(Conversat
         }
         Err(error) => {
             tracing::warn!(%socket, "a vhost-user front end must reconnect: {error}");
+            (shared.options.replaced)();
             None
         }
     }
@@ -117,6 +118,7 @@ fn greet(shared: &Arc<Shared>, connection: UnixStream) {
             tracing::info!(%socket, untold, "a vhost-user front end is connected");
         });
     }
+    (shared.options.replaced)();
     shared.note(|status| status.connections += 1);
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
     let ours = connection.try_clone().ok();
@@ -143,6 +145,9 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     }
     drop(handler);
     drop(backend);
+    if !suspends {
+        (shared.options.replaced)();
+    }
     // Closed without the lock: the front end can make the close block.
     let connection = lock(&shared.connection).take();
     drop(connection);
