@@ -11,6 +11,8 @@ use std::io;
 /// An open network device of the host.
 pub(crate) struct HostLink {
     pub(crate) link: Link,
+    /// The kernel's number of the device that was opened.
+    pub(crate) index: u32,
     /// Whether the switch owns the device and sets its MTU with the port's.
     pub(crate) ours: bool,
     pub(crate) spread: Spread,
@@ -25,9 +27,12 @@ pub(crate) struct HostLink {
 
 impl Watch for HostLink {
     fn state(&self) -> DeviceState {
-        let Ok(mtu) = self.link.mtu() else {
-            return DeviceState { condition: Condition::Gone, mtu: 0, connections: 0 };
-        };
+        let lost = |condition| DeviceState { condition, mtu: 0, connections: 0 };
+        // Asked first: in a namespace that was deleted the device is there as long as we hold it.
+        if let Some(fault) = self.link.fault(self.index) {
+            return lost(Condition::Failed(fault));
+        }
+        let Ok(mtu) = self.link.mtu() else { return lost(Condition::Gone) };
         let down = |reason: &str| Condition::Down(reason.to_owned());
         let condition = if !self.link.is_up().unwrap_or(false) {
             down("its device is administratively down")

@@ -27,7 +27,8 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     let what = what.filter(|_| !opened.files.is_empty());
     let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
-    let watch = Box::new(HostLink { link, ours: false, spread, stalls, fit: None, keeping });
+    let index = link.index().unwrap_or_default();
+    let watch = Box::new(HostLink { link, index, ours: false, spread, stalls, fit: None, keeping });
     let (device, degraded) = (opened.device, opened.degraded);
     Ok(Opened { device, degraded, watch, earlier_mac })
 }

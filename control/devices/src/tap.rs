@@ -26,8 +26,10 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
     let (link, spread) = (opened.link, Spread::Single);
+    let index = link.index().unwrap_or_default();
     let keeping = What::of(port).map(|what| store.keep(port.name.as_str(), what, &opened.files));
-    let watch = Box::new(HostLink { link, ours: true, spread, stalls: None, fit: None, keeping });
+    let watch =
+        Box::new(HostLink { link, index, ours: true, spread, stalls: None, fit: None, keeping });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch, earlier_mac })
 }
 

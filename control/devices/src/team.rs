@@ -1,8 +1,10 @@
 //! Opening a team. Its members are packet ports.
 
 use crate::contract::{Condition, DeviceState, OpenError, Opened, Watch};
+use crate::link::link_denied;
 use crate::packet::packet_denied;
 use config::{PortConfig, TeamAlgorithm};
+use ports::link::Link;
 use ports::team::{self, Algorithm, Member, MemberError, Team, TeamError, TeamOptions};
 use problem::Problem;
 use std::time::Duration;
@@ -16,6 +18,9 @@ pub(crate) fn open(port: &PortConfig) -> Result<Opened, OpenError> {
         fail_back: team_fail_back(port),
     };
     let path = options.netns.clone();
+    let namespace = path.as_deref().map(|path| Link::open("lo", Some(path))).transpose();
+    let namespace = namespace
+        .map_err(|error| OpenError { denied: link_denied(&error), reason: error.to_string() })?;
     let opener = move |name: &str| {
         Member::packet(name, path.as_deref()).map_err(|error| MemberError {
             denied: packet_denied(&error),
@@ -28,7 +33,12 @@ pub(crate) fn open(port: &PortConfig) -> Result<Opened, OpenError> {
     })?;
     let members = team.status().members;
     let degraded = members.iter().flat_map(|member| member.degraded.iter().cloned()).collect();
-    Ok(Opened { device, degraded, watch: Box::new(HostTeam(team)), earlier_mac: None })
+    Ok(Opened {
+        device,
+        degraded,
+        watch: Box::new(HostTeam { team, namespace }),
+        earlier_mac: None,
+    })
 }
 
 /// Returns how a team spreads its frames, configured or by default.
@@ -45,25 +55,32 @@ pub fn team_fail_back(port: &PortConfig) -> Duration {
 }
 
 /// An open team.
-struct HostTeam(Team);
+struct HostTeam {
+    team: Team,
+    /// A link of its namespace, if that is another one than the process's.
+    namespace: Option<Link>,
+}
 
 impl Watch for HostTeam {
     fn state(&self) -> DeviceState {
-        let condition = self.0.trouble().map_or(Condition::Up, Condition::Down);
-        DeviceState { condition, mtu: self.0.mtu(), connections: 0 }
+        let condition = match self.namespace.as_ref().and_then(Link::namespace_fault) {
+            Some(fault) => Condition::Failed(fault),
+            None => self.team.trouble().map_or(Condition::Up, Condition::Down),
+        };
+        DeviceState { condition, mtu: self.team.mtu(), connections: 0 }
     }
 
     fn links(&self) -> Vec<(String, u16)> {
-        let members = self.0.status().members.into_iter();
+        let members = self.team.status().members.into_iter();
         members.map(|member| (member.name, member.mtu)).collect()
     }
 
     fn team(&self) -> Option<&Team> {
-        Some(&self.0)
+        Some(&self.team)
     }
 
     fn suspend(&self) {
-        self.0.end();
+        self.team.end();
     }
 
     /// Does nothing: the host sets the MTU of its own devices.

@@ -1,13 +1,13 @@
 //! Opening a guest's port, and watching the guest behind it.
 
 use crate::accounts;
-use crate::contract::{DeviceState, OpenError, Opened, Watch};
+use crate::contract::{Condition, DeviceState, OpenError, Opened, Watch};
 use crate::guest;
 use crate::link::denied;
 use crate::store::{Carrier, Keeping, Store, What};
 use config::{Account, Compat, PortConfig, Size};
 use ports::vhost::{
-    self, Access, Inherited, Session, SessionError, SocketRole, Status, VhostOptions,
+    self, Access, Inherited, Session, SessionError, SocketRole, State, Status, VhostOptions,
 };
 use problem::Problem;
 use std::path::Path;
@@ -100,7 +100,13 @@ struct Guest {
 impl Watch for Guest {
     fn state(&self) -> DeviceState {
         let status = self.session.status();
-        let condition = guest::condition(&status, &self.options.socket, self.options.role);
+        // A guest that is connected needs no socket.
+        let condition = if status.state == State::Waiting && self.session.has_lost_socket() {
+            let socket = self.options.socket.display();
+            Condition::Failed(format!("its socket {socket} was deleted or replaced"))
+        } else {
+            guest::condition(&status, &self.options.socket, self.options.role)
+        };
         DeviceState { condition, mtu: self.options.mtu, connections: status.connections }
     }
 
@@ -178,6 +184,37 @@ mod tests {
         assert_eq!(limit("memory-limit = '4GiB'"), 4 << 30);
         assert_eq!(limit("memory-limit = 0"), u64::MAX);
         assert_eq!(limit(""), VhostOptions::new("s").memory_limit);
+    }
+
+    /// The port waited for ever at a socket that nobody could find.
+    #[test]
+    fn a_socket_that_was_deleted_is_made_anew_unless_a_guest_is_connected() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vm1.sock");
+        let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
+        let config = Config::from_toml("t", &text).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        let condition = || opened.watch.state().condition;
+        let reaches = |is_wanted: &dyn Fn(&Condition) -> bool| {
+            let end = Instant::now() + Duration::from_secs(60);
+            while !is_wanted(&condition()) {
+                assert!(Instant::now() < end, "{:?}", condition());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let connection = UnixStream::connect(&path).unwrap();
+        let is_connected =
+            |now: &Condition| matches!(now, Condition::Down(why) if why.contains("is connected"));
+        reaches(&is_connected);
+        std::fs::remove_file(&path).unwrap();
+        assert!(is_connected(&condition()), "it needs no socket");
+        drop(connection);
+        reaches(
+            &|now| matches!(now, Condition::Failed(why) if why.contains("was deleted or replaced")),
+        );
+        drop(opened);
+        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        assert!(matches!(opened.watch.state().condition, Condition::Down(_)));
     }
 
     /// `socket-group` alone left the socket at 0755, so its group could not connect.

@@ -22,8 +22,10 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     match xdp::open(&options) {
         Ok(opened) => {
             let (link, fit) = (opened.link, Some(opened.fit));
+            let index = link.index().unwrap_or_default();
             let link = HostLink {
                 link,
+                index,
                 ours: false,
                 spread: Spread::Single,
                 stalls: None,

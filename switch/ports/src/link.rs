@@ -4,21 +4,59 @@
 //! A [`Link`] keeps a socket of the link's network namespace, so any thread in any namespace can
 //! use it. The name identifies a link: a device that is deleted and recreated is the same link with
 //! another index.
+//!
+//! The socket keeps its namespace alive when the path of that is gone, and the index shows whether
+//! the name still stands for the device that was opened. [`Link::fault`] compares both.
 
 use crate::ioctl::{self, Ethtool, Plain, Request};
 use crate::namespace::{self, Refusal, Wanted};
+use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use wire::Mac;
 
 /// A network link of the host, identified by its name.
 pub struct Link {
     name: String,
-    /// Whether it is in the namespace of the process, which `/sys` shows.
-    is_here: bool,
+    /// Its namespace, if that is another one than the process's, which `/sys` shows.
+    namespace: Option<Namespace>,
     /// A socket of the namespace, for ioctls; nothing is ever sent on it.
     socket: OwnedFd,
+}
+
+/// A network namespace as it was when it was entered.
+struct Namespace {
+    path: PathBuf,
+    /// Its device and inode; `None` if the kernel does not tell.
+    identity: Option<(u64, u64)>,
+}
+
+impl Namespace {
+    /// Describes the namespace of the socket, which was opened in the one at this path.
+    fn of(path: &Path, socket: &OwnedFd) -> Namespace {
+        let held = ioctl::socket_namespace(socket).and_then(|held| Ok(fstat(held)?));
+        let held = held.map(|held| (held.st_dev, held.st_ino));
+        // Without the right to ask, what the path stands for now.
+        let identity = held.or_else(|_| Namespace::at(path)).ok();
+        Namespace { path: path.to_owned(), identity }
+    }
+
+    fn at(path: &Path) -> io::Result<(u64, u64)> {
+        std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
+    }
+
+    /// Returns why its path no longer stands for it.
+    fn fault(&self) -> Option<String> {
+        let (path, identity) = (self.path.display(), self.identity?);
+        let gone = format!("its network namespace {path} was deleted");
+        match Namespace::at(&self.path) {
+            Ok(found) => (found != identity).then(|| format!("{gone}; another one is there now")),
+            // After any other error nothing is known.
+            Err(error) => (error.kind() == io::ErrorKind::NotFound).then_some(gone),
+        }
+    }
 }
 
 /// Why a property could not be read or set.
@@ -33,7 +71,7 @@ pub enum LinkError {
         name: String,
     },
     /// The namespace cannot be entered.
-    #[error("cannot enter the network namespace {}: {source}", path.display())]
+    #[error("cannot enter the network namespace {}: {source}{}", path.display(), remedy(source))]
     Namespace {
         /// The path given.
         path: PathBuf,
@@ -126,7 +164,8 @@ impl Link {
         };
         let socket =
             namespace::make(netns, Wanted::Links).map_err(|refusal| refusal.told(failed))?;
-        Ok(Link { name: name.to_owned(), is_here: netns.is_none(), socket })
+        let namespace = netns.map(|path| Namespace::of(path, &socket));
+        Ok(Link { name: name.to_owned(), namespace, socket })
     }
 
     /// Returns its name.
@@ -142,8 +181,8 @@ impl Link {
     /// Returns the links that it is built on, such as those of a VLAN or a bond; none if it is in
     /// another network namespace.
     pub fn lower(&self) -> Vec<Link> {
-        let entries =
-            self.is_here.then(|| std::fs::read_dir(format!("/sys/class/net/{}", self.name)));
+        let is_here = self.namespace.is_none();
+        let entries = is_here.then(|| std::fs::read_dir(format!("/sys/class/net/{}", self.name)));
         let names =
             entries.into_iter().flatten().flatten().flatten().map(|entry| entry.file_name());
         let lower = names.filter_map(|name| {
@@ -151,6 +190,23 @@ impl Link {
             Link::open(&name, None).ok()
         });
         lower.collect()
+    }
+
+    /// Returns why its namespace, or the device that was opened with this index, is no longer what
+    /// the configuration names; `None` also if there is no device of its name.
+    pub fn fault(&self, index: u32) -> Option<String> {
+        let fault = self.namespace.as_ref().and_then(Namespace::fault);
+        fault.or_else(|| {
+            let is_other = self.index().is_ok_and(|now| now != index);
+            is_other.then(|| {
+                format!("its device was deleted or renamed, and {} is another one now", self.name)
+            })
+        })
+    }
+
+    /// Returns why the path of its namespace no longer stands for that.
+    pub fn namespace_fault(&self) -> Option<String> {
+        self.namespace.as_ref()?.fault()
     }
 
     /// Returns the kernel's number of the device.
@@ -332,6 +388,14 @@ impl Link {
     }
 }
 
+/// Returns what helps if a namespace could not be entered, after the error.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => ": make it, or correct `netns`; the port opens when it is there",
+        _ => "",
+    }
+}
+
 /// `IFF_UP` as the `short` of `struct ifreq`.
 const UP: i16 = 1;
 const _: () = assert!(libc::IFF_UP == 1);
@@ -362,11 +426,49 @@ impl LinkOffload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_link_that_is_not_there_says_so() {
         let link = Link::open("nosuchlink0", None).unwrap();
         assert!(matches!(link.mtu(), Err(LinkError::NoSuchLink { name }) if name == "nosuchlink0"));
+    }
+
+    /// The socket kept the namespace alive, and its path could stand for another one.
+    #[test]
+    fn a_namespace_whose_path_is_gone_or_another_ones_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blue");
+        let own = "/proc/thread-self/ns/net";
+        let tried = namespace::fresh(|| {
+            let first = std::fs::File::open(own).unwrap();
+            let to = |file: &std::fs::File| format!("/proc/self/fd/{}", file.as_raw_fd());
+            std::os::unix::fs::symlink(to(&first), &path).unwrap();
+            let link = Link::open("lo", Some(&path)).unwrap();
+            let index = link.index().unwrap();
+            assert_eq!(link.fault(index), None);
+            std::fs::remove_file(&path).unwrap();
+            let gone = format!("its network namespace {} was deleted", path.display());
+            assert_eq!(link.fault(index), Some(gone));
+            namespace::fresh(|| {
+                let other = std::fs::File::open(own).unwrap();
+                std::os::unix::fs::symlink(to(&other), &path).unwrap();
+                let text = link.namespace_fault().unwrap();
+                assert!(text.contains("another one is there now"), "{text}");
+            })
+            .unwrap();
+        });
+        if let Err(error) = tried {
+            eprintln!("skipped: needs the right to make a network namespace: {error}");
+        }
+    }
+
+    #[test]
+    fn a_device_of_another_number_is_not_the_one_that_was_opened() {
+        let link = Link::open("lo", None).unwrap();
+        let index = link.index().unwrap();
+        assert_eq!(link.fault(index), None);
+        assert!(link.fault(index + 1).unwrap().contains("lo is another one now"));
     }
 
     #[test]

@@ -207,6 +207,12 @@ impl Session {
         Some(listener.socket.as_fd().try_clone_to_owned())
     }
 
+    /// Whether the socket at which the session listens was deleted or replaced, so that no front end
+    /// can connect.
+    pub fn has_lost_socket(&self) -> bool {
+        self.listener.as_ref().is_some_and(Listener::is_lost)
+    }
+
     /// Whether the session listens at the socket of an earlier process.
     pub fn is_adopted(&self) -> bool {
         self.listener.as_ref().is_some_and(|listener| listener.is_adopted)

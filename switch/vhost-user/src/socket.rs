@@ -59,6 +59,11 @@ impl Listener {
         Ok(Listener { socket, path, made, is_adopted: true })
     }
 
+    /// Whether the file that we made is no longer at the path, so that no front end finds us.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.made.is_some() && identity(&self.path) != self.made
+    }
+
     /// Leaves the file to the next process: dropping this does not remove it.
     pub(crate) fn leave(&mut self) {
         self.made = None;
