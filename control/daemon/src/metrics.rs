@@ -1,4 +1,4 @@
-//! All counters in the text format of Prometheus, written on request.
+//! All counters in the text formats of Prometheus, written on request.
 //!
 //! A [`Collector`] reads the workers' own counters, so metrics cost the data path nothing. The
 //! switch's thread copies the values, and the caller's writes them. `docs/metrics.md` lists
@@ -6,9 +6,12 @@
 //! metrics written here.
 
 pub mod family;
+mod format;
 mod ports;
 mod process;
 mod switch;
+
+pub use format::{Exposition, OPEN_METRICS, TEXT};
 
 use crate::running::{Reloads, Running, team};
 use crate::shared::Shared;
@@ -22,14 +25,11 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::time::{Instant, SystemTime};
 
-/// Media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Returns the daemon's metrics as text.
+/// Returns the daemon's metrics.
 ///
 /// # Errors
 /// A metric cannot be written, or the switch's thread has ended.
-pub(crate) async fn text(shared: &Shared) -> Result<String, Problem> {
+pub(crate) async fn read(shared: &Shared) -> Result<Exposition, Problem> {
     let scrape = shared.run(|running| Scrape::of(running)).await?;
     let started = scrape.started;
     write("millrace", Box::new(scrape), started)
@@ -44,7 +44,7 @@ pub fn write(
     prefix: &str,
     collector: Box<dyn Collector>,
     started: SystemTime,
-) -> Result<String, Problem> {
+) -> Result<Exposition, Problem> {
     let process = Process::now(started);
     let (mut own, mut usual) = (Registry::with_prefix(prefix), Registry::default());
     own.register_collector(collector);
@@ -53,7 +53,7 @@ pub fn write(
     text::encode_registry(&mut page, &own)
         .and_then(|()| text::encode(&mut page, &usual))
         .map_err(|error| Problem::new("writing the metrics").seen(error))?;
-    Ok(page)
+    Ok(Exposition::of(page))
 }
 
 /// All values that a scrape reports, read at one moment.

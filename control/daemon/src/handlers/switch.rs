@@ -7,9 +7,8 @@ use crate::running::pictures;
 use api::body::{EventBody, HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use problem::Problem;
 use serde::Deserialize;
 use std::time::Instant;
@@ -106,12 +105,18 @@ pub(super) async fn mtu(State(shared): State<Shared>) -> Reply<MtuBody> {
     ))
 }
 
-/// All counters in the text format of Prometheus.
+/// All counters, in Prometheus' text format or, if `Accept` prefers it, as OpenMetrics.
 #[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "switch", responses(
-    (status = 200, body = String, content_type = metrics::CONTENT_TYPE, description = "OpenMetrics text"),
+    (status = 200, description = "The counters", content(
+        (String = metrics::TEXT),
+        (String = metrics::OPEN_METRICS),
+    )),
     (status = 422, body = Problem, description = "The metrics could not be written"),
 ))]
-pub(super) async fn metrics(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
-    let text = metrics::text(&shared).await.map_err(Refusal::refused)?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+pub(super) async fn metrics(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let read = metrics::read(&shared).await.map_err(Refusal::refused)?;
+    Ok(read.response(&headers))
 }

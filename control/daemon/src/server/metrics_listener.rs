@@ -2,15 +2,13 @@
 //! anyone who reaches the address may read.
 
 use crate::handlers::problem;
-use crate::metrics;
+use crate::metrics::{self, Exposition};
 use crate::recent::Recent;
 use crate::shared::Shared;
 use crate::site::{self, Words};
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{FromRef, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use config::Section;
@@ -25,7 +23,7 @@ const HANGS: &str = "a worker does not answer\n";
 #[derive(Clone)]
 struct Monitored {
     shared: Shared,
-    text: Arc<Recent<Result<Bytes, Problem>>>,
+    last: Arc<Recent<Result<Exposition, Problem>>>,
 }
 
 impl FromRef<Monitored> for Shared {
@@ -41,14 +39,14 @@ pub(super) fn router(shared: Shared) -> Router {
         .route("/healthz", get(health))
         .route("/readyz", get(ready));
     let words = Words { option: Section::Metrics.option(), instead: "use the API's Unix socket" };
-    site::read_only(routes.with_state(Monitored { shared, text: Arc::default() }), words)
+    site::read_only(routes.with_state(Monitored { shared, last: Arc::default() }), words)
 }
 
 /// Counters at most half a second old.
-async fn page(State(Monitored { shared, text }): State<Monitored>) -> Response {
-    let make = async || metrics::text(&shared).await.map(Bytes::from);
-    match text.answer(Instant::now(), make, Result::clone).await {
-        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+async fn page(State(Monitored { shared, last }): State<Monitored>, headers: HeaderMap) -> Response {
+    let make = async || metrics::read(&shared).await;
+    match last.answer(Instant::now(), make, Result::clone).await {
+        Ok(read) => read.response(&headers),
         Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
     }
 }

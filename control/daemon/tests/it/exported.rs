@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The exported names as Prometheus stores them: each has the suffixes of its type.
+/// The names that a page in the text format exports, as Prometheus stores them.
 pub(crate) struct Exported {
     /// Type, labels and help by documented name.
     pub(crate) families: BTreeMap<String, [String; 3]>,
@@ -28,19 +28,13 @@ impl Exported {
                 continue;
             };
             let suffixes: &[&str] = match kind {
-                "counter" => &["_total"],
-                "info" => &["_info"],
                 "histogram" => &["_bucket", "_sum", "_count"],
                 _ => &[""],
             };
             series.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
-            let full = if kind == "histogram" {
-                name.to_owned()
-            } else {
-                format!("{name}{}", suffixes[0])
-            };
-            let labels = labels(page, name);
-            families.insert(full, [kind.to_owned(), labels, helps[name].to_owned()]);
+            let kind = if name.ends_with("_info") { "info" } else { kind };
+            let told = [kind.to_owned(), labels(page, name), helps[name].to_owned()];
+            families.insert(name.to_owned(), told);
         }
         Exported { families, series }
     }
@@ -50,7 +44,7 @@ impl Exported {
 fn labels(page: &str, family: &str) -> String {
     let of_family = |line: &&str| {
         let rest = line.strip_prefix(family).unwrap_or_default();
-        ["{", "_total{", "_info{", "_bucket{"].iter().any(|start| rest.starts_with(start))
+        ["{", "_bucket{"].iter().any(|start| rest.starts_with(start))
     };
     let Some((_, rest)) = page.lines().find(of_family).and_then(|line| line.split_once('{')) else {
         return String::new();

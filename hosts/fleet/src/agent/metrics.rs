@@ -9,8 +9,7 @@ use super::Agent;
 use api::body::Severity;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use daemon::metrics::family::{Families, number};
@@ -169,11 +168,11 @@ fn router(board: Board) -> Router {
     site::read_only(routes, WORDS)
 }
 
-async fn page(State(board): State<Board>) -> Response {
+async fn page(State(board): State<Board>, headers: HeaderMap) -> Response {
     let figures = board.read();
     let started = figures.started;
     match daemon::metrics::write("millrace_fleet", Box::new(figures), started) {
-        Ok(text) => ([(CONTENT_TYPE, daemon::metrics::CONTENT_TYPE)], text).into_response(),
+        Ok(read) => read.response(&headers),
         Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),
     }
 }
