@@ -10,6 +10,7 @@
 mod calls;
 mod files;
 pub(crate) mod helper;
+mod links;
 mod opener;
 mod privilege;
 
@@ -19,6 +20,7 @@ use api::body::{RestrictionBody, SandboxBody};
 use config::{Config, Device, PortConfig};
 use landlock::RulesetStatus;
 use problem::Problem;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -169,7 +171,28 @@ pub(crate) fn refusal(port: &PortConfig) -> Option<Problem> {
     ALLOWED.get()?.refusal(port)
 }
 
+/// Returns a problem with a file that could not be read for this error, if the sandbox is why: the
+/// path leads elsewhere than at the start.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Option<Problem> {
+    ALLOWED.get().filter(|_| error.kind() == io::ErrorKind::PermissionDenied)?.unreadable(path)
+}
+
 impl Allowed {
+    fn unreadable(&self, path: &Path) -> Option<Problem> {
+        let real = path.canonicalize().ok()?;
+        let is_allowed = self.readable.iter().any(|allowed| real.starts_with(allowed));
+        let allowed: Vec<_> = self.readable.iter().map(|path| path.display().to_string()).collect();
+        (!is_allowed).then(|| {
+            Problem::new(format!(
+                "the daemon's sandbox keeps {} from being read: it leads elsewhere than at the start",
+                path.display()
+            ))
+            .seen(real.display())
+            .wanted(format!("a file in {}", allowed.join(", ")))
+            .remedy("restart the daemon, which then follows the link anew, put what the link leads to there, or set `sandbox = false` in [switch] and restart")
+        })
+    }
+
     fn of<'p>(
         places: &Places<'_>,
         config: &Config,
@@ -190,6 +213,7 @@ impl Allowed {
         for file in places.file.into_iter().chain(config.web.token_file.as_deref()) {
             readable.extend(parent(file));
             readable.extend(file.canonicalize().ok().as_deref().and_then(parent));
+            readable.extend(links::around(file));
         }
         for port in ports {
             sockets.extend(own_socket(port).and_then(parent));

@@ -1,5 +1,6 @@
 //! The configuration file as the daemon reads it; the command line overrides it.
 
+use crate::sandbox;
 use config::{Config, Poll, SwitchConfig};
 use problem::Problem;
 use std::path::{Path, PathBuf};
@@ -59,10 +60,12 @@ impl Source {
 pub fn read_file(path: &Path) -> Result<Config, Problem> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Problem::new(format!("{name} cannot be read"))
-            .seen(error)
-            .wanted("a configuration file in UTF-8")
-            .remedy("correct the path, or the file's permissions")
+        sandbox::unreadable(path, &error).unwrap_or_else(|| {
+            Problem::new(format!("{name} cannot be read"))
+                .seen(error)
+                .wanted("a configuration file in UTF-8")
+                .remedy("correct the path, or the file's permissions")
+        })
     })?;
     Config::from_toml(&name, &text)
 }

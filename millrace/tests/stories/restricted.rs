@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
-use crate::switch::{FILE, Switch, complaint};
+use crate::switch::{FILE, Switch, complaint, millrace};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use waiting::until;
@@ -210,5 +210,43 @@ fn a_daemon_whose_helper_was_killed_goes_on_and_says_what_it_lacks() {
         next.tell("port add vm2 --tap tap2 --netns far");
         assert!(detail(&next).contains("is left to the helper"), "{}", detail(&next));
         assert_eq!(next.wait_for("vm1", "up"), "");
+    });
+}
+
+/// A release is put in place by a new link. The daemon could not read it, and blamed permissions.
+#[test]
+fn a_link_under_the_configuration_may_be_swapped() {
+    story(&[Need::Tap], || {
+        let port = |vlan: u16| format!("[[port]]\nname = 'vm1'\ntap = 'tap1'\nvlan = {vlan}\n");
+        let swap = |target: &str, link: &str| {
+            std::os::unix::fs::symlink(target, "/run/conf/next").unwrap();
+            std::fs::rename("/run/conf/next", link).unwrap();
+        };
+        for (vlan, version) in [(1, "releases/v1"), (2, "releases/v2"), (3, "..map/v3")] {
+            std::fs::create_dir_all(format!("/run/conf/{version}")).unwrap();
+            std::fs::write(format!("/run/conf/{version}/m.toml"), port(vlan)).unwrap();
+        }
+        std::fs::create_dir_all("/var/tmp/elsewhere").unwrap();
+        std::fs::write("/var/tmp/elsewhere/m.toml", port(4)).unwrap();
+        swap("releases/v1", "/run/conf/current");
+        let mut command = millrace();
+        command.args(["run", "-c", "/run/conf/current/m.toml"]);
+        let switch = Switch::by(command, ());
+        let vlan = || switch.ask("port show vm1")["vlan"].as_str().unwrap().to_owned();
+        assert_eq!(vlan(), "access 1");
+        swap("releases/v2", "/run/conf/current");
+        switch.tell("config reload");
+        assert_eq!(vlan(), "access 2");
+        let files = in_force(&switch)[0];
+        for elsewhere in ["..map/v3", "/var/tmp/elsewhere"] {
+            swap(elsewhere, "/run/conf/current");
+            if files {
+                let (code, told) = complaint("config reload");
+                assert!(code != 0 && told.contains("the daemon's sandbox keeps"), "{told}");
+                assert!(told.contains("restart the daemon"), "{told}");
+                assert_eq!(vlan(), "access 2");
+            }
+        }
+        std::fs::remove_dir_all("/var/tmp/elsewhere").unwrap();
     });
 }

@@ -1,6 +1,7 @@
 //! The file with the token. It is read at each change, so that a leaked token can be replaced
 //! without a restart.
 
+use crate::sandbox;
 use problem::Problem;
 use problem::token::Token;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -25,7 +26,10 @@ pub(super) fn read(path: &Path) -> Result<Token, Problem> {
     };
     // A FIFO in the file's place does not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = open(path, flags, Mode::empty()).map_err(|error| trouble(error.to_string()))?;
+    let file = open(path, flags, Mode::empty()).map_err(|error| {
+        let sandboxed = sandbox::unreadable(path, &error.into());
+        sandboxed.unwrap_or_else(|| trouble(error.to_string()))
+    })?;
     let facts = fstat(&file).map_err(|error| trouble(error.to_string()))?;
     if FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile {
         return Err(trouble("another kind of file".to_owned()));
