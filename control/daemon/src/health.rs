@@ -33,6 +33,8 @@ pub(crate) struct Picture {
     pub(crate) device_mtu: Option<u16>,
     /// The devices below its device, with their MTUs.
     pub(crate) links: Vec<(String, u16)>,
+    /// Its socket, and the private directory in which no guest sees that.
+    pub(crate) hidden: Option<(String, &'static str)>,
     /// The MTU with which its guest was started, if the port was reopened since.
     pub(crate) guest_mtu: Option<u16>,
     pub(crate) mac: Option<Mac>,
@@ -84,6 +86,7 @@ impl Picture {
             mtu: port.mtu.map(|mtu| mtu.0),
             device_mtu: None,
             links: Vec::new(),
+            hidden: None,
             guest_mtu: None,
             mac: port.mac.map(|mac| mac.0),
             mac_unknown: port.device().is_guest() && port.mac.is_none() && port.mac_guard(),
@@ -136,6 +139,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
         found.extend(trouble(port));
         found.extend(mtu(port, ports));
         let of_port = [
+            (Kind::SocketHidden, socket_hidden(port)),
             (Kind::TooBig, too_big(port)),
             (Kind::Guarded, guarded(port)),
             (Kind::UplinksShareVlan, uplinks_share_vlan(port, earlier)),
@@ -324,6 +328,19 @@ fn mac_unknown(port: &Picture) -> Option<Problem> {
         .wanted("the guest's address")
         .remedy("set mac; for a guest with several addresses set mac-spoofing = \"allow\"")
     })
+}
+
+fn socket_hidden(port: &Picture) -> Option<Problem> {
+    let (socket, directory) = port.hidden.as_ref()?;
+    Some(
+        Problem::new(format!(
+            "port {}: no guest sees its socket, because the daemon's {directory} is its own (`PrivateTmp` of its unit)",
+            port.name
+        ))
+        .seen(socket)
+        .wanted("a socket in a directory that guests see, such as /run/millrace")
+        .remedy("move the socket there, or set PrivateTmp=no in a drop-in (`systemctl edit millrace`) and restart"),
+    )
 }
 
 /// Finds another port behind which the held address was seen: the guest took it while the other

@@ -2,6 +2,7 @@
 //! signals. It sends commands to the thread that owns the switch, and never waits for that without
 //! doing what else there is: a long plan delays neither the API nor the watchdog's notice.
 
+mod filtered;
 mod metrics_listener;
 mod serving;
 mod socket;
@@ -16,6 +17,7 @@ use crate::descriptors;
 use crate::handover;
 use crate::log;
 use crate::peer::Groups;
+use crate::private_tmp;
 use crate::running::Running;
 use crate::sandbox;
 use crate::shared::Shared;
@@ -105,6 +107,8 @@ pub async fn serve(
     let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
     let groups = Groups::of(&config.switch)?;
     let tcp = (config.metrics.listen, config.web.clone());
+    private_tmp::look();
+    let filtered = filtered::problems(&[(Section::Metrics, tcp.0), (Section::Web, tcp.1.listen)]);
     store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet));
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
         let (file, state) = (options.file.as_deref(), keeps.path());
@@ -112,7 +116,7 @@ pub async fn serve(
         sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
     }
     let keeper = Keeper::start(keeps)?;
-    let (owner, commands) = Owner::start(start(config, kept, opener)?)?;
+    let (owner, commands) = Owner::start(start(config, kept, opener, filtered)?)?;
     let shared = Shared::new(commands, keeper.clone(), source);
     store.end_sessions();
     // Ports that the file overrode are removed from the state.
@@ -247,13 +251,21 @@ async fn give_up(shared: &Shared) -> bool {
 }
 
 /// Starts the switch, and logs the problems found at startup.
-fn start(config: Config, kept: Kept, opener: Box<dyn Opener>) -> Result<Running, Problem> {
+fn start(
+    config: Config,
+    kept: Kept,
+    opener: Box<dyn Opener>,
+    filtered: Vec<Problem>,
+) -> Result<Running, Problem> {
     let mut running = Running::start_with(config, kept.added(), opener, Instant::now())?;
     for problem in kept.refused {
         running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
     if let Some(problem) = running.ports.denied() {
         return Err(problem);
+    }
+    for problem in filtered {
+        running.journal.note_filtered(problem, Instant::now());
     }
     if let Some(problem) = descriptors::shortage(running.config(), descriptors::limit()) {
         running.journal.note(Level::WARN, Instant::now(), problem.to_string());

@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
-use crate::switch::{FILE, Switch, complaint, millrace};
+use crate::switch::{FILE, Switch, cli, complaint, millrace};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use waiting::until;
@@ -248,5 +248,22 @@ fn a_link_under_the_configuration_may_be_swapped() {
             }
         }
         std::fs::remove_dir_all("/var/tmp/elsewhere").unwrap();
+    });
+}
+
+/// The port waited for a guest, and no guest of the host could see its socket.
+#[test]
+fn a_socket_in_a_directory_of_the_daemons_own_is_found() {
+    story(&[Need::Root], || {
+        std::fs::write(FILE, "[[port]]\nname = 'vm1'\nvhost-user = '/tmp/vm1.sock'\n").unwrap();
+        let own = format!("mount -t tmpfs none /tmp && exec \"$0\" run -c {FILE}");
+        let program = millrace();
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", &own]).arg(program.get_program());
+        let switch = Switch::by(command, ());
+        assert_eq!(switch.state("vm1").0, "down");
+        let told = String::from_utf8(cli("check").stdout).unwrap();
+        assert!(told.contains("no guest sees its socket"), "{told}");
+        assert!(told.contains("PrivateTmp=no"), "{told}");
     });
 }

@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     UplinkDown,
     PortDown,
     GuestOff,
+    SocketHidden,
     PathDown,
     SamePath,
     MemberDown,
@@ -41,6 +42,7 @@ pub(crate) enum Kind {
     TeamUnreachable,
     TeamPathMtu,
     ListenerDown,
+    ListenerFiltered,
     RestartNeeded,
 }
 
@@ -53,6 +55,7 @@ impl Kind {
             Kind::UplinkDown => ("uplink_down", Error),
             Kind::PortDown => ("port_down", Warning),
             Kind::GuestOff => ("guest_off", Info),
+            Kind::SocketHidden => ("socket_hidden", Warning),
             Kind::PathDown => ("path_down", Error),
             Kind::SamePath => ("same_path", Warning),
             Kind::MemberDown => ("member_down", Warning),
@@ -80,6 +83,7 @@ impl Kind {
             Kind::TeamUnreachable => ("team_unreachable", Warning),
             Kind::TeamPathMtu => ("team_path_mtu", Warning),
             Kind::ListenerDown => ("listener_down", Warning),
+            Kind::ListenerFiltered => ("listener_filtered", Warning),
             Kind::RestartNeeded => ("restart_needed", Info),
         }
     }

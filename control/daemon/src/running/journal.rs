@@ -15,6 +15,8 @@ pub(crate) struct Journal {
     started: SystemTime,
     /// Why `[metrics]` or `[web]` is not served.
     listener_troubles: BTreeMap<Section, Problem>,
+    /// Why nobody beyond this host reaches what is served.
+    filtered: Vec<Problem>,
     reloads: Reloads,
     /// The revision of the fleet that was applied in full last; none since the start, or after a
     /// failed step.
@@ -41,6 +43,7 @@ impl Journal {
             events: EventLog::new(now),
             started,
             listener_troubles: BTreeMap::new(),
+            filtered: Vec::new(),
             reloads: Reloads { done: 0, failed: 0, last_succeeded: true, success_at: started },
             fleet_revision: None,
         }
@@ -116,6 +119,17 @@ impl Journal {
             _ => {}
         }
         self.listener_troubles.extend(trouble.map(|problem| (section, problem)));
+    }
+
+    /// Records that packets to what is served are filtered.
+    pub(crate) fn note_filtered(&mut self, problem: Problem, now: Instant) {
+        self.note(Level::WARN, now, problem.to_string());
+        self.filtered.push(problem);
+    }
+
+    /// Returns why nobody beyond this host reaches what is served.
+    pub(super) fn filtered(&self) -> &[Problem] {
+        &self.filtered
     }
 
     /// Returns why sections are not served.

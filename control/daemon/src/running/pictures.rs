@@ -6,11 +6,12 @@ use super::port::RunningPort;
 use super::report::Report;
 use super::sample::DROPS_TOLD;
 use crate::health::{self, Kind, Picture};
+use crate::private_tmp;
 use crate::sandbox;
 use api::body::{
     FindingBody, HealthBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, StateBody, SwitchBody,
 };
-use config::{PortName, PortRole};
+use config::{Device, PortName, PortRole};
 use datapath::{MacEntry, PortInfo};
 use ports::packet::Spread;
 use problem::Problem;
@@ -41,6 +42,8 @@ impl Running {
         findings.extend(health::findings(&pictures(&self.report(), now)));
         let listeners = self.journal.listener_troubles().cloned();
         findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
+        let filtered = self.journal.filtered().iter().cloned();
+        findings.extend(filtered.map(|told| Kind::ListenerFiltered.found(told)));
         let restart = self.desired.restart_needed();
         if !restart.is_empty() {
             let told = Problem::new("[switch] has changed keys that take effect after a restart");
@@ -86,6 +89,10 @@ fn picture(
     let mut picture = Picture::of(&port.config);
     picture.name = name.to_string();
     picture.trouble = port.trouble(info);
+    if let Device::VhostUser(socket) = port.config.device() {
+        let hidden = private_tmp::hides(socket.as_path());
+        picture.hidden = hidden.map(|by| (socket.as_path().display().to_string(), by));
+    }
     let [too_big, guarded @ ..] = recent_drops(report, port, now);
     picture.too_big = too_big.1;
     picture.guarded = guarded;
