@@ -61,6 +61,8 @@ pub(crate) struct Picture {
     pub(crate) is_xdp: bool,
     /// Why the kernel's hash spreads the port's flows instead of the indirection tables.
     pub(crate) not_steered: Option<String>,
+    /// Whether the device merges what it receives in a way of its own (LRO).
+    pub(crate) merges_by_lro: bool,
     /// The members of a team.
     pub(crate) members: Vec<MemberStatus>,
     /// The member that the port is pinned to.
@@ -100,6 +102,7 @@ impl Picture {
             degraded: Vec::new(),
             is_xdp: matches!(port.device(), Device::Xdp(_)),
             not_steered: None,
+            merges_by_lro: false,
             members: Vec::new(),
             member: port.team_member.as_ref().map(ToString::to_string),
             guest: port.netns.as_ref().map(|netns| netns.path().display().to_string()),
@@ -150,6 +153,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::Lonely, lonely(port, ports)),
             (Kind::RscNotOperational, rsc_not_operational(port)),
             (Kind::UplinkCoalesces, uplink_coalesces(port)),
+            (Kind::LargeReceive, large_receive(port)),
             (if port.is_xdp { Kind::XdpLimits } else { Kind::Software }, degraded(port)),
             (Kind::KernelHash, not_steered(port)),
             (Kind::PathDown, team::path_down(port)),
@@ -406,6 +410,17 @@ fn uplink_coalesces(port: &Picture) -> Option<Problem> {
     })
 }
 
+/// Finds a device of which the kernel may not be able to hand over what it merges.
+fn large_receive(port: &Picture) -> Option<Problem> {
+    port.merges_by_lro.then(|| {
+        let (device, _) = port.links.first().cloned().unwrap_or_default();
+        Problem::new(format!("port {}: large-receive-offload is on at {device}", port.name))
+            .seen("segments merged by the device: some drivers merge so that the kernel drops them")
+            .wanted("large-receive-offload off; GRO merges as well, and all of it is carried")
+            .remedy(format!("`ethtool -K {device} lro off`"))
+    })
+}
+
 fn degraded(port: &Picture) -> Option<Problem> {
     if port.is_xdp && !port.degraded.is_empty() {
         let problem = Problem::new(format!("port {}: AF_XDP has limits on this device", port.name));
@@ -508,6 +523,18 @@ mod tests {
         let found = findings(&[port]);
         assert!(found[0].problem.error.starts_with("port u: the kernel's hash spreads flows"));
         assert_eq!(found[0].problem.seen, "not permitted");
+    }
+
+    #[test]
+    fn a_device_with_lro_is_named_with_the_remedy() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        port.links = vec![("e".to_owned(), 1500)];
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.merges_by_lro = true;
+        let found = findings(&[port]);
+        assert_eq!(found[0].problem.error, "port u: large-receive-offload is on at e");
+        assert_eq!(found[0].problem.remedy, "`ethtool -K e lro off`");
     }
 
     #[test]

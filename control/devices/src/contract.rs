@@ -85,6 +85,11 @@ pub trait Watch: Send {
         Vec::new()
     }
 
+    /// Whether the device merges what it receives in a way of its own (LRO).
+    fn merges_by_lro(&self) -> bool {
+        false
+    }
+
     /// Returns how flows are spread over several ingress queues, if the switch spreads them.
     fn spread(&self) -> Spread {
         Spread::Single

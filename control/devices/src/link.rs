@@ -52,6 +52,10 @@ impl Watch for HostLink {
         DeviceState { condition, mtu, connections: 0 }
     }
 
+    fn merges_by_lro(&self) -> bool {
+        !self.ours && self.link.merges_by_lro()
+    }
+
     fn links(&self) -> Vec<(String, u16)> {
         let of = |link: &Link| {
             Some((link.name().to_owned(), u16::try_from(link.mtu().ok()?).unwrap_or(u16::MAX)))

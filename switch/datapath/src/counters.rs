@@ -34,6 +34,9 @@ reasons! {
         BadSource = "bad_source",
         /// A claim in the virtio-net header that does not fit the frame, see frame/offload.rs.
         BadOffload = "bad_offload",
+        /// A train of the kernel's whose transport the switch does not find, so it cannot segment
+        /// it, see frame/merged.rs.
+        UnknownTrain = "unknown_train",
         /// Tagged (but for a priority) on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",
         /// A source address the port may not use.

@@ -4,16 +4,21 @@
 pub(crate) mod addresses;
 pub(crate) mod hash;
 pub(crate) mod headers;
+mod merged;
 pub(crate) mod offload;
 pub(crate) mod parts;
+mod sctp;
 
 use crate::counters::{DropReason, PortCell};
-use crate::frame::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG};
+use crate::frame::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG, TUNNEL_HEADERS};
 use crate::frame::offload::validate_offload;
 use crate::frame::parts::{Parts, PieceRange};
-use ports::{Burst, RawFrame, Slice, VlanTag};
-use wire::vnet::{Flags, VnetHeader};
+use ports::{Burst, RawFrame, Slice, Speaker, VlanTag};
+use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Kind, Malformed, Parsed};
+
+/// Where the checksum is in an SCTP header.
+const SCTP_FIELD: u16 = 8;
 
 /// One frame of the burst.
 #[derive(Clone, Copy, Default)]
@@ -32,8 +37,9 @@ pub(crate) struct Frame {
     pub(crate) vlan: u16,
     /// The place in the burst, which is the same in the turn.
     pub(crate) place: u16,
-    /// Bytes that stand in `header` and not in the source's buffers: a tag put back.
-    restored: u16,
+    /// Bytes that stand in `header` and not in the source's buffers: a tag put back. Less than 0: a
+    /// header was taken out.
+    restored: i16,
 }
 
 impl Frame {
@@ -63,7 +69,7 @@ impl Frame {
         } else {
             gather(slices, raw.vlan, &mut parts.headers)
         };
-        let len = raw.len + u32::from(restored);
+        let len = raw.len.saturating_add_signed(restored.into());
         (self.header, self.len, self.restored) = (header, len, restored);
         (self.vnet, self.rest) = (VnetHeader::default(), PieceRange::default());
         if !self.parsed.read(bytes, len as usize) {
@@ -79,7 +85,7 @@ impl Frame {
             self.vnet.set_flags(raw.vnet.flags() & Flags::DATA_VALID);
             return Ok(());
         }
-        self.take_claims(slices, raw, parts, cell)
+        self.take_claims(burst, raw, parts, cell)
     }
 
     /// Lends what is no header, and gives up the private copy of it.
@@ -99,7 +105,7 @@ impl Frame {
     #[inline]
     fn lend_behind_header<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
         let start = parts.pieces.len();
-        let skip = usize::from(self.header.len().saturating_sub(self.restored));
+        let skip = usize::from(self.header.len().saturating_add_signed(-self.restored));
         match slices {
             [slice] => parts.pieces.push(slice.skip(skip)),
             _ => parts.pieces.extend(stretch(slices, skip, usize::MAX)),
@@ -128,22 +134,31 @@ impl Frame {
     #[inline(never)]
     fn take_claims<'q>(
         &mut self,
-        slices: &[Slice<'q>],
+        burst: &Burst<'q>,
         raw: &RawFrame,
         parts: &mut Parts<'q>,
         cell: &PortCell,
     ) -> Result<(), DropReason> {
-        let found = (parts.headers.get(self.header), &self.parsed);
-        self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
+        let slices = burst.slices(raw);
+        if burst.speaker() == Speaker::Kernel && raw.vnet.gso() != GsoType::None {
+            self.take_merged(raw.vnet, slices, parts)?;
+        } else {
+            let found = (parts.headers.get(self.header), &self.parsed);
+            self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
+        }
         if self.is_train() {
-            let payload = self.len.saturating_sub(self.parsed.payload.into());
             cell.ingress_trains.add(1);
-            cell.ingress_train_segments.add(self.vnet.segments_of(payload));
+            cell.ingress_train_segments.add(self.vnet.segments_of(self.train_payload()));
         }
         if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
             cell.unfinished_checksums.add(1);
-            if self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 2 > self.header.len() {
+            let (start, offset) = (self.vnet.csum_start.get(), self.vnet.csum_offset.get());
+            let is_sctp = offset == SCTP_FIELD;
+            if start + offset + if is_sctp { 4 } else { 2 } > self.header.len() {
                 self.copy_inner_headers(slices, parts);
+            }
+            if is_sctp {
+                self.finish_sctp(burst.speaker(), slices, parts);
             }
         }
         Ok(())
@@ -153,15 +168,21 @@ impl Frame {
     /// finished there. Header and pieces of the frame must be the newest.
     #[cold]
     fn copy_inner_headers<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
-        self.header = parts.headers.lengthen(self.header, self.rest.of(&parts.pieces));
+        let end = self.vnet.csum_start.get() + self.vnet.csum_offset.get() + 4;
+        let want = if usize::from(end) <= LONG_HEADERS { LONG_HEADERS } else { TUNNEL_HEADERS };
+        self.header = parts.headers.lengthen(self.header, self.rest.of(&parts.pieces), want);
         parts.remove_newest(self.rest);
         self.lend_behind_header(slices, parts);
     }
 
     /// Returns the payload, in the source's buffers.
     pub(crate) fn payload<'q>(&self, burst: &Burst<'q>) -> impl Iterator<Item = Slice<'q>> {
-        let skip = self.parsed.payload.saturating_sub(self.restored);
-        stretch(self.slices(burst), skip.into(), self.parsed.payload_len() as usize)
+        let (start, len) = match self.is_train() {
+            true => (self.vnet.hdr_len.get(), self.train_payload()),
+            false => (self.parsed.payload, self.parsed.payload_len()),
+        };
+        let skip = start.saturating_add_signed(-self.restored);
+        stretch(self.slices(burst), skip.into(), len as usize)
     }
 
     /// Adds the payload to the turn's pieces.
@@ -207,9 +228,33 @@ impl Frame {
     pub(crate) fn largest_packet(&self) -> u32 {
         let end = match self.vnet.gso_size.get() {
             0 => self.len,
-            segment => u32::from(self.parsed.payload) + u32::from(segment),
+            segment => u32::from(self.vnet.hdr_len.get()) + u32::from(segment),
         };
         end.saturating_sub(self.parsed.l3.into())
+    }
+
+    /// Returns the payload bytes of a train, which ends with its packet.
+    pub(crate) fn train_payload(&self) -> u32 {
+        self.len.saturating_sub(self.vnet.hdr_len.get().into())
+    }
+
+    /// Whether the segments of a train are inside a tunnel.
+    pub(crate) fn is_in_tunnel(&self) -> bool {
+        self.is_train() && self.vnet.csum_start.get() != self.parsed.l4
+    }
+
+    /// Whether an IP header can say how long the packet is.
+    pub(crate) fn fits_ip(&self) -> bool {
+        self.len.saturating_sub(self.parsed.l3.into()) <= u16::MAX.into()
+    }
+
+    /// Returns the datagrams of a train of UDP, otherwise 0.
+    pub(crate) fn datagrams(&self) -> u16 {
+        let count = match self.vnet.gso() {
+            GsoType::UdpL4 => self.vnet.segments_of(self.train_payload()),
+            _ => 0,
+        };
+        u16::try_from(count).unwrap_or(u16::MAX)
     }
 }
 
@@ -220,9 +265,9 @@ fn gather<'h>(
     slices: &[Slice<'_>],
     tag: Option<VlanTag>,
     headers: &'h mut Headers,
-) -> (u16, Span, &'h [u8]) {
+) -> (i16, Span, &'h [u8]) {
     let header = headers.gather(slices, tag, SHORT_HEADERS);
-    (if tag.is_some() { TAG } else { 0 }, header, headers.get(header))
+    (if tag.is_some() { TAG.cast_signed() } else { 0 }, header, headers.get(header))
 }
 
 /// Returns `len` bytes of `slices`, from `skip` on.

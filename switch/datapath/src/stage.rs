@@ -88,6 +88,7 @@ impl Turn<'_> {
         let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
+        burst.set_speaker(self.from.shared.live.speaker());
         let kernel_ns = queue.ingress.kernel_ns();
         let fault = queue.ingress.take(self.now, &mut burst).err();
         if queue.number == 0 && fault.is_none() {

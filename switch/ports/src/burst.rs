@@ -1,6 +1,6 @@
 //! A burst: the frames taken at once from one ingress queue.
 
-use crate::{Slice, recycle};
+use crate::{Slice, Speaker, recycle};
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -35,6 +35,8 @@ pub struct Burst<'q> {
     bytes: usize,
     /// The limit until the burst is recycled.
     limit: BurstLimit,
+    /// The writer of the virtio-net headers.
+    speaker: Speaker,
 }
 
 /// Frames and bytes after which a burst is full.
@@ -71,6 +73,9 @@ impl<'q> Burst<'q> {
     /// Bytes of a buffer that receives a burst: the frame that fills the burst may be the largest.
     /// Pages that are never written take no memory.
     pub const BUFFER: usize = Self::BYTES + Self::LARGEST_FRAME;
+    /// Most bytes of a train that the kernel hands over on a packet socket: eight times the largest
+    /// IP packet (`GSO_MAX_SIZE`, "BIG TCP"), and room for headers.
+    pub const LARGEST_TRAIN: usize = 8 * 65_535 + 1024;
 
     /// Returns an empty burst with capacity for a full one.
     pub fn new() -> Burst<'q> {
@@ -79,7 +84,19 @@ impl<'q> Burst<'q> {
             slices: Vec::with_capacity(4 * Self::FRAMES),
             bytes: 0,
             limit: BurstLimit::default(),
+            speaker: Speaker::Guest,
         }
+    }
+
+    /// Notes who writes the virtio-net headers of its frames.
+    pub fn set_speaker(&mut self, speaker: Speaker) {
+        self.speaker = speaker;
+    }
+
+    /// Returns who writes the virtio-net headers of its frames.
+    #[inline]
+    pub fn speaker(&self) -> Speaker {
+        self.speaker
     }
 
     /// Limits the burst until it is recycled.
@@ -185,6 +202,7 @@ impl<'q> Burst<'q> {
             slices: recycle(self.slices),
             bytes: 0,
             limit: BurstLimit::default(),
+            speaker: Speaker::Guest,
         }
     }
 }

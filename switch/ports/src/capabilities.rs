@@ -8,6 +8,18 @@ use crate::{Announced, Offloads, lock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 
+/// The writer of a port's virtio-net headers: the one fact by which its claims are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Speaker {
+    /// A guest, held to what it negotiated. A guest is also what no other is known of.
+    #[default]
+    Guest,
+    /// This host's kernel. It negotiates nothing: whatever it has merged arrives. Its word is
+    /// checked for what is safe and bounded in work, and otherwise believed. It is not trusted
+    /// more: what a container or a TAP device's guest claims passes through the kernel.
+    Kernel,
+}
+
 /// Capabilities that a port's [`Device`](crate::Device) and its opener share. The values are
 /// independent, so loads and stores are relaxed.
 #[derive(Debug)]
@@ -15,6 +27,9 @@ pub struct Capabilities {
     /// Bits of [`Offloads`].
     offloads: AtomicU8,
     queues: AtomicU16,
+    speaker: Speaker,
+    /// Most datagrams of a UDP train.
+    datagrams: AtomicU16,
     /// Counts what may have put another guest at the other side.
     guest: AtomicU64,
     /// Passed the other way: written by the switch, read by the port.
@@ -30,10 +45,41 @@ impl Capabilities {
     pub const fn new(offloads: Offloads, queues: u16) -> Capabilities {
         let announced = Mutex::new(Announced { tagged: Vec::new(), addresses: Vec::new() });
         let (offloads, queues) = (AtomicU8::new(offloads.bits()), AtomicU16::new(queues));
-        let announcement = Mutex::new(Vec::new());
-        let is_announcing = AtomicBool::new(false);
-        let guest = AtomicU64::new(0);
-        Capabilities { offloads, queues, guest, announced, announcement, is_announcing }
+        let (speaker, datagrams) = (Speaker::Guest, AtomicU16::new(u16::MAX));
+        Capabilities {
+            offloads,
+            queues,
+            speaker,
+            datagrams,
+            guest: AtomicU64::new(0),
+            announced,
+            announcement: Mutex::new(Vec::new()),
+            is_announcing: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns capabilities of a port with this host's kernel on its other side.
+    pub const fn of_kernel(offloads: Offloads, queues: u16) -> Capabilities {
+        let mut capabilities = Capabilities::new(offloads, queues);
+        capabilities.speaker = Speaker::Kernel;
+        capabilities
+    }
+
+    /// Returns who writes the virtio-net headers of its frames.
+    #[inline]
+    pub const fn speaker(&self) -> Speaker {
+        self.speaker
+    }
+
+    /// Returns the most datagrams of a UDP train that its egress takes.
+    #[inline]
+    pub fn datagrams(&self) -> u16 {
+        self.datagrams.load(Relaxed)
+    }
+
+    /// Sets the most datagrams of a UDP train that its egress takes from now on.
+    pub fn set_datagrams(&self, most: u16) {
+        self.datagrams.store(most, Relaxed);
     }
 
     /// Returns the offloads that its egress takes.

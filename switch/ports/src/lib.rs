@@ -46,7 +46,7 @@ pub mod xdp;
 
 pub use announced::Announced;
 pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
-pub use capabilities::Capabilities;
+pub use capabilities::{Capabilities, Speaker};
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use queue::{EgressQueue, IngressQueue};
 pub use recycle::recycle;

@@ -336,6 +336,15 @@ impl Link {
         ioctl::driver(&self.socket, &self.name).is_ok_and(|driver| driver == "veth")
     }
 
+    /// Whether it merges received segments itself (LRO). What some drivers make of them the kernel
+    /// cannot hand over on a packet socket.
+    pub fn merges_by_lro(&self) -> bool {
+        /// `ETH_FLAG_LRO`
+        const LRO: u32 = 1 << 15;
+        ioctl::ethtool(&self.socket, &self.name, Ethtool::GetFlags, 0)
+            .is_ok_and(|flags| flags & LRO != 0)
+    }
+
     /// Whether it takes the tag out of a received frame.
     pub fn strips_tags(&self) -> bool {
         /// `ETH_FLAG_RXVLAN`

@@ -24,8 +24,9 @@ mod stall;
 pub(crate) mod steering;
 
 use crate::link::{Link, LinkError};
+use crate::probe::{self, Taken};
 use crate::steering::Steering;
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, lock, namespace, probe};
+use crate::{Device, EgressQueue, IngressQueue, lock, namespace};
 pub use egress::PacketEgress;
 pub use ingress::PacketIngress;
 use ring::{Ring, Shape};
@@ -223,7 +224,7 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
     let (index, mtu) = (link.index()?, link.mtu()?);
     let interface = Interface { options, link: &link, index, mtu };
     let mut degraded = Vec::new();
-    let offloads = egress_offloads(&options.interface, &mut degraded);
+    let taken = egress_offloads(&options.interface, &mut degraded);
     let mut files = files.to_vec();
     let (mut ingress, spread) = if files.is_empty() {
         interface.open_ingress()?
@@ -245,7 +246,7 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
     let device = Device {
         ingress: ingress.into_iter().map(IngressQueue::Packet).collect(),
         egress: egress.into_iter().map(EgressQueue::Packet).collect(),
-        live: Arc::new(Capabilities::new(offloads, options.queues.max(1).into())),
+        live: Arc::new(taken.capabilities(options.queues.max(1).into())),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };
@@ -362,40 +363,40 @@ pub fn try_trains() {
     let _ = kernel_offloads();
 }
 
-/// Returns the offloads that this kernel accepts on a packet socket.
-fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Offloads {
+/// Returns what this kernel accepts on a packet socket.
+fn egress_offloads(interface: &str, degraded: &mut Vec<String>) -> Taken {
     match kernel_offloads() {
-        Ok(offloads) => {
-            degraded.extend(probe::refused(interface, offloads));
-            offloads
+        Ok(taken) => {
+            degraded.extend(probe::refused(interface, taken.offloads));
+            taken
         }
         Err(error) => {
             degraded.push(format!(
                 "{interface}: cannot try what trains this kernel takes ({error}): UDP trains are segmented in software"
             ));
-            Offloads::all() - Offloads::USO
+            Taken::by_all()
         }
     }
 }
 
-/// Returns the offloads that the kernel accepts, tried on the loopback of a temporary namespace: a
-/// probe on a real interface would be on the wire. Tried once: making and removing a namespace
-/// takes the kernel long, and the answer is the same for all interfaces.
-fn kernel_offloads() -> io::Result<Offloads> {
-    static TRIED: Mutex<Option<Offloads>> = Mutex::new(None);
+/// Returns what the kernel accepts, tried on the loopback of a temporary namespace: a probe on a
+/// real interface would be on the wire. Tried once: making and removing a namespace takes the
+/// kernel long, and the answer is the same for all interfaces.
+fn kernel_offloads() -> io::Result<Taken> {
+    static TRIED: Mutex<Option<Taken>> = Mutex::new(None);
     let mut tried = lock(&TRIED);
-    if let Some(offloads) = *tried {
-        return Ok(offloads);
+    if let Some(taken) = *tried {
+        return Ok(taken);
     }
-    let offloads = namespace::fresh(try_offloads).and_then(|offloads| offloads)?;
-    Ok(*tried.insert(offloads))
+    let taken = namespace::fresh(try_offloads).and_then(|taken| taken)?;
+    Ok(*tried.insert(taken))
 }
 
-fn try_offloads() -> io::Result<Offloads> {
+fn try_offloads() -> io::Result<Taken> {
     let loopback = Link::open("lo", None).map_err(io::Error::other)?;
     loopback.set_up(true).map_err(io::Error::other)?;
     let socket = PacketSocket::open(None)?;
     socket.set(Setting::VnetHeader, 1)?;
     socket.bind(loopback.index().map_err(io::Error::other)?, socket::NO_PROTOCOL)?;
-    Ok(probe::egress_offloads(&socket, VNET_LEN))
+    Ok(probe::egress(&socket, VNET_LEN))
 }

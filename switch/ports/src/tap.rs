@@ -16,7 +16,7 @@ use crate::ioctl::{self, Plain, Request, TapSetting};
 use crate::kept::Flaw;
 use crate::link::{Link, LinkError};
 use crate::namespace::{self, TAP, Wanted};
-use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads, probe};
+use crate::{Device, EgressQueue, IngressQueue, Offloads, probe};
 pub use queue::{TapEgress, TapIngress};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -189,8 +189,8 @@ fn set_up(
     if !link.is_up()? {
         link.set_up(true)?;
     }
-    let offloads = probe::egress_offloads(first, VnetHeader::LEN);
-    degraded.extend(probe::refused(&name, offloads));
+    let taken = probe::egress(first, VnetHeader::LEN);
+    degraded.extend(probe::refused(&name, taken.offloads));
     let mtu = u16::try_from(link.mtu()?).unwrap_or(u16::MAX);
     let mac = Some(link.mac()?);
     let device = Device {
@@ -199,7 +199,7 @@ fn set_up(
             .map(|file| IngressQueue::Tap(TapIngress::new(file.clone())))
             .collect(),
         egress: files.iter().map(|file| EgressQueue::Tap(TapEgress::new(file.clone()))).collect(),
-        live: Arc::new(Capabilities::new(offloads, options.queues)),
+        live: Arc::new(taken.capabilities(options.queues)),
         mtu,
         mac,
     };

@@ -186,7 +186,7 @@ pub fn assemble(
     for (name, member) in opened {
         members.add(name, member.map_err(|failure| failure.reason));
     }
-    let live = Arc::new(Capabilities::new(Offloads::empty(), 1));
+    let live = Arc::new(Capabilities::of_kernel(Offloads::empty(), 1));
     let ingress = (0..8).map(|place| TeamIngress::new(shared.clone(), Place(place)));
     let ingress: Vec<_> = ingress.collect::<Result<_, _>>().map_err(needs)?;
     let inner = Inner::new(shared.clone(), members, live.clone(), opener);

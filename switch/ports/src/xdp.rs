@@ -277,7 +277,10 @@ pub fn open(options: &XdpOptions) -> Result<Opened, XdpError> {
     let device = Device {
         ingress: ingress.into_iter().map(IngressQueue::Xdp).collect(),
         egress: egress.into_iter().map(EgressQueue::Xdp).collect(),
-        live: Arc::new(Capabilities::new(offloads, u16::try_from(sending).unwrap_or(u16::MAX))),
+        live: Arc::new(Capabilities::of_kernel(
+            offloads,
+            u16::try_from(sending).unwrap_or(u16::MAX),
+        )),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
     };

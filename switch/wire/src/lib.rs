@@ -4,10 +4,12 @@
 //! A frame is parsed once, by [`parse`], into a small [`Parsed`] of offsets and facts; everything
 //! later in the switch reads that and the private copy of the headers. The other modules are the
 //! pieces a switch needs to change a frame: header views (one protocol a module, all of them a
-//! [`Header`]), the Internet checksum, the Toeplitz hash and the virtio-net header.
+//! [`Header`]), the Internet checksum and SCTP's, the headers of tunnels, the Toeplitz hash and the
+//! virtio-net header.
 
 pub mod announce;
 pub mod checksum;
+pub mod crc32c;
 pub mod ethernet;
 mod header;
 pub mod ipv4;
@@ -18,6 +20,7 @@ mod parsed;
 mod prefix;
 pub mod tcp;
 pub mod toeplitz;
+pub mod tunnel;
 pub mod udp;
 pub mod upper;
 pub mod vnet;

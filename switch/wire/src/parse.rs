@@ -70,14 +70,27 @@ impl Parsed {
     }
 }
 
+impl Parsed {
+    /// Like [`Parsed::read`], for a packet that may be longer than its IP header can say: Linux
+    /// writes the length 0 then, and the packet ends with the frame ("BIG TCP", RFC 2675).
+    #[cold]
+    pub fn read_big(&mut self, headers: &[u8], frame_len: usize) -> bool {
+        walk_to(self, headers, frame_len, true).is_some()
+    }
+}
+
 /// Like [`Parsed::read`], for any frame.
 #[cold]
 fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
+    walk_to(parsed, headers, frame_len, false)
+}
+
+fn walk_to(parsed: &mut Parsed, headers: &[u8], frame_len: usize, may_be_big: bool) -> Option<()> {
     let headers = headers.get(..frame_len).unwrap_or(headers);
     let ethernet = EthernetHeader::at(headers, 0)?;
     let frame_end = u32::try_from(frame_len).unwrap_or(u32::MAX);
     let found = Parsed { ethertype: ethernet.ethertype.get(), end: frame_end, ..Parsed::default() };
-    let mut walk = Walk { headers, frame_end, found };
+    let mut walk = Walk { headers, frame_end, may_be_big, found };
     walk.found.kind = walk.network().unwrap_or_else(Kind::Malformed);
     *parsed = walk.found;
     Some(())
@@ -87,6 +100,8 @@ fn walk(parsed: &mut Parsed, headers: &[u8], frame_len: usize) -> Option<()> {
 struct Walk<'h> {
     headers: &'h [u8],
     frame_end: u32,
+    /// Whether an IP packet of length 0 ends with the frame.
+    may_be_big: bool,
     found: Parsed,
 }
 
@@ -129,8 +144,10 @@ impl<'h> Walk<'h> {
         Malformed::IpVersion.unless(ip.version() == 4)?;
         Malformed::IpHeaderLength.unless(ip.header_len() >= Ipv4Header::LEN)?;
         let total_length = ip.total_length.get();
-        Malformed::IpLength.unless(total_length >= ip.header_len())?;
-        self.set_end(u32::from(self.found.l3) + u32::from(total_length))?;
+        if !self.is_big(total_length) {
+            Malformed::IpLength.unless(total_length >= ip.header_len())?;
+            self.set_end(u32::from(self.found.l3) + u32::from(total_length))?;
+        }
         if ip.header_len() > Ipv4Header::LEN {
             self.found.traits |= Traits::IP_OPTIONS;
         }
@@ -144,7 +161,9 @@ impl<'h> Walk<'h> {
         let ip: &Ipv6Header = self.header(self.found.l3)?;
         Malformed::IpVersion.unless(ip.version() == 6)?;
         self.found.payload = self.found.l3 + Ipv6Header::LEN;
-        self.set_end(u32::from(self.found.payload) + u32::from(ip.payload_length.get()))?;
+        if !self.is_big(ip.payload_length.get()) {
+            self.set_end(u32::from(self.found.payload) + u32::from(ip.payload_length.get()))?;
+        }
         self.found.protocol = ip.next_header;
         self.extensions()
     }
@@ -213,6 +232,11 @@ impl<'h> Walk<'h> {
         self.found.l4 = l4;
         self.found.payload = l4 + UdpHeader::LEN;
         Ok(Kind::Udp)
+    }
+
+    /// Whether a packet of this length ends with the frame.
+    fn is_big(&self, length: u16) -> bool {
+        self.may_be_big && length == 0
     }
 
     /// Takes the IP packet's end, which must not lie behind the frame's.

@@ -113,6 +113,7 @@ fn picture(
         picture.guest_mtu = report.ports.guest_mtu(name);
         picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
         picture.degraded.clone_from(&open.degraded);
+        picture.merges_by_lro = open.watch.merges_by_lro();
         if let Spread::Hash(reason) = open.watch.spread() {
             picture.not_steered = Some(reason);
         }

@@ -25,6 +25,11 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
         R::BadOffload => {
             (Stage::Read, "the sender's claims about its checksum or segments do not fit the frame")
         }
+        R::UnknownTrain => (
+            Stage::Read,
+            "the kernel has merged packets whose transport the switch does not find, so it cannot \
+             segment them",
+        ),
         R::DhcpGuard => {
             (Stage::Guards, "it is a DHCP server's message, or hides whether it is one")
         }

@@ -7,6 +7,9 @@ use ports::{Slice, VlanTag};
 pub(crate) const SHORT_HEADERS: usize = 128;
 /// Bytes copied if the headers go on, as long extension header chains do.
 pub(crate) const LONG_HEADERS: usize = 256;
+/// Most bytes copied, where a tunnel has a transport inside that must be changed: Geneve may have
+/// 252 bytes of options, and there may be a tunnel in a tunnel.
+pub(crate) const TUNNEL_HEADERS: usize = 512;
 /// Bytes of an 802.1Q tag.
 pub(crate) const TAG: u16 = 4;
 
@@ -27,7 +30,7 @@ impl Span {
 /// The private header bytes, a buffer that is filled from its start in each turn.
 ///
 /// It only grows. If it shrank, a guest could make it grow again in every turn, and each turn would
-/// pay for new pages, which no work is counted for. The work limit bounds it at 8 MiB.
+/// pay for new pages, which no work is counted for. The work limit bounds it at 16 MiB.
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,
@@ -35,7 +38,7 @@ pub(crate) struct Headers {
     pub(crate) used: usize,
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "8 MiB of headers, each 260 bytes at most")]
+#[allow(clippy::cast_possible_truncation, reason = "16 MiB of headers, each 520 bytes at most")]
 impl Headers {
     pub(crate) fn with_capacity(bytes: usize) -> Headers {
         Headers { bytes: vec![0; bytes], used: 0 }
@@ -118,11 +121,22 @@ impl Headers {
         self.claim(want - missing)
     }
 
-    /// Makes the newest span up to [`LONG_HEADERS`] bytes long with what follows it in the frame.
-    /// What it holds stays: it was parsed, and the source may have changed its own since.
-    pub(crate) fn lengthen(&mut self, span: Span, rest: &[Slice<'_>]) -> Span {
-        let more = self.append(rest, LONG_HEADERS.saturating_sub(span.len.into()));
+    /// Makes the newest span up to `want` bytes long with what follows it in the frame. What it
+    /// holds stays: it was parsed, and the source may have changed its own since.
+    pub(crate) fn lengthen(&mut self, span: Span, rest: &[Slice<'_>], want: usize) -> Span {
+        let more = self.append(rest, want.saturating_sub(span.len.into()));
         Span { len: span.len + more.len, ..span }
+    }
+
+    /// Takes bytes out of the newest span.
+    pub(crate) fn take_out(&mut self, span: Span, at: u16, len: u16) -> Span {
+        let from = span.start as usize + usize::from(at);
+        if usize::from(at + len) > usize::from(span.len) {
+            return span;
+        }
+        self.bytes.copy_within(from + usize::from(len)..self.used, from);
+        self.used -= usize::from(len);
+        Span { len: span.len - len, ..span }
     }
 
     /// Copies the first `len` bytes of a span, so that the copy can be changed.
@@ -229,8 +243,10 @@ mod tests {
             prop_assert_eq!(headers.get(short), &first[..12]);
             // The source has changed what was copied.
             let later = [&[0xff; 12][..], &bytes[12..]].concat();
-            let long = headers.lengthen(short, &[Slice::from(&later[12..])]);
+            let long = headers.lengthen(short, &[Slice::from(&later[12..])], LONG_HEADERS);
             prop_assert_eq!(headers.get(long), &bytes[..bytes.len().min(LONG_HEADERS)]);
+            let less = headers.take_out(long, 3, 8);
+            prop_assert_eq!(headers.get(less), [&bytes[..3], &bytes[11..bytes.len().min(LONG_HEADERS)]].concat());
         }
     }
 }

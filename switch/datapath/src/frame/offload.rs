@@ -1,14 +1,16 @@
-//! Checks a source's claims about a frame in the virtio-net header against the frame.
+//! Checks a guest's claims about a frame in the virtio-net header against the frame, and the
+//! kernel's about a frame that is no train.
 //!
 //! [`Frame::read`](crate::frame::Frame::read) calls [`validate_offload`] for each frame with a
-//! claim. No other function reads a claim: later steps use the header returned here. `DATA_VALID`
-//! alone is not a claim, because it names no place in the frame.
+//! claim, or its counterpart for the kernel's trains ([merged.rs](super::merged)). No other function
+//! reads a claim: later steps use the header made here. `DATA_VALID` alone is not a claim, because
+//! it names no place in the frame.
 //!
 //! **Partial checksum** (`NEEDS_CSUM`). In TCP and UDP it starts at the transport header and is
 //! stored in the protocol's own field. Linux also leaves the inner checksum of a tunnel unfinished
 //! (VXLAN, GRE, IP in IP) and that of packets behind headers the switch does not know. Such a
 //! checksum lies wholly behind the last header that [`wire::parse`] understood and before the
-//! packet's end, in the first [`LONG_HEADERS`] bytes. So finishing one writes either the
+//! packet's end, in the first [`TUNNEL_HEADERS`] bytes. So finishing one writes either the
 //! transport's checksum field or two bytes of payload, never a byte of the Ethernet, VLAN or IP
 //! header, and its place stays right when a tag is inserted or stripped. Nor a byte that a guard
 //! judges: ARP, ICMP, LLC, a fragment and a malformed packet have no checksum that can be finished.
@@ -28,7 +30,7 @@
 //! To others the train goes in segments, as the header asks: CWR in the first only.
 
 use crate::counters::DropReason;
-use crate::frame::headers::LONG_HEADERS;
+use crate::frame::headers::TUNNEL_HEADERS;
 use ports::Burst;
 use wire::ethernet::ethertype;
 use wire::tcp::TcpFlags;
@@ -50,19 +52,19 @@ const FEW_UDP: usize = 128;
 /// Returns the virtio-net header for use inside the switch. It has only the claims that hold for
 /// this frame of `len` bytes, with offsets from the frame's first byte.
 ///
-/// `restored` is the number of bytes of tag that the switch put back and the source did not count.
+/// `restored` is the number of bytes that the switch put back and the source did not count.
 #[inline]
 pub(crate) fn validate_offload(
     said: VnetHeader,
     (headers, parsed): (&[u8], &Parsed),
     len: u32,
-    restored: u16,
+    restored: i16,
 ) -> Result<VnetHeader, DropReason> {
     let mut vnet = VnetHeader::default();
     let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
     vnet.set_flags(flags);
     if flags.contains(Flags::NEEDS_CSUM) {
-        let start = said.csum_start.get().checked_add(restored);
+        let start = said.csum_start.get().checked_add_signed(restored);
         let valid = |start: &u16| is_partial_checksum(parsed, *start, said.csum_offset.get());
         vnet.csum_start.set(start.filter(valid).ok_or(DropReason::BadOffload)?);
         vnet.csum_offset = said.csum_offset;
@@ -72,13 +74,17 @@ pub(crate) fn validate_offload(
     }
     DropReason::BadOffload.when(!is_train(said, &vnet, parsed, len))?;
     if parsed.payload_len() > u32::from(said.gso_size.get()) {
-        let flags = headers.get(usize::from(parsed.l4) + 13).copied().unwrap_or(0);
-        let congestion = TcpFlags::from_bits_retain(flags) & (TcpFlags::ECE | TcpFlags::CWR);
-        vnet.set_gso(said.gso(), parsed.kind == Kind::Tcp && !congestion.is_empty());
+        vnet.set_gso(said.gso(), parsed.kind == Kind::Tcp && congestion(headers, parsed.l4));
         vnet.gso_size = said.gso_size;
         vnet.hdr_len.set(parsed.payload);
     }
     Ok(vnet)
+}
+
+/// Whether a TCP header has ECE or CWR.
+pub(super) fn congestion(headers: &[u8], l4: u16) -> bool {
+    let flags = headers.get(usize::from(l4) + 13).copied().unwrap_or(0);
+    TcpFlags::from_bits_retain(flags).intersects(TcpFlags::ECE | TcpFlags::CWR)
 }
 
 /// Returns the offset of the checksum in its transport header.
@@ -97,7 +103,7 @@ fn is_partial_checksum(parsed: &Parsed, start: u16, offset: u16) -> bool {
     }
     let end = usize::from(start) + usize::from(offset) + 2;
     let behind_headers =
-        start >= parsed.payload && end <= LONG_HEADERS && end <= parsed.end as usize;
+        start >= parsed.payload && end + 2 <= TUNNEL_HEADERS && end <= parsed.end as usize;
     behind_headers
         && match parsed.kind {
             Kind::Udp => true,

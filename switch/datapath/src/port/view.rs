@@ -145,6 +145,11 @@ impl Port {
         Seen { port: self.shared.id, downs: self.shared.state.downs() }
     }
 
+    /// Returns the most datagrams of a UDP train that the port takes as one.
+    pub(crate) fn datagrams(&self) -> u16 {
+        self.shared.live.datagrams()
+    }
+
     /// Whether no uplink may have the port's own address: it is configured, and the port carries
     /// frames.
     pub(crate) fn insists(&self) -> bool {

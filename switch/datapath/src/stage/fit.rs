@@ -17,8 +17,9 @@ use crate::turn::Delivery;
 use crate::turn::work::{self, Meter};
 use ports::{Offloads, Outgoing};
 use wire::ethernet::EthernetHeader;
+use wire::tunnel::{Layers, Wanted};
 use wire::vnet::{Flags, GsoType, VnetHeader};
-use wire::{Header, Traits};
+use wire::{Header, Traits, tcp, udp};
 
 /// A frame that its egress port can take.
 #[derive(Clone, Copy)]
@@ -109,20 +110,37 @@ impl Fitter<'_, '_, '_> {
         let mut vnet = frame.vnet;
         let copy = headers.copy(frame.header, frame.header.len());
         let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
-        if frame.is_train() && !takes(offloads, frame) {
-            let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
-            DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
-            self.segment(frame, Layout::of(&frame.parsed, grown), header);
-            return Ok(());
+        if frame.is_train() && !takes(to, offloads, frame) {
+            return self.segment(frame, grown, header, vnet);
         }
         let len = frame.len.saturating_add_signed(grown.into());
         self.finish(Fitted { vnet, header, payload: frame.rest, len });
         Ok(())
     }
 
-    fn segment(&mut self, train: &Frame, layout: Layout, template: Span) {
+    /// Segments a train, of which `template` has the headers and `vnet` their places. Stops where
+    /// the turn reaches its limit of work: what is left is dropped, and counted as one train.
+    fn segment(
+        &mut self,
+        train: &Frame,
+        grown: i16,
+        template: Span,
+        vnet: VnetHeader,
+    ) -> Result<(), DropReason> {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        let mut layout = Layout::of(&train.parsed, grown);
+        let tunnel = if train.is_in_tunnel() {
+            (layout.l4, layout.payload) = (vnet.csum_start.get(), vnet.hdr_len.get());
+            let found = self.layers(train, layout, template);
+            Some(found.ok_or(DropReason::UnknownTrain)?)
+        } else {
+            None
+        };
+        let each = longest_train(train, to, offloads);
         let mut payload = Cutter::new(train.payload(self.delivery.burst));
-        for segment in segment::segments(train, layout) {
+        for segment in segment::segments(train, layout, tunnel.as_ref(), each) {
+            let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
+            DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
             let parts = &mut *self.delivery.parts;
             let (header, vnet) = segment.header(&mut parts.headers, template);
             let start = parts.pieces.len();
@@ -134,6 +152,16 @@ impl Fitter<'_, '_, '_> {
             self.meter.add(work::OF_SEGMENT);
         }
         self.delivery.cell.segmented_trains.add(1);
+        Ok(())
+    }
+
+    /// Returns the headers around a transport in a tunnel.
+    fn layers(&self, train: &Frame, layout: Layout, template: Span) -> Option<Layers> {
+        let protocol =
+            if train.vnet.gso() == GsoType::UdpL4 { udp::PROTOCOL } else { tcp::PROTOCOL };
+        let wanted = Wanted { protocol, start: Some(layout.l4) };
+        let headers = self.delivery.parts.headers.get(template);
+        Layers::find(headers, (train.parsed.ethertype, layout.l3), wanted)
     }
 
     /// Adds a frame, its checksum finished where the port does not do that.
@@ -182,26 +210,45 @@ pub(crate) fn are_taken(frames: &[Frame], to: &Port, offloads: Offloads) -> bool
 #[inline(always)]
 fn is_taken(frame: &Frame, to: &Port, offloads: Offloads) -> bool {
     frame.largest_packet() <= u32::from(to.settings.mtu)
-        && takes(offloads, frame)
+        && takes(to, offloads, frame)
         && tag_change(frame, to).is_none()
 }
 
 /// Returns whether a port takes a frame with this virtio header without help.
 #[inline]
-fn takes(offloads: Offloads, frame: &Frame) -> bool {
-    let vnet = &frame.vnet;
-    vnet.asks_nothing()
-        || offloads.contains(Offloads::CSUM) && (!frame.is_train() || takes_train(offloads, vnet))
+fn takes(to: &Port, offloads: Offloads, frame: &Frame) -> bool {
+    frame.vnet.asks_nothing()
+        || offloads.contains(Offloads::CSUM)
+            && (!frame.is_train()
+                || takes_kind(offloads, frame)
+                    && frame.fits_ip()
+                    && frame.datagrams() <= to.datagrams())
 }
 
-fn takes_train(offloads: Offloads, vnet: &VnetHeader) -> bool {
-    let train = match vnet.gso() {
+/// Whether a port takes trains of this kind. None takes a train in a tunnel: the virtio-net header
+/// has no name for one, and a kernel that has to segment it later drops it.
+fn takes_kind(offloads: Offloads, frame: &Frame) -> bool {
+    let train = match frame.vnet.gso() {
         GsoType::Tcp4 => Offloads::TSO4,
         GsoType::Tcp6 => Offloads::TSO6,
         GsoType::UdpL4 => Offloads::USO,
         GsoType::None | GsoType::Unknown(_) => return false,
     };
-    offloads.contains(train) && (!vnet.gso_ecn() || offloads.contains(Offloads::ECN))
+    offloads.contains(train)
+        && (!frame.vnet.gso_ecn() || offloads.contains(Offloads::ECN))
+        && !frame.is_in_tunnel()
+}
+
+/// Returns how many segments of a train a port takes as one frame.
+#[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
+fn longest_train(train: &Frame, to: &Port, offloads: Offloads) -> u16 {
+    if !offloads.contains(Offloads::CSUM) || !takes_kind(offloads, train) {
+        return 1;
+    }
+    let headers = train.vnet.hdr_len.get() - train.parsed.l3;
+    let fit = (u16::MAX - headers) / train.vnet.gso_size.get().max(1);
+    let most = if train.vnet.gso() == GsoType::UdpL4 { to.datagrams() } else { u16::MAX };
+    fit.min(most).max(1)
 }
 
 /// Returns the tagging that the frame must get; `None` if it has it.

@@ -1,9 +1,10 @@
-//! Segmentation: splits a train into frames of its segment size, for an egress side that cannot
-//! take it whole.
+//! Segmentation: splits a train into frames of its segment size, or into shorter trains, for an
+//! egress side that cannot take it whole.
 //!
 //! Follows "Offloading the Segmentation of Large TCP Packets" (MicrosoftDocs): all segments but the
 //! last are full; FIN and PSH are only on the last, CWR only on the first; options are copied; the
-//! IPv4 identification increments.
+//! IPv4 identification increments. Around a train in a tunnel, each header that depends on what it
+//! carries is written anew as well ([`wire::tunnel`]).
 
 use crate::frame::Frame;
 use crate::frame::headers::{Headers, Span};
@@ -12,9 +13,10 @@ use wire::checksum::Sum;
 use wire::ipv4::Ipv4Header;
 use wire::ipv6::Ipv6Header;
 use wire::tcp::{TcpFlags, TcpHeader};
+use wire::tunnel::{Layer, Layers};
 use wire::udp::UdpHeader;
-use wire::vnet::{Flags, VnetHeader};
-use wire::{Header, Kind, Parsed, Traits};
+use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Header, Parsed, Traits};
 use zerocopy::big_endian::{U16, U32};
 
 /// Returns the identification `steps` segments later: the low 15 bits count (LSO version 2), the
@@ -45,7 +47,9 @@ pub(crate) struct Segment<'t> {
     pub(crate) train: &'t Frame,
     /// Where its headers are in the template.
     pub(crate) layout: Layout,
-    /// The number of the segment, from 0.
+    /// The headers around its transport, if it is in a tunnel.
+    pub(crate) tunnel: Option<&'t Layers>,
+    /// The number of the segment, from 0; of a shorter train, that of its first segment.
     pub(crate) number: u16,
     /// Whether it is the last.
     pub(crate) last: bool,
@@ -61,31 +65,122 @@ impl Segment<'_> {
         let span = headers.copy(template, payload);
         let bytes = headers.get_mut(span);
         let transport_len = payload - l4 + self.len;
-        let is_v4 = self.train.parsed.traits.contains(Traits::IPV4);
-        if is_v4 && let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
-            let first = ip.identification.get();
-            ip.identification = U16::new(next_identification(first, self.number));
-        }
-        set_ip_length(bytes, is_v4, self.layout, transport_len);
-        let checksum_at = self.transport(bytes, transport_len);
+        let checksum_at = if let Some(tunnel) = self.tunnel {
+            let checksum_at = self.transport(bytes, transport_len);
+            self.around(bytes, tunnel, checksum_at);
+            checksum_at
+        } else {
+            let is_v4 = self.train.parsed.traits.contains(Traits::IPV4);
+            if is_v4 {
+                self.identify(bytes, l3);
+            }
+            set_ip_length(bytes, is_v4, self.layout, transport_len);
+            self.transport(bytes, transport_len)
+        };
         let mut vnet = VnetHeader::default();
         vnet.set_flags(Flags::NEEDS_CSUM);
         vnet.csum_start.set(l4);
         vnet.csum_offset.set(checksum_at);
+        if self.len > self.train.vnet.gso_size.get() {
+            let flags = TcpHeader::at(bytes, l4).map_or(TcpFlags::empty(), TcpHeader::flags);
+            let congestion = flags.intersects(TcpFlags::ECE | TcpFlags::CWR);
+            let gso = self.train.vnet.gso();
+            vnet.set_gso(gso, gso != GsoType::UdpL4 && congestion);
+            vnet.gso_size = self.train.vnet.gso_size;
+            vnet.hdr_len.set(payload);
+        }
         (span, vnet)
+    }
+
+    /// Counts the identification of the IPv4 header at `l3`.
+    fn identify(&self, bytes: &mut [u8], l3: u16) {
+        if let Some(ip) = Ipv4Header::at_mut(bytes, l3) {
+            let first = ip.identification.get();
+            ip.identification = U16::new(next_identification(first, self.number));
+        }
+    }
+
+    /// Writes the headers around the transport of a tunnel, from the inside out, since checksums
+    /// cover what is inside.
+    ///
+    /// The sum of an unfinished transport is known without its payload: once finished, it is the
+    /// complement of the pseudo-header's, which stands in the checksum's place.
+    fn around(&self, bytes: &mut [u8], tunnel: &Layers, checksum_at: u16) {
+        let Layout { l4, payload, .. } = self.layout;
+        let end = payload + self.len;
+        let at = usize::from(l4 + checksum_at);
+        let begun = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let inside = Sum(!u16::from_be_bytes(begun));
+        let sum_from = |bytes: &[u8], at: u16| {
+            let headers = bytes.get(at.into()..l4.into()).unwrap_or_default();
+            Sum::of(headers).add_at(headers.len(), inside)
+        };
+        let layers = tunnel.all();
+        for (place, layer) in layers.iter().enumerate().rev() {
+            match *layer {
+                Layer::Ipv4(at) => {
+                    self.identify(bytes, at);
+                    let length = end - at;
+                    if let Some(ip) = Ipv4Header::at_mut(bytes, at) {
+                        ip.total_length = U16::new(length);
+                        let header = usize::from(at)..usize::from(at + ip.header_len());
+                        wire::ipv4::fill_checksum(bytes.get_mut(header).unwrap_or_default());
+                    }
+                }
+                Layer::Ipv6(at) => {
+                    if let Some(ip) = Ipv6Header::at_mut(bytes, at) {
+                        ip.payload_length = U16::new(end - at - Ipv6Header::LEN);
+                    }
+                }
+                // The transport itself, which is written.
+                Layer::Udp(at) if at == l4 => {}
+                Layer::Udp(at) => {
+                    let ip = layers.iter().take(place).rev().find(|layer| layer.is_ip());
+                    let addresses = ip.and_then(|ip| ip.addresses(bytes)).map(Sum::of);
+                    let length = end - at;
+                    let Some(udp) = UdpHeader::at_mut(bytes, at) else { continue };
+                    udp.length = U16::new(length);
+                    if udp.checksum.get() != 0 {
+                        udp.checksum = U16::ZERO;
+                        let pseudo = addresses.unwrap_or_default().add_u16(length);
+                        let pseudo = pseudo.add_u16(wire::udp::PROTOCOL.into());
+                        let checksum = (pseudo + sum_from(bytes, at)).finish_udp();
+                        if let Some(udp) = UdpHeader::at_mut(bytes, at) {
+                            udp.checksum = U16::new(checksum);
+                        }
+                    }
+                }
+                Layer::Gre(at) => {
+                    let field = usize::from(at) + 4;
+                    if let Some(place) = bytes.get_mut(field..field + 2) {
+                        place.fill(0);
+                    }
+                    let checksum = sum_from(bytes, at).finish().to_be_bytes();
+                    if let Some(place) = bytes.get_mut(field..field + 2) {
+                        place.copy_from_slice(&checksum);
+                    }
+                }
+                Layer::Pppoe(at) => {
+                    if let Some(place) = bytes.get_mut(usize::from(at) + 4..usize::from(at) + 6) {
+                        place.copy_from_slice(&(end - at - 6).to_be_bytes());
+                    }
+                }
+            }
+        }
     }
 
     /// Writes the transport header, and returns where the checksum is in it.
     ///
     /// The unfinished checksum is that of the train's pseudo-header with another length (RFC 1624):
     /// only the sender knows the final destination of a source route, which is part of it.
-    #[allow(clippy::cast_possible_truncation, reason = "an IP packet has less than 64 KiB")]
+    #[allow(clippy::cast_possible_truncation, reason = "both halves of a length are added")]
     fn transport(&self, bytes: &mut [u8], transport_len: u16) -> u16 {
-        let parsed = &self.train.parsed;
         // The difference is subtracted by adding its complement: one more word, whatever the carry.
-        let shorter = parsed.payload_len() - u32::from(self.len);
-        let pseudo = |sum: U16| U16::new(Sum(sum.get()).add_u16(!(shorter as u16)).0);
-        if parsed.kind == Kind::Udp {
+        // A train beyond 64 KiB has a length of two words.
+        let shorter = self.train.train_payload() - u32::from(self.len);
+        let shorter = Sum(shorter as u16).add_u16((shorter >> 16) as u16);
+        let pseudo = |sum: U16| U16::new(Sum(sum.get()).add_u16(!shorter.0).0);
+        if self.train.vnet.gso() == GsoType::UdpL4 {
             if let Some(udp) = UdpHeader::at_mut(bytes, self.layout.l4) {
                 udp.length = U16::new(transport_len);
                 udp.checksum = pseudo(udp.checksum);
@@ -125,15 +220,21 @@ pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, trans
     }
 }
 
-/// Returns the segments of a train.
-#[allow(clippy::cast_possible_truncation, reason = "1365 segments at most, see offload.rs")]
-pub(crate) fn segments<'t>(train: &'t Frame, layout: Layout) -> impl Iterator<Item = Segment<'t>> {
-    let size = u32::from(train.vnet.gso_size.get().max(1));
-    let total = train.parsed.payload_len();
+/// Returns the segments of a train, or shorter trains of `each` of its segments.
+#[allow(clippy::cast_possible_truncation, reason = "65,535 segments at most, see offload.rs")]
+pub(crate) fn segments<'t>(
+    train: &'t Frame,
+    layout: Layout,
+    tunnel: Option<&'t Layers>,
+    each: u16,
+) -> impl Iterator<Item = Segment<'t>> {
+    let (each, total) = (u32::from(each), train.train_payload());
+    let size = u32::from(train.vnet.gso_size.get().max(1)) * each;
     let count = total.div_ceil(size);
     (0..count).map(move |number| {
         let len = size.min(total - number * size) as u16;
-        Segment { train, layout, number: number as u16, last: number + 1 == count, len }
+        let last = number + 1 == count;
+        Segment { train, layout, tunnel, number: (number * each) as u16, last, len }
     })
 }
 

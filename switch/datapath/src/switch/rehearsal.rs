@@ -14,7 +14,7 @@ use crate::worker::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::steering::ENTRIES;
-use ports::{Device, IngressQueue, Nanos, Offloads, lock};
+use ports::{Capabilities, Device, IngressQueue, Nanos, Offloads, Speaker, lock};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -45,6 +45,8 @@ struct PortSnapshot {
     mac: Option<Mac>,
     held_mac: Option<Mac>,
     offloads: Offloads,
+    datagrams: u16,
+    speaker: Speaker,
     queues: usize,
     in_use: u16,
     kernel_ns: u32,
@@ -67,6 +69,8 @@ impl PortSnapshot {
             mac: shared.mac,
             held_mac: shared.held_mac(),
             offloads: shared.live.offloads(),
+            datagrams: shared.live.datagrams(),
+            speaker: shared.live.speaker(),
             queues: shared.egress.len(),
             in_use: shared.live.queues(),
             kernel_ns: shared.kernel_ns,
@@ -89,7 +93,11 @@ impl PortSnapshot {
             peers.push(peer);
         }
         device.egress.truncate(self.queues);
-        device.live.set_queues(self.in_use);
+        device.live = Arc::new(match self.speaker {
+            Speaker::Guest => Capabilities::new(self.offloads, self.in_use),
+            Speaker::Kernel => Capabilities::of_kernel(self.offloads, self.in_use),
+        });
+        device.live.set_datagrams(self.datagrams);
         device.mac = self.mac;
         (device, peers)
     }

@@ -60,6 +60,23 @@ impl Bench {
         self.add_queues(settings, offloads, 1).0
     }
 
+    /// Adds a port whose other side is this host's kernel, which takes so many datagrams a train.
+    pub fn add_kernel(
+        &mut self,
+        settings: PortSettings,
+        offloads: Offloads,
+        datagrams: u16,
+    ) -> PortId {
+        let (mut device, peer) = memory::open(DEPTH, offloads, settings.mtu).unwrap();
+        device.live = Arc::new(Capabilities::of_kernel(offloads, 1));
+        device.live.set_datagrams(datagrams);
+        self.peers.push(peer);
+        let name = format!("p{}", self.ids.len());
+        let id = self.switch.add_port(&name, device, settings).unwrap();
+        self.ids.push(id);
+        id
+    }
+
     /// Adds a port with a number of queue pairs, all in use. Each has a peer of its own.
     pub fn add_queues(
         &mut self,

@@ -26,6 +26,7 @@ mod fuzz_coalesce;
 mod fuzz_segment;
 mod live;
 mod marks;
+mod merged;
 mod moves;
 mod offloads;
 mod oracle;

@@ -28,7 +28,7 @@ pub struct PacketIngress {
     /// Declared first, so that the mapping is dropped before the socket.
     ring: Ring,
     socket: Arc<PacketSocket>,
-    /// Buffer for frames longer than a slot.
+    /// Buffer for frames longer than a slot. Pages that no train reaches take no memory.
     trains: Vec<u8>,
     /// Frames that could not be received so far; the kernel counts its own drops.
     lost: u64,
@@ -80,7 +80,7 @@ impl PacketIngress {
         PacketIngress {
             ring,
             socket,
-            trains: vec![0; Burst::BUFFER],
+            trains: vec![0; Burst::BYTES + Burst::LARGEST_TRAIN],
             lost: 0,
             fault: None,
             error: None,
@@ -163,7 +163,7 @@ impl Ingress for PacketIngress {
         }
         let most = self.member.as_ref().map_or(u64::MAX, Member::enter);
         let (mut taken, mut room) = (0, self.trains.as_mut_slice());
-        while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_FRAME {
+        while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_TRAIN {
             let Some(slot) = self.ring.take() else { break };
             taken += 1;
             let len = slot.header.tp_len as usize;

@@ -73,9 +73,10 @@ impl Inner {
     /// Sets the offloads that all members take.
     pub(super) fn negotiate(&self) {
         let members = lock(&self.members);
-        let devices = members.entries().filter_map(|(_, entry)| entry.device.as_ref());
-        let offloads = devices.map(|device| device.offloads).reduce(|one, other| one & other);
+        let devices = || members.entries().filter_map(|(_, entry)| entry.device.as_ref());
+        let offloads = devices().map(|device| device.offloads).reduce(|one, other| one & other);
         self.live.set_offloads(offloads.unwrap_or_default());
+        self.live.set_datagrams(devices().map(|device| device.datagrams).min().unwrap_or(1));
     }
 
     /// Reopens members that are not open, or have a device that was recreated or has stalled.

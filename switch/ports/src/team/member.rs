@@ -11,6 +11,7 @@ pub struct Member {
     pub(super) ingress: IngressQueue,
     pub(super) egress: EgressQueue,
     pub(super) offloads: Offloads,
+    pub(super) datagrams: u16,
     pub(super) mtu: u16,
     pub(super) mac: Mac,
     pub(super) link: Option<Link>,
@@ -47,6 +48,7 @@ impl Member {
     pub fn new(device: Device, link: Option<Link>) -> Option<Member> {
         Some(Member {
             offloads: device.live.offloads(),
+            datagrams: device.live.datagrams(),
             mtu: device.mtu,
             mac: device.mac.unwrap_or_default(),
             ingress: device.ingress.into_iter().next()?,

@@ -63,6 +63,8 @@ pub(super) struct Opened {
     pub(super) index: u32,
     pub(super) stalls: Option<StallWatch>,
     pub(super) offloads: Offloads,
+    /// Most datagrams of a UDP train.
+    pub(super) datagrams: u16,
     pub(super) mtu: u16,
     pub(super) degraded: Vec<String>,
     /// Whether the device is gone. Its queues went with it, even if it comes back under its old
@@ -138,6 +140,7 @@ impl Members {
                     link: member.link,
                     stalls: member.stalls,
                     offloads: member.offloads,
+                    datagrams: member.datagrams,
                     mtu: member.mtu,
                     degraded: member.degraded,
                     is_gone: false,

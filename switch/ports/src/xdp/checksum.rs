@@ -13,10 +13,14 @@
 //! 0xffff and 0 are the same checksum; of these the field may change to the usual one.) `P` is
 //! never 0, for no address is, so a UDP frame without a checksum is not taken for one of these.
 //!
+//! An SCTP checksum is left unfinished as 0. Finishing an intact packet whose checksum is 0 by
+//! chance gives 0 again.
+//!
 //! **Its cost**: one in 65,536 of the frames that arrive damaged gets a checksum that fits its
 //! damage, about as many as a 16-bit checksum lets pass anyway. A peer that wants to send a damaged
 //! frame with a good checksum can do so without this.
 
+use wire::tunnel::SCTP;
 use wire::vnet::{Flags, VnetHeader};
 use wire::{Kind, Traits, checksum, parse};
 
@@ -32,6 +36,7 @@ fn unfinished(frame: &[u8]) -> Option<VnetHeader> {
     let offset = match parsed.kind {
         Kind::Tcp => 16u16,
         Kind::Udp => 6,
+        Kind::OtherIp if parsed.protocol == SCTP => 8,
         _ => return None,
     };
     // What is finished is summed to the end of the frame, and a routing header has another address
@@ -43,16 +48,24 @@ fn unfinished(frame: &[u8]) -> Option<VnetHeader> {
         return None;
     }
     let field = usize::from(parsed.l4 + offset);
+    if parsed.protocol == SCTP {
+        let is_open = frame.get(field..)?.starts_with(&[0; 4]);
+        return is_open.then(|| needs(parsed.l4, offset));
+    }
     let field = u16::from_be_bytes(*frame.get(field..)?.first_chunk()?);
     let len = parsed.end - u32::from(parsed.l4);
     if checksum::pseudo(frame, &parsed, len)?.0 != field {
         return None;
     }
+    Some(needs(parsed.l4, offset))
+}
+
+fn needs(start: u16, offset: u16) -> VnetHeader {
     let mut vnet = VnetHeader::default();
     vnet.set_flags(Flags::NEEDS_CSUM);
-    vnet.csum_start.set(parsed.l4);
+    vnet.csum_start.set(start);
     vnet.csum_offset.set(offset);
-    Some(vnet)
+    vnet
 }
 
 #[cfg(test)]
