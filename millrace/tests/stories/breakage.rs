@@ -129,7 +129,7 @@ fn a_device_that_takes_a_ports_name_is_not_taken_for_its_own() {
         other.run("ip link set tap1 down");
         std::fs::write(
             "/run/batch",
-            "link set tap1 name away\nlink add tap1 type dummy\nlink set tap1 up\n\
+            "link set tap1 name away\nlink add tap1 type veth peer name tap1p\nlink set tap1 up\n\
              link delete v0\nlink add v0 type veth peer name v0p\nlink set v0 up\n\
              link set v0p up\n",
         )
