@@ -68,6 +68,8 @@ pub struct Running {
     pub(crate) journal: Journal,
     /// What to do between two steps; `None` while it is done.
     at_each_step: Option<enforce::AtEachStep>,
+    /// Whether the ports of the start are open. Those are not announced: the network knows them.
+    has_started: bool,
 }
 
 impl Running {
@@ -111,11 +113,13 @@ impl Running {
             vmmq: Vmmq::new(now),
             journal: Journal::new(now, started),
             at_each_step: None,
+            has_started: false,
         };
         // Hold frames, so that those from ports already open reach ports that open later.
         running.switch.hold();
         running.reload_with(config, kept, now)?;
         running.switch.let_go();
+        running.has_started = true;
         Ok(running)
     }
 

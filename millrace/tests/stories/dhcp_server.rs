@@ -1,27 +1,23 @@
-//! A DHCP server for stories: one address, as much of RFC 2131 as a client needs to get and to
-//! release it.
+//! A DHCP server for stories: one address, as much of RFC 2131 as a client needs to get it.
 
 use crate::host::Host;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
-pub(crate) const RELEASE: u8 = 7;
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 const OPTIONS: usize = 240;
 
-/// Starts a server on a host that leases `lease` with a prefix of 24 bits and itself as router.
-/// Returns the types of the messages that it takes. It ends with the story.
-pub(crate) fn start(host: Host, own: Ipv4Addr, lease: Ipv4Addr) -> Receiver<u8> {
+/// Starts a server on a host that leases `lease` with a prefix of 24 bits and itself as router. It
+/// ends with the story.
+pub(crate) fn start(host: Host, own: Ipv4Addr, lease: Ipv4Addr) {
     host.run("ip route add 255.255.255.255 dev eth0");
     let socket = host.within(|| UdpSocket::bind("0.0.0.0:67").unwrap());
     socket.set_broadcast(true).unwrap();
-    let (tell, told) = channel();
     thread::spawn(move || {
         let mut buffer = [0; 1500];
         while let Ok((length, _)) = socket.recv_from(&mut buffer) {
@@ -34,12 +30,8 @@ pub(crate) fn start(host: Host, own: Ipv4Addr, lease: Ipv4Addr) -> Receiver<u8> 
             {
                 let _ = socket.send_to(&reply(asked, answer.1, own, lease), "255.255.255.255:68");
             }
-            if tell.send(kind).is_err() {
-                return;
-            }
         }
     });
-    told
 }
 
 /// Returns the value of an option of a message.

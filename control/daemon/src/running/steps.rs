@@ -150,7 +150,8 @@ impl Running {
             self.journal.note_of(Level::WARN, port.name.as_str(), now, text);
         }
         let settings = self.desired.settings(port, mtu, mac, self.ports.mirror_of(port));
-        let announces = port.role() == PortRole::Vnic && !port.device().is_guest();
+        let is_vnic = port.role() == PortRole::Vnic && !port.device().is_guest();
+        let announces = is_vnic && self.has_started;
         let own = settings.mac.filter(|_| announces);
         if let Some(own) = own {
             opened.device.live.announce(settings.announced().frames(own));
