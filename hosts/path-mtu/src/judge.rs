@@ -65,6 +65,9 @@ pub struct Observation {
     /// Whether the receiver answered ARP or neighbour discovery, if no probe arrived.
     #[serde(default)]
     pub neighbour: Neighbour,
+    /// Whether packets of any size are lost, so that what it carries is not known.
+    #[serde(default)]
+    pub uncertain: bool,
 }
 
 /// Kind of the hop that limits.

@@ -156,11 +156,13 @@ impl Report {
             below: it.attachment.below.clone(),
         };
         let judged: Vec<judge::Host> = named.map(judged).collect();
-        let is_judged = |it: &&Observation| it.carried > 0 || !found.may_be_apart;
+        let is_judged =
+            |it: &&Observation| !it.uncertain && (it.carried > 0 || !found.may_be_apart);
         let counted: Vec<Observation> =
             found.observations.iter().filter(is_judged).cloned().collect();
         let mut findings = judge(&judged, &counted, found.wanted);
         findings.iter_mut().for_each(|it| it.network.clone_from(&found.network));
+        let unchecked = [found.unchecked, lossy(&judged, &found.observations)].concat();
         let drawn = found.peers.and_then(|peers| plan::sampled_peers(judged.len(), peers));
         let sampled = drawn.map(|peers| Sampled {
             peers,
@@ -170,13 +172,13 @@ impl Report {
         });
         Report {
             network: found.network,
-            healthy: findings.is_empty() && found.unchecked.is_empty(),
+            healthy: findings.is_empty() && unchecked.is_empty(),
             wanted: found.wanted,
             sampled,
             hosts: found.hosts,
             directions: found.observations,
             findings,
-            unchecked: found.unchecked,
+            unchecked,
         }
     }
 
@@ -317,6 +319,25 @@ fn aligned(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+/// Returns the problem of directions that lose packets of any size, so that none can be blamed on
+/// a limit.
+fn lossy(hosts: &[judge::Host], observations: &[Observation]) -> Vec<Problem> {
+    let lossy = || observations.iter().filter(|it| it.uncertain);
+    let name = |host: usize| hosts.get(host).map_or_else(String::new, |host| host.name.clone());
+    let first = lossy().next().map(|it| (name(it.from), name(it.to), it.carried));
+    let problem = |(from, to, carried): (String, String, u16)| {
+        let others = match lossy().count() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more directions)"),
+        };
+        Problem::new(format!("what the path from {from} to {to} carries is not known{others}"))
+            .seen(format!("packets of {carried} bytes, which arrive only now and then"))
+            .wanted("packets of a size that arrive each time, or never")
+            .remedy("check again when the hosts and links are less busy; `ip -s link` counts drops")
+    };
+    first.map(problem).into_iter().collect()
 }
 
 #[cfg(test)]
