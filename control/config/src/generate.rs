@@ -100,6 +100,7 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
         port.transit = guard.2.filter(|_| rate.2 == Some(true));
         if let Some((bits, burst)) = rate.0 {
             (port.rate, port.burst) = (Some(Rate(bits)), burst.map(Size));
+            port.rate_to = burst.filter(|bits| *bits > 0).map(Rate);
         }
         (port.rsc, port.rsc_ipv6) = (rate.1, guard.2);
         port.steer = guard.2.map(|on| if on { SteerMode::Follow } else { SteerMode::Rss });

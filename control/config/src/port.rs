@@ -243,14 +243,19 @@ pub struct PortConfig {
     /// that two uplinks to one network are not a loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transit: Option<bool>,
-    /// Rate limit for frames from the port into the switch.
+    /// Rate limit for frames from the port into the switch. Frames above it wait in the port's own
+    /// queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1Gbit")]
     pub rate: Option<Rate>,
-    /// Burst size of the rate limit. Default: 10 ms at `rate`, at least 128 KiB.
+    /// Burst size of the rate limit `rate`. Default: 8 ms at `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
+    /// Rate limit for frames from the switch to the port. What is above it is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "1Gbit")]
+    pub rate_to: Option<Rate>,
     /// Share of a congested uplink relative to other ports that send to it, 1 to 100. Default: 1 if
     /// another port has a weight; if none has, room is first come, first served.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,6 +44,7 @@ pub(crate) fn of_port(
         isolated: port.isolated.unwrap_or(false),
         transit: port.transit.unwrap_or(false),
         rate: rate(port),
+        rate_to: port.rate_to.map(|rate| rate.0),
         weight: port.weight.map(|weight| weight.0),
         back_pressure: port.back_pressure.unwrap_or(false),
         rsc: rsc(port, switch),
@@ -108,8 +109,8 @@ fn storm(storm: Storm) -> Option<StormLimit> {
 
 fn rate(port: &PortConfig) -> Option<RateLimit> {
     let Rate(bits_per_second) = port.rate?;
-    let ten_ms = (bits_per_second / 8 / 100).max(128 * 1024);
-    let burst_bytes = port.burst.map_or(ten_ms, |burst| burst.0);
+    let default = RateLimit::default_burst(bits_per_second);
+    let burst_bytes = port.burst.map_or(default, |burst| burst.0);
     Some(RateLimit { bits_per_second, burst_bytes })
 }
 

@@ -124,6 +124,7 @@ fn vnic(port: &Port, network: &Network) -> PortConfig {
         rate: port.rate.or(network.rate),
         // The network's burst belongs to the network's rate.
         burst: network.burst.filter(|_| port.rate.is_none()),
+        rate_to: port.rate_to.or(network.rate_to),
         weight: port.weight,
         storm: network.storm,
         isolated: network.isolated,

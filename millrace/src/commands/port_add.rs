@@ -81,6 +81,9 @@ pub(super) struct Add {
     /// Limit the rate at which the port may send, such as 1Gbit.
     #[arg(long)]
     rate: Option<Rate>,
+    /// Limit the rate at which the port may receive, such as 1Gbit.
+    #[arg(long)]
+    rate_to: Option<Rate>,
     /// Burst size of the rate limit, such as 256KiB.
     #[arg(long, requires = "rate", value_name = "SIZE")]
     burst: Option<Size>,
@@ -140,6 +143,7 @@ impl Add {
             native: self.native,
             mac: self.mac,
             rate: self.rate,
+            rate_to: self.rate_to,
             burst: self.burst,
             weight: self.weight,
             isolated: self.isolated.then_some(true),

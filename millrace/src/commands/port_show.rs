@@ -6,7 +6,7 @@ use crate::global::Global;
 use crate::output::{self, Outcome};
 use api::body::{CountersBody, GuestBody, PortBody, SpreadBody};
 use clap::Args;
-use config::{Device, PortConfig};
+use config::{Device, PortConfig, Rate};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -69,6 +69,10 @@ fn spread(spread: &SpreadBody) -> String {
     }
 }
 
+fn rate(rate: Option<Rate>) -> String {
+    rate.map(|rate| rate.to_string()).unwrap_or_default()
+}
+
 fn text(shown: &Shown) -> String {
     let (port, counters) = (&shown.port, &shown.counters);
     let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
@@ -78,6 +82,8 @@ fn text(shown: &Shown) -> String {
         ("held to address", port.held_mac.clone().unwrap_or_default()),
         ("address limit", address_limit(&port.config)),
         ("storm control", port.config.storm().to_string()),
+        ("rate", rate(port.config.rate)),
+        ("rate to the port", rate(port.config.rate_to)),
         ("weight", port.config.weight.map(|weight| weight.0.to_string()).unwrap_or_default()),
         ("takes", port.offloads.join(" ")),
         (

@@ -64,12 +64,12 @@ reasons! {
         /// segmented. Such frames cost many times what the port's last frames did. A train is
         /// counted at the port it was to leave by.
         WorkLimit = "work_limit",
-        /// Above the port's rate.
-        RateLimited = "rate_limited",
         /// A rule of the port's ACL denies it, counted at the port of the rule.
         AclDenied = "acl_denied",
         /// More flooded frames or bytes than the port's storm control allows.
         Storm = "storm",
+        /// Above what the egress port may receive.
+        RateLimited = "rate_limited",
         /// Longer than the egress port's MTU allows.
         TooBig = "too_big",
         /// The frame would lose its outer tag and then begin with the inner one.

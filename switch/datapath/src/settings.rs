@@ -28,13 +28,21 @@ pub enum PortRole {
     Uplink,
 }
 
-/// Token bucket on what a port sends into the switch.
+/// Token bucket on what a port sends into the switch. Frames above it wait in the port's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateLimit {
     /// Long-run rate, in bits per second.
     pub bits_per_second: u64,
     /// Bytes that may pass at once after a pause.
     pub burst_bytes: u64,
+}
+
+impl RateLimit {
+    /// Returns the burst, in bytes, of a rate without a configured one: 8 ms. From 50 Mbit on, a
+    /// second's rate, this and a train of 64 KiB are at most 102 % of the rate.
+    pub const fn default_burst(bits_per_second: u64) -> u64 {
+        bits_per_second / 8 / 125
+    }
 }
 
 /// Storm control: limits on the frames of a port that are flooded (broadcast, multicast, unknown
@@ -159,6 +167,8 @@ pub struct PortSettings {
     pub transit: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
+    /// Limit on what the port receives, in bits per second. What is above it is dropped.
+    pub rate_to: Option<u64>,
     /// The weight of a vNIC among those that send to an uplink that is short of room, 1 to 100.
     /// While no port has a weight, the first to find room takes it. Beside ports with a weight, a
     /// port without one counts as 1.

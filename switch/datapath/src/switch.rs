@@ -7,10 +7,12 @@ mod rss;
 mod status;
 
 use crate::options::{SwitchError, SwitchOptions};
-use crate::port::bucket::{Bucket, Storm};
+use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
 use crate::port::macs::{MacTable, Seen};
+use crate::port::policer::Policer;
 use crate::port::policy::Policy;
+use crate::port::rate::Rate;
 use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
 use crate::port::view::{Port, PortShared, View};
@@ -248,7 +250,10 @@ impl Switch {
             let capture = old.capture.clone();
             let mut new = new_port(old.shared.clone(), settings, capture, Some(old));
             if new.settings.rate == old.settings.rate {
-                new.bucket.clone_from(&old.bucket);
+                new.rate.clone_from(&old.rate);
+            }
+            if new.settings.rate_to == old.settings.rate_to {
+                new.policer.clone_from(&old.policer);
             }
             if new.settings.storm == old.settings.storm {
                 new.storm.clone_from(&old.storm);
@@ -299,7 +304,8 @@ impl Switch {
             self.all_answer()?;
         }
         self.replace(port, |old| Port {
-            bucket: old.bucket.clone(),
+            rate: old.rate.clone(),
+            policer: old.policer.clone(),
             storm: old.storm.clone(),
             ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(old))
         })
@@ -413,7 +419,8 @@ fn new_port(
     old: Option<&Port>,
 ) -> Port {
     let policy = Policy::of(&settings);
-    let bucket = settings.rate.map(|limit| Arc::new(Mutex::new(Bucket::of_rate(limit))));
+    let rate = settings.rate.map(|limit| Arc::new(Mutex::new(Rate::new(limit))));
+    let policer = settings.rate_to.map(|bits| Arc::new(Mutex::new(Policer::new(bits))));
     let storm = settings.storm.map(|limit| Arc::new(Mutex::new(Storm::new(limit))));
     let filter = Filter::of(&settings, shared.cells.len(), old.map(|old| &old.filter));
     let toeplitz = shared.toeplitz(settings.rss, old);
@@ -423,7 +430,8 @@ fn new_port(
         shared,
         settings,
         policy,
-        bucket,
+        rate,
+        policer,
         storm,
         capture,
         filter,

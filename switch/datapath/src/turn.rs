@@ -12,6 +12,7 @@ use crate::port::macs::MacTable;
 use crate::port::view::{Owners, Port, View};
 use crate::port::weights::Weights;
 use crate::settings::{PortId, PortRole};
+use crate::stage::police::Cut;
 use crate::turn::outbox::Target;
 use ports::{Burst, Nanos, Offloads, lock};
 use std::sync::MutexGuard;
@@ -61,6 +62,17 @@ pub(crate) struct Delivery<'t, 'q> {
     pub(crate) from_cell: &'t PortCell,
     /// The offloads that `to` accepts, read once so that the whole list is made for the same ones.
     pub(crate) offloads: Offloads,
+    /// The trains of which only the first segments pass.
+    pub(crate) cuts: &'t [Cut],
+}
+
+impl Delivery<'_, '_> {
+    /// Returns how many segments of a train pass, if not all do.
+    #[inline]
+    pub(crate) fn cut(&self, frame: &Frame) -> Option<usize> {
+        let cut = self.cuts.iter().find(|cut| cut.place == frame.place);
+        cut.map(|cut| cut.passing)
+    }
 }
 
 /// What an egress queue took of the list it was given.

@@ -197,7 +197,10 @@ impl Turn<'_> {
 
     fn rate(&self) -> Vec<(&'static str, String)> {
         let limit = self.from.info.settings.rate;
-        let told = |bits| ("rate", format!("the port may send {bits} bits per second"));
+        let told = |bits| {
+            let text = format!("the port may send {bits} bits per second: frames above wait in it");
+            ("rate", text)
+        };
         limit.map(|limit| told(limit.bits_per_second)).into_iter().collect()
     }
 

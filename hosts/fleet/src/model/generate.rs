@@ -48,6 +48,7 @@ pub(crate) fn model() -> impl Strategy<Value = Model> {
                 rsc: None,
                 rate: rate.map(Rate),
                 burst: None,
+                rate_to: None,
                 storm: None,
                 isolated: None,
             });
@@ -98,6 +99,7 @@ fn port(number: u8, network: Name, host: Option<u8>, tap: bool) -> Port {
         ip_guard: None,
         acl: Vec::new(),
         rate: None,
+        rate_to: None,
         weight: None,
     }
 }

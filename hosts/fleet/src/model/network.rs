@@ -46,6 +46,10 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub burst: Option<Size>,
+    /// Rate limit of what each port receives, such as `1Gbit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub rate_to: Option<Rate>,
     /// Limits on what each port floods, such as `10000/s,100Mbit`, or `off`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]

@@ -50,6 +50,10 @@ pub struct Port {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub rate: Option<Rate>,
+    /// Rate limit of what it receives, instead of its network's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub rate_to: Option<Rate>,
     /// Its share of a congested uplink, relative to other ports, 1 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u8>")]

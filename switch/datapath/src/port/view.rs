@@ -2,11 +2,13 @@
 //! it.
 
 use crate::counters::{DropReason, PortCell};
-use crate::port::bucket::{Bucket, Storm};
+use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
 use crate::port::followed::Followed;
 use crate::port::macs::Seen;
+use crate::port::policer::Policer;
 use crate::port::policy::Policy;
+use crate::port::rate::Rate;
 use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
 use crate::port::weights::Weights;
@@ -110,7 +112,9 @@ pub(crate) struct Port {
     /// Coalescing, if it is on. Whether the other side can take trains is asked once a list.
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
-    pub(crate) bucket: Option<Arc<Mutex<Bucket>>>,
+    pub(crate) rate: Option<Arc<Mutex<Rate>>>,
+    /// Kept over changes that leave the limit as it is.
+    pub(crate) policer: Option<Arc<Mutex<Policer>>>,
     /// Kept over changes that leave the limits as they are.
     pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,

@@ -4,7 +4,7 @@ use crate::counters::{DropReason, PortCell};
 use crate::frame::Frame;
 use crate::frame::addresses::Addresses;
 use crate::frame::headers::Headers;
-use crate::port::bucket::{Bucket, Storm};
+use crate::port::bucket::Storm;
 use crate::port::macs::{Insertion, MacKey};
 use crate::port::view::Port;
 use crate::settings::{PortId, PortRole};
@@ -23,8 +23,6 @@ pub(crate) struct Decider<'t> {
     turn: &'t Turn<'t>,
     second: u64,
     cell: &'t PortCell,
-    /// The port's bucket, refilled.
-    bucket: Option<MutexGuard<'t, Bucket>>,
     /// The port's storm control, refilled; locked from the first flooded frame to the end of the
     /// burst.
     storm: Option<MutexGuard<'t, Storm>>,
@@ -53,7 +51,7 @@ struct Decision<'t> {
     vlan: u16,
     to: &'t Port,
     /// The fast path: the one egress queue of all such frames. `None` if frames have to be decided
-    /// one by one, by a rate limit, a mirror or a choice of queues.
+    /// one by one, by a mirror or a choice of queues.
     sole_queue: Option<Target>,
 }
 
@@ -77,11 +75,6 @@ impl Decision<'_> {
 
 impl<'t> Decider<'t> {
     pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell, meter: &'t mut Meter) -> Decider<'t> {
-        let bucket = turn.from.bucket.as_ref().map(|bucket| {
-            let mut bucket = lock(bucket);
-            bucket.refill(turn.now);
-            bucket
-        });
         let second = turn.now.as_secs();
         let takes_any_source = turn.from.own_mac().is_none() && !turn.from.settings.mac_guard;
         let (storm, learned, last, flooded) = (None, None, None, [0; 16]);
@@ -89,7 +82,6 @@ impl<'t> Decider<'t> {
             turn,
             second,
             cell,
-            bucket,
             storm,
             learned,
             takes_any_source,
@@ -181,7 +173,6 @@ impl<'t> Decider<'t> {
             }
             _ => return self.decide_anew(frame, addresses, header, outbox),
         };
-        self.pay(frame)?;
         frame.vlan = vlan;
         self.mirror(self.turn.from, frame, outbox);
         self.send(to, Cause::Addressed, frame, header, outbox);
@@ -218,18 +209,16 @@ impl<'t> Decider<'t> {
     /// Returns the one egress queue of all frames like this, see [`Decision::sole_queue`].
     fn sole_queue(&self, to: &Port) -> Option<Target> {
         let mirrored = |port: &Port| port.settings.mirror_to.is_some();
-        let asked = self.bucket.is_some() || mirrored(self.turn.from) || mirrored(to);
+        let asked = mirrored(self.turn.from) || mirrored(to);
         Target::sole(to).filter(|_| !asked)
     }
 
-    /// Checks a frame on its way in, cheapest check first. Tokens are taken and addresses learned
-    /// last.
+    /// Checks a frame on its way in, cheapest check first. Addresses are learned last.
     fn admit(&mut self, frame: &mut Frame, source: u64) -> Verdict {
         DropReason::BadSource.when(is_group(source))?;
         let vlan = self.turn.from.settings.vlan.admit(&frame.parsed);
         frame.vlan = vlan.ok_or(DropReason::VlanNotAllowed)?;
         self.guard_mac(source)?;
-        self.pay(frame)?;
         self.learn(source, frame.vlan)
     }
 
@@ -317,14 +306,6 @@ impl<'t> Decider<'t> {
     fn owner(&self, mac: u64, vlan: u16) -> Option<&'t Arc<Port>> {
         let mut owners = self.turn.owners.of(self.turn.view, mac);
         owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some())
-    }
-
-    /// Takes the frame's tokens out of the port's bucket.
-    #[inline]
-    fn pay(&mut self, frame: &Frame) -> Verdict {
-        let passes =
-            self.bucket.as_mut().is_none_or(|bucket| bucket.take(u64::from(frame.len) * 8));
-        if passes { Ok(()) } else { Err(DropReason::RateLimited) }
     }
 
     /// Takes the tokens of a flooded frame out of the port's storm control.

@@ -58,7 +58,9 @@ impl Deliverer {
                 self.fit_items(list, delivery, meter);
             }
             // The egress queue takes all of them as they are.
-            None if runs(frames, list).all(|run| are_taken(run, to, offloads)) => {
+            None if delivery.cuts.is_empty()
+                && runs(frames, list).all(|run| are_taken(run, to, offloads)) =>
+            {
                 runs(frames, list).for_each(|run| extend(&mut outgoing, run, delivery.parts));
             }
             None => self.fit(list, delivery, meter),
@@ -92,8 +94,8 @@ impl Deliverer {
         self.coalescer.clear();
         for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
             for frame in frames {
-                // A mirror shows the frames as they passed.
-                if run.cause == Cause::Mirrored {
+                // A mirror shows the frames as they passed. A train that is cut is segmented.
+                if run.cause == Cause::Mirrored || delivery.cut(frame).is_some() {
                     self.coalescer.pass(frame);
                 } else {
                     self.coalescer.add(frame, policy, delivery);

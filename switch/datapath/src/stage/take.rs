@@ -5,21 +5,34 @@ use crate::status::PortState;
 use crate::turn::Turn;
 use crate::turn::pressure::PAUSE;
 use crate::turn::queue::OwnedQueue;
-use ports::{BurstLimit, Nanos, PortFault};
+use ports::{BurstLimit, Nanos, PortFault, lock};
 use std::sync::atomic::Ordering;
 
-/// How long a queue rests after its device was found down.
+/// How long a queue rests after its device was found down, and at most for its port's rate.
 const REST: Nanos = Nanos(100_000_000);
 
 /// How often a busy queue's device is asked what it lost.
 const LOST_PERIOD: Nanos = Nanos(100_000_000);
 
 impl Turn<'_> {
-    /// Returns the burst limit of the queue; `None` if it has to wait for room at its receiver, and
-    /// rests until then.
+    /// Returns the burst limit of the queue; `None` if it has to wait for tokens of its port's rate
+    /// or for room at its receiver, and rests until then.
     #[inline]
     pub(crate) fn burst_limit(&self, queue: &mut OwnedQueue) -> Option<BurstLimit> {
-        let limit = queue.cost.limit();
+        let mut limit = queue.cost.limit();
+        if let Some(rate) = &self.from.rate {
+            let allowed = lock(rate).allowance(self.queue, self.from.shared.lost.len(), self.now);
+            match allowed {
+                Ok(bytes) => limit.bytes = limit.bytes.min(bytes),
+                Err(wait) => {
+                    // The rate may change, or the device fail, before a long debt is paid.
+                    queue.resting_until = Some(self.now + wait.min(REST));
+                    // The port sends nothing now: it must not hold others' shares of an uplink.
+                    queue.pressure.leave(self, None);
+                    return None;
+                }
+            }
+        }
         if !self.from.waits {
             return Some(limit);
         }
@@ -28,6 +41,16 @@ impl Turn<'_> {
             return None;
         };
         Some(room.min(limit))
+    }
+}
+
+impl Turn<'_> {
+    /// Charges the port's rate for a burst.
+    #[inline]
+    pub(crate) fn pay_rate(&self, bytes: usize) {
+        if let Some(rate) = &self.from.rate {
+            lock(rate).pay(self.queue, bytes);
+        }
     }
 }
 

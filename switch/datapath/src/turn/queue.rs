@@ -28,7 +28,8 @@ pub(crate) struct OwnedQueue {
     pub(crate) ingress: IngressQueue,
     /// Read by the control plane.
     pub(crate) load: Arc<CachePadded<QueueLoad>>,
-    /// The end of the queue's rest. It rests if its device failed, or its receiver has no room.
+    /// The end of the queue's rest. It rests if its device failed, its port is above its rate, or
+    /// its receiver has no room.
     pub(crate) resting_until: Option<Nanos>,
     /// When to read the device's count of lost frames next; reading it may be a system call.
     pub(crate) next_count: Nanos,

@@ -7,8 +7,8 @@ use crate::frames::{Frame, mac};
 use bolero::TypeGenerator;
 use datapath::{
     AclAction, AclEnd, AclMark, AclProtocol, AclRule, DropReason, Guards, MacEntry, PathMtu,
-    PortCounters, PortId, PortRole, PortSettings, Prefix, RateLimit, Rehearsal, RscPolicy, Rss,
-    Steer, StormLimit, Switch, SwitchOptions,
+    PortCounters, PortId, PortRole, PortSettings, Prefix, Rehearsal, RscPolicy, Rss, Steer,
+    StormLimit, Switch, SwitchOptions,
 };
 use ports::capture::Direction;
 use ports::memory::{self, MemoryFrame};
@@ -42,13 +42,15 @@ fn world() -> Bench {
         rule(AclAction::Deny, Direction::Egress, AclProtocol::Ip(17)),
     ];
     let storm = StormLimit { frames_per_second: 50_000, bytes_per_second: 50_000_000 };
-    let rate = RateLimit { bits_per_second: 80_000_000, burst_bytes: 20_000 };
     let uplink = PortSettings { role: PortRole::Uplink, ..trunk(0, &[10, 20]) };
     let settings = [
         (PortSettings { rsc: rsc(RscPolicy::Gro), ..uplink.clone() }, ALL),
         (PortSettings { rsc: rsc(RscPolicy::Ndis), rss: follow, ..own(1, access(10)) }, ALL),
         (PortSettings { guards, acl, ..access(10) }, Offloads::CSUM),
-        (PortSettings { mac_guard: true, rate: Some(rate), ..trunk(20, &[10]) }, Offloads::empty()),
+        (
+            PortSettings { mac_guard: true, rate_to: Some(2_000_000), ..trunk(20, &[10]) },
+            Offloads::empty(),
+        ),
         (PortSettings { isolated: true, mac_limit: 2, storm: Some(storm), ..plain() }, ALL),
         (
             PortSettings {

@@ -308,13 +308,14 @@ fn workers_with_different_clocks_earn_no_time_twice() {
     let mut bench = bench(&[PortSettings { rate: Some(slow), ..plain() }, plain()]);
     let len = frame(1, 2, 0).bytes.len();
     let mut passed = 0;
+    bench.send(0, &vec![frame(1, 2, 0); 1000]);
     // Two clocks a millisecond apart, seen in turn: a millisecond of the rate is 1000 bytes.
     for turn in 0..100 {
         bench.now = Nanos(Nanos::SECOND.0 + 1_000_000 * (turn % 2));
-        bench.send(0, &vec![frame(1, 2, 0); 100]);
+        bench.step();
         passed += bench.received(1).len();
     }
-    assert!(passed * len <= 10_000 + 1_100, "{passed} frames");
+    assert!(passed * len <= 10_000 + 1_100 + len, "{passed} frames");
 }
 
 #[test]
@@ -534,20 +535,120 @@ fn frames_that_return_with_the_address_of_a_vnic_are_counted() {
 }
 
 #[test]
-fn the_rate_holds_on_virtual_time() {
+fn frames_above_the_rate_wait_at_the_port_and_none_is_lost() {
     let slow = PortSettings {
         rate: Some(RateLimit { bits_per_second: 8_000, burst_bytes: 500 }),
         ..plain()
     };
-    let mut bench = bench(&[slow, plain()]);
-    let burst: Vec<_> = (0..10).map(|_| frame(1, 255, 0)).collect();
-    let each = burst[0].bytes.len();
-    bench.send(0, &burst);
-    assert_eq!(counts(&bench), [0, 500 / each]);
+    let mut bench = bench(&[slow, plain(), plain()]);
+    let each = frame(1, 2, 0).bytes.len();
+    bench.send(0, &vec![frame(1, 2, 0); 20]);
+    let mut passed = bench.received(1).len();
+    assert_eq!(passed, 500usize.div_ceil(each), "the bucket, and a part of the last frame");
+    bench.send(2, &[frame(3, 2, 0)]);
+    assert_eq!(bench.received(1).len(), 1, "another port's frames wait for no debt");
+    let start = bench.now;
+    while passed < 20 {
+        bench.now = bench.now + Nanos(10_000_000);
+        bench.step();
+        passed += bench.received(1).len();
+        let elapsed = (bench.now.since(start).0 / 1_000_000) as usize;
+        assert!(passed * each <= 500 + each + elapsed, "{passed} frames in {elapsed} ms");
+        assert!(elapsed < 20 * each, "{passed} frames in {elapsed} ms");
+    }
+    assert_eq!(bench.switch.counters(bench.ids[0]).unwrap().drops.iter().sum::<u64>(), 0);
+}
+
+/// A rate that was lifted must not leave the port waiting for a debt of minutes.
+#[test]
+fn a_port_whose_rate_is_lifted_goes_on_soon() {
+    let slow = RateLimit { bits_per_second: 8, burst_bytes: 1 };
+    let mut bench = bench(&[PortSettings { rate: Some(slow), ..plain() }, plain()]);
+    bench.send(0, &vec![frame(1, 2, 0); 2]);
+    bench.step();
+    assert_eq!(counts(&bench), [0, 1]);
+    bench.switch.change_port(bench.ids[0], plain()).unwrap();
+    bench.now = bench.now + Nanos(100_000_000);
+    bench.step();
+    assert_eq!(counts(&bench), [0, 1]);
+}
+
+/// A port in debt counted as waiting for its share of an uplink, and held the others' frames.
+#[test]
+fn a_port_in_debt_holds_no_share_of_an_uplink() {
+    let slow = RateLimit { bits_per_second: 8_000_000, burst_bytes: 6_000 };
+    let vnic = |rate| PortSettings { rate, weight: Some(1), ..plain() };
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
+    let mut bench = bench(&[vnic(Some(slow)), vnic(None), uplink]);
+    let long = |source| {
+        let mut frame = frame(source, 9, 0);
+        frame.bytes.resize(1514, 0);
+        frame
+    };
+    bench.send(2, &[frame(9, 255, 0)]);
+    // Less than half of the uplink's room is left, so that weights apply.
+    for _ in 0..30 {
+        bench.send(1, &vec![long(2); 40]);
+    }
+    let taken =
+        |bench: &Bench, port| bench.switch.counters(bench.ids[port]).unwrap().ingress_frames;
+    assert_eq!(taken(&bench, 1), 1200);
+    // It is the first to send, and then in debt.
+    bench.send(0, &vec![long(1); 2]);
+    bench.send(0, &vec![long(1); 20]);
+    assert_eq!(taken(&bench, 0), 4);
+    bench.send(1, &vec![long(2); 40]);
+    (0..60).for_each(|_| bench.step());
+    assert_eq!(taken(&bench, 0), 4);
+    assert_eq!(taken(&bench, 1), 1240);
+}
+
+#[test]
+fn what_a_port_receives_above_its_rate_is_dropped_and_counted_there() {
+    let limited = PortSettings { rate_to: Some(8_000_000), ..plain() };
+    let mut bench = bench(&[plain(), limited, plain()]);
+    let (each, burst) = (frame(1, 2, 0).bytes.len(), 8_000_000 / 8 * 16 / 1000);
+    bench.send(1, &[frame(2, 255, 0)]);
+    bench.send(2, &[frame(3, 255, 0)]);
+    counts(&bench);
+    bench.send(0, &vec![frame(1, 2, 0); 200]);
+    let passed = bench.received(1).len();
+    assert!((burst / 2..=burst).contains(&(passed * each)), "{passed} frames");
+    assert_eq!(drops(&bench, 1, DropReason::RateLimited), 200 - passed as u64);
+    bench.send(0, &vec![frame(1, 3, 0); 200]);
+    assert_eq!(bench.received(2).len(), 200, "what others receive is not limited");
+    bench.send(1, &vec![frame(2, 3, 0); 200]);
+    // Its flooded frame was dear, so its next burst is short.
+    bench.step();
+    assert_eq!(bench.received(2).len(), 200, "nor is what the port sends");
     bench.now = bench.now + Nanos::SECOND;
-    bench.send(0, &burst);
-    assert_eq!(counts(&bench)[1], 500 / each, "a second brings 1000 bytes, the bucket holds 500");
-    assert_eq!(drops(&bench, 0, DropReason::RateLimited), 20 - 2 * (500 / each) as u64);
+    bench.send(0, &vec![frame(1, 2, 0); 10]);
+    assert_eq!(bench.received(1).len(), 10);
+}
+
+/// A train that was dropped as a whole cost a TCP sender its window.
+#[test]
+fn the_first_segments_of_a_train_above_the_rate_arrive() {
+    for offloads in [ALL, Offloads::empty()] {
+        let limited = PortSettings { rate_to: Some(8_000_000), ..plain() };
+        let mut bench = Bench::new(&[(plain(), ALL), (limited, offloads)]);
+        let train = Segment::parse("1+43440 .P gso=1448").frame();
+        bench.send(0, &[train.clone()]);
+        let frames = bench.received(1);
+        let bytes: usize = frames.iter().map(|frame| frame.bytes.len() - 54).sum();
+        assert!(frames.len() > 5 && bytes % 1448 == 0 && bytes < 43_440, "{bytes} bytes");
+        let mut sequence = 1;
+        for frame in frames {
+            let number: [u8; 4] = frame.bytes[38..42].try_into().unwrap();
+            assert_eq!(u32::from_be_bytes(number), sequence);
+            sequence += 1448;
+            let payload = &frame.bytes[54..];
+            let at = sequence as usize - 1448 - 1;
+            assert_eq!(payload, &train.bytes[54 + at..54 + at + 1448], "at {at}");
+        }
+        let lost = (43_440 - bytes as u64) / 1448;
+        assert_eq!(drops(&bench, 1, DropReason::RateLimited), lost);
+    }
 }
 
 #[test]
