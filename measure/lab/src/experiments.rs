@@ -12,6 +12,7 @@ pub mod ladder;
 pub mod limits;
 pub mod lso;
 pub mod migration;
+pub mod rate;
 pub mod rsc;
 pub mod self_test;
 pub mod storage;
@@ -31,6 +32,7 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
         "sweep" | "connections" => sweep::MEASURES,
         "iscsi" => iscsi::MEASURES,
         "migration" => migration::MEASURES,
+        "rate" => rate::MEASURES,
         "storage" => storage::MEASURES,
         "vmmq" => vmmq::MEASURES,
         "vrss" => vrss::MEASURES,

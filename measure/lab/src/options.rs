@@ -3,7 +3,7 @@
 
 mod own;
 
-pub use own::{JumboOptions, RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
+pub use own::{JumboOptions, RateOptions, RscOptions, SelfTestOptions, SweepOptions, TeamOptions};
 
 use crate::LabError;
 use crate::existing_hosts::ExistingHosts;
@@ -45,6 +45,9 @@ pub struct Options {
     /// Options of `validate jumbo` alone.
     #[serde(flatten)]
     pub jumbo: JumboOptions,
+    /// Options of `validate rate` alone.
+    #[serde(flatten)]
+    pub rate: RateOptions,
     /// Options of `sweep` alone.
     #[serde(flatten)]
     pub sweep: SweepOptions,
@@ -180,6 +183,9 @@ impl Options {
                 self.guest.iter().for_each(|guest| put("guest", guest.display().to_string()));
             }
             (None, None) => {}
+        }
+        if let Some(name) = &self.rate.congestion {
+            line += &format!(" --congestion {}", word(name));
         }
         if self.jumbo.two_paths {
             line += " --two-paths";

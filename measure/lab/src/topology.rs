@@ -131,6 +131,8 @@ pub(crate) struct Topology {
     pub(crate) pulls: usize,
     /// Whether the guest's kernel coalesces (GRO) what it receives over a TAP.
     pub(crate) receiver_gro: bool,
+    /// TCP's congestion control, if another than the lab's was asked for.
+    asked_congestion: Option<String>,
     /// Processors that each side has to itself, or the reason why none has.
     pub(crate) placement: Result<Placement, String>,
     /// Sentences about arms that could not be measured, for the report.
@@ -169,6 +171,7 @@ impl Topology {
             queues: options.most_queues(),
             pulls: options.team.pulls,
             receiver_gro: wiring.receiver_gro,
+            asked_congestion: options.rate.congestion.clone(),
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
             left_out: Vec::new(),
@@ -281,6 +284,11 @@ impl Topology {
             .collect()
     }
 
+    /// Returns what TCP uses over the links.
+    pub(crate) fn congestion(&self) -> Option<String> {
+        self.asked_congestion.clone().or_else(congestion)
+    }
+
     /// Returns the host with the vNIC.
     pub(crate) fn guest(&mut self) -> &mut Host {
         match self.way {
@@ -309,12 +317,16 @@ impl Topology {
 
     fn connect_switch(&mut self) -> Result<(), LabError> {
         let (mtu, switch) = (self.mtu, self.switch.process());
+        let asked = self.asked_congestion.clone();
         let (outer, station) = match self.way {
             Way::ToVnic => (&mut self.sender, SENDER),
             Way::FromVnic => (&mut self.receiver, RECEIVER),
         };
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
+        if asked.is_some() {
+            congestion::choose(outer, (WIRE, 77, station), asked.as_deref())?;
+        }
         // Without segmentation offload frames leave at MTU size, as from a NIC onto its wire. The
         // second offload, GRO, applies to what arrives.
         outer.set_offloads(WIRE, &offloads(false, self.way == Way::FromVnic))?;
@@ -346,10 +358,13 @@ impl Topology {
 
     /// Brings the guest's link up and addresses it. A TAP exists once the switch has created it.
     pub(crate) fn address_guest(&mut self) -> Result<(), LabError> {
-        let mtu = self.mtu;
+        let (mtu, asked) = (self.mtu, self.asked_congestion.clone());
         let station = if self.way == Way::ToVnic { RECEIVER } else { SENDER };
         self.guest().run(&format!("ip link set {VNIC} mtu {mtu} up"))?;
         address(self.guest(), VNIC, 77, station)?;
+        if asked.is_some() {
+            congestion::choose(self.guest(), (VNIC, 77, station), asked.as_deref())?;
+        }
         if !self.receiver_gro || self.vnic != Vnic::Tap {
             return Ok(());
         }
@@ -406,5 +421,5 @@ pub(crate) fn wire(
 pub(crate) fn address(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
     host.run(&format!("ip address add 10.{net}.0.{station}/24 dev {link}"))?;
     host.run(&format!("ip -6 address add fd00:{net}::{station}/64 dev {link} nodad"))?;
-    congestion::choose(host, link, net, station)
+    congestion::choose(host, (link, net, station), None)
 }

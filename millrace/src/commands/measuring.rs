@@ -103,7 +103,7 @@ mod tests {
     use clap::Parser;
     use config::VmmqMode;
     use lab::load::Sockets;
-    use lab::options::{JumboOptions, RscOptions};
+    use lab::options::{JumboOptions, RateOptions, RscOptions};
     use lab::vnic::Receivers;
 
     #[test]
@@ -120,6 +120,8 @@ mod tests {
             ("acl", new()),
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("jumbo", Options { mtu: 9000, jumbo: JumboOptions { two_paths: true }, ..new() }),
+            ("rate", Options::rate(PathBuf::new())),
+            ("rate", Options { rate: RateOptions { congestion: Some("bbr".into()) }, ..new() }),
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),

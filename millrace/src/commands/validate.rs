@@ -7,10 +7,10 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::campaign::Campaign;
 use lab::experiments::{
-    acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, self_test, storage, team, vlan,
-    vmmq, vrss, xdp,
+    acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, rate, self_test, storage, team,
+    vlan, vmmq, vrss, xdp,
 };
-use lab::options::{JumboOptions, Options, RscOptions, SelfTestOptions, TeamOptions};
+use lab::options::{JumboOptions, Options, RateOptions, RscOptions, SelfTestOptions, TeamOptions};
 use lab::validate;
 use lab::vnic::Receivers;
 use problem::Problem;
@@ -46,6 +46,8 @@ enum What {
     /// The guest's port as a trunk port against an access port
     #[command(after_help = VLAN_HELP)]
     Vlan(Toggled),
+    /// What TCP gets of `rate`, and of `rate-to`, at 50 Mbit, 200 Mbit and 1 Gbit
+    Rate(RateLimits),
     /// Dynamic VMMQ: one queue, several static ones, and several balanced by load
     #[command(after_help = VMMQ_HELP)]
     Vmmq(Queued),
@@ -295,6 +297,32 @@ struct Jumbo {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace validate rate --quick
+  millrace validate rate --congestion bbr --connections 1
+
+First the guest sends, and `rate` of its port changes between 50 Mbit, 200 Mbit and 1 Gbit while the
+connections keep running; then it receives, and `rate-to` changes. The check fails if TCP gets less
+than 95 % of `rate`, or more than 102 % of either. Needs namespaces. Exit codes are those of
+`validate rsc`.")]
+struct RateLimits {
+    /// Connection counts, measured in turn [default: 1,64].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Vec<u32>,
+    /// TCP's congestion control by the kernel's name [default: cubic].
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+    #[command(flatten)]
+    hosts: RefusedHosts,
+}
+
+#[derive(Args)]
 struct Team {
     /// Connection counts, measured in turn [default: 16].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -414,6 +442,7 @@ mod refusals {
         "a third port that is added ten times a second, which a switch in use is spared";
     pub(super) const RULES: &str =
         "rules or VLANs of a port, which guard it: they are not replaced at a switch in use";
+    pub(super) const RATES: &str = "rates of a port, which are not changed at a switch in use";
     pub(super) const XDP: &str =
         "an uplink that is reopened, which interrupts all other ports of a switch in use";
     pub(super) const TEAM: &str = "team members that are pulled and limited to 200 Mbit/s";
@@ -442,6 +471,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Hotplug(toggled) => own("hotplug", hotplug::campaign, toggled, refusals::HOTPLUG),
         What::Acl(toggled) => own("acl", acl::campaign, toggled, refusals::RULES),
         What::Vlan(toggled) => own("vlan", vlan::campaign, toggled, refusals::RULES),
+        What::Rate(limits) => carry_out(&rate::campaign, &limits.options()?, global),
         What::Xdp(toggled) => own("xdp", xdp::campaign, toggled, refusals::XDP),
         What::Team(team) => carry_out(&team::campaign, &team.options()?, global),
         What::Vmmq(queued) => {
@@ -522,6 +552,15 @@ impl Jumbo {
         let jumbo = JumboOptions { two_paths: self.two_paths };
         let existing_hosts = self.hosts.existing_hosts(global)?;
         Ok(Options { mtu: self.mtu, jumbo, existing_hosts, ..options })
+    }
+}
+
+impl RateLimits {
+    fn options(&self) -> Result<Options, Failure> {
+        self.hosts.refuse("validate rate", refusals::RATES)?;
+        let options = self.measuring.options(Options::rate, &self.connections)?;
+        let rate = RateOptions { congestion: self.congestion.clone() };
+        Ok(Options { mtu: self.mtu, rate, ..options })
     }
 }
 

@@ -273,6 +273,27 @@ fn every_queue_pair_of_a_vnic_carries_traffic_by_table_and_by_flow() {
 }
 
 #[test]
+fn a_rate_is_measured_while_the_guest_sends_and_while_it_receives() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let few = ["rate", "--connections", "1", "--repetitions", "2", "--seconds", "1"];
+        let report = measured_but_for(&few, "The arms were as labelled");
+        let cases = report["cases"].as_array().unwrap();
+        let ways: Vec<&Value> = cases.iter().map(|case| &case["way"]).collect();
+        assert_eq!(ways, ["send", "receive"]);
+        for case in cases {
+            for (arm, rate) in [("50Mbit", 50e6), ("200Mbit", 200e6), ("1Gbit", 1e9)] {
+                let median = case["arms"][arm]["throughput_bps"]["median"].as_f64().unwrap();
+                assert!(median > 0.0 && median < 1.03 * rate, "{arm}: {median}");
+            }
+        }
+        let commands = report["commands"].to_string();
+        for change in ["rate=\\\"1Gbit\\\"", "rate-to=\\\"50Mbit\\\""] {
+            assert!(commands.contains(change), "{change}: {commands}");
+        }
+    });
+}
+
+#[test]
 fn an_xdp_uplink_is_measured_beside_a_packet_uplink() {
     story(&[Need::Tap, Need::Program("ethtool")], || {
         if !is_xdp_possible() {

@@ -38,6 +38,14 @@ pub struct SweepOptions {
     pub sockets: Sockets,
 }
 
+/// Options of `validate rate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateOptions {
+    /// The kernel's name of TCP's congestion control; `None` for that of all experiments.
+    pub congestion: Option<String>,
+}
+
 /// Options of `validate self`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

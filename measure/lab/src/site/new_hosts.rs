@@ -11,7 +11,7 @@ use crate::namespaces::{Namespaces, Work};
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::report::{BenchFacts, Case, Check};
-use crate::topology::{Topology, congestion};
+use crate::topology::Topology;
 use crate::vnic::Vnic;
 use crate::{LabError, iperf};
 
@@ -92,7 +92,7 @@ impl Site for NewHosts {
             Ok(placement) => (placement.words(), Some(placement.clone())),
             Err(why) => (format!("Sender, switch and receiver share processors: {why}."), None),
         };
-        let congestion = congestion();
+        let congestion = self.topology.congestion();
         let control =
             congestion.as_ref().map(|name| format!(" TCP uses congestion control {name}."));
         let receiver = match self.topology.receiver_gro {

@@ -1,6 +1,6 @@
 //! TCP's congestion control over an experiment's links: CUBIC, the default of Linux and of Windows,
 //! whatever this machine's default is. It decides more about loss than any switch: BBR's first
-//! version ignores loss and keeps every queue full. Routes select it, so it is the same for every
+//! version ignores loss and keeps every queue full. `validate rate` can ask for another. Routes select it, so it is the same for every
 //! program and ends with the namespaces.
 
 use crate::LabError;
@@ -24,16 +24,20 @@ fn has_cubic(known: &str) -> bool {
     known.split_whitespace().any(|name| name == CUBIC)
 }
 
-/// Makes the host's connections over a link use CUBIC, if the kernel has it.
-pub(super) fn choose(host: &mut Host, link: &str, net: u8, station: u8) -> Result<(), LabError> {
-    if congestion().as_deref() != Some(CUBIC) {
-        return Ok(());
-    }
+/// Makes the host's connections over a link use the congestion control asked for, or without one
+/// CUBIC, if the kernel has it.
+pub(super) fn choose(
+    host: &mut Host,
+    (link, net, station): (&str, u8, u8),
+    asked: Option<&str>,
+) -> Result<(), LabError> {
+    let default = congestion().filter(|name| name == CUBIC);
+    let Some(name) = asked.or(default.as_deref()) else { return Ok(()) };
     host.run(&format!(
-        "ip route replace 10.{net}.0.0/24 dev {link} proto kernel scope link src 10.{net}.0.{station} congctl {CUBIC}"
+        "ip route replace 10.{net}.0.0/24 dev {link} proto kernel scope link src 10.{net}.0.{station} congctl {name}"
     ))?;
     host.run(&format!(
-        "ip -6 route replace fd00:{net}::/64 dev {link} proto kernel metric 256 congctl {CUBIC}"
+        "ip -6 route replace fd00:{net}::/64 dev {link} proto kernel metric 256 congctl {name}"
     ))
     .map(drop)
 }
