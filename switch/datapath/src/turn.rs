@@ -12,7 +12,6 @@ use crate::port::macs::MacTable;
 use crate::port::view::{Owners, Port, View};
 use crate::port::weights::Weights;
 use crate::settings::{PortId, PortRole};
-use crate::stage::police::Cut;
 use crate::turn::outbox::Target;
 use ports::{Burst, Nanos, Offloads, lock};
 use std::sync::MutexGuard;
@@ -42,6 +41,13 @@ impl Turn<'_> {
     pub(crate) fn place(&self) -> (PortId, usize) {
         (self.from.shared.id, self.queue)
     }
+}
+
+/// A train of which only the first segments pass.
+pub(crate) struct Cut {
+    /// The place of the train in the turn.
+    pub(crate) place: u16,
+    pub(crate) passing: usize,
 }
 
 /// The delivery of one list of frames to one egress queue: what its stages (filter, coalesce, fit,

@@ -6,18 +6,11 @@
 use crate::counters::{DropReason, count_drop};
 use crate::port::capture::show;
 use crate::port::policer::Policer;
-use crate::turn::Delivery;
 use crate::turn::outbox::{Run, append};
+use crate::turn::{Cut, Delivery};
 use ports::capture::Direction;
 use ports::lock;
 use std::sync::Mutex;
-
-/// A train of which only the first segments pass.
-pub(crate) struct Cut {
-    /// The place of the train in the turn.
-    pub(crate) place: u16,
-    pub(crate) passing: usize,
-}
 
 /// A worker's memory for policing.
 #[derive(Default)]
