@@ -16,6 +16,7 @@ mod access;
 mod acl;
 mod booted;
 mod breakage;
+mod bridge;
 mod browser;
 mod capture;
 mod cni;

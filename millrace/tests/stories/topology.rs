@@ -66,7 +66,7 @@ const FAR: u8 = 1;
 const GUEST: u8 = 2;
 
 /// Which of the two protocols a story speaks.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
     V6,

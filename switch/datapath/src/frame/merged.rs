@@ -60,7 +60,7 @@ impl Frame {
         let start = said.csum_start.get().checked_add_signed(self.restored);
         let mut start = if begun { Some(start.ok_or(DropReason::BadOffload)?) } else { None };
         if self.len > u16::MAX.into() {
-            start = self.read_big(start, parts);
+            start = self.read_big(start, slices, parts);
         }
         let transport = match self.own_transport(said.gso(), start, parts)? {
             Some(own) => own,
@@ -99,8 +99,13 @@ impl Frame {
 
     /// Reads a packet of more than 64 KiB anew, without the hop-by-hop header that has its length.
     /// Returns where the transport starts after that.
-    fn read_big(&mut self, start: Option<u16>, parts: &mut Parts<'_>) -> Option<u16> {
-        let Parts { headers, pieces } = parts;
+    fn read_big<'q>(
+        &mut self,
+        start: Option<u16>,
+        slices: &[Slice<'q>],
+        parts: &mut Parts<'q>,
+    ) -> Option<u16> {
+        let Parts { headers, pieces } = &mut *parts;
         self.header = headers.lengthen(self.header, self.rest.of(pieces), LONG_HEADERS);
         let l3 = self.parsed.l3;
         let behind = l3 + Ipv6Header::LEN;
@@ -122,6 +127,8 @@ impl Frame {
             start = start.map(|start| start.saturating_sub(JUMBO_HEADER));
         }
         self.parsed.read_big(headers.get(self.header), self.len as usize);
+        parts.remove_newest(self.rest);
+        self.lend_behind_header(slices, parts);
         start
     }
 

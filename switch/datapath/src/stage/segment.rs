@@ -107,7 +107,9 @@ impl Segment<'_> {
     /// complement of the pseudo-header's, which stands in the checksum's place.
     fn around(&self, bytes: &mut [u8], tunnel: &Layers, checksum_at: u16) {
         let Layout { l4, payload, .. } = self.layout;
-        let end = payload + self.len;
+        let end = u32::from(payload) + u32::from(self.len);
+        #[allow(clippy::cast_possible_truncation, reason = "no packet exceeds the port's MTU")]
+        let behind = |at: u16| (end - u32::from(at)) as u16;
         let at = usize::from(l4 + checksum_at);
         let begun = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let inside = Sum(!u16::from_be_bytes(begun));
@@ -120,7 +122,7 @@ impl Segment<'_> {
             match *layer {
                 Layer::Ipv4(at) => {
                     self.identify(bytes, at);
-                    let length = end - at;
+                    let length = behind(at);
                     if let Some(ip) = Ipv4Header::at_mut(bytes, at) {
                         ip.total_length = U16::new(length);
                         let header = usize::from(at)..usize::from(at + ip.header_len());
@@ -129,7 +131,7 @@ impl Segment<'_> {
                 }
                 Layer::Ipv6(at) => {
                     if let Some(ip) = Ipv6Header::at_mut(bytes, at) {
-                        ip.payload_length = U16::new(end - at - Ipv6Header::LEN);
+                        ip.payload_length = U16::new(behind(at + Ipv6Header::LEN));
                     }
                 }
                 // The transport itself, which is written.
@@ -137,7 +139,7 @@ impl Segment<'_> {
                 Layer::Udp(at) => {
                     let ip = layers.iter().take(place).rev().find(|layer| layer.is_ip());
                     let addresses = ip.and_then(|ip| ip.addresses(bytes)).map(Sum::of);
-                    let length = end - at;
+                    let length = behind(at);
                     let Some(udp) = UdpHeader::at_mut(bytes, at) else { continue };
                     udp.length = U16::new(length);
                     if udp.checksum.get() != 0 {
@@ -162,7 +164,7 @@ impl Segment<'_> {
                 }
                 Layer::Pppoe(at) => {
                     if let Some(place) = bytes.get_mut(usize::from(at) + 4..usize::from(at) + 6) {
-                        place.copy_from_slice(&(end - at - 6).to_be_bytes());
+                        place.copy_from_slice(&behind(at + 6).to_be_bytes());
                     }
                 }
             }

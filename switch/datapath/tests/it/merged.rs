@@ -612,7 +612,7 @@ proptest! {
             let seen = bench.received(port);
             prop_assert!(entered == 0 || seen.is_empty());
             prop_assert!(seen.iter().all(|frame| frame.bytes.len() <= bytes.len()));
-            prop_assert!(seen.iter().all(|frame| frame.bytes.len() <= 65_535 + 14));
+            prop_assert!(seen.iter().all(|frame| frame.bytes.len() <= 65_535 + 22));
             // Each frame has headers of its own: 600 bytes at most, and payload that came.
             let out: usize = seen.iter().map(|frame| frame.bytes.len()).sum();
             prop_assert!(out <= bytes.len() + 600 * seen.len());
