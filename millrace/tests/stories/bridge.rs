@@ -113,14 +113,18 @@ impl Combination {
             host.assign_addresses(["va", "vb"][number as usize - 1], number);
         }
         if let Some(switch) = &switch {
-            ["a", "b"].map(|port| switch.wait_for(port, "up"));
+            for port in ["a", "b"] {
+                switch.wait_for(port, "up");
+            }
         }
         let address = self.address(hosts);
         transfer((hosts[0], hosts[1], address), BYTES);
         let resent = tcp(hosts[0], "RetransSegs");
         let damaged = tcp(hosts[1], "InCsumErrors");
         drop(switch);
-        ["a", "b"].map(|host| run(&format!("ip netns del {host}")));
+        for host in ["a", "b"] {
+            run(&format!("ip netns del {host}"));
+        }
         for device in ["pa", "pb", "br0"] {
             // The veths may have gone with their hosts.
             let _ = std::process::Command::new("ip").args(["link", "del", device]).output();

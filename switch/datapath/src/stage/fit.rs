@@ -120,8 +120,9 @@ impl Fitter<'_, '_, '_> {
     }
 
     /// Segments a train, of which `template` has the headers and `vnet` their places. If `cut` says
-    /// how many segments pass, they leave one by one. Stops where the turn reaches its limit of
-    /// work: what is left is dropped, and counted as one train.
+    /// how many segments pass, they leave one by one. A turn that has reached its limit of work
+    /// starts none, and stops in a train that is longer than a guest's: what is left is dropped, and
+    /// counted as one train.
     fn segment(
         &mut self,
         train: &Frame,
@@ -144,8 +145,10 @@ impl Fitter<'_, '_, '_> {
         };
         let mut payload = Cutter::new(train.payload(self.delivery.burst));
         for segment in segment::segments(train, layout, tunnel.as_ref(), each).take(passing) {
-            let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
-            DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
+            if segment.number == 0 || segment.number > segment::FINISHED {
+                let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
+                DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
+            }
             let parts = &mut *self.delivery.parts;
             let (header, vnet) = segment.header(&mut parts.headers, template);
             let start = parts.pieces.len();

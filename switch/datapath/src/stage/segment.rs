@@ -19,6 +19,10 @@ use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Header, Parsed, Traits};
 use zerocopy::big_endian::{U16, U32};
 
+/// The last segment of a train that a turn finishes once it has begun: that of the longest train
+/// that a guest may send, 64 KiB in segments of 48 bytes.
+pub(crate) const FINISHED: u16 = 1365;
+
 /// Returns the identification `steps` segments later: the low 15 bits count (LSO version 2), the
 /// top bit stays.
 pub(crate) const fn next_identification(first: u16, steps: u16) -> u16 {
