@@ -59,21 +59,21 @@ impl Combination {
     /// Draws by a number, with Marsaglia's xorshift.
     fn draw(number: u64) -> Combination {
         let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(number + 1);
-        let mut choose = |count: u64| {
+        let mut choose = |count: u64| -> usize {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            (state >> 33) % count
+            usize::try_from((state >> 33) % count).unwrap()
         };
         let taps = [choose(3) == 0, choose(2) == 0];
         Combination {
             taps,
             vxlan: choose(2) == 0,
             family: if choose(2) == 0 { Family::V4 } else { Family::V6 },
-            mtu: [1500, 1500, 1500, 9000, 1280][choose(5) as usize],
-            sender: [Sender::Segments, Sender::Trains, Sender::BigTrains][choose(3) as usize],
-            merging: [Merging::Nothing, Merging::Gro, Merging::GroList][choose(3) as usize],
-            mss: [0, 0, 0, 88, 536][choose(5) as usize],
+            mtu: [1500, 1500, 1500, 9000, 1280][choose(5)],
+            sender: [Sender::Segments, Sender::Trains, Sender::BigTrains][choose(3)],
+            merging: [Merging::Nothing, Merging::Gro, Merging::GroList][choose(3)],
+            mss: [0, 0, 0, 88, 536][choose(5)],
         }
     }
 

@@ -143,18 +143,8 @@ impl Segment<'_> {
                 Layer::Udp(at) => {
                     let ip = layers.iter().take(place).rev().find(|layer| layer.is_ip());
                     let addresses = ip.and_then(|ip| ip.addresses(bytes)).map(Sum::of);
-                    let length = behind(at);
-                    let Some(udp) = UdpHeader::at_mut(bytes, at) else { continue };
-                    udp.length = U16::new(length);
-                    if udp.checksum.get() != 0 {
-                        udp.checksum = U16::ZERO;
-                        let pseudo = addresses.unwrap_or_default().add_u16(length);
-                        let pseudo = pseudo.add_u16(wire::udp::PROTOCOL.into());
-                        let checksum = (pseudo + sum_from(bytes, at)).finish_udp();
-                        if let Some(udp) = UdpHeader::at_mut(bytes, at) {
-                            udp.checksum = U16::new(checksum);
-                        }
-                    }
+                    let pseudo = addresses.unwrap_or_default().add_u16(wire::udp::PROTOCOL.into());
+                    write_outer_udp(bytes, at, behind(at), |bytes| pseudo + sum_from(bytes, at));
                 }
                 Layer::Gre(at) => {
                     let field = usize::from(at) + 4;
@@ -223,6 +213,21 @@ pub(crate) fn set_ip_length(bytes: &mut [u8], is_v4: bool, layout: Layout, trans
     }
     if let Some(ip) = bytes.get_mut(l3.into()..l4.into()) {
         wire::ipv4::fill_checksum(ip);
+    }
+}
+
+/// Writes the length of a UDP header, and its checksum if it has one. `sum` returns the sum of the
+/// pseudo-header without its length, and of all that the checksum covers.
+fn write_outer_udp(bytes: &mut [u8], at: u16, length: u16, sum: impl Fn(&[u8]) -> Sum) {
+    let Some(udp) = UdpHeader::at_mut(bytes, at) else { return };
+    udp.length = U16::new(length);
+    if udp.checksum.get() == 0 {
+        return;
+    }
+    udp.checksum = U16::ZERO;
+    let checksum = sum(bytes).add_u16(length).finish_udp();
+    if let Some(udp) = UdpHeader::at_mut(bytes, at) {
+        udp.checksum = U16::new(checksum);
     }
 }
 
