@@ -144,7 +144,8 @@ impl Frame {
             self.take_merged(raw.vnet, slices, parts)?;
         } else {
             let found = (parts.headers.get(self.header), &self.parsed);
-            self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
+            let speaker = burst.speaker();
+            self.vnet = validate_offload(raw.vnet, found, self.len, self.restored, speaker)?;
         }
         if self.is_train() {
             cell.ingress_trains.add(1);

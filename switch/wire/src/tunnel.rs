@@ -14,7 +14,7 @@ use crate::ipv4::Ipv4Header;
 use crate::ipv6::{ExtensionHeader, Ipv6Header, extension};
 use crate::tcp::{self, TcpHeader};
 use crate::udp::{self, UdpHeader};
-use crate::{Header, Parsed};
+use crate::{Header, Parsed, upper};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
 /// Headers that may depend on the length of what they carry.
@@ -35,6 +35,8 @@ const PPPOE: u16 = 0x8864;
 const VXLAN: [u16; 2] = [4789, 8472];
 const GENEVE: u16 = 6081;
 const MPLS_IN_UDP: u16 = 6635;
+/// Ports of DHCP, of both families.
+const DHCP: [u16; 4] = [67, 68, 546, 547];
 /// The jumbo payload option (RFC 2675).
 const JUMBO: u8 = 0xc2;
 
@@ -71,6 +73,11 @@ pub struct Layers {
     pub l4: u16,
     /// Where its payload starts.
     pub payload: u16,
+}
+
+/// Returns whether datagrams to this port are read as a tunnel's.
+pub fn is_port(port: u16) -> bool {
+    VXLAN.contains(&port) || port == GENEVE || port == MPLS_IN_UDP
 }
 
 impl Layers {
@@ -196,6 +203,8 @@ impl Walk<'_> {
                 Some(Next::Network(kind, at + 8))
             }
             _ if MPLS.contains(&kind) => self.mpls(at),
+            // Guards judge ARP, and LLC has lengths in the place of a type.
+            _ if kind == ethertype::ARP || kind < ethertype::SMALLEST => None,
             _ => Some(Next::Opaque(at)),
         }
     }
@@ -250,6 +259,8 @@ impl Walk<'_> {
             MPLS_INSIDE => self.mpls(at),
             GRE => self.gre(at),
             udp::PROTOCOL => self.udp(at),
+            // What rules and guards judge has nothing inside.
+            tcp::PROTOCOL | SCTP | upper::ICMP | upper::ICMPV6 => None,
             _ => Some(Next::Opaque(at)),
         }
     }
@@ -266,6 +277,7 @@ impl Walk<'_> {
                 Some(Next::Network(kind, inside + 8 + options))
             }
             MPLS_IN_UDP => self.mpls(inside),
+            _ if DHCP.contains(&port) => None,
             _ => Some(Next::Opaque(inside)),
         }
     }
@@ -325,6 +337,7 @@ impl Walk<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "frames of a test are short")]
 mod tests {
     use super::*;
     use proptest::collection::vec;

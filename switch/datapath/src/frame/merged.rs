@@ -19,12 +19,13 @@
 use crate::counters::DropReason;
 use crate::frame::Frame;
 use crate::frame::headers::{LONG_HEADERS, TUNNEL_HEADERS};
-use crate::frame::offload::congestion;
+use crate::frame::offload::{congestion, may_carry_transport};
 use crate::frame::parts::Parts;
 use ports::Slice;
 use wire::checksum::Sum;
 use wire::ipv6::{Ipv6Header, extension};
 use wire::tunnel::{Layer, Layers, Wanted};
+use wire::udp::UdpHeader;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 use wire::{Header, Kind, Traits, tcp, udp};
 
@@ -149,6 +150,13 @@ impl Frame {
         if parsed.kind != kind || start.is_some_and(|start| start != parsed.l4) {
             return Ok(None);
         }
+        // Without a start, a train of datagrams may be that of the tunnel, or of what is inside.
+        if kind == Kind::Udp && start.is_none() {
+            let headers = parts.headers.get(self.header);
+            let is_tunnel = UdpHeader::at(headers, parsed.l4)
+                .is_some_and(|udp| wire::tunnel::is_port(udp.destination_port.get()));
+            DropReason::UnknownTrain.when(is_tunnel)?;
+        }
         let fits = parsed.traits.contains(family)
             && !parsed.traits.contains(Traits::SURPLUS)
             && parsed.end == self.len;
@@ -166,8 +174,9 @@ impl Frame {
         slices: &[Slice<'q>],
         parts: &mut Parts<'q>,
     ) -> Result<Transport, DropReason> {
-        let is_whole = self.parsed.end == self.len || self.len > u16::MAX.into();
-        DropReason::UnknownTrain.when(!is_whole)?;
+        let is_inside = start.is_none_or(|start| start >= self.parsed.payload);
+        let is_whole = self.parsed.end == self.len && is_inside;
+        DropReason::UnknownTrain.when(!is_whole || !may_carry_transport(&self.parsed))?;
         let rest = self.rest.of(&parts.pieces);
         self.header = parts.headers.lengthen(self.header, rest, TUNNEL_HEADERS);
         let protocol = if gso == GsoType::UdpL4 { udp::PROTOCOL } else { tcp::PROTOCOL };

@@ -13,25 +13,32 @@ use ports::Nanos;
 const PARTS: u32 = 64;
 const LAST: u32 = 16;
 
+/// The least that a refused queue waits for.
+const LEAST_WAIT: Nanos = Nanos(20_000);
+
 /// The token bucket that all queues of a port share, in bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     bucket: Bucket,
     /// The number of the queue that paid last.
     last: usize,
+    /// The state of the generator that draws levels.
+    drawn: u64,
 }
 
 impl Rate {
     pub(crate) fn new(limit: RateLimit) -> Rate {
         let size = limit.burst_bytes.saturating_mul(8).max(1);
-        Rate { bucket: Bucket::new(limit.bits_per_second, size), last: 0 }
+        Rate { bucket: Bucket::new(limit.bits_per_second, size), last: 0, drawn: 1 }
     }
 
     /// Returns the bytes that a queue may take now, of the `queues` that the port has.
     ///
     /// While tokens are short, each queue waits for a level of its own: lowest for the queue behind
     /// the one that paid last, highest for that one. So the queues of a port take turns, and a lone
-    /// queue takes a 64th of the bucket at a time instead of waking for every frame.
+    /// queue takes a 64th of the bucket at a time instead of waking for every frame. A refused queue
+    /// looks again at a level that is drawn: with one that follows from the last payer, a queue can
+    /// come too late each time.
     ///
     /// # Errors
     ///
@@ -47,11 +54,21 @@ impl Rate {
         let behind = (queue + queues - self.last % queues + queues - 1) % queues;
         let level = u32::try_from(behind + 1).unwrap_or(LAST).min(LAST);
         if self.bucket.level(PARTS) < i128::from(level) {
-            return Err(self.bucket.time_to(level, PARTS).max(Nanos(1)));
+            let next = self.draw(u32::try_from(queues).unwrap_or(LAST).min(LAST));
+            return Err(self.bucket.time_to(next, PARTS).max(LEAST_WAIT));
         }
         // Queues that wake late find the level of all: none takes it alone.
         let share = self.bucket.left() / 8 / queues as u64;
         Ok(usize::try_from(share).unwrap_or(usize::MAX).max(1))
+    }
+
+    /// Draws a level from 1 to `most`, by a xorshift.
+    fn draw(&mut self, most: u32) -> u32 {
+        self.drawn ^= self.drawn << 13;
+        self.drawn ^= self.drawn >> 7;
+        self.drawn ^= self.drawn << 17;
+        let drawn = (self.drawn >> 33) % u64::from(most.max(1));
+        u32::try_from(drawn).unwrap_or(0) + 1
     }
 
     /// Charges a queue for a burst.

@@ -115,6 +115,7 @@ impl Train {
     }
 
     /// Returns the frame of some payload, the `number`th segment and those behind it.
+    #[allow(clippy::too_many_lines, reason = "a table of headers")]
     fn frame(&self, number: usize, payload: &[u8], sums: Sums) -> Vec<u8> {
         let mut bytes = self.transport(number * self.size, payload, sums);
         let (mut protocol, mut kind) = (if self.udp { 17 } else { 6 }, 0u16);

@@ -22,6 +22,7 @@ use wire::Mac;
 const QUEUES: [u16; 9] = [1, 4, 1, 1, 1, 2, 1, 1, 3];
 
 /// Returns a switch with ports that together have every setting that decides about a frame.
+#[allow(clippy::too_many_lines, reason = "a table of ports")]
 fn world() -> Bench {
     let own = |number: u8, settings: PortSettings| PortSettings {
         mac: Some(Mac(mac(number))),
