@@ -10,10 +10,11 @@
 //! stored in the protocol's own field. Linux also leaves the inner checksum of a tunnel unfinished
 //! (VXLAN, GRE, IP in IP) and that of packets behind headers the switch does not know. Such a
 //! checksum lies wholly behind the last header that [`wire::parse`] understood and before the
-//! packet's end, in the first [`LONG_HEADERS`] bytes, of the kernel in the first [`TUNNEL_HEADERS`]. So finishing one writes either the
-//! transport's checksum field or two bytes of payload, never a byte of the Ethernet, VLAN or IP
-//! header, and its place stays right when a tag is inserted or stripped. Nor a byte that a guard
-//! judges: ARP, ICMP, LLC, a fragment and a malformed packet have no checksum that can be finished.
+//! packet's end, in the first [`LONG_HEADERS`] bytes, of the kernel in the first
+//! [`TUNNEL_HEADERS`]. So finishing one writes either the transport's checksum field or two bytes
+//! of payload, never a byte of the Ethernet, VLAN or IP header, and its place stays right when a
+//! tag is inserted or stripped. Nor a byte that a guard judges: ARP, ICMP, LLC, a fragment and a
+//! malformed packet have no checksum that can be finished.
 //!
 //! **Train** (a segment size). Type, IP version and protocol agree, the partial checksum is the
 //! transport's own, and the frame ends where the IP packet ends: bytes behind it would belong to no
