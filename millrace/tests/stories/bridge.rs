@@ -14,6 +14,7 @@ use crate::sandbox::{Need, run, story};
 use crate::switch::Switch;
 use crate::topology::Family;
 use crate::transfer::transfer;
+use rustix::process::Signal;
 use std::net::IpAddr;
 
 /// Segments that may be sent again beyond those through the bridge: a switch is one more queue, and
@@ -121,7 +122,9 @@ impl Combination {
         transfer((hosts[0], hosts[1], address), BYTES);
         let resent = tcp(hosts[0], "RetransSegs");
         let damaged = tcp(hosts[1], "InCsumErrors");
-        drop(switch);
+        if let Some(switch) = switch {
+            switch.end(Signal::TERM);
+        }
         for host in ["a", "b"] {
             run(&format!("ip netns del {host}"));
         }
