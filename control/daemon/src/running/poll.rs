@@ -129,6 +129,9 @@ impl Running {
 
     /// Announces addresses of ports that are up a second time.
     fn announce_again(&mut self) {
+        if !self.ports.open().any(|(_, open)| open.announces) {
+            return;
+        }
         let up: Vec<_> =
             self.infos().into_iter().filter(|info| info.state == PortState::Up).collect();
         let mut due = Vec::new();
