@@ -228,6 +228,14 @@ struct Queued {
     hosts: RefusedHosts,
 }
 
+/// The links of the hosts that the command makes.
+#[derive(Args)]
+struct Links {
+    /// MTU of every link, in bytes.
+    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
+    mtu: u16,
+}
+
 /// Options of most features.
 #[derive(Args)]
 struct Toggled {
@@ -236,9 +244,8 @@ struct Toggled {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
-    /// MTU of every link, in bytes.
-    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
-    mtu: u16,
+    #[command(flatten)]
+    links: Links,
     #[command(flatten)]
     hosts: RefusedHosts,
 }
@@ -251,9 +258,8 @@ struct OnAndOff {
     connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
-    /// MTU of every link, in bytes.
-    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
-    mtu: u16,
+    #[command(flatten)]
+    links: Links,
     // Last, because its heading applies to everything after it.
     #[command(flatten)]
     hosts: Hosts,
@@ -315,9 +321,8 @@ struct RateLimits {
     congestion: Option<String>,
     #[command(flatten)]
     measuring: Measuring,
-    /// MTU of every link, in bytes.
-    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
-    mtu: u16,
+    #[command(flatten)]
+    links: Links,
     #[command(flatten)]
     hosts: RefusedHosts,
 }
@@ -402,9 +407,8 @@ packages tgt and libiscsi-bin. Exit codes are those of `validate rsc`.")]
 struct Iscsi {
     #[command(flatten)]
     measuring: Measuring,
-    /// MTU of every link, in bytes.
-    #[arg(long, default_value = "1500", value_parser = clap::value_parser!(u16).range(1280..=9216))]
-    mtu: u16,
+    #[command(flatten)]
+    links: Links,
     #[command(flatten)]
     hosts: RefusedHosts,
 }
@@ -534,14 +538,18 @@ fn receiving_guest(
 impl OnAndOff {
     fn options(&self, global: &Global) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
-        Ok(Options { mtu: self.mtu, existing_hosts: self.hosts.existing_hosts(global)?, ..options })
+        Ok(Options {
+            mtu: self.links.mtu,
+            existing_hosts: self.hosts.existing_hosts(global)?,
+            ..options
+        })
     }
 }
 
 impl Toggled {
     fn options(&self) -> Result<Options, Failure> {
         let options = self.measuring.options(Options::new, &self.connections)?;
-        Ok(Options { mtu: self.mtu, ..options })
+        Ok(Options { mtu: self.links.mtu, ..options })
     }
 }
 
@@ -560,7 +568,7 @@ impl RateLimits {
         self.hosts.refuse("validate rate", refusals::RATES)?;
         let options = self.measuring.options(Options::rate, &self.connections)?;
         let rate = RateOptions { congestion: self.congestion.clone() };
-        Ok(Options { mtu: self.mtu, rate, ..options })
+        Ok(Options { mtu: self.links.mtu, rate, ..options })
     }
 }
 
@@ -576,7 +584,7 @@ impl Iscsi {
     fn options(&self) -> Result<Options, Failure> {
         self.hosts.refuse("validate iscsi", refusals::PROGRAMS)?;
         let options = self.measuring.options(Options::new, &[])?;
-        Ok(Options { mtu: self.mtu, ..options })
+        Ok(Options { mtu: self.links.mtu, ..options })
     }
 }
 
