@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(limit(""), VhostOptions::new("s").memory_limit);
     }
 
-    /// The port waited for ever at a socket that nobody could find.
+    /// The port kept waiting at a socket that no front end could find.
     #[test]
     fn a_socket_that_was_deleted_is_made_anew_unless_a_guest_is_connected() {
         let directory = tempfile::tempdir().unwrap();

@@ -68,9 +68,7 @@ impl Parsed {
         fast_path::read(self, headers, frame_len).is_some()
             || walk(self, headers, frame_len).is_some()
     }
-}
 
-impl Parsed {
     /// Like [`Parsed::read`], for a packet that may be longer than its IP header can say: Linux
     /// writes the length 0 then, and the packet ends with the frame ("BIG TCP", RFC 2675).
     #[cold]

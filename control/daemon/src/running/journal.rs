@@ -15,7 +15,7 @@ pub(crate) struct Journal {
     started: SystemTime,
     /// Why `[metrics]` or `[web]` is not served.
     listener_troubles: BTreeMap<Section, Problem>,
-    /// Why nobody beyond this host reaches what is served.
+    /// Listeners that other hosts cannot reach, each with the reason.
     filtered: Vec<Problem>,
     reloads: Reloads,
     /// The revision of the fleet that was applied in full last; none since the start, or after a
@@ -127,7 +127,7 @@ impl Journal {
         self.filtered.push(problem);
     }
 
-    /// Returns why nobody beyond this host reaches what is served.
+    /// Returns the listeners that other hosts cannot reach, each with the reason.
     pub(super) fn filtered(&self) -> &[Problem] {
         &self.filtered
     }
