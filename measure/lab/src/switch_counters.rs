@@ -2,6 +2,7 @@
 
 use crate::plan::Values;
 use api::body::{CountersBody, QueueBody, WorkerBody};
+use std::collections::BTreeMap;
 
 /// Prefix of the keys that count trains by their segments.
 pub(crate) const TRAINS_OF: &str = "trains_of_";
@@ -31,7 +32,7 @@ impl SwitchCounters {
         values.extend(queues(&self.queues, &earlier.queues));
         let workers = self.workers.iter().zip(&earlier.workers);
         let frames: Vec<u64> = workers.map(|(now, then)| now.frames - then.frames).collect();
-        values.insert("workers_in_use".into(), in_use(&frames));
+        values.insert("workers_in_use".into(), in_use(&frames) as f64);
         values
     }
 
@@ -46,27 +47,33 @@ fn lost(counters: &CountersBody) -> u64 {
     counters.dropped + counters.device_lost
 }
 
-/// Suffixes, after a port's name, of the keys of its ingress queues and of those without frames.
+/// Suffixes, after a port's name, of the keys of its ingress queues and of those that are silent.
 pub(crate) const QUEUES: [&str; 2] = ["_queues", "_silent_queues"];
 
-/// Returns the number of ingress queues of each port, and of those that took no frame.
+/// Returns the number of ingress queues of each port, and of those that took less than 1 % of the
+/// port's frames: a kernel sends solicitations and reports of groups on any queue.
 fn queues(now: &[QueueBody], before: &[QueueBody]) -> Values {
-    let mut values = Values::new();
+    let mut ports: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for queue in now {
         let then = before.iter().find(|one| (&one.port, one.queue) == (&queue.port, queue.queue));
-        let is_silent = then.is_some_and(|then| then.frames == queue.frames);
-        for (key, count) in QUEUES.iter().zip([1.0, f64::from(u8::from(is_silent))]) {
-            *values.entry(format!("{}{key}", queue.port)).or_default() += count;
-        }
+        let frames = queue.frames.saturating_sub(then.map_or(0, |then| then.frames));
+        ports.entry(&queue.port).or_default().push(frames);
     }
-    values
+    let figures = ports.into_iter().flat_map(|(port, frames)| {
+        let [all, used] = [frames.len(), in_use(&frames)];
+        QUEUES
+            .into_iter()
+            .zip([all, all - used])
+            .map(move |(key, count)| (format!("{port}{key}"), count as f64))
+    });
+    figures.collect()
 }
 
-/// Returns the number of workers that took at least 1 % of the frames; a stray frame wakes a worker
-/// too. `frames` are those of each worker.
-fn in_use(frames: &[u64]) -> f64 {
+/// Returns how many of these queues or workers took at least 1 % of all frames. `frames` are those
+/// of each.
+fn in_use(frames: &[u64]) -> usize {
     let least = frames.iter().sum::<u64>().div_ceil(100).max(1);
-    frames.iter().filter(|frames| **frames >= least).count() as f64
+    frames.iter().filter(|frames| **frames >= least).count()
 }
 
 /// Returns the figures of frames delivered to the receiver's port. A port that was removed and
@@ -117,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_took_a_stray_frame_is_not_in_use() {
-        assert_eq!(in_use(&[0, 0]), 0.0);
-        assert_eq!(in_use(&[0, 1]), 1.0);
-        assert_eq!(in_use(&[1000, 9, 900]), 2.0);
+    fn a_worker_or_queue_that_took_a_stray_frame_is_not_in_use() {
+        assert_eq!(in_use(&[0, 0]), 0);
+        assert_eq!(in_use(&[0, 1]), 1);
+        assert_eq!(in_use(&[1000, 9, 900]), 2);
     }
 
     #[test]
