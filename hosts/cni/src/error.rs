@@ -19,8 +19,6 @@ pub struct CniError {
 impl CniError {
     /// Incompatible version of the specification.
     pub const VERSION: u64 = 1;
-    /// A field of the configuration is not supported; the message has its key and value.
-    pub const FIELD: u64 = 2;
     /// Variables of the environment are missing or wrong.
     pub const ENVIRONMENT: u64 = 4;
     /// Input or output failed.

@@ -125,12 +125,9 @@ impl Bandwidth {
     const ANY_BURST: u64 = (1 << 31) - 1;
 
     /// Sets the keys of the port. They replace those of the network.
-    fn limit(&self, port: &mut Map<String, Value>) -> Result<(), CniError> {
+    fn limit(&self, port: &mut Map<String, Value>) {
         if self.ingress_rate > 0 {
-            let seen = format!("runtimeConfig.bandwidth.ingressRate {}", self.ingress_rate);
-            let told = "a port limits what its pod sends (egressRate), not what it receives: remove \
-                        the pod's limit for ingress";
-            return Err(CniError::new(CniError::FIELD, format!("{seen} is not supported"), told));
+            port.insert("rate-to".to_owned(), self.ingress_rate.into());
         }
         if self.egress_rate > 0 {
             port.insert("rate".to_owned(), self.egress_rate.into());
@@ -139,7 +136,6 @@ impl Bandwidth {
                 port.insert("burst".to_owned(), self.egress_burst.div_ceil(8).into());
             }
         }
-        Ok(())
     }
 }
 
@@ -194,7 +190,7 @@ impl Network {
         let valid = written.valid.map(|valid| attachments(&written.name, valid)).transpose()?;
         let runtime = written.runtime.unwrap_or_default();
         let mut port = port(written.port, written.mtu)?;
-        runtime.bandwidth.unwrap_or_default().limit(&mut port)?;
+        runtime.bandwidth.unwrap_or_default().limit(&mut port);
         Ok(Network {
             version,
             socket: written.socket,
