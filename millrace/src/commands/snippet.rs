@@ -7,6 +7,7 @@ mod monitor;
 use api::body::PortBody;
 use config::Device;
 use problem::Problem;
+use std::hash::{BuildHasher, RandomState};
 
 /// A vhost-user port as the options for its guest need it.
 pub(crate) struct Vnic {
@@ -72,9 +73,10 @@ impl Vnic {
         }
         device += &self.mac.as_ref().map_or_else(String::new, |mac| format!(",mac={mac}"));
         device += &self.mtu.map_or_else(String::new, |mtu| format!(",host_mtu={mtu}"));
+        let address = self.address_note();
         format!(
             "\
-# Once per guest; size is that of -m:
+{address}# Once per guest; size is that of -m:
 -object memory-backend-memfd,id=memory,size=1G,share=on
 -machine memory-backend=memory
 # For this vNIC:
@@ -82,6 +84,23 @@ impl Vnic {
 -netdev vhost-user,id={name}-net,chardev={name}-socket,queues={queues}
 -device {device}
 "
+        )
+    }
+
+    /// Returns a comment for a port without an address: all guests of QEMU that are given none have
+    /// the same, whatever their host, and reach each other as little as themselves.
+    fn address_note(&self) -> String {
+        if self.mac.is_some() {
+            return String::new();
+        }
+        let [a, b, c, ..] = RandomState::new().hash_one(&self.name).to_ne_bytes();
+        format!(
+            "\
+# The port has no `mac`, so the guest gets QEMU's default, 52:54:00:12:34:56, as every other guest
+# without one. To give it an address of its own, drawn for it just now, and print this again:
+#   millrace port set {} mac=52:54:00:{a:02x}:{b:02x}:{c:02x}
+",
+            self.name
         )
     }
 
@@ -172,7 +191,9 @@ mod tests {
             assert!(libvirt.contains(part), "{libvirt}");
         }
         let plain = Vnic { queues: 1, mac: None, mtu: None, ..vnic() };
-        assert!(!plain.qemu().contains("mq=on") && !plain.qemu().contains("mac="));
+        assert!(!plain.qemu().contains("mq=on") && !plain.qemu().contains(",mac="));
+        assert!(plain.qemu().contains("#   millrace port set vm1 mac=52:54:00:"));
+        assert!(!vnic().qemu().contains("has no `mac`"));
         assert!(!plain.libvirt().contains("<mac") && !plain.libvirt().contains("<mtu"));
     }
 }

@@ -166,3 +166,11 @@ fn the_fleet_tutorial_does_what_it_says() {
 fn the_two_hosts_tutorial_does_what_it_says() {
     story(&NEEDS, || follow("two-hosts.md"));
 }
+
+#[test]
+fn the_tutorial_of_two_machines_on_two_hosts_does_what_it_says() {
+    story(&[Need::Tap, Need::Guest("qemu")], || {
+        qemu::lay_out(Path::new(HERE));
+        follow("two-machines.md");
+    });
+}
