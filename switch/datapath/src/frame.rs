@@ -154,12 +154,12 @@ impl Frame {
         if self.vnet.flags().contains(Flags::NEEDS_CSUM) {
             cell.unfinished_checksums.add(1);
             let (start, offset) = (self.vnet.csum_start.get(), self.vnet.csum_offset.get());
-            let is_sctp = offset == SCTP_FIELD;
+            let is_sctp = offset == SCTP_FIELD && burst.speaker() == Speaker::Kernel;
             if start + offset + if is_sctp { 4 } else { 2 } > self.header.len() {
                 self.copy_inner_headers(slices, parts);
             }
             if is_sctp {
-                self.finish_sctp(burst.speaker(), slices, parts);
+                self.finish_sctp(slices, parts);
             }
         }
         Ok(())

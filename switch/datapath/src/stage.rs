@@ -130,6 +130,7 @@ impl Turn<'_> {
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, from_cell);
+        meter.add(parts.work);
         if self.from.filter.asks_ingress {
             filtering.enter(self, frames, &parts, from_cell, meter);
             filtering.mark(self.from, frames, &mut parts.headers, meter);

@@ -111,14 +111,7 @@ impl Layers {
     /// Returns the end of the innermost IP packet, as its header says; `None` where that says
     /// nothing, as in packets beyond 64 KiB.
     pub fn end(&self, headers: &[u8]) -> Option<u32> {
-        let (at, len) = match self.ip()? {
-            Layer::Ipv4(at) => (at, Ipv4Header::at(headers, at)?.total_length.get()),
-            Layer::Ipv6(at) => {
-                (at + Ipv6Header::LEN, Ipv6Header::at(headers, at)?.payload_length.get())
-            }
-            _ => return None,
-        };
-        (len > 0).then_some(u32::from(at) + u32::from(len))
+        self.ip()?.end(headers)
     }
 }
 
@@ -126,6 +119,18 @@ impl Layer {
     /// Whether this is an IP header.
     pub fn is_ip(self) -> bool {
         matches!(self, Layer::Ipv4(_) | Layer::Ipv6(_))
+    }
+
+    /// Returns the end of an IP header's packet, as [`Layers::end`] does.
+    pub fn end(self, headers: &[u8]) -> Option<u32> {
+        let (at, len) = match self {
+            Layer::Ipv4(at) => (at, Ipv4Header::at(headers, at)?.total_length.get()),
+            Layer::Ipv6(at) => {
+                (at + Ipv6Header::LEN, Ipv6Header::at(headers, at)?.payload_length.get())
+            }
+            _ => return None,
+        };
+        (len > 0).then_some(u32::from(at) + u32::from(len))
     }
 
     /// Returns the addresses of an IP header, one behind the other.
@@ -266,7 +271,8 @@ impl Walk<'_> {
     }
 
     fn udp(&mut self, at: u16) -> Option<Next> {
-        let port = UdpHeader::at(self.headers, at)?.destination_port.get();
+        let udp = UdpHeader::at(self.headers, at)?;
+        let (from, port) = (udp.source_port.get(), udp.destination_port.get());
         self.push(Layer::Udp(at))?;
         let inside = at + UdpHeader::LEN;
         match port {
@@ -277,7 +283,7 @@ impl Walk<'_> {
                 Some(Next::Network(kind, inside + 8 + options))
             }
             MPLS_IN_UDP => self.mpls(inside),
-            _ if DHCP.contains(&port) => None,
+            _ if DHCP.contains(&port) || DHCP.contains(&from) => None,
             _ => Some(Next::Opaque(inside)),
         }
     }
@@ -414,6 +420,27 @@ mod tests {
                 assert_eq!(found.end(&frame), Some(frame.len() as u32), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn what_rules_and_guards_judge_has_no_transport_inside() {
+        // What stands in front of the header that would be taken for the inner one.
+        let inside = |front: &[u8]| [front, &[0; 4], &ipv4(6, &TCP)].concat();
+        let dhcp = |from: u16, to| {
+            let mut udp = udp(to, &inside(&[]));
+            udp[..2].copy_from_slice(&from.to_be_bytes());
+            ethernet(0x0800, &ipv4(17, &udp))
+        };
+        let judged =
+            [1, 6, 58, 132].map(|protocol| ethernet(0x0800, &ipv4(protocol, &inside(&[]))));
+        let others = [ethernet(0x0806, &inside(&[])), ethernet(0x0100, &inside(&[0x42, 0x42, 3]))];
+        let served = [dhcp(67, 68), dhcp(5000, 67), dhcp(547, 5000), dhcp(5000, 546)];
+        for frame in judged.into_iter().chain(others).chain(served) {
+            let start = frame.len() as u16 - 20;
+            assert_eq!(both(&frame, start), [None, None], "{frame:02x?}");
+        }
+        let [said, _] = both(&dhcp(5000, 5001), 66);
+        assert!(said.is_some(), "any other UDP may be a tunnel");
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Span {
 /// The private header bytes, a buffer that is filled from its start in each turn.
 ///
 /// It only grows. If it shrank, a guest could make it grow again in every turn, and each turn would
-/// pay for new pages, which no work is counted for. The work limit bounds it at 16 MiB.
+/// pay for new pages, which no work is counted for. The work limit bounds it at 32 MiB: a copy of
+/// 512 bytes is charged 60 units or more.
 #[derive(Default)]
 pub(crate) struct Headers {
     bytes: Vec<u8>,
@@ -38,7 +39,7 @@ pub(crate) struct Headers {
     pub(crate) used: usize,
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "16 MiB of headers, each 520 bytes at most")]
+#[allow(clippy::cast_possible_truncation, reason = "32 MiB of headers, each 520 bytes at most")]
 impl Headers {
     pub(crate) fn with_capacity(bytes: usize) -> Headers {
         Headers { bytes: vec![0; bytes], used: 0 }

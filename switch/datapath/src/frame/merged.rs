@@ -3,7 +3,8 @@
 //!
 //! The kernel has negotiated nothing, so its word is believed where it cannot harm. Checked is what
 //! the later stages rely on: every header that segmentation writes lies in the private bytes, the
-//! frame ends where its packet ends, and the segments are bounded in number. In particular:
+//! frame ends where its packets end, and the segments are bounded in number. Nothing that rules and
+//! guards judge is taken for a tunnel, so segmentation does not write there. In particular:
 //!
 //! - **Tunnels.** The header names the transport inside (`csum_start`). The segments' outer headers
 //!   are written from [`wire::tunnel::Layers`].
@@ -106,7 +107,7 @@ impl Frame {
         slices: &[Slice<'q>],
         parts: &mut Parts<'q>,
     ) -> Option<u16> {
-        let Parts { headers, pieces } = &mut *parts;
+        let Parts { headers, pieces, .. } = &mut *parts;
         self.header = headers.lengthen(self.header, self.rest.of(pieces), LONG_HEADERS);
         let l3 = self.parsed.l3;
         let behind = l3 + Ipv6Header::LEN;
@@ -190,7 +191,8 @@ impl Frame {
             GsoType::Tcp6 => matches!(ip, Layer::Ipv6(_)),
             _ => true,
         };
-        DropReason::UnknownTrain.when(!fits)?;
+        let mut ends = found.all().iter().filter_map(|layer| layer.end(headers));
+        DropReason::UnknownTrain.when(!fits || ends.any(|end| end != self.len))?;
         let addresses = Sum::of(ip.addresses(headers).unwrap_or_default());
         self.header = parts.headers.trim(self.header, found.payload);
         parts.remove_newest(self.rest);

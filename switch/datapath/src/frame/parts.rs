@@ -36,6 +36,8 @@ impl PieceRange {
 pub(crate) struct Parts<'q> {
     pub(crate) headers: Headers,
     pub(crate) pieces: Vec<Slice<'q>>,
+    /// The work of checksums that were finished when the burst was read.
+    pub(crate) work: u64,
 }
 
 /// A fill level of a turn's parts, to go back to.
@@ -51,13 +53,14 @@ impl<'q> Parts<'q> {
         Parts {
             headers: Headers::with_capacity(128 * 1024),
             pieces: Vec::with_capacity(4 * Burst::FRAMES),
+            work: 0,
         }
     }
 
     /// Empties the parts, for a turn with other loans.
     pub(crate) fn recycle<'next>(mut self) -> Parts<'next> {
         self.headers.used = 0;
-        Parts { headers: self.headers, pieces: recycle(self.pieces) }
+        Parts { headers: self.headers, pieces: recycle(self.pieces), work: 0 }
     }
 
     pub(crate) fn mark(&self) -> Mark {

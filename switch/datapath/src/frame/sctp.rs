@@ -1,11 +1,13 @@
 //! Finishes the checksum of SCTP where it enters.
 //!
 //! Linux leaves it to the device, marked as any unfinished checksum. But it is a CRC, which nothing
-//! in the virtio-net header tells from an Internet checksum, so no port can be asked to finish it.
+//! in the virtio-net header tells from an Internet checksum, so no port can be asked to finish it. A
+//! guest's driver is not asked for it, so only the kernel's claims are read in this way.
 
 use crate::frame::parts::Parts;
 use crate::frame::{Frame, SCTP_FIELD, stretch};
-use ports::{Slice, Speaker};
+use crate::turn::work;
+use ports::Slice;
 use wire::Header;
 use wire::checksum::Sum;
 use wire::crc32c::Crc32c;
@@ -14,23 +16,15 @@ use wire::udp::UdpHeader;
 use wire::vnet::Flags;
 
 impl Frame {
-    /// Finishes the checksum that the frame's claim names, if it is SCTP's: of the frame's packet or
-    /// of one in a tunnel. In a tunnel that the switch cannot read, the kernel is believed: of all
+    /// Finishes the checksum of SCTP that the kernel's claim names: of the frame's packet or of one
+    /// in a tunnel. In a tunnel that the switch cannot read, the kernel is believed: of all
     /// transports only SCTP has its checksum at byte 8.
     #[cold]
-    pub(super) fn finish_sctp<'q>(
-        &mut self,
-        speaker: Speaker,
-        slices: &[Slice<'q>],
-        parts: &mut Parts<'q>,
-    ) {
+    pub(super) fn finish_sctp<'q>(&mut self, slices: &[Slice<'q>], parts: &mut Parts<'q>) {
         let start = self.vnet.csum_start.get();
         let headers = parts.headers.get(self.header);
         let wanted = Wanted { protocol: SCTP, start: Some(start) };
         let found = Layers::find(headers, self.parsed.network(), wanted);
-        if found.is_none() && speaker == Speaker::Guest {
-            return;
-        }
         let end = found.and_then(|found| found.end(headers)).unwrap_or(self.parsed.end);
         let end = end.min(self.parsed.end) as usize;
         let field = usize::from(start + SCTP_FIELD);
@@ -43,8 +37,10 @@ impl Frame {
         if let Some(place) = headers.get_mut(field..field + 4) {
             place.copy_from_slice(&crc);
         }
+        parts.work += work::of_crc(self.len);
         for layer in found.iter().flat_map(|found| found.all().iter().rev()) {
             self.sum_anew(*layer, headers, slices);
+            parts.work += if layer.is_ip() { 0 } else { work::of_checksum(self.len) };
         }
         self.vnet.set_flags(self.vnet.flags() - Flags::NEEDS_CSUM);
         (self.vnet.csum_start, self.vnet.csum_offset) = Default::default();

@@ -121,8 +121,8 @@ impl Fitter<'_, '_, '_> {
 
     /// Segments a train, of which `template` has the headers and `vnet` their places. If `cut` says
     /// how many segments pass, they leave one by one. A turn that has reached its limit of work
-    /// starts none, and stops in a train that is longer than a guest's: what is left is dropped, and
-    /// counted as one train.
+    /// starts none, and stops in a train that is longer than a guest's or in a tunnel: what is left
+    /// is dropped, and counted as one train.
     fn segment(
         &mut self,
         train: &Frame,
@@ -143,9 +143,11 @@ impl Fitter<'_, '_, '_> {
             Some(passing) => (1, passing),
             None => (longest_train(train, to, offloads), usize::MAX),
         };
+        let around =
+            tunnel.as_ref().map_or(0, |tunnel| work::of_tunnel(template.len(), tunnel.all().len()));
         let mut payload = Cutter::new(train.payload(self.delivery.burst));
         for segment in segment::segments(train, layout, tunnel.as_ref(), each).take(passing) {
-            if segment.number == 0 || segment.number > segment::FINISHED {
+            if tunnel.is_some() || segment.number == 0 || segment.number > segment::FINISHED {
                 let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
                 DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;
             }
@@ -157,7 +159,7 @@ impl Fitter<'_, '_, '_> {
             let payload = parts.since(start);
             self.finish(Fitted { vnet, header, payload, len });
             self.delivery.cell.segments.add(1);
-            self.meter.add(work::OF_SEGMENT);
+            self.meter.add(work::OF_SEGMENT + around);
         }
         self.delivery.cell.segmented_trains.add(1);
         Ok(())
@@ -177,7 +179,7 @@ impl Fitter<'_, '_, '_> {
         let Delivery { offloads, cell, parts, .. } = &mut *self.delivery;
         if !offloads.contains(Offloads::CSUM) {
             if frame.vnet.flags().contains(Flags::NEEDS_CSUM) {
-                let Parts { headers, pieces } = &mut **parts;
+                let Parts { headers, pieces, .. } = &mut **parts;
                 let payload = frame.payload.of(pieces);
                 segment::finish_checksum(headers.get_mut(frame.header), &mut frame.vnet, payload);
                 self.meter.add(work::of_checksum(frame.len));

@@ -38,6 +38,10 @@ pub(crate) const OF_STEERING: u64 = 60;
 pub(crate) const OF_ASKING: u64 = 2;
 /// Work of a segment made of a train: its header, and the checksum's fixed part.
 pub(crate) const OF_SEGMENT: u64 = 40;
+/// Additional work of each header that is written around a segment in a tunnel.
+const LAYER: u64 = 5;
+/// Bytes of a CRC in one unit of work.
+const CRC_BYTES: u64 = 2;
 
 /// Work of offering a frame to a capture: an allocation and a place in a queue.
 const CAPTURE: u64 = 100;
@@ -109,6 +113,18 @@ pub(crate) fn of_cutting(frame: &Outgoing<'_>) -> u64 {
 /// Returns the work of a checksum over this many bytes.
 pub(crate) fn of_checksum(bytes: u32) -> u64 {
     u64::from(bytes) / BYTES
+}
+
+/// Returns the work of SCTP's checksum over this many bytes.
+pub(crate) fn of_crc(bytes: u32) -> u64 {
+    u64::from(bytes) / CRC_BYTES
+}
+
+/// Returns the work of a segment, in addition to [`OF_SEGMENT`], whose headers of so many bytes are
+/// a tunnel's: they are copied, and each of the layers may have a checksum over those inside.
+pub(crate) fn of_tunnel(headers: u16, layers: usize) -> u64 {
+    let bytes = u64::from(headers) / BYTES;
+    bytes + layers as u64 * (LAYER + bytes)
 }
 
 /// The work of one turn so far.

@@ -10,6 +10,7 @@ use ports::memory::MemoryFrame;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::vnet::{Flags, GsoType, VnetHeader};
+use wire::{Kind, Traits};
 
 const NONE: Offloads = Offloads::empty();
 
@@ -563,6 +564,261 @@ fn segmentation_of_a_train_ends_where_the_turn_reaches_its_limit_of_work() {
     assert_eq!((to.segmented_trains, to.drops[DropReason::WorkLimit as usize]), (0, 1));
 }
 
+/// A train whose headers take long to write: 440 bytes, and three checksums.
+fn deep(len: usize) -> Train {
+    let tunnel = [Ip6, Udp(6081, true), geneve(252), Ethernet, Ip4, Gre(true, true), Ip4];
+    let around = [&tunnel[..], &[Gre(true, true), Ip4]].concat();
+    Train { around, udp: false, options: 0, payload: payload(len), size: 8 }
+}
+
+#[test]
+fn segments_in_a_tunnel_pay_for_their_headers_and_none_is_made_beyond_the_limit_of_work() {
+    let sent = |frames: &[MemoryFrame]| {
+        let mut bench = Bench::new(&[]);
+        bench.add_kernel(plain(), ALL, 128);
+        bench.add(plain(), NONE);
+        bench.send(0, frames);
+        bench.switch.counters(bench.ids[1]).unwrap()
+    };
+    let to = sent(&[deep(200_000).merged()]);
+    assert!((2000..9000).contains(&to.segments), "{} of 25,000", to.segments);
+    // Nor to finish a train that is as short as a guest's.
+    let to = sent(&vec![deep(8 * 1300).merged(); 12]);
+    assert!((2000..9000).contains(&to.segments), "{}", to.segments);
+    assert_ne!(to.segments % 1300, 0);
+    assert_eq!(to.segmented_trains + to.drops[DropReason::WorkLimit as usize], 12);
+}
+
+#[test]
+fn a_checksum_of_sctp_is_paid_for() {
+    let sctp =
+        Train { around: vec![Ip4], udp: true, options: 0, payload: payload(60_000), size: 65_535 };
+    let MemoryFrame { bytes: mut frame, .. } = sctp.merged();
+    frame[14 + 9] = 132;
+    let taken = |claim: bool| {
+        let mut vnet = VnetHeader::default();
+        if claim {
+            vnet.set_flags(Flags::NEEDS_CSUM);
+            vnet.csum_start.set(34);
+            vnet.csum_offset.set(8);
+        }
+        let mut bench = bench(65_535);
+        let burst = vec![MemoryFrame { vnet, bytes: frame.clone() }; 8];
+        bench.send(0, &burst);
+        assert_eq!(bench.received(1).len(), 8);
+        bench.send(0, &burst);
+        bench.received(1).len()
+    };
+    assert_eq!(taken(false), 8);
+    // Dear frames come in short bursts.
+    assert!(taken(true) < 8);
+}
+
+#[test]
+fn datagrams_to_a_tunnels_port_are_not_cut_unless_the_header_says_whose_they_are() {
+    for (port, front) in
+        [(4789, vxlan()), (8472, vxlan()), (6081, geneve(8)), (6635, Bytes(vec![0, 1, 1, 64]))]
+    {
+        let mut around = vec![Ip4, Udp(port, false), front, Ethernet, Ip4];
+        if port == 6635 {
+            around.remove(3);
+        }
+        let train = Train { around, udp: true, options: 0, payload: payload(3000), size: 1000 };
+        let mut bench = bench(1500);
+        bench.send(0, &[train.listed()]);
+        assert_eq!(drops(&bench, 0, DropReason::UnknownTrain), 1, "{port}");
+        bench.send(0, &[train.merged()]);
+        assert_eq!(bytes(bench.received(2)), train.segments(), "{port}");
+    }
+}
+
+#[test]
+fn every_packet_of_a_train_in_a_tunnel_ends_where_the_frame_ends() {
+    let vxlan = vec![Ip4, Udp(4789, false), vxlan(), Ethernet];
+    for (tunnel, len) in [
+        (vec![Ip4], 4000),
+        (vec![Ip4, Ip4], 4000),
+        (vxlan.clone(), 4000),
+        (vec![Ip4], 300_000),
+        (vxlan, 300_000),
+    ] {
+        let around = [tunnel, vec![Ip4]].concat();
+        let train = Train { around, udp: false, options: 0, payload: payload(len), size: 1400 };
+        let sent = train.merged();
+        let mut honest = bench(1500);
+        honest.send(0, &[sent.clone()]);
+        assert_eq!(bytes(honest.received(2)), train.segments(), "{:?}, {len}", train.around);
+        let inner = usize::from(sent.vnet.csum_start.get()) - 20;
+        for ip in [14, inner, if train.around.len() == 3 { 34 } else { inner }] {
+            let mut short = sent.clone();
+            put(&mut short.bytes, ip + 2, 1000);
+            let mut bench = bench(1500);
+            bench.send(0, &[short]);
+            assert_eq!(drops(&bench, 0, DropReason::UnknownTrain), 1, "{:?}, {ip}", train.around);
+            assert!(bench.received(2).is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_guests_checksum_lies_in_the_first_256_bytes_and_is_never_sctps() {
+    let claim = |(start, offset): (u16, u16)| {
+        let train =
+            Train { around: vec![Ip4], udp: true, options: 0, payload: payload(900), size: 1000 };
+        let mut frame = train.merged();
+        frame.vnet = VnetHeader::default();
+        frame.vnet.set_flags(Flags::NEEDS_CSUM);
+        frame.vnet.csum_start.set(start);
+        frame.vnet.csum_offset.set(offset);
+        frame
+    };
+    let refused = |bench: &mut Bench, place| {
+        bench.send(0, &[claim(place)]);
+        drops(bench, 0, DropReason::BadOffload) == 1
+    };
+    for (place, by_guest, by_kernel) in [
+        ((248, 6), false, false),
+        ((246, 8), false, false),
+        ((249, 6), true, false),
+        ((238, 17), true, false),
+        ((282, 0), true, false),
+        ((502, 6), true, false),
+        ((503, 6), true, true),
+    ] {
+        let mut guest = Bench::new(&[(plain(), ALL), (plain(), ALL)]);
+        assert_eq!(refused(&mut guest, place), by_guest, "{place:?}");
+        assert_eq!(refused(&mut bench(1500), place), by_kernel, "{place:?}");
+    }
+    // SCTP's is left as any other: unfinished, no byte changed.
+    let mut sctp = claim((34, 8));
+    sctp.bytes[14 + 9] = 132;
+    let mut guest = Bench::new(&[(plain(), ALL), (plain(), ALL)]);
+    guest.send(0, &[sctp.clone()]);
+    let [seen] = <[MemoryFrame; 1]>::try_from(guest.received(1)).unwrap();
+    assert_eq!((seen.vnet.csum_offset, &seen.bytes), (sctp.vnet.csum_offset, &sctp.bytes));
+}
+
+/// A frame with something that rules and guards judge: its name, EtherType, version and protocol of
+/// IP, and the bytes that make it one, from the transport or the network header on.
+type Judged = (&'static str, u16, Option<(bool, u8)>, &'static [(usize, &'static [u8])]);
+
+const JUDGED: [Judged; 15] = [
+    ("TCP over IPv4", 0x0800, Some((false, 6)), &[(12, &[0x50])]),
+    ("TCP over IPv6", 0x86dd, Some((true, 6)), &[(12, &[0x50])]),
+    ("SCTP over IPv4", 0x0800, Some((false, 132)), &[]),
+    ("SCTP over IPv6", 0x86dd, Some((true, 132)), &[]),
+    ("redirect", 0x0800, Some((false, 1)), &[(0, &[5, 0])]),
+    ("neighbour advertisement", 0x86dd, Some((true, 58)), &[(0, &[136, 0])]),
+    ("router advertisement", 0x86dd, Some((true, 58)), &[(0, &[134, 0])]),
+    ("DHCP", 0x0800, Some((false, 17)), &[(0, &[0, 67, 0, 68, 7, 188])]),
+    ("DHCPv6", 0x86dd, Some((true, 17)), &[(0, &[2, 35, 2, 34, 7, 168])]),
+    ("UDP", 0x0800, Some((false, 17)), &[(0, &[1, 0, 21, 179, 7, 188])]),
+    ("ARP", 0x0806, None, &[(0, &[0, 1, 8, 0, 6, 4, 0, 1])]),
+    ("LLC", 0x0100, None, &[(0, &[0x42, 0x42, 3])]),
+    ("SNAP", 0x0100, None, &[(0, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0])]),
+    ("malformed", 0x0800, None, &[(0, &[0x45, 0, 0xff, 0xff])]),
+    ("fragment", 0x0800, None, &[(0, &[0x45, 0, 7, 208, 0, 1, 0x20, 0, 64, 17])]),
+];
+
+/// Returns the frame, of 2014 bytes, with headers at `plant` that could be taken for those of a
+/// packet in a tunnel.
+fn planted((_, kind, ip, fixes): Judged, plant: usize, v6: bool, protocol: u8) -> Vec<u8> {
+    let mut frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &kind.to_be_bytes()].concat();
+    frame.resize(2014, 0x50);
+    let room = (2014 - plant) as u16;
+    let ([a, b], [c, d]) = (room.to_be_bytes(), (room - 40).to_be_bytes());
+    let fake = match v6 {
+        false => vec![0x45, 0, a, b, 0, 1, 0, 0, 64, protocol, 0, 0],
+        true => vec![0x60, 0, 0, 0, c, d, protocol, 64],
+    };
+    frame[plant..plant + fake.len()].copy_from_slice(&fake);
+    let start = match ip {
+        None => 14,
+        Some((false, protocol)) => {
+            let header =
+                [0x45, 0, 7, 208, 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+            frame[14..34].copy_from_slice(&header);
+            34
+        }
+        Some((true, protocol)) => {
+            frame[14..22].copy_from_slice(&[0x60, 0, 0, 0, 7, 168, protocol, 64]);
+            54
+        }
+    };
+    for (at, bytes) in fixes {
+        frame[start + at..start + at + bytes.len()].copy_from_slice(bytes);
+    }
+    frame
+}
+
+/// Returns where the bytes are that were judged, and that segmentation does not own.
+fn judged(frame: &[u8], is_own: bool) -> Vec<usize> {
+    let parsed = wire::parse(frame, frame.len()).unwrap();
+    let (l3, l4) = (usize::from(parsed.l3), usize::from(parsed.l4));
+    let mut all: Vec<_> = (0..14).collect();
+    if parsed.traits.contains(Traits::IPV4) {
+        all.extend((l3 + 8..l3 + 10).chain(l3 + 12..l3 + 20));
+    }
+    if parsed.traits.contains(Traits::IPV6) {
+        all.extend(l3 + 6..l3 + 40);
+    }
+    match parsed.kind {
+        Kind::Tcp => all.extend((l4..l4 + 4).chain(l4 + 8..l4 + 13).chain(l4 + 14..l4 + 16)),
+        Kind::Udp => {
+            all.extend(l4..l4 + 4);
+            if !is_own && matches!(frame[l4 + 1], 67 | 35) {
+                all.extend(l4 + 8..l4 + 248);
+            }
+        }
+        Kind::OtherIp => all.extend(l4..l4 + 64),
+        Kind::NotIp if parsed.ethertype == 0x0806 => all.extend(l3..l3 + 28),
+        Kind::NotIp | Kind::Fragment | Kind::Malformed(_) => all.extend(l3..l3 + 60),
+    }
+    all
+}
+
+/// Sends such a frame with a claim of the kernel's, and returns what a port without offloads gets,
+/// of which the judged bytes are those that were sent.
+fn keeps_what_was_judged(bench: &mut Bench, vnet: VnetHeader, frame: &[u8]) -> usize {
+    bench.send(0, &[MemoryFrame { vnet, bytes: frame.to_vec() }]);
+    let begun = vnet.flags().contains(Flags::NEEDS_CSUM);
+    let parsed = wire::parse(frame, frame.len()).unwrap();
+    let places = judged(frame, !begun || vnet.csum_start.get() == parsed.l4);
+    bench.received(1);
+    let seen = bench.received(2);
+    for segment in &seen {
+        for at in places.iter().copied().filter(|at| *at < segment.bytes.len()) {
+            assert_eq!(segment.bytes[at], frame[at], "byte {at} of {frame:02x?}, by {vnet:?}");
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn no_claim_of_the_kernels_makes_segmentation_write_what_was_judged() {
+    let mut bench = bench(65_535);
+    let mut cut = [0; JUDGED.len()];
+    for (number, case) in JUDGED.into_iter().enumerate() {
+        for (plant, (v6, udp)) in (14..130).flat_map(|plant| {
+            [(false, false), (false, true), (true, false), (true, true)].map(|it| (plant, it))
+        }) {
+            let frame = planted(case, plant, v6, if udp { 17 } else { 6 });
+            let mut vnet = VnetHeader::default();
+            vnet.set_flags(Flags::NEEDS_CSUM);
+            vnet.csum_start.set(plant as u16 + if v6 { 40 } else { 20 });
+            vnet.csum_offset.set(if udp { 6 } else { 16 });
+            let tcp = if v6 { GsoType::Tcp6 } else { GsoType::Tcp4 };
+            vnet.set_gso(if udp { GsoType::UdpL4 } else { tcp }, false);
+            vnet.gso_size.set(500);
+            cut[number] += usize::from(keeps_what_was_judged(&mut bench, vnet, &frame) > 1);
+        }
+    }
+    // What may be a tunnel is one: the test's claims are those that are believed.
+    for ((name, ..), cut) in JUDGED.iter().zip(cut) {
+        assert_eq!(cut > 200, *name == "UDP", "{name}: {cut}");
+    }
+}
+
 fn any_around() -> impl Strategy<Value = Around> {
     prop_oneof![
         4 => Just(Ip4),
@@ -580,6 +836,26 @@ fn any_around() -> impl Strategy<Value = Around> {
 }
 
 proptest! {
+    #[test]
+    fn whatever_the_kernel_says_the_bytes_that_were_judged_are_those_that_leave(
+        case in prop::sample::select(JUDGED.to_vec()),
+        plant in 14..130usize,
+        (v6, udp, begun) in any::<(bool, bool, bool)>(),
+        start in prop_oneof![Just(20usize), Just(40), 0..300usize],
+        offset in prop_oneof![4 => Just(16u16), 4 => Just(6), 1 => 0..40u16],
+        gso in prop::sample::select(vec![GsoType::Tcp4, GsoType::Tcp6, GsoType::UdpL4]),
+        size in 1..2000u16,
+    ) {
+        let frame = planted(case, plant, v6, if udp { 17 } else { 6 });
+        let mut vnet = VnetHeader::default();
+        vnet.set_flags(if begun { Flags::NEEDS_CSUM } else { Flags::DATA_VALID });
+        vnet.csum_start.set((plant + start) as u16);
+        vnet.csum_offset.set(offset);
+        vnet.set_gso(gso, false);
+        vnet.gso_size.set(size);
+        keeps_what_was_judged(&mut bench(65_535), vnet, &frame);
+    }
+
     /// A header may say anything: a container's user writes it (PACKET_VNET_HDR), and a TAP device's
     /// guest.
     #[test]
