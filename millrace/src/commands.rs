@@ -1,6 +1,7 @@
 //! Each command is one file: its arguments and help, and a function `run`.
 
 pub(crate) mod acl;
+mod anew;
 pub(crate) mod bugreport;
 pub(crate) mod capture;
 pub(crate) mod check;

@@ -284,7 +284,10 @@ fn uplinks_share_vlan(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
             "uplinks {} and {} share a VLAN and exchange no frames",
             other.name, port.name
         ))
-        .seen("two uplinks in one VLAN")
+        .seen(
+            "two uplinks in one VLAN: if both lead to one network, guests get each broadcast twice, and a guest without `mac` \
+             misses answers to its own broadcasts (ARP, DHCP), whose copies come back as if it had moved",
+        )
         .wanted("one uplink or one team in each VLAN")
         .remedy(
             "links to one network: make them one team; a guest behind the port: set role = \"vnic\"; two networks to be joined: set transit = true on both",
@@ -299,7 +302,9 @@ fn own_frames_return(port: &Picture) -> Option<Problem> {
             .seen(format!("{} frames", port.returned))
             .wanted("none: another link of this switch leads to the same network")
             .remedy(
-                "make links to one network one team, or find the loop outside; a guest that runs on two hosts also looks like this",
+                "make links to one network one team, or find the loop outside. Until then copies from a port with `mac` are \
+                 refused (address_taken); a guest without it misses frames until it sends again: set mac. A guest that runs \
+                 on two hosts also looks like this",
             )
     })
 }
@@ -400,13 +405,21 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     )
 }
 
-/// Finds an uplink whose device coalesces: a comparison of RSC on and off would show nothing.
+/// Finds an uplink whose device coalesces, or whose sender does not segment (TSO over a veth): a comparison of RSC on and off would show nothing.
 fn uplink_coalesces(port: &Picture) -> Option<Problem> {
     (port.arrived_coalesced > 0).then(|| {
-        Problem::new(format!("port {}: frames arrive already coalesced by its device", port.name))
-            .seen(format!("{} frames", port.arrived_coalesced))
-            .wanted("single segments, if RSC of the switch is to be measured or turned off")
-            .remedy("none needed in production; to measure: `ethtool -K DEVICE gro off lro off`")
+        let device = port.links.first().map_or("DEVICE", |(device, _)| device);
+        Problem::new(format!(
+            "port {}: frames arrive already coalesced, or not yet segmented",
+            port.name
+        ))
+        .seen(format!("{} frames", port.arrived_coalesced))
+        .wanted("single segments, if RSC of the switch is to be measured or turned off")
+        .remedy(format!(
+            "none needed in production. To measure: if `ethtool -k {device}` shows generic-receive-offload or \
+             large-receive-offload on, the device merges them: `ethtool -K {device} gro off lro off`; if both are off, a \
+             sender on this host, such as one behind a veth, leaves them unsegmented: `ethtool -K ITS-DEVICE tso off gso off`"
+        ))
     })
 }
 

@@ -4,7 +4,7 @@
 use crate::LabError;
 use crate::host::Command;
 use crate::report::Check;
-use api::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting};
+use api::body::{AclBody, CountersBody, PortBody, RscBody, RscSetting, SwitchRscBody};
 use api::client::{Client, ClientError};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -64,11 +64,12 @@ impl Port {
         self.client.counters(&self.name).map_err(switch_error)
     }
 
-    /// Runs activity 1 of the guide: checks each address family's adapter status of coalescing
-    /// toward the port.
+    /// Runs activity 1 of the guide: checks the settings of host and switch, and each address
+    /// family's adapter status of coalescing toward the port.
     pub(crate) fn rsc_checks(&self) -> Result<Vec<Check>, LabError> {
+        let levels = levels(&self.client.switch_rsc().map_err(switch_error)?);
         let rsc = self.client.rsc(Some(&self.name)).map_err(switch_error)?;
-        Ok(rsc.iter().flat_map(statuses).collect())
+        Ok(levels.into_iter().chain(rsc.iter().flat_map(statuses)).collect())
     }
 
     /// Returns the commands of all changes so far, for the report.
@@ -92,6 +93,26 @@ impl Port {
             told.push(line);
         }
     }
+}
+
+/// Returns the checks of host and switch, above the adapters.
+fn levels(switch: &SwitchRscBody) -> [Check; 2] {
+    let SwitchRscBody { receive_segment_coalescing: host, software_rsc_enabled: on, .. } = switch;
+    [
+        Check {
+            name: "Get-NetOffloadGlobalSetting (host)".into(),
+            passed: host == "Enabled",
+            seen: format!("ReceiveSegmentCoalescing {host}"),
+        },
+        Check {
+            name: "Get-VMSwitch (switch)".into(),
+            passed: *on,
+            seen: format!(
+                "SoftwareRscEnabled {on}, operational toward {} of {} ports",
+                switch.operational_ports, switch.ports
+            ),
+        },
+    ]
 }
 
 /// Returns the checks of both families' adapter status.
@@ -124,4 +145,24 @@ pub(crate) fn status(
 /// Turns an error of the API's client into one of the switch, for `map_err`.
 pub(crate) fn switch_error(error: ClientError) -> LabError {
     LabError::Switch(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The report of `validate rsc` had the adapters only, where Windows has three levels.
+    #[test]
+    fn host_and_switch_are_checked_above_the_adapters() {
+        let of = |host: &str, on: bool| {
+            let body = serde_json::json!({
+                "ReceiveSegmentCoalescing": host, "Policy": "ndis", "SoftwareRscEnabled": on, "Ports": 4,
+                "OperationalPorts": 3,
+            });
+            levels(&serde_json::from_value(body).unwrap()).map(|check| check.passed)
+        };
+        assert_eq!(of("Enabled", true), [true, true]);
+        assert_eq!(of("Disabled", true), [false, true]);
+        assert_eq!(of("Enabled", false), [true, false]);
+    }
 }

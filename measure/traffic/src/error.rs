@@ -9,15 +9,19 @@ use std::net::SocketAddr;
 pub enum TrafficError {
     /// No connection was accepted within the plan's attempts.
     #[error(
-        "no receiver at {address} after {attempts} attempts ({source}): start the receiver first, and check its address, port and firewall"
+        "no receiver at {address} after {attempts} attempts in {seconds} s ({source}): {remedy}"
     )]
     Unreachable {
         /// The receiver's expected address.
         address: SocketAddr,
         /// Number of attempts made.
         attempts: u32,
+        /// How long it was tried.
+        seconds: u64,
         /// Error of the last attempt.
         source: Errno,
+        /// Advice for the user.
+        remedy: String,
     },
     /// A socket could not be bound.
     #[error("cannot use {address} on this host ({source}): {remedy}")]

@@ -239,6 +239,14 @@ impl Plan {
         SocketAddr::new(host, self.first_port(host).port().saturating_sub(1))
     }
 
+    /// Returns the first and the last port of a receiver, which a firewall has to open: that of the
+    /// synchronisation and those of the data. Windows NTttcp's tokens have ports of their own.
+    pub fn ports(&self) -> [u16; 2] {
+        let last = self.data_ports().last().map_or(self.base_port, |(address, _)| address.port());
+        let first = if self.sync { self.base_port.saturating_sub(1) } else { self.base_port };
+        [first, last]
+    }
+
     /// Returns the ports at which the tokens of a host's data ports are exchanged; none if the
     /// numbers exceed 65535.
     pub(crate) fn token_ports(&self, host: IpAddr) -> Vec<SocketAddr> {

@@ -50,9 +50,10 @@ remedy. A task that measures says what to type at both ends, waits for the traff
 the switch's counters; with agents (`millrace lab agent`) it measures as `validate rsc` does. What a
 guide sets for a measurement is put back at its end, also after Ctrl-C.
 
-After each task the state is stored, so that the next run continues where this one ended; tasks that
-found a problem are looked at again. Exit codes: 0 all done, 1 a task found a problem, 2 wrong
-usage, 3 no daemon answers, 130 after Ctrl-C.")]
+After each task the state is stored, so that the next run continues where this one ended. It does
+not measure again what was measured, and looks again at everything else: settings, problems, notes.
+Exit codes: 0 no problem (notes may be left), 1 a task found a problem, 2 wrong usage, 3 no daemon
+answers, 130 after Ctrl-C.")]
 pub(crate) struct Arguments {
     /// The guide.
     #[arg(value_enum)]
@@ -76,7 +77,8 @@ pub(crate) struct Arguments {
     /// The receiving agent, for example in a guest [default: this host].
     #[arg(long, value_name = "TOKEN@ADDRESS:PORT", requires = "sender")]
     receiver: Option<Whereabouts>,
-    /// The state file [default: $XDG_STATE_HOME/millrace/guide-NAME.json].
+    /// The state file [default: guide-NAME.json in $XDG_STATE_HOME/millrace, without that variable
+    /// in ~/.local/state/millrace].
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Begin anew, and forget what earlier runs have seen.
@@ -178,7 +180,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn code(verdict: Verdict) -> ExitCode {
-    if verdict == Verdict::Done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match verdict {
+        Verdict::Done | Verdict::Noted => ExitCode::SUCCESS,
+        Verdict::Problems | Verdict::Stopped | Verdict::Unfinished => ExitCode::FAILURE,
+    }
 }
 
 /// Connects to the daemon, and finds the vNIC.

@@ -1,5 +1,6 @@
 //! `millrace port`: shows and changes ports while the switch runs.
 
+use crate::commands::anew::Tap;
 use crate::commands::port_wait::Wait;
 use crate::commands::{names, port_add, port_export, port_show, status};
 use crate::global::Global;
@@ -109,8 +110,13 @@ impl Set {
         if self.if_exists && !exists(&client, &self.name)? {
             return Ok(ExitCode::SUCCESS);
         }
+        // Before the change: afterwards the device has no addresses any more.
+        let before = Tap::of(&client.port(&self.name)?);
         let port = client.change_port(&self.name, &change)?;
         let port = self.wait.until(&client, port)?;
+        if let Some(lost) = before.and_then(|tap| tap.lost_by(&port)) {
+            output::tell(&lost);
+        }
         output::show(global, &port, |port| status::ports(std::slice::from_ref(port)))
     }
 }

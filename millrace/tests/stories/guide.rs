@@ -1,10 +1,10 @@
-//! `millrace guide rsc` as a person follows it, with traffic by NTttcp's own command line: once
-//! where coalescing shows, and once where it cannot.
+//! `millrace guide` as a person follows it, with traffic by NTttcp's own command line. The remedies
+//! that it prints are typed as they are.
 
 use crate::heard::Heard;
 use crate::host::Host;
 use crate::sandbox::{Need, run, story};
-use crate::switch::{cli, complaint, millrace};
+use crate::switch::{Switch, cli, complaint, millrace};
 use crate::topology::{Family, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -12,6 +12,8 @@ use std::process::{Child, Output, Stdio};
 use waiting::until;
 
 const NEEDS: [Need; 2] = [Need::Tap, Need::Program("ethtool")];
+/// The user's directory for states.
+const HOME: &str = "/run/home";
 /// The state file of the story.
 const STATE: &str = "/run/guide.json";
 
@@ -20,7 +22,11 @@ struct Traffic([Child; 2]);
 
 impl Traffic {
     fn start(topology: &Topology) -> Traffic {
-        let line = format!("-M 1,*,{} -l 64k -a 6 -t 300", Family::V4.guest());
+        Traffic::by(topology, "-M 1,*,ADDRESS -l 64k -a 6 -t 300")
+    }
+
+    fn by(topology: &Topology, line: &str) -> Traffic {
+        let line = line.replace("ADDRESS", &Family::V4.guest().to_string());
         let ntttcp = |host: Host, side: &str| {
             let program = millrace().get_program().to_owned();
             let mut command = host.command(program.to_str().unwrap());
@@ -47,6 +53,18 @@ impl Drop for Traffic {
 fn guide(more: &[&str]) -> Output {
     let line = ["guide", "rsc", "--port", "guest", "--yes", "--seconds", "2", "--state", STATE];
     millrace().args(line).args(more).heard()
+}
+
+/// Runs a guide that keeps its state in the user's own directory.
+fn guide_at_home(line: &str) -> Output {
+    let mut command = millrace();
+    command.env("XDG_STATE_HOME", HOME).arg("guide").args(line.split(' '));
+    command.args(["--yes", "--json", "--seconds", "2"]).heard()
+}
+
+/// Returns the commands between backquotes.
+fn commands(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
 }
 
 fn json(output: &Output) -> Value {
@@ -99,11 +117,109 @@ fn the_rsc_guide_shows_an_effect_and_refuses_to_compare_nothing() {
         let output = guide(&[]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{said}");
-        for part in
-            ["done before: ReceiveSegmentCoalescing Enabled", "Segments/Frame", "document: Enabled"]
-        {
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("continues from /run/guide.json"), "{told}");
+        for part in ["Segments/Frame", "document: Enabled", "nothing was found"] {
             assert!(said.contains(part), "{part} is missing: {said}");
         }
+    });
+}
+
+#[test]
+fn the_linux_guide_gives_a_container_its_address_again_and_uses_all_queues() {
+    story(&NEEDS, || {
+        let topology = Topology::new("");
+        let output = guide_at_home("linux --port guest --wait 1s");
+        let document = json(&output);
+        assert_eq!((output.status.code(), &document["verdict"]), (Some(1), &"stopped".into()));
+        let queues = task(&document, "The vNIC has several queue pairs (VMBus channels)");
+        let remedy = queues["remedy"].as_str().unwrap();
+        assert_eq!(queues["status"], "problem", "{queues:#}");
+        assert!(remedy.contains("`millrace port set uplink queues=N`"), "{remedy}");
+        let added = task(&document, "Add a TAP port while the switch runs, and remove it");
+        assert_eq!(added["status"], "passed", "{added:#}");
+        assert!(std::path::Path::new(HOME).join("millrace/guide-linux.json").exists());
+        // The remedies, as they are printed.
+        topology.switch.tell("port set uplink queues=2");
+        let changed = cli("port set guest queues=2 --wait up");
+        let told = String::from_utf8_lossy(&changed.stderr);
+        assert!(remedy.contains(told.trim()), "{remedy} should say as well: {told}");
+        let typed = commands(&told);
+        assert!(
+            typed.contains(&"nsenter --net=/run/netns/guest ip address add 10.9.0.2/24 dev tap0")
+        );
+        typed.into_iter().for_each(|line| drop(run(line)));
+        let _traffic = Traffic::by(&topology, "-M 16,*,ADDRESS -l 64k -p 20001 -t 300");
+        let output = guide_at_home("linux --port guest");
+        let document = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{document:#}");
+        assert_eq!(document["verdict"], "done", "{document:#}");
+        let measured = &document["measurements"][0];
+        assert_eq!((&measured["queues"], &measured["queues_used"]), (&2.into(), &2.into()));
+    });
+}
+
+/// A guest with two vNICs, and a team whose members lead to one bridge.
+fn two_paths() -> (Switch, Host) {
+    let (net, guest) = (Host::new("net"), Host::new("guest"));
+    net.run("ip link add br0 type bridge");
+    net.run("ip link set br0 up");
+    net.run("ip address add 10.9.2.1/24 dev br0");
+    let mut ports =
+        "[[port]]\nname = 'team'\nteam = ['eth1', 'eth2']\nteam-fail-back = 0\n".to_owned();
+    for path in [1, 2] {
+        run(&format!("ip link add eth{path} type veth peer name p{path} netns net"));
+        run(&format!("ip link set eth{path} up"));
+        net.run(&format!("ip link set p{path} master br0 up"));
+        ports += &format!("[[port]]\nname = 'iscsi{path}'\ntap = 'tap{path}'\nnetns = 'guest'\n");
+    }
+    let switch = Switch::start(&ports);
+    for path in [1, 2] {
+        guest.assign_addresses(&format!("tap{path}"), 10 * path);
+    }
+    guest.run("ip address add 10.9.2.2/24 dev tap2");
+    for port in ["team", "iscsi1", "iscsi2"] {
+        switch.wait_for(port, "up");
+    }
+    (switch, guest)
+}
+
+#[test]
+fn the_iscsi_guide_waits_for_a_pull_and_sees_the_other_path_carry_on() {
+    story(&[Need::Tap, Need::Program("ping")], || {
+        let (_switch, guest) = two_paths();
+        let output = guide_at_home("iscsi --wait 1s");
+        let document = json(&output);
+        assert_eq!((output.status.code(), &document["verdict"]), (Some(1), &"problems".into()));
+        let pinned = task(&document, "Two vNICs of the guest, each pinned to a member");
+        let typed = commands(pinned["remedy"].as_str().unwrap());
+        let wanted = ["millrace team map team iscsi1 eth1", "millrace team map team iscsi2 eth2"];
+        assert_eq!(typed[..2], wanted, "{pinned:#}");
+        typed[..2].iter().for_each(|line| {
+            let said = cli(line.strip_prefix("millrace ").unwrap());
+            assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
+        });
+        // Nobody pulls: what was noted stands, and the state stays for the next run.
+        let output = guide_at_home("iscsi --wait 1s");
+        let document = json(&output);
+        assert_eq!((output.status.code(), &document["verdict"]), (Some(0), &"noted".into()));
+        let mut command = millrace();
+        let log = std::fs::File::create("/run/guide.log").unwrap();
+        command.env("XDG_STATE_HOME", HOME).args(["guide", "iscsi", "--yes", "--json"]);
+        let child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let says = |words: &str| {
+            let told = std::fs::read_to_string("/run/guide.log").unwrap();
+            told.contains(words).then_some(())
+        };
+        until("the guide says what to type", || says("`ip link set eth1 down`"));
+        run("ip link set eth1 down");
+        until("the guide sees it", || says("eth1 is down"));
+        guest.run("ping -q -c 20 -i 0.01 -s 1000 10.9.2.1");
+        run("ip link set eth1 up");
+        let output = child.heard();
+        let document = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{document:#}");
+        assert_eq!(document["verdict"], "done", "{document:#}");
     });
 }
 

@@ -294,6 +294,8 @@ fn a_sender_that_nothing_answers_says_so_and_gives_up() {
     });
     let error = error.unwrap_err();
     assert!(matches!(error, TrafficError::Unreachable { attempts: 2, .. }), "{error}");
+    let ports = format!("open TCP ports {} to {base} in the receiver's firewall", base - 1);
+    assert!(error.to_string().contains(&ports), "{error}");
     assert!(waits.len() >= 3 && waits.iter().all(|wait| wait.is_silent), "{waits:?}");
     assert_eq!(waits[0].address, address);
 }

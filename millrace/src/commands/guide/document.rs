@@ -35,8 +35,11 @@ pub(super) struct Document {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// All tasks are done, and none found a problem.
+    /// All tasks are done: none found a problem, and nothing is left to do.
     Done,
+    /// All tasks were looked at, and none found a problem; some noted what is to be done or
+    /// decided elsewhere.
+    Noted,
     /// All tasks were looked at, and some found a problem.
     Problems,
     /// A task found a problem with which the rest would prove nothing.
@@ -74,12 +77,15 @@ pub(super) struct TaskResult {
 }
 
 /// Whether a task found what is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
     /// It did.
     Passed,
-    /// Something to know, or to do elsewhere; the switch cannot tell whether it was done.
+    /// Something to do or to decide elsewhere; the switch cannot tell whether it was done. The next
+    /// run looks again.
     Noted,
     /// It did not.
     Problem,
@@ -205,10 +211,15 @@ impl Document {
         self.measurements.push(measurement);
     }
 
-    /// Returns whether any task found a problem.
-    pub(super) fn has_problems(&self) -> bool {
-        let mut tasks = self.activities.iter().flat_map(|activity| &activity.tasks);
-        tasks.any(|task| task.status == Status::Problem)
+    /// Returns the tasks that did not find what is wanted, in order.
+    pub(super) fn standing(&self) -> impl Iterator<Item = &TaskResult> {
+        let tasks = self.activities.iter().flat_map(|activity| &activity.tasks);
+        tasks.filter(|task| task.status != Status::Passed)
+    }
+
+    /// Returns the worst status of all tasks.
+    pub(super) fn worst(&self) -> Status {
+        self.standing().map(|task| task.status).max().unwrap_or(Status::Passed)
     }
 }
 

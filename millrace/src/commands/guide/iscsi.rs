@@ -5,8 +5,16 @@ use super::document::Document;
 use super::place::Place;
 use super::prerequisites::{DAEMON, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
-use api::body::{FindingBody, PortBody};
+use crate::output::tell;
+use api::body::{FindingBody, PortBody, TeamBody};
+use config::PortRole;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How often a wait for a member looks.
+const GLANCE: Duration = Duration::from_millis(200);
+/// Bytes of the other paths from which on they carried storage, not only ARP.
+const LEAST_BYTES: u64 = 4096;
 
 /// The guide.
 pub(super) const GUIDE: Guide<Place> = Guide {
@@ -22,14 +30,14 @@ pub(super) const GUIDE: Guide<Place> = Guide {
                     title: "Two members, on two physical switches",
                     windows: "Get-VMSwitchTeam",
                     here: "millrace team show",
-                    repeats: false,
+                    repeats: true,
                     look: members,
                 },
                 Task {
                     title: "Two vNICs of the guest, each pinned to a member",
                     windows: "Set-VMNetworkAdapterTeamMapping -VMNetworkAdapterName iscsi1 -PhysicalNetAdapterName NIC1",
                     here: "millrace team map TEAM iscsi1 MEMBER1",
-                    repeats: false,
+                    repeats: true,
                     look: pinned,
                 },
                 Task {
@@ -47,16 +55,16 @@ pub(super) const GUIDE: Guide<Place> = Guide {
                 title: "Queues and MTU of both vNICs",
                 windows: "Get-NetAdapterVmqQueue; Get-NetAdapterAdvancedProperty -DisplayName 'Jumbo Packet'",
                 here: "millrace port list",
-                repeats: false,
+                repeats: true,
                 look: both,
             }],
         },
         Activity {
             title: "Pull one path",
             tasks: &[Task {
-                title: "In the guest the other path carries on (MPIO)",
-                windows: "mpclaim -s -d",
-                here: "multipath -ll",
+                title: "While one member is down, the other path carries on (MPIO)",
+                windows: "Disable-NetAdapter NIC1; mpclaim -s -d",
+                here: "ip link set MEMBER1 down; multipath -ll",
                 repeats: false,
                 look: pull,
             }],
@@ -92,6 +100,7 @@ fn pins(ports: &[PortBody]) -> Vec<(&str, String)> {
 
 fn pinned(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let ports = place.client.ports()?;
+    let teams = place.client.teams(None)?;
     let pins = pins(&ports);
     let used: BTreeSet<_> = pins.iter().map(|(_, member)| member).collect();
     let seen = pins.iter().map(|(port, member)| format!("{port} to {member}")).collect::<Vec<_>>();
@@ -100,8 +109,21 @@ fn pinned(place: &mut Place, _: &Document) -> Result<Sight, End> {
         used.len() > 1,
         seen,
         "two vNICs of the guest, pinned to two members",
-        "`millrace team map TEAM VNIC MEMBER` for each, or `team-member` of the ports (docs/storage.md)",
+        format!("{}, or `team-member` of the ports (docs/storage.md)", map(&ports, teams.first())),
     ))
+}
+
+/// Returns the commands that pin the first vNICs to the members of a team.
+fn map(ports: &[PortBody], team: Option<&TeamBody>) -> String {
+    let Some(team) = team else {
+        return "`millrace team map TEAM VNIC MEMBER` for each".to_owned();
+    };
+    let vnics = ports.iter().filter(|port| port.role == PortRole::Vnic);
+    let pairs = vnics.zip(&team.members);
+    let lines = pairs.map(|(vnic, member)| {
+        format!("`millrace team map {} {} {}`", team.port, vnic.name, member.name)
+    });
+    lines.collect::<Vec<_>>().join(", ")
 }
 
 fn apart(place: &mut Place, _: &Document) -> Result<Sight, End> {
@@ -126,22 +148,109 @@ fn both(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let seen = own.iter().map(words).collect::<Vec<_>>().join("; ");
     let mtus: BTreeSet<_> = own.iter().map(|port| port.mtu).collect();
     if own.is_empty() {
-        return Ok(Sight::noted("no vNIC is pinned"));
+        return Ok(Sight::noted("no vNIC is pinned").remedy("as above; the next run looks again"));
     }
+    let largest = own.iter().filter_map(|port| port.mtu).max().unwrap_or_default();
+    let smaller = own.iter().filter(|port| port.mtu.is_some_and(|mtu| mtu < largest));
+    let raise: Vec<_> =
+        smaller.map(|port| format!("`millrace port set {} mtu={largest}`", port.name)).collect();
     Ok(Sight::check(
         mtus.len() == 1,
         seen,
-        "the same MTU on both paths; several queues and MTU 9000 help",
-        "`millrace port set PORT mtu=9000 queues=4`, the members' devices and the target too; then `millrace guide jumbo`",
-    ))
+        "the same MTU on both paths",
+        format!("{}; the members' devices and the target too", raise.join(", ")),
+    )
+    .hint("several queues and MTU 9000 help: `millrace guide vmmq`, `millrace guide jumbo` for one of the vNICs"))
+}
+
+/// A member that went down while the guide waited.
+struct Pulled {
+    member: String,
+    since: Instant,
+    /// Bytes of the vNICs pinned to other members, when it went down.
+    others: u64,
 }
 
 fn pull(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let ports = place.client.ports()?;
-    let member = pins(&ports).first().map_or("MEMBER".to_owned(), |(_, member)| member.clone());
-    Ok(Sight::noted("not done for you: it interrupts a path of a guest's storage").remedy(format!(
-        "while the guest writes: `ip link set {member} down` on the host; `multipath -ll` in the guest shows the path failed \
-         and the other active, `millrace check` the finding path_down; then `ip link set {member} up`. `millrace validate \
-         storage` does it in namespaces"
-    )))
+    let pins = pins(&ports);
+    let members: BTreeSet<_> = pins.iter().map(|(_, member)| member.as_str()).collect();
+    let Some(first) = members.first().filter(|_| members.len() > 1) else {
+        return Ok(Sight::noted("not looked at: no two vNICs are pinned to two members")
+            .remedy("as above; the next run looks again"));
+    };
+    let advice = format!(
+        "while the guest writes, on the host: `ip link set {first} down`; the guest's `multipath -ll` shows one path failed \
+         and one active. Then `ip link set {first} up`. `millrace validate storage` does it in namespaces"
+    );
+    tell(&format!("    {advice}"));
+    let begin = Instant::now();
+    let mut pulled = None::<Pulled>;
+    while begin.elapsed() < place.traffic_timeout {
+        let down = down(place, &members)?;
+        match (&pulled, down) {
+            (None, Some(member)) => {
+                let others = carried(place, &pins, &member)?;
+                tell(&format!(
+                    "    {member} is down; let the guest write on, then plug it in again"
+                ));
+                pulled = Some(Pulled { member, since: Instant::now(), others });
+            }
+            (Some(pulled), None) => {
+                let bytes = carried(place, &pins, &pulled.member)?.saturating_sub(pulled.others);
+                return Ok(survived(&pulled.member, pulled.since.elapsed(), bytes));
+            }
+            _ => {}
+        }
+        place.interrupt.pass(GLANCE)?;
+    }
+    let seen = pulled.map_or_else(
+        || "no member went down".to_owned(),
+        |pulled| format!("{} is still down", pulled.member),
+    );
+    Ok(Sight::noted(format!("{seen} within {} s", place.traffic_timeout.as_secs())).remedy(advice))
+}
+
+/// Returns a member of these that carries no frames.
+fn down(place: &Place, members: &BTreeSet<&str>) -> Result<Option<String>, End> {
+    let teams = place.client.teams(None)?;
+    let mut all = teams.into_iter().flat_map(|team| team.members);
+    Ok(all.find(|it| members.contains(it.name.as_str()) && !it.active).map(|it| it.name))
+}
+
+/// Returns the bytes that the vNICs pinned to other members have carried.
+fn carried(place: &Place, pins: &[(&str, String)], member: &str) -> Result<u64, End> {
+    let others = pins.iter().filter(|(_, other)| other != member);
+    let bytes = others.map(|(port, _)| {
+        let counters = place.client.counters(port)?;
+        Ok(counters.ingress_bytes + counters.egress_bytes)
+    });
+    bytes.sum()
+}
+
+/// Judges what the other paths have carried while a member was down.
+fn survived(member: &str, down: Duration, bytes: u64) -> Sight {
+    Sight::check(
+        bytes >= LEAST_BYTES,
+        format!(
+            "{member} was down for {:.0} s; the vNICs of the other members carried {bytes} bytes meanwhile",
+            down.as_secs_f64()
+        ),
+        format!("at least {LEAST_BYTES} bytes: the guest's storage by the other path"),
+        "let the guest write while the member is down; if it does, its multipath does not use the other path: \
+         `multipath -ll` in the guest (docs/storage.md)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::guide::document::Status;
+
+    #[test]
+    fn a_pull_passes_only_if_the_other_path_carried_frames() {
+        let status = |bytes| survived("eth1", Duration::from_secs(5), bytes).status;
+        assert_eq!(status(1 << 20), Some(Status::Passed));
+        assert_eq!(status(300), Some(Status::Problem));
+    }
 }

@@ -6,7 +6,8 @@ use super::place::Place;
 use super::prerequisites::{DAEMON, VNIC, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
 use super::traffic::{ONE, measure, progress};
-use api::body::FindingBody;
+use crate::commands::anew;
+use api::body::{FindingBody, PortBody};
 use config::Device;
 use path_mtu::local::check_host;
 use serde_json::json;
@@ -36,21 +37,21 @@ pub(super) const GUIDE: Guide<Place> = Guide {
                     title: "MTUs of ports and of the devices below them",
                     windows: "Get-NetAdapterAdvancedProperty -DisplayName 'Jumbo Packet'",
                     here: "millrace mtu check",
-                    repeats: false,
+                    repeats: true,
                     look: mtus,
                 },
                 Task {
                     title: "Members of teams: MTU, speed, VLAN",
                     windows: "Get-VMSwitchTeam | Get-NetAdapterAdvancedProperty",
                     here: "millrace team show",
-                    repeats: false,
+                    repeats: true,
                     look: members,
                 },
                 Task {
                     title: "Paths between the guests of this host carry their MTU",
                     windows: "ping -f -l 8972 ADDRESS",
                     here: "millrace mtu check",
-                    repeats: false,
+                    repeats: true,
                     look: paths,
                 },
             ],
@@ -61,7 +62,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
                 title: "Check management and migration network between all hosts",
                 windows: "Set-VMHost -VirtualMachineMigrationPerformanceOption SMB",
                 here: "millrace mtu check --list HOSTS",
-                repeats: false,
+                repeats: true,
                 look: migration,
             }],
         },
@@ -166,22 +167,38 @@ fn migration(place: &mut Place, _: &Document) -> Result<Sight, End> {
     ))
 }
 
-/// Returns why jumbo frames cannot be measured; `None` if they can.
-fn without_jumbo(place: &Place) -> Result<Option<String>, End> {
-    let (vnic, uplinks) = (place.vnic()?, place.uplinks()?);
-    let all = uplinks.iter().chain([&vnic]);
-    let smaller = all.filter(|port| port.mtu.is_some_and(|mtu| mtu < JUMBO_MTU));
-    let names: Vec<_> = smaller
-        .map(|port| format!("{} has MTU {}", port.name, port.mtu.unwrap_or_default()))
-        .collect();
-    Ok((!names.is_empty()).then(|| names.join(", ")))
+/// Returns why jumbo frames cannot be measured, and what to do about it; `None` if they can.
+fn without_jumbo(vnic: &PortBody, uplinks: &[PortBody]) -> Option<Sight> {
+    let all = uplinks.iter().chain([vnic]);
+    let smaller: Vec<_> = all.filter(|port| port.mtu.is_some_and(|mtu| mtu < JUMBO_MTU)).collect();
+    let seen = |port: &&PortBody| format!("{} has MTU {}", port.name, port.mtu.unwrap_or_default());
+    let why = smaller.iter().map(seen).collect::<Vec<_>>().join(", ");
+    let raise = smaller.iter().flat_map(|port| raise(port)).collect::<Vec<_>>().join(", ");
+    (!smaller.is_empty()).then(|| {
+        Sight::noted(format!("not measured: {why}")).remedy(format!(
+            "{raise}; the sender's device too. Then run the guide again: it measures what is missing"
+        ))
+    })
+}
+
+/// Returns the commands that raise a port's MTU. A TAP follows its port; a device of an uplink has
+/// to carry the frames first.
+fn raise(port: &PortBody) -> Vec<String> {
+    let prefix = anew::prefix(port.config.netns_path().as_deref());
+    let device = port.config.device();
+    let of_device = match device {
+        Device::Tap(_) | Device::VhostUser(_) | Device::None => Vec::new(),
+        _ => device.names(),
+    };
+    let links = of_device.iter().map(|it| format!("`{prefix}ip link set {it} mtu {JUMBO_MTU}`"));
+    let own = format!("`millrace port set {} mtu={JUMBO_MTU}`", port.name);
+    let guest = matches!(device, Device::VhostUser(_)).then(|| "start its guest anew".to_owned());
+    links.chain([own]).chain(guest).collect()
 }
 
 fn measure_jumbo(place: &mut Place, _: &Document) -> Result<Sight, End> {
-    if let Some(why) = without_jumbo(place)? {
-        return Ok(Sight::noted(format!("not measured: {why}")).remedy(
-            "raise the devices of uplink and guest and then the ports to 9000; the next run with --restart measures",
-        ));
+    if let Some(missing) = without_jumbo(&place.vnic()?, &place.uplinks()?) {
+        return Ok(missing);
     }
     let measured = match measure(place, (JUMBO, "Jumbo frames enabled"), &ONE)? {
         Ok(measured) => measured,
@@ -195,7 +212,10 @@ fn measure_usual(place: &mut Place, document: &Document) -> Result<Sight, End> {
     let is_tap = matches!(vnic.config.device(), Device::Tap(_));
     if !is_tap && vnic.mtu.is_some_and(|mtu| mtu > USUAL_MTU) {
         return Ok(Sight::noted("not measured: the guest's driver reads the MTU when it starts").remedy(
-            "start the guest with `millrace port set PORT mtu=1500`, run the guide again, and put it back",
+            format!(
+                "`millrace port set {} mtu={USUAL_MTU}`, start the guest anew, run the guide again, and put it back",
+                vnic.name
+            ),
         ));
     }
     if document.measurement(JUMBO).is_some() {
@@ -229,16 +249,16 @@ fn proven(measured: &Measurement, is_jumbo: bool) -> Sight {
 fn compare(_: &mut Place, document: &Document) -> Result<Sight, End> {
     let (jumbo, usual) = (document.measurement(JUMBO), document.measurement(USUAL));
     let shown = table(jumbo, usual);
-    let words = match (jumbo, usual) {
-        (Some(jumbo), Some(usual)) => format!(
+    let sight = match (jumbo, usual) {
+        (Some(jumbo), Some(usual)) => Sight::passed(format!(
             "{:.2} times the throughput with jumbo frames; the document's is {:.2} times between two VMs on one host, and up \
              to 20 % more for a live migration",
             jumbo.megabytes_per_s / usual.megabytes_per_s,
             DOCUMENT[1] / DOCUMENT[0]
-        ),
-        _ => "both measurements are needed".to_owned(),
+        )),
+        _ => Sight::noted("both measurements are needed").remedy("as above; the next run measures"),
     };
-    Ok(Sight { table: Some(shown), ..Sight::noted(words) })
+    Ok(Sight { table: Some(shown), ..sight })
 }
 
 /// Returns the rows that were measured, their ratio, and the document's.
@@ -285,6 +305,27 @@ mod tests {
         assert_eq!(status(1514.0, true), Some(Status::Problem));
         assert_eq!(status(1514.0, false), Some(Status::Passed));
         assert_eq!(status(8900.0, false), Some(Status::Problem));
+    }
+
+    #[test]
+    fn what_to_raise_is_named_by_commands() {
+        let port = |config: serde_json::Value, role: &str| -> PortBody {
+            let rates: api::body::RatesBody = Default::default();
+            serde_json::from_value(json!({
+                "name": config["name"], "device": "", "role": role, "state": "up", "reason": "", "mtu": 1500,
+                "vlan": "untagged", "rsc": "off", "queues": [], "offloads": [], "degraded": [], "rates": rates,
+                "config": config,
+            }))
+            .unwrap()
+        };
+        let uplink = port(json!({"name": "uplink", "packet": "eth1"}), "uplink");
+        let vnic = port(json!({"name": "c1", "tap": "eth0", "netns": "c1"}), "vnic");
+        let missing = without_jumbo(&vnic, std::slice::from_ref(&uplink)).unwrap();
+        assert_eq!(missing.seen, "not measured: uplink has MTU 1500, c1 has MTU 1500");
+        let wanted = "`ip link set eth1 mtu 9000`, `millrace port set uplink mtu=9000`, `millrace port set c1 mtu=9000`";
+        assert!(missing.remedy.starts_with(wanted), "{}", missing.remedy);
+        let [vnic, uplink] = [vnic, uplink].map(|it| PortBody { mtu: Some(9000), ..it });
+        assert!(without_jumbo(&vnic, &[uplink]).is_none());
     }
 
     #[test]

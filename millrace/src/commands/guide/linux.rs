@@ -2,10 +2,10 @@
 
 use super::document::Document;
 use super::place::Place;
-use super::prerequisites::{DAEMON, FIREWALL, VNIC, WORKERS};
+use super::prerequisites::{DAEMON, FIREWALL_SIXTEEN, VNIC, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
 use super::traffic::{SIXTEEN, measure};
-use super::vmmq::QUEUES;
+use super::vmmq::{self, QUEUES};
 use api::body::PortBody;
 use config::PortConfig;
 use problem::Problem;
@@ -26,7 +26,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
     title: "Microsoft Loves Linux Deep Dive #4: Linux Network Features and Performance",
     is_of_one_vnic: true,
     activities: &[
-        Activity { title: "Prerequisites", tasks: &[DAEMON, VNIC, FIREWALL, WORKERS] },
+        Activity { title: "Prerequisites", tasks: &[DAEMON, VNIC, FIREWALL_SIXTEEN, WORKERS] },
         Activity {
             title: "Performance features",
             tasks: &[
@@ -35,7 +35,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
                     title: "Large send offload and checksum offload",
                     windows: "Get-NetAdapterLso; Get-NetAdapterChecksumOffload",
                     here: "millrace port show PORT",
-                    repeats: false,
+                    repeats: true,
                     look: offloads,
                 },
             ],
@@ -55,7 +55,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
             tasks: &[Task {
                 title: "Generate traffic, and see that all queues are used",
                 windows: "iperf3 -c ADDRESS -P 16",
-                here: "iperf3 -c ADDRESS -P 16",
+                here: "millrace ntttcp -R -M 16,*,ADDRESS -l 64k -p 20001 -t 32",
                 repeats: false,
                 look: throughput,
             }],
@@ -143,8 +143,10 @@ fn throughput(place: &mut Place, _: &Document) -> Result<Sight, End> {
         measured.queues_used,
         measured.queues
     );
-    let sight = Sight::check(
-        measured.queues_used == measured.queues,
+    if measured.queues_used == measured.queues {
+        return Ok(vmmq::judge(&measured, seen).with([measured]));
+    }
+    let sight = Sight::problem(
         seen,
         "all queues used",
         "more connections than queues, and as many queues in the guest: `ethtool -L eth0 combined N`",

@@ -132,10 +132,16 @@ pub(super) fn summary(document: &Document) -> String {
     if let Some(shown) = &document.table {
         text.push_str(&format!("{}\n\n", table_text(shown)));
     }
+    for task in document.standing() {
+        text.push_str(&format!("{}\n", stands(task)));
+    }
     text.push_str(match document.verdict {
         Verdict::Done => "All tasks are done; nothing was found.",
+        Verdict::Noted => {
+            "No problem was found. What is noted above is yours to do or decide; the next run looks at it again."
+        }
         Verdict::Problems => {
-            "All tasks were looked at; the next run looks again at those with a problem."
+            "All tasks were looked at; the next run looks again at those that are named above."
         }
         Verdict::Stopped => {
             "Stopped here: the rest would prove nothing. The next run looks at this task again."
@@ -143,6 +149,11 @@ pub(super) fn summary(document: &Document) -> String {
         Verdict::Unfinished => "Not finished; the next run continues here, --restart begins anew.",
     });
     text
+}
+
+/// Returns a line for a task that did not find what is wanted.
+fn stands(task: &TaskResult) -> String {
+    format!("{:<8} {}: {}", format!("{}:", task.status.word()), task.title, task.seen)
 }
 
 fn table_text(shown: &Table) -> String {

@@ -1,12 +1,15 @@
 //! Tasks that come first: what would make a guide prove nothing.
 
-use super::document::Document;
+use super::document::{Document, Measurement};
 use super::place::Place;
 use super::script::{End, Sight, Task};
+use super::traffic::{Ntttcp, ONE, SIXTEEN};
+use crate::commands::anew;
 use api::body::{PortBody, StateBody};
 use config::Device;
+use lab::experiments::rsc::MANY_ARRIVE;
 use ports::link::{Link, LinkOffload};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The daemon answers.
 pub(super) const DAEMON: Task<Place> = Task {
@@ -40,13 +43,24 @@ pub(super) const SENDERS: Task<Place> = Task {
     repeats: true,
     look: senders,
 };
-/// The firewalls of both ends.
-pub(super) const FIREWALL: Task<Place> = Task {
+/// The firewalls of both ends, for the line of the RSC validation guide.
+pub(super) const FIREWALL_ONE: Task<Place> = Task {
+    here: "nft add rule inet filter input tcp dport 5000-5001 accept",
+    look: |_, document| Ok(firewall(&ONE, document)),
+    ..FIREWALL
+};
+/// The same for sixteen connections.
+pub(super) const FIREWALL_SIXTEEN: Task<Place> = Task {
+    here: "nft add rule inet filter input tcp dport 20000-20016 accept",
+    look: |_, document| Ok(firewall(&SIXTEEN, document)),
+    ..FIREWALL
+};
+const FIREWALL: Task<Place> = Task {
     title: "Configure the firewall rules of sender and receiver",
     windows: "New-NetFirewallRule -DisplayName 'NTTCP' -Program ntttcp.exe -Action Allow",
-    here: "nft add rule inet filter input tcp dport 4999-5016 accept",
-    repeats: false,
-    look: firewall,
+    here: "",
+    repeats: true,
+    look: |_, document| Ok(firewall(&ONE, document)),
 };
 /// Workers and queues.
 pub(super) const WORKERS: Task<Place> = Task {
@@ -108,8 +122,7 @@ impl Local {
 
     /// Returns a command that changes offloads of the device.
     fn ethtool(&self, offloads: &str) -> String {
-        let within = |netns: &Path| format!("nsenter --net={} ", netns.display());
-        let prefix = self.netns.as_deref().map(within).unwrap_or_default();
+        let prefix = anew::prefix(self.netns.as_deref());
         format!("`{prefix}ethtool -K {} {offloads}`", self.device)
     }
 }
@@ -124,11 +137,21 @@ fn devices(port: &PortBody) -> Vec<Local> {
     names.into_iter().map(|device| Local { device, netns: netns.clone() }).collect()
 }
 
-fn uplink(place: &mut Place, _: &Document) -> Result<Sight, End> {
+/// Returns what a measurement has shown since: that segments arrive one by one.
+fn shown(document: &Document) -> Option<Sight> {
+    let Measurement { label, arrived_coalesced_percent: arrived, .. } =
+        document.measurements.first()?;
+    let words = format!("{arrived:.1} % of the frames arrived already coalesced ({label})");
+    (*arrived <= MANY_ARRIVE).then(|| Sight::passed(words))
+}
+
+fn uplink(place: &mut Place, document: &Document) -> Result<Sight, End> {
     let uplinks = place.uplinks()?;
     let all: Vec<Local> = uplinks.iter().flat_map(devices).collect();
     if all.is_empty() {
-        return Ok(Sight::noted("the switch has no uplink: traffic comes from ports of this host"));
+        return Ok(Sight::passed(
+            "the switch has no uplink: traffic comes from ports of this host",
+        ));
     }
     let gro = |it: &&Local| it.has(LinkOffload::Gro) == Some(true);
     let words = |of: Vec<&Local>| of.iter().map(|it| it.words()).collect::<Vec<_>>().join(", ");
@@ -140,12 +163,14 @@ fn uplink(place: &mut Place, _: &Document) -> Result<Sight, End> {
     } else if unknown.is_empty() {
         Sight::passed(format!("GRO is off at {}", words(all.iter().collect())))
     } else {
-        let hint = "on the switch's host: `ethtool -k DEVICE`; GRO and LRO should be off";
-        Sight::noted(format!("{} cannot be read from here", words(unknown))).remedy(hint)
+        let hint = "in the namespace of the switch: `ethtool -k DEVICE`; GRO and LRO should be off. The measurement shows it, too";
+        let unread =
+            || Sight::noted(format!("{} cannot be read from here", words(unknown))).remedy(hint);
+        shown(document).unwrap_or_else(unread)
     })
 }
 
-fn senders(place: &mut Place, _: &Document) -> Result<Sight, End> {
+fn senders(place: &mut Place, document: &Document) -> Result<Sight, End> {
     let (own, ports) = (place.port.clone(), place.client.ports()?);
     let taps = ports
         .iter()
@@ -159,17 +184,28 @@ fn senders(place: &mut Place, _: &Document) -> Result<Sight, End> {
         ),
         Some(first) => {
             let names: Vec<_> = segments_not.iter().map(|it| it.words()).collect();
-            Sight::noted(format!("TSO is on at {}", names.join(", "))).remedy(format!(
-                "send from beyond the uplink; to send from there, first {}",
-                first.ethtool("tso off gso off")
-            ))
+            let unshown = || {
+                Sight::noted(format!("TSO is on at {}", names.join(", "))).remedy(format!(
+                    "send from beyond the uplink; to send from there, first {}",
+                    first.ethtool("tso off gso off")
+                ))
+            };
+            shown(document).unwrap_or_else(unshown)
         }
     })
 }
 
-fn firewall(_: &mut Place, _: &Document) -> Result<Sight, End> {
-    Ok(Sight::noted("NTttcp uses TCP ports 4999 to 5016, with -p 20001 also 20000 to 20016")
-        .remedy("with your table and chain, at both ends; a sender that is not answered says so"))
+/// Names the ports of an NTttcp line until a measurement shows that its traffic comes through.
+fn firewall(line: &Ntttcp, document: &Document) -> Sight {
+    if let Some(measured) = document.measurements.last() {
+        return Sight::passed(format!("traffic came through ({})", measured.label));
+    }
+    let [first, last] = line.ports();
+    Sight::noted(format!("the traffic of this guide uses TCP ports {first} to {last} of the receiver"))
+        .remedy(
+            "at the receiver, with your table and chain, if `nft list ruleset` shows rules there; a sender that is not \
+             answered says so",
+        )
 }
 
 fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {
@@ -187,10 +223,43 @@ fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let ports: Vec<_> = ports.iter().map(|port| format!("{port} {}", count(port))).collect();
     let seen = format!("{}; queues: {}", workers.join(", "), ports.join(", "));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(Sight::noted(seen).remedy(match (switch.workers.len(), cores) {
+    Ok(Sight::passed(seen).remedy(match (switch.workers.len(), cores) {
         (1, 2..) => format!(
             "one worker serves all ports; this host has {cores} processors: `workers = N` in [switch], then restart"
         ),
         _ => String::new(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::guide::document::Status;
+
+    /// The rule named ports 4999 to 5016 where the traffic used 20000 to 20016.
+    #[test]
+    fn the_firewall_rule_opens_the_ports_of_the_guides_own_line() {
+        for (task, line) in [(FIREWALL_ONE, ONE), (FIREWALL_SIXTEEN, SIXTEEN)] {
+            let [first, last] = line.ports();
+            assert!(task.here.contains(&format!("dport {first}-{last} ")), "{}", task.here);
+        }
+        assert_eq!((ONE.ports(), SIXTEEN.ports()), ([5000, 5001], [20_000, 20_016]));
+    }
+
+    #[test]
+    fn a_measurement_settles_what_cannot_be_read() {
+        let mut document = Document::new("rsc", "t", None);
+        assert_eq!(firewall(&ONE, &document).status, Some(Status::Noted));
+        assert!(shown(&document).is_none());
+        document.measured(Measurement { name: "on".into(), ..Measurement::default() });
+        assert_eq!(firewall(&ONE, &document).status, Some(Status::Passed));
+        assert_eq!(shown(&document).unwrap().status, Some(Status::Passed));
+        let arrived_coalesced_percent = 98.9;
+        document.measured(Measurement {
+            name: "on".into(),
+            arrived_coalesced_percent,
+            ..Measurement::default()
+        });
+        assert!(shown(&document).is_none());
+    }
 }

@@ -37,7 +37,8 @@ pub(super) struct Task<C: 'static> {
     pub(super) windows: &'static str,
     /// The command here; empty if there is none. `PORT` stands for the vNIC's port.
     pub(super) here: &'static str,
-    /// Whether it is looked at in each run, because it may have changed since the last.
+    /// Whether it is looked at in each run, because it may have changed since the last. All that
+    /// look without waiting, changing or measuring are.
     pub(super) repeats: bool,
     /// Looks. May change the switch and may take minutes.
     pub(super) look: Look<C>,
@@ -71,7 +72,8 @@ impl Sight {
         Sight { status: Some(Status::Passed), seen: seen.into(), ..Sight::default() }
     }
 
-    /// Returns something to know, or to do elsewhere.
+    /// Returns something to do or to decide elsewhere, which stands until a later look passes. A
+    /// fact that asks nothing of a person is `passed`.
     pub(super) fn noted(seen: impl Into<String>) -> Sight {
         Sight { status: Some(Status::Noted), seen: seen.into(), ..Sight::default() }
     }
@@ -110,6 +112,11 @@ impl Sight {
     pub(super) fn with(mut self, measured: impl IntoIterator<Item = Measurement>) -> Sight {
         self.measured.extend(measured);
         self
+    }
+
+    /// Adds a hint to what passed.
+    pub(super) fn hint(self, hint: &str) -> Sight {
+        if self.status == Some(Status::Passed) { self.remedy(hint) } else { self }
     }
 
     /// Sets the remedy, for notes.

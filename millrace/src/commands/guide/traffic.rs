@@ -3,10 +3,11 @@
 use super::document::Measurement;
 use super::place::Place;
 use super::script::{End, Sight};
+use crate::commands::anew::Tap;
 use crate::output::tell;
+use ::traffic::arguments::{self, Invocation};
 use api::body::{CountersBody, VmmqLoadBody};
 use api::client::ClientError;
-use config::Device;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,24 @@ pub(super) struct Ntttcp {
     pub(super) connections: u16,
 }
 
+impl Ntttcp {
+    /// Returns what to type at one end: `-R` or `-S`.
+    fn words(&self, side: &str, to: &str, seconds: u64) -> String {
+        let Ntttcp { options, connections } = self;
+        format!("ntttcp {side} -M {connections},*,{to} {options} -t {seconds}")
+    }
+
+    /// Returns the first and the last of the receiver's TCP ports that the line uses.
+    pub(super) fn ports(&self) -> [u16; 2] {
+        let words = self.words("-R", "127.0.0.1", 1);
+        let words = words.split(' ').skip(1).map(str::to_owned);
+        match arguments::parse(words) {
+            Ok(Invocation::Run(request)) => request.plan.ports(),
+            _ => [0, 0],
+        }
+    }
+}
+
 /// The line of the RSC validation guide.
 pub(super) const ONE: Ntttcp = Ntttcp { options: "-l 64k -a 6", connections: 1 };
 /// As many connections as the d.VMMQ paper and the Linux page use.
@@ -210,30 +229,35 @@ pub(super) fn progress(line: &str) {
 
 /// Returns what to type at both ends.
 fn lines(place: &Place, line: &Ntttcp) -> Vec<String> {
-    let to = address(place).unwrap_or_else(|| "ADDRESS".to_owned());
-    let seconds = (place.length + RUN_IN).as_secs() + 20;
-    let Ntttcp { options, connections } = line;
-    let ntttcp =
-        |side| format!("ntttcp {side} -M {connections},*,{to} {options} -t {}", seconds.max(30));
-    vec![
-        format!("    receiver, behind {}: {}", place.port, ntttcp("-R")),
-        format!("    sender, elsewhere:  {}", ntttcp("-S")),
-        "    (also `millrace ntttcp …`, NTttcp.exe, or any other traffic over TCP)".to_owned(),
-    ]
+    let tap = place.vnic().ok().and_then(|port| Tap::of(&port));
+    let own = || place.to.map(|to| to.to_string()).or_else(|| tap.as_ref()?.ipv4());
+    typed(&place.port, own(), tap.as_ref(), line, place.length)
 }
 
-/// Returns the receiver's address: as typed, or that of a TAP whose namespace is on this host.
-fn address(place: &Place) -> Option<String> {
-    if let Some(to) = place.to {
-        return Some(to.to_string());
-    }
-    let port = place.vnic().ok()?;
-    let Device::Tap(device) = port.config.device() else { return None };
-    let netns = port.config.netns_path();
-    let listed = ports::namespace::within(netns.as_deref(), path_mtu::addresses).ok()?.ok()?;
-    let mut own =
-        listed.into_iter().filter(|it| it.interface == device.as_str() && it.ip.is_ipv4());
-    own.next().map(|address| address.ip.to_string())
+/// Returns the lines for a receiver at this address, in the namespace of this TAP.
+fn typed(
+    port: &str,
+    to: Option<String>,
+    tap: Option<&Tap>,
+    line: &Ntttcp,
+    length: Duration,
+) -> Vec<String> {
+    let unknown = to.is_none().then(|| match tap {
+        Some(tap) => {
+            format!("    ADDRESS: {} has none yet; add one, or name it with --to", tap.name())
+        }
+        None => "    ADDRESS: the guest's; --to puts it into the lines".to_owned(),
+    });
+    let to = to.unwrap_or_else(|| "ADDRESS".to_owned());
+    let seconds = ((length + RUN_IN).as_secs() + 20).max(30);
+    let prefix = tap.map(Tap::prefix).unwrap_or_default();
+    let [receiver, sender] = ["-R", "-S"].map(|side| line.words(side, &to, seconds));
+    let lines = [
+        format!("    receiver, behind {port}: {prefix}millrace {receiver}"),
+        format!("    sender, elsewhere:  millrace {sender}"),
+        "    (NTttcp.exe takes the same words; other traffic over TCP does as well)".to_owned(),
+    ];
+    lines.into_iter().chain(unknown).collect()
 }
 
 #[cfg(test)]
@@ -259,6 +283,20 @@ mod tests {
             tables: Vec::new(),
         };
         Reading { counters, load }
+    }
+
+    /// Names that no package installs were shown: `ntttcp`.
+    #[test]
+    fn the_lines_can_be_typed_as_they_are() {
+        let lines = typed("c1", Some("10.0.0.3".into()), None, &SIXTEEN, Duration::from_secs(10));
+        assert_eq!(
+            lines[1],
+            "    sender, elsewhere:  millrace ntttcp -S -M 16,*,10.0.0.3 -l 64k -p 20001 -t 32"
+        );
+        assert!(lines[0].contains("c1: millrace ntttcp -R -M 16,*,10.0.0.3"), "{lines:?}");
+        assert_eq!(lines.len(), 3);
+        let unknown = typed("vm1", None, None, &ONE, Duration::ZERO);
+        assert!(unknown[3].contains("--to"), "{unknown:?}");
     }
 
     #[test]

@@ -18,8 +18,9 @@ pub(super) trait Company {
     fn pause(&mut self) -> Result<(), End>;
 }
 
-/// Looks at all tasks that earlier runs have not finished. A task that found a problem is not
-/// finished.
+/// Looks at all tasks that earlier runs have not finished: those without a result, and those that
+/// found a problem or noted something to do. At the end, notes that cost nothing to look at are
+/// looked at again, because later tasks may have settled them.
 ///
 /// # Errors
 /// It was interrupted, or a task could not look.
@@ -46,14 +47,33 @@ pub(super) fn walk<C>(
             }
         }
     }
-    document.verdict = if document.has_problems() { Verdict::Problems } else { Verdict::Done };
+    settle(guide, context, document)?;
+    document.verdict = match document.worst() {
+        Status::Passed => Verdict::Done,
+        Status::Noted => Verdict::Noted,
+        Status::Problem => Verdict::Problems,
+    };
+    Ok(())
+}
+
+/// Looks again at what was noted before later tasks measured.
+fn settle<C>(guide: &Guide<C>, context: &mut C, document: &mut Document) -> Result<(), End> {
+    for activity in guide.activities {
+        for task in activity.tasks.iter().filter(|task| task.repeats) {
+            let known = document.task(activity.title, task.title);
+            if known.is_some_and(|known| known.status == Status::Noted) {
+                let sight = (task.look)(context, document)?;
+                keep(task, activity, sight, document);
+            }
+        }
+    }
     Ok(())
 }
 
 /// Returns whether a task is to be looked at.
 fn is_open<C>(task: &Task<C>, activity: &Activity<C>, document: &Document) -> bool {
     let known = document.task(activity.title, task.title);
-    task.repeats || known.is_none_or(|known| known.status == Status::Problem)
+    task.repeats || known.is_none_or(|known| known.status != Status::Passed)
 }
 
 /// Looks at one task, and stores the result. Returns whether the guide stops here.
@@ -63,10 +83,26 @@ fn look<C>(
     (context, document): (&mut C, &mut Document),
     company: &mut dyn Company,
 ) -> Result<bool, End> {
+    company.begins(number, &unseen(task, document))?;
+    let sight = (task.look)(context, document)?;
+    let stops = sight.stops;
+    let result = keep(task, activity, sight, document);
+    if stops {
+        document.verdict = Verdict::Stopped;
+    }
+    company.ended(&result, document)?;
+    Ok(stops)
+}
+
+/// Stores what a task found.
+fn keep<C>(
+    task: &Task<C>,
+    activity: &Activity<C>,
+    sight: Sight,
+    document: &mut Document,
+) -> TaskResult {
     let mut result = unseen(task, document);
-    company.begins(number, &result)?;
-    let Sight { status, seen, wanted, remedy, stops, measured, table } =
-        (task.look)(context, document)?;
+    let Sight { status, seen, wanted, remedy, measured, table, .. } = sight;
     result.status = status.unwrap_or(Status::Noted);
     (result.seen, result.wanted, result.remedy) = (seen, wanted, remedy);
     measured.into_iter().for_each(|measurement| document.measured(measurement));
@@ -74,11 +110,7 @@ fn look<C>(
         document.table = table;
     }
     document.put(activity.title, result.clone());
-    if stops {
-        document.verdict = Verdict::Stopped;
-    }
-    company.ended(&result, document)?;
-    Ok(stops)
+    result
 }
 
 /// Returns the document with all tasks of the guide, none of which was looked at.
@@ -189,7 +221,7 @@ mod tests {
     #[test]
     fn an_interrupted_guide_continues_where_it_ended_and_repeats_what_may_have_changed() {
         let mut document = new();
-        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::noted("b")), Err(End::Interrupted)];
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::passed("b")), Err(End::Interrupted)];
         let (asked, quiet, ended) = run(&mut document, answers);
         assert_eq!((asked, quiet.stored.len(), ended), (3, 2, false));
         assert_eq!(document.verdict, Verdict::Unfinished);
@@ -216,6 +248,35 @@ mod tests {
         let (asked, quiet, _) = run(&mut document, answers);
         assert_eq!((asked, quiet.known, document.verdict), (3, 0, Verdict::Problems));
         assert_eq!(document.task("Second", "measure").unwrap().remedy, "add 1");
+    }
+
+    /// Guides ended with "nothing was found" although something was noted that the user had to do,
+    /// and the next run took it for done.
+    #[test]
+    fn a_note_is_looked_at_again_and_stands_at_the_end() {
+        let mut document = new();
+        let note = || Ok(Sight::noted("too small").remedy("raise it"));
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::passed("b")), note()];
+        let (asked, _, _) = run(&mut document, answers);
+        assert_eq!((asked, document.verdict), (3, Verdict::Noted));
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::passed("c"))];
+        let (asked, quiet, _) = run(&mut document, answers);
+        assert_eq!((asked, quiet.known, document.verdict), (2, 1, Verdict::Done));
+        assert_eq!(document.task("Second", "measure").unwrap().seen, "c");
+    }
+
+    #[test]
+    fn what_later_tasks_have_settled_is_looked_at_once_more_at_the_end() {
+        let mut document = new();
+        let answers = vec![
+            Ok(Sight::noted("is the firewall open?")),
+            Ok(Sight::passed("b")),
+            Ok(Sight::passed("traffic came")),
+            Ok(Sight::passed("it is open")),
+        ];
+        let (asked, quiet, _) = run(&mut document, answers);
+        assert_eq!((asked, quiet.stored.len(), document.verdict), (4, 3, Verdict::Done));
+        assert_eq!(document.task("First", "look").unwrap().seen, "it is open");
     }
 
     #[test]

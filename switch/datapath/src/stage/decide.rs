@@ -284,7 +284,7 @@ impl<'t> Decider<'t> {
     #[cold]
     fn learn_anew(&mut self, key: MacKey) {
         let (seen, limit) = (self.turn.from.seen(), self.turn.from.settings.mac_limit);
-        if self.turn.from.settings.role == PortRole::Uplink && self.is_at_vnic(key) {
+        if self.turn.from.settings.role == PortRole::Uplink && self.is_of_vnic(key) {
             self.cell.returned_frames.add(1);
         }
         self.meter.add(work::OF_LEARNING);
@@ -296,10 +296,12 @@ impl<'t> Decider<'t> {
         }
     }
 
-    /// Returns whether an address is learned at a vNIC.
-    fn is_at_vnic(&self, key: MacKey) -> bool {
+    /// Returns whether an address is learned at a vNIC, or one that runs is held to it.
+    fn is_of_vnic(&self, key: MacKey) -> bool {
         let at = self.turn.macs.lookup(key, self.second).and_then(|at| self.turn.view.port(at));
-        at.is_some_and(|at| at.settings.role == PortRole::Vnic)
+        let holder = || self.owner(key.mac().to_u64(), key.vlan()).map(|owner| &**owner);
+        let is_here = |port: &Port| port.settings.role == PortRole::Vnic && port.shared.is_ready();
+        at.is_some_and(|at| at.settings.role == PortRole::Vnic) || holder().is_some_and(is_here)
     }
 
     /// Returns the port of a VLAN that an address belongs to.

@@ -536,6 +536,33 @@ fn frames_that_return_with_the_address_of_a_vnic_are_counted() {
     assert_eq!(drops(&bench, 2, DropReason::AddressTaken), 1);
 }
 
+/// A guest's broadcast comes back by the second of two uplinks to one network. The finding
+/// `own_frames_return` says what happens then: with `mac` nothing, without it the guest misses
+/// frames until it sends again.
+#[test]
+fn a_copy_that_returns_by_a_second_uplink_is_refused_only_if_the_port_has_a_mac() {
+    let uplink = PortSettings { role: PortRole::Uplink, ..plain() };
+    for mac in [Some(Mac([2, 0, 0, 0, 0, 1])), None] {
+        let guest = PortSettings { mac, mac_guard: true, ..plain() };
+        let mut bench = bench(&[guest, uplink.clone(), uplink.clone()]);
+        bench.send(0, &[frame(1, 255, 0)]);
+        assert_eq!(counts(&bench), [0, 1, 1]);
+        bench.send(2, &[frame(1, 255, 0)]);
+        bench.send(1, &[frame(1, 255, 0)]);
+        let returned =
+            |port: usize| bench.switch.counters(bench.ids[port]).unwrap().returned_frames;
+        assert!(returned(1) > 0 && returned(2) > 0, "{mac:?}");
+        let refused = drops(&bench, 2, DropReason::AddressTaken);
+        assert_eq!(refused, u64::from(mac.is_some()));
+        bench.received(0);
+        bench.send(1, &[frame(9, 1, 0)]);
+        assert_eq!(bench.received(0).len(), usize::from(mac.is_some()), "an answer");
+        bench.send(0, &[frame(1, 9, 0)]);
+        bench.send(1, &[frame(9, 1, 0)]);
+        assert_eq!(bench.received(0).len(), 1, "after it has sent again");
+    }
+}
+
 #[test]
 fn frames_above_the_rate_wait_at_the_port_and_none_is_lost() {
     let slow = PortSettings {
