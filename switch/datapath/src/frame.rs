@@ -144,8 +144,7 @@ impl Frame {
             self.take_merged(raw.vnet, slices, parts)?;
         } else {
             let found = (parts.headers.get(self.header), &self.parsed);
-            let speaker = burst.speaker();
-            self.vnet = validate_offload(raw.vnet, found, self.len, self.restored, speaker)?;
+            self.vnet = validate_offload(raw.vnet, found, self.len, self.restored)?;
         }
         if self.is_train() {
             cell.ingress_trains.add(1);

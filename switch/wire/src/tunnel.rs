@@ -80,6 +80,11 @@ pub fn is_port(port: u16) -> bool {
     VXLAN.contains(&port) || port == GENEVE || port == MPLS_IN_UDP
 }
 
+/// Returns whether a datagram is DHCP's, of either family.
+pub fn is_dhcp(udp: &UdpHeader) -> bool {
+    [udp.source_port, udp.destination_port].iter().any(|port| DHCP.contains(&port.get()))
+}
+
 impl Layers {
     /// Finds a transport in a frame. `headers` are its first bytes; its network header, of which
     /// `ethertype` tells the kind, is at `l3`.
@@ -272,7 +277,7 @@ impl Walk<'_> {
 
     fn udp(&mut self, at: u16) -> Option<Next> {
         let udp = UdpHeader::at(self.headers, at)?;
-        let (from, port) = (udp.source_port.get(), udp.destination_port.get());
+        let port = udp.destination_port.get();
         self.push(Layer::Udp(at))?;
         let inside = at + UdpHeader::LEN;
         match port {
@@ -283,7 +288,7 @@ impl Walk<'_> {
                 Some(Next::Network(kind, inside + 8 + options))
             }
             MPLS_IN_UDP => self.mpls(inside),
-            _ if DHCP.contains(&port) || DHCP.contains(&from) => None,
+            _ if is_dhcp(udp) => None,
             _ => Some(Next::Opaque(inside)),
         }
     }

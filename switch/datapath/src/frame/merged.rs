@@ -177,7 +177,8 @@ impl Frame {
     ) -> Result<Transport, DropReason> {
         let is_inside = start.is_none_or(|start| start >= self.parsed.payload);
         let is_whole = self.parsed.end == self.len && is_inside;
-        DropReason::UnknownTrain.when(!is_whole || !may_carry_transport(&self.parsed))?;
+        let may_carry = may_carry_transport(parts.headers.get(self.header), &self.parsed);
+        DropReason::UnknownTrain.when(!is_whole || !may_carry)?;
         let rest = self.rest.of(&parts.pieces);
         self.header = parts.headers.lengthen(self.header, rest, TUNNEL_HEADERS);
         let protocol = if gso == GsoType::UdpL4 { udp::PROTOCOL } else { tcp::PROTOCOL };

@@ -10,11 +10,10 @@
 //! stored in the protocol's own field. Linux also leaves the inner checksum of a tunnel unfinished
 //! (VXLAN, GRE, IP in IP) and that of packets behind headers the switch does not know. Such a
 //! checksum lies wholly behind the last header that [`wire::parse`] understood and before the
-//! packet's end, in the first [`LONG_HEADERS`] bytes, of the kernel in the first
-//! [`TUNNEL_HEADERS`]. So finishing one writes either the transport's checksum field or two bytes
-//! of payload, never a byte of the Ethernet, VLAN or IP header, and its place stays right when a
-//! tag is inserted or stripped. Nor a byte that a guard judges: ARP, ICMP, LLC, a fragment and a
-//! malformed packet have no checksum that can be finished.
+//! packet's end, in the first [`TUNNEL_HEADERS`] bytes. So finishing one writes either the
+//! transport's checksum field or two bytes of payload, never a byte of the Ethernet, VLAN or IP
+//! header, and its place stays right when a tag is inserted or stripped. Nor a byte that a guard
+//! judges: in ARP, ICMP, DHCP, LLC, a fragment or a malformed packet nothing else is finished.
 //!
 //! **Train** (a segment size). Type, IP version and protocol agree, the partial checksum is the
 //! transport's own, and the frame ends where the IP packet ends: bytes behind it would belong to no
@@ -31,13 +30,15 @@
 //! To others the train goes in segments, as the header asks: CWR in the first only.
 
 use crate::counters::DropReason;
-use crate::frame::headers::{LONG_HEADERS, TUNNEL_HEADERS};
-use ports::{Burst, Speaker};
+use crate::frame::headers::TUNNEL_HEADERS;
+use ports::Burst;
 use wire::ethernet::ethertype;
 use wire::tcp::TcpFlags;
+use wire::tunnel;
+use wire::udp::UdpHeader;
 use wire::upper;
 use wire::vnet::{Flags, GsoType, VnetHeader};
-use wire::{Kind, Parsed, Traits};
+use wire::{Header, Kind, Parsed, Traits};
 
 /// The smallest segment size of trains of any length: the smallest MSS that Linux takes from a peer
 /// (`TCP_MIN_SND_MSS`).
@@ -60,16 +61,14 @@ pub(crate) fn validate_offload(
     (headers, parsed): (&[u8], &Parsed),
     len: u32,
     restored: i16,
-    speaker: Speaker,
 ) -> Result<VnetHeader, DropReason> {
     let mut vnet = VnetHeader::default();
     let flags = said.flags() & (Flags::NEEDS_CSUM | Flags::DATA_VALID);
     vnet.set_flags(flags);
     if flags.contains(Flags::NEEDS_CSUM) {
         let start = said.csum_start.get().checked_add_signed(restored);
-        let reach = if speaker == Speaker::Kernel { TUNNEL_HEADERS } else { LONG_HEADERS + 2 };
         let valid =
-            |start: &u16| is_partial_checksum(parsed, (*start, said.csum_offset.get()), reach);
+            |start: &u16| is_partial_checksum((headers, parsed), (*start, said.csum_offset.get()));
         vnet.csum_start.set(start.filter(valid).ok_or(DropReason::BadOffload)?);
         vnet.csum_offset = said.csum_offset;
     }
@@ -101,20 +100,22 @@ fn checksum_field(kind: Kind) -> Option<u16> {
 }
 
 #[inline]
-fn is_partial_checksum(parsed: &Parsed, (start, offset): (u16, u16), reach: usize) -> bool {
+fn is_partial_checksum((headers, parsed): (&[u8], &Parsed), (start, offset): (u16, u16)) -> bool {
     if start == parsed.l4 && checksum_field(parsed.kind) == Some(offset) {
         return true;
     }
     let end = usize::from(start) + usize::from(offset) + 2;
-    let behind_headers = start >= parsed.payload && end + 2 <= reach && end <= parsed.end as usize;
-    behind_headers && may_carry_transport(parsed)
+    start >= parsed.payload
+        && end + 2 <= TUNNEL_HEADERS
+        && end <= parsed.end as usize
+        && may_carry_transport(headers, parsed)
 }
 
 /// Whether another transport may be behind the headers that were parsed: not where rules and guards
 /// judge more than those.
-pub(super) fn may_carry_transport(parsed: &Parsed) -> bool {
+pub(super) fn may_carry_transport(headers: &[u8], parsed: &Parsed) -> bool {
     match parsed.kind {
-        Kind::Udp => true,
+        Kind::Udp => UdpHeader::at(headers, parsed.l4).is_some_and(|udp| !tunnel::is_dhcp(udp)),
         Kind::OtherIp => !matches!(parsed.protocol, upper::ICMP | upper::ICMPV6),
         Kind::NotIp => {
             parsed.ethertype >= ethertype::SMALLEST && parsed.ethertype != ethertype::ARP
