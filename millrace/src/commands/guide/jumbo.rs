@@ -62,7 +62,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
             tasks: &[Task {
                 title: "Check management and migration network between all hosts",
                 windows: "Set-VMHost -VirtualMachineMigrationPerformanceOption SMB",
-                here: "millrace mtu check --network NAME=TOKEN@ADDRESS:PORT,…",
+                here: "millrace mtu check --network NAME=TOKEN@ADDRESS:5910,…",
                 repeats: true,
                 look: migration,
             }],
