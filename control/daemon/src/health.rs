@@ -408,7 +408,17 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
 /// Finds an uplink whose device coalesces, or whose sender does not segment (TSO over a veth): a comparison of RSC on and off would show nothing.
 fn uplink_coalesces(port: &Picture) -> Option<Problem> {
     (port.arrived_coalesced > 0).then(|| {
-        let device = port.links.first().map_or("DEVICE", |(device, _)| device);
+        // In a team all links are members, otherwise the others are below the first.
+        let own = if port.members.is_empty() { 1 } else { port.links.len() };
+        let mut devices: Vec<&str> = port.links.iter().take(own).map(|(it, _)| &**it).collect();
+        if devices.is_empty() {
+            devices.push("DEVICE");
+        }
+        let each = |words: &str, end: &str| {
+            let lines = devices.iter().map(|it| format!("`ethtool {words} {it}{end}`"));
+            lines.collect::<Vec<_>>().join(", ")
+        };
+        let (shown, off) = (each("-k", ""), each("-K", " gro off lro off"));
         Problem::new(format!(
             "port {}: frames arrive already coalesced, or not yet segmented",
             port.name
@@ -416,8 +426,8 @@ fn uplink_coalesces(port: &Picture) -> Option<Problem> {
         .seen(format!("{} frames", port.arrived_coalesced))
         .wanted("single segments, if RSC of the switch is to be measured or turned off")
         .remedy(format!(
-            "none needed in production. To measure: if `ethtool -k {device}` shows generic-receive-offload or \
-             large-receive-offload on, the device merges them: `ethtool -K {device} gro off lro off`; if both are off, a \
+            "none needed in production. To measure: if {shown} shows generic-receive-offload or \
+             large-receive-offload on, the device merges them: {off}; if both are off, a \
              sender on this host, such as one behind a veth, leaves them unsegmented: `ethtool -K ITS-DEVICE tso off gso off`"
         ))
     })
@@ -548,6 +558,20 @@ mod tests {
         let found = findings(&[port]);
         assert_eq!(found[0].problem.error, "port u: large-receive-offload is on at e");
         assert_eq!(found[0].problem.remedy, "`ethtool -K e lro off`");
+    }
+
+    /// The finding named GRO and LRO only, where a sender's TSO over a veth was the cause.
+    #[test]
+    fn both_causes_of_what_arrives_coalesced_are_told_with_their_remedies() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        port.links = vec![("e".to_owned(), 1500)];
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.arrived_coalesced = 7;
+        let remedy = &findings(&[port])[0].problem.remedy;
+        for part in ["`ethtool -k e` shows", "`ethtool -K e gro off lro off`", "tso off gso off`"] {
+            assert!(remedy.contains(part), "{part} is missing: {remedy}");
+        }
     }
 
     #[test]

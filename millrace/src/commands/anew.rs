@@ -70,7 +70,8 @@ impl Tap {
         }
         format!(
             "the port opens anew, and {device} with it: give it its addresses (and routes) again: {given}`{prefix}ip \
-             link set {device} up`. Its MAC address is new: a ping from there tells its neighbours"
+             link set {device} up`. Its MAC address is new: a ping from there tells its neighbours. A TAP \
+             that `ip tuntap add {device} mode tap multi_queue` made before the port keeps all of it"
         )
     }
 }

@@ -135,7 +135,7 @@ fn the_linux_guide_gives_a_container_its_address_again_and_uses_all_queues() {
         let queues = task(&document, "The vNIC has several queue pairs (VMBus channels)");
         let remedy = queues["remedy"].as_str().unwrap();
         assert_eq!(queues["status"], "problem", "{queues:#}");
-        assert!(remedy.contains("`millrace port set uplink queues=N`"), "{remedy}");
+        assert!(remedy.contains("`millrace port set uplink queues="), "{remedy}");
         let added = task(&document, "Add a TAP port while the switch runs, and remove it");
         assert_eq!(added["status"], "passed", "{added:#}");
         assert!(std::path::Path::new(HOME).join("millrace/guide-linux.json").exists());
@@ -148,7 +148,8 @@ fn the_linux_guide_gives_a_container_its_address_again_and_uses_all_queues() {
         assert!(
             typed.contains(&"nsenter --net=/run/netns/guest ip address add 10.9.0.2/24 dev tap0")
         );
-        typed.into_iter().for_each(|line| drop(run(line)));
+        let given_back = typed.into_iter().filter(|line| line.starts_with("nsenter"));
+        given_back.for_each(|line| drop(run(line)));
         let _traffic = Traffic::by(&topology, "-M 16,*,ADDRESS -l 64k -p 20001 -t 300");
         let output = guide_at_home("linux --port guest");
         let document = json(&output);

@@ -3,7 +3,7 @@
 use super::document::Measurement;
 use super::place::{Agents, Place};
 use super::script::End;
-use super::traffic::MEGABYTE;
+use super::traffic::{MEGABYTE, now_s};
 use crate::output::{INTERRUPTED, tell};
 use lab::existing_hosts::{ExistingHosts, Receiver};
 use lab::options::Options;
@@ -61,6 +61,7 @@ fn of(figures: &ArmFigures, seconds: usize) -> Measurement {
     let median = |key: &str| figures.median(key);
     let bits = median("throughput_bps").unwrap_or_default();
     Measurement {
+        at_s: now_s(),
         seconds: seconds as f64,
         gigabits_per_s: bits / 1e9,
         megabytes_per_s: bits / 8.0 / MEGABYTE,

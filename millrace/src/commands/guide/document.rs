@@ -109,6 +109,9 @@ pub(super) struct Measurement {
     pub(super) name: String,
     /// Its row in the table.
     pub(super) label: String,
+    /// When it ended, in seconds since 1970.
+    #[serde(default)]
+    pub(super) at_s: u64,
     /// Length in seconds.
     pub(super) seconds: f64,
     /// Gigabits (10^9) per second.

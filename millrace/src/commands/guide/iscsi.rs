@@ -5,6 +5,7 @@ use super::document::Document;
 use super::place::Place;
 use super::prerequisites::{DAEMON, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
+use super::traffic::progress;
 use crate::output::tell;
 use api::body::{FindingBody, PortBody, TeamBody};
 use config::PortRole;
@@ -145,20 +146,26 @@ fn both(place: &mut Place, _: &Document) -> Result<Sight, End> {
         let mtu = port.mtu.map_or_else(|| "not open".to_owned(), |mtu| mtu.to_string());
         format!("{}: {} queues, MTU {mtu}", port.name, port.queues.len())
     };
-    let seen = own.iter().map(words).collect::<Vec<_>>().join("; ");
-    let mtus: BTreeSet<_> = own.iter().map(|port| port.mtu).collect();
+    let teams = place.client.teams(None)?;
+    let members: Vec<_> = teams.iter().flat_map(|team| &team.members).collect();
+    let seen = own.iter().map(words);
+    let seen = seen.chain(members.iter().map(|it| format!("{}: MTU {}", it.name, it.mtu)));
+    let seen = seen.collect::<Vec<_>>().join("; ");
     if own.is_empty() {
         return Ok(Sight::noted("no vNIC is pinned").remedy("as above; the next run looks again"));
     }
     let largest = own.iter().filter_map(|port| port.mtu).max().unwrap_or_default();
-    let smaller = own.iter().filter(|port| port.mtu.is_some_and(|mtu| mtu < largest));
-    let raise: Vec<_> =
-        smaller.map(|port| format!("`millrace port set {} mtu={largest}`", port.name)).collect();
+    // A member that is down has MTU 0 until it is open.
+    let links = members.iter().filter(|it| it.mtu > 0 && it.mtu < largest);
+    let links = links.map(|it| format!("`ip link set {} mtu {largest}`", it.name));
+    let vnics = own.iter().filter(|port| port.mtu.is_some_and(|mtu| mtu < largest));
+    let vnics = vnics.map(|port| format!("`millrace port set {} mtu={largest}`", port.name));
+    let raise: Vec<_> = links.chain(vnics).collect();
     Ok(Sight::check(
-        mtus.len() == 1,
+        raise.is_empty(),
         seen,
-        "the same MTU on both paths",
-        format!("{}; the members' devices and the target too", raise.join(", ")),
+        "the same MTU on both paths and their members",
+        format!("{}; the switches and the target too", raise.join(", ")),
     )
     .hint("several queues and MTU 9000 help: `millrace guide vmmq`, `millrace guide jumbo` for one of the vNICs"))
 }
@@ -185,7 +192,7 @@ fn pull(place: &mut Place, _: &Document) -> Result<Sight, End> {
     );
     tell(&format!("    {advice}"));
     let begin = Instant::now();
-    let mut pulled = None::<Pulled>;
+    let (mut pulled, mut shown) = (None::<Pulled>, 0);
     while begin.elapsed() < place.traffic_timeout {
         let down = down(place, &members)?;
         match (&pulled, down) {
@@ -201,6 +208,11 @@ fn pull(place: &mut Place, _: &Document) -> Result<Sight, End> {
                 return Ok(survived(&pulled.member, pulled.since.elapsed(), bytes));
             }
             _ => {}
+        }
+        let left = place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs();
+        if pulled.is_none() && left != shown {
+            progress(&format!("    waiting until a member is down, {left} s left"));
+            shown = left;
         }
         place.interrupt.pass(GLANCE)?;
     }

@@ -5,10 +5,11 @@ use super::document::{Document, Measurement, Row, Table};
 use super::place::Place;
 use super::prerequisites::{DAEMON, VNIC, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
-use super::traffic::{ONE, measure, progress};
+use super::traffic::{ONE, apart, measure};
 use crate::commands::anew;
+use crate::output::tell;
 use api::body::{FindingBody, PortBody};
-use config::Device;
+use config::{Device, PortRole};
 use path_mtu::local::check_host;
 use serde_json::json;
 
@@ -61,7 +62,7 @@ pub(super) const GUIDE: Guide<Place> = Guide {
             tasks: &[Task {
                 title: "Check management and migration network between all hosts",
                 windows: "Set-VMHost -VirtualMachineMigrationPerformanceOption SMB",
-                here: "millrace mtu check --list HOSTS",
+                here: "millrace mtu check --network NAME=TOKEN@ADDRESS:5910,…",
                 repeats: true,
                 look: migration,
             }],
@@ -105,11 +106,17 @@ fn mtus(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let seen = body.ports.iter().map(port).collect::<Vec<_>>().join("; ");
     Ok(match body.findings.first() {
         None => Sight::passed(seen),
-        Some(first) => Sight::problem(
-            format!("{seen}; {}", first.error),
-            "one MTU for all ports of a network and the devices below them",
-            &first.remedy,
-        ),
+        Some(first) => {
+            let ports = place.client.ports()?;
+            let largest = ports.iter().filter_map(|port| port.mtu).max().unwrap_or_default();
+            let raise = below(&ports, largest).flat_map(|port| raise(port, largest));
+            let raise: Vec<_> = [first.remedy.clone()].into_iter().chain(raise).collect();
+            Sight::problem(
+                format!("{seen}; {}", first.error),
+                "one MTU for all ports of a network and the devices below them",
+                raise.join(", "),
+            )
+        }
     })
 }
 
@@ -133,9 +140,11 @@ fn members(place: &mut Place, _: &Document) -> Result<Sight, End> {
 }
 
 fn paths(place: &mut Place, _: &Document) -> Result<Sight, End> {
-    let report = check_host(place.client.mtu()?, None, &|done, of| {
+    // A guest that has jumbo frames wants them of the others.
+    let wanted = place.vnic()?.mtu;
+    let report = check_host(place.client.mtu()?, wanted, &|done, of| {
         if done == of {
-            progress(&format!("    {of} directions probed\n"));
+            tell(&format!("    {of} directions probed"));
         }
     })?;
     let probed: usize = report.networks.iter().map(|network| network.directions.len()).sum();
@@ -161,43 +170,54 @@ fn migration(place: &mut Place, _: &Document) -> Result<Sight, End> {
         if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") }
     ))
     .remedy(
-        "run a responder at each host's address in each of these networks, and check network by network: slow or failing \
-         migrations come from a management network in which some members have jumbo frames and some have not. `millrace \
+        "on each host, at its address in each of these networks, `millrace mtu responder --listen ADDRESS:5910`, which prints \
+         TOKEN@ADDRESS:5910; then `millrace mtu check --network management=TOKEN@…,TOKEN@… --network migration=…`. Slow or \
+         failing migrations come from a management network in which some members have jumbo frames and some have not; `millrace \
          migrate check` compares two hosts",
     ))
 }
 
 /// Returns why jumbo frames cannot be measured, and what to do about it; `None` if they can.
-fn without_jumbo(vnic: &PortBody, uplinks: &[PortBody]) -> Option<Sight> {
-    let all = uplinks.iter().chain([vnic]);
-    let smaller: Vec<_> = all.filter(|port| port.mtu.is_some_and(|mtu| mtu < JUMBO_MTU)).collect();
-    let seen = |port: &&PortBody| format!("{} has MTU {}", port.name, port.mtu.unwrap_or_default());
-    let why = smaller.iter().map(seen).collect::<Vec<_>>().join(", ");
-    let raise = smaller.iter().flat_map(|port| raise(port)).collect::<Vec<_>>().join(", ");
-    (!smaller.is_empty()).then(|| {
-        Sight::noted(format!("not measured: {why}")).remedy(format!(
-            "{raise}; the sender's device too. Then run the guide again: it measures what is missing"
+///
+/// The vNIC and the uplinks have to carry jumbo frames; the other ports of their VLAN are raised too,
+/// so that the network has one MTU.
+fn without_jumbo(vnic: &str, ports: &[PortBody]) -> Option<Sight> {
+    let is_on_path = |port: &&PortBody| port.name == vnic || port.role == PortRole::Uplink;
+    let seen = |port: &PortBody| format!("{} has MTU {}", port.name, port.mtu.unwrap_or_default());
+    let why: Vec<_> = below(ports, JUMBO_MTU).filter(is_on_path).map(seen).collect();
+    let vlan = ports.iter().find(|port| port.name == vnic).map(|port| &port.vlan);
+    let all = below(ports, JUMBO_MTU).filter(|port| is_on_path(port) || Some(&port.vlan) == vlan);
+    let raise: Vec<_> = all.flat_map(|port| raise(port, JUMBO_MTU)).collect();
+    (!why.is_empty()).then(|| {
+        Sight::noted(format!("not measured: {}", why.join(", "))).remedy(format!(
+            "{}; the sender's device too. Then run the guide again",
+            raise.join(", ")
         ))
     })
 }
 
+/// Returns the open ports with a smaller MTU.
+fn below(ports: &[PortBody], mtu: u16) -> impl Iterator<Item = &PortBody> {
+    ports.iter().filter(move |port| port.mtu.is_some_and(|own| own < mtu))
+}
+
 /// Returns the commands that raise a port's MTU. A TAP follows its port; a device of an uplink has
 /// to carry the frames first.
-fn raise(port: &PortBody) -> Vec<String> {
+fn raise(port: &PortBody, mtu: u16) -> Vec<String> {
     let prefix = anew::prefix(port.config.netns_path().as_deref());
     let device = port.config.device();
     let of_device = match device {
         Device::Tap(_) | Device::VhostUser(_) | Device::None => Vec::new(),
         _ => device.names(),
     };
-    let links = of_device.iter().map(|it| format!("`{prefix}ip link set {it} mtu {JUMBO_MTU}`"));
-    let own = format!("`millrace port set {} mtu={JUMBO_MTU}`", port.name);
+    let links = of_device.iter().map(|it| format!("`{prefix}ip link set {it} mtu {mtu}`"));
+    let own = format!("`millrace port set {} mtu={mtu}`", port.name);
     let guest = matches!(device, Device::VhostUser(_)).then(|| "start its guest anew".to_owned());
     links.chain([own]).chain(guest).collect()
 }
 
 fn measure_jumbo(place: &mut Place, _: &Document) -> Result<Sight, End> {
-    if let Some(missing) = without_jumbo(&place.vnic()?, &place.uplinks()?) {
+    if let Some(missing) = without_jumbo(&place.port, &place.client.ports()?) {
         return Ok(missing);
     }
     let measured = match measure(place, (JUMBO, "Jumbo frames enabled"), &ONE)? {
@@ -218,9 +238,11 @@ fn measure_usual(place: &mut Place, document: &Document) -> Result<Sight, End> {
             ),
         ));
     }
-    if document.measurement(JUMBO).is_some() {
-        place.set("mtu", json!(USUAL_MTU))?;
+    if document.measurement(JUMBO).is_none() {
+        return Ok(Sight::noted("not measured: jumbo frames come first, so that both are measured under the same conditions")
+            .remedy("as above; the next run measures both"));
     }
+    place.set("mtu", json!(USUAL_MTU))?;
     let measured = match measure(place, (USUAL, "Jumbo frames disabled"), &ONE)? {
         Ok(measured) => measured,
         Err(sight) => return Ok(sight),
@@ -255,7 +277,8 @@ fn compare(_: &mut Place, document: &Document) -> Result<Sight, End> {
              to 20 % more for a live migration",
             jumbo.megabytes_per_s / usual.megabytes_per_s,
             DOCUMENT[1] / DOCUMENT[0]
-        )),
+        ))
+        .remedy(apart(jumbo, usual)),
         _ => Sight::noted("both measurements are needed").remedy("as above; the next run measures"),
     };
     Ok(Sight { table: Some(shown), ..sight })
@@ -320,12 +343,16 @@ mod tests {
         };
         let uplink = port(json!({"name": "uplink", "packet": "eth1"}), "uplink");
         let vnic = port(json!({"name": "c1", "tap": "eth0", "netns": "c1"}), "vnic");
-        let missing = without_jumbo(&vnic, std::slice::from_ref(&uplink)).unwrap();
+        let other = port(json!({"name": "c2", "tap": "eth0", "netns": "c2"}), "vnic");
+        let ports = [uplink, vnic, other];
+        let missing = without_jumbo("c1", &ports).unwrap();
         assert_eq!(missing.seen, "not measured: uplink has MTU 1500, c1 has MTU 1500");
-        let wanted = "`ip link set eth1 mtu 9000`, `millrace port set uplink mtu=9000`, `millrace port set c1 mtu=9000`";
-        assert!(missing.remedy.starts_with(wanted), "{}", missing.remedy);
-        let [vnic, uplink] = [vnic, uplink].map(|it| PortBody { mtu: Some(9000), ..it });
-        assert!(without_jumbo(&vnic, &[uplink]).is_none());
+        let typed = "`ip link set eth1 mtu 9000`, `millrace port set uplink mtu=9000`, `millrace port set c1 mtu=9000`, `millrace \
+                     port set c2 mtu=9000`";
+        assert!(missing.remedy.starts_with(typed), "{}", missing.remedy);
+        let [uplink, vnic, other] = ports;
+        let [uplink, vnic] = [uplink, vnic].map(|it| PortBody { mtu: Some(9000), ..it });
+        assert!(without_jumbo("c1", &[uplink, vnic, other]).is_none());
     }
 
     #[test]

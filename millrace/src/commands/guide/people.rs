@@ -132,7 +132,10 @@ pub(super) fn summary(document: &Document) -> String {
     if let Some(shown) = &document.table {
         text.push_str(&format!("{}\n\n", table_text(shown)));
     }
-    for task in document.standing() {
+    // A guide that stopped has not looked whether its notes are settled.
+    let is_stopped = document.verdict == Verdict::Stopped;
+    let shown = document.standing().filter(|task| !is_stopped || task.status == Status::Problem);
+    for task in shown {
         text.push_str(&format!("{}\n", stands(task)));
     }
     text.push_str(match document.verdict {

@@ -76,8 +76,13 @@ fn daemon(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let silent: Vec<_> = switch.workers.iter().filter(|worker| !worker.answers).collect();
     let seen =
         format!("version {}, {} of {} ports up", switch.version, switch.ports_up, switch.ports);
+    let uplinks = place.uplinks()?;
+    let words =
+        |port: &PortBody| format!("{} is {}: {}", port.name, port.state.name(), port.reason);
+    let not_up = uplinks.iter().filter(|port| port.state != StateBody::Up).map(words);
+    let not_up: Vec<_> = not_up.collect();
     Ok(match silent.first() {
-        None => Sight::passed(seen),
+        None => without(&not_up, seen),
         Some(worker) => Sight::problem(
             format!("worker {} does not answer", worker.worker),
             "workers that answer",
@@ -85,6 +90,18 @@ fn daemon(place: &mut Place, _: &Document) -> Result<Sight, End> {
         )
         .stop(),
     })
+}
+
+/// Judges the uplinks that carry no frames. A guest that is off is no fault.
+fn without(reasons: &[String], seen: String) -> Sight {
+    if reasons.is_empty() {
+        return Sight::passed(seen);
+    }
+    Sight::problem(
+        format!("{seen}; {}", reasons.join("; ")),
+        "uplinks that carry frames",
+        "fix the cause; the port recovers by itself (`millrace check`)",
+    )
 }
 
 fn vnic(place: &mut Place, _: &Document) -> Result<Sight, End> {
@@ -244,6 +261,15 @@ mod tests {
             assert!(task.here.contains(&format!("dport {first}-{last} ")), "{}", task.here);
         }
         assert_eq!((ONE.ports(), SIXTEEN.ports()), ([5000, 5001], [20_000, 20_016]));
+    }
+
+    /// A guide waited for traffic while the uplink was not open, and all tasks before were ok.
+    #[test]
+    fn an_uplink_that_carries_no_frames_is_a_problem() {
+        assert_eq!(without(&[], "4 of 4 ports up".into()).status, Some(Status::Passed));
+        let broken = without(&["uplink is broken: no eth1".into()], "3 of 4 ports up".into());
+        assert_eq!(broken.status, Some(Status::Problem));
+        assert_eq!(broken.seen, "3 of 4 ports up; uplink is broken: no eth1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::document::{Document, Measurement, Row, Table};
 use super::place::Place;
 use super::prerequisites::{DAEMON, FIREWALL_ONE, SENDERS, UPLINK, VNIC, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
-use super::traffic::{ONE, measure};
+use super::traffic::{ONE, apart, measure};
 use api::body::RscBody;
 use config::RscMode;
 use lab::experiments::rsc::{FEWEST, MANY_ARRIVE};
@@ -226,7 +226,7 @@ fn compare(_: &mut Place, document: &Document) -> Result<Sight, End> {
         "{ratio:.2} times the throughput with RSC; the document's is {:.2} times, which it calls about 23 %",
         DOCUMENT_ENABLED[2] / DOCUMENT_DISABLED[2]
     );
-    Ok(Sight { table: Some(table(on, off)), ..Sight::passed(better) })
+    Ok(Sight { table: Some(table(on, off)), ..Sight::passed(better) }.remedy(apart(on, off)))
 }
 
 /// Returns the document's table: measured here above, the document's own below.

@@ -17,6 +17,8 @@ pub(super) const MEGABYTE: f64 = 1_048_576.0;
 const RUN_IN: Duration = Duration::from_secs(2);
 /// Time between two readings while waiting, and between two lines of progress.
 const EVERY: Duration = Duration::from_secs(1);
+/// Minutes between two measurements from which on a comparison says so.
+const LONG_APART_MIN: u64 = 10;
 /// How busy a worker is that limits throughput, in percent.
 const SATURATED: f64 = 90.0;
 
@@ -58,6 +60,7 @@ impl Reading {
             then.is_none_or(|then| then.frames < queue.frames)
         });
         Measurement {
+            at_s: now_s(),
             seconds,
             gigabits_per_s: ratio(bytes * 8.0 / 1e9, seconds).unwrap_or_default(),
             megabytes_per_s: ratio(bytes / MEGABYTE, seconds).unwrap_or_default(),
@@ -74,6 +77,21 @@ impl Reading {
             ..Measurement::default()
         }
     }
+}
+
+/// Returns the seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
+
+/// Returns a hint about two measurements that are compared, if the host may have been busy with
+/// something else at one of them; otherwise nothing.
+pub(super) fn apart(one: &Measurement, other: &Measurement) -> String {
+    let minutes = one.at_s.abs_diff(other.at_s) / 60;
+    if minutes < LONG_APART_MIN {
+        return String::new();
+    }
+    format!("they were measured {minutes} minutes apart: `--restart` measures both anew")
 }
 
 fn ratio(of: f64, to: f64) -> Option<f64> {
@@ -251,11 +269,14 @@ fn typed(
     let to = to.unwrap_or_else(|| "ADDRESS".to_owned());
     let seconds = ((length + RUN_IN).as_secs() + 20).max(30);
     let prefix = tap.map(Tap::prefix).unwrap_or_default();
+    let connections = line.connections;
     let [receiver, sender] = ["-R", "-S"].map(|side| line.words(side, &to, seconds));
     let lines = [
         format!("    receiver, behind {port}: {prefix}millrace {receiver}"),
         format!("    sender, elsewhere:  millrace {sender}"),
-        "    (NTttcp.exe takes the same words; other traffic over TCP does as well)".to_owned(),
+        format!(
+            "    (or NTttcp.exe with the same words, or `{prefix}iperf3 -s` and `iperf3 -c {to} -P {connections} -t {seconds}`)"
+        ),
     ];
     lines.into_iter().chain(unknown).collect()
 }
@@ -297,6 +318,14 @@ mod tests {
         assert_eq!(lines.len(), 3);
         let unknown = typed("vm1", None, None, &ONE, Duration::ZERO);
         assert!(unknown[3].contains("--to"), "{unknown:?}");
+    }
+
+    /// A measurement on a busy machine was compared with one of a later run on an idle one.
+    #[test]
+    fn measurements_of_different_runs_are_not_compared_silently() {
+        let at = |at_s| Measurement { at_s, ..Measurement::default() };
+        assert_eq!(apart(&at(1000), &at(1030)), "");
+        assert!(apart(&at(1000), &at(4600)).contains("60 minutes apart"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::prerequisites::{DAEMON, FIREWALL_SIXTEEN, VNIC, WORKERS};
 use super::script::{Activity, End, Guide, Sight, Task};
 use super::traffic::{SIXTEEN, measure, progress};
 use crate::commands::anew::Tap;
-use api::body::VmmqQueueBody;
+use api::body::{PortBody, VmmqQueueBody};
 use config::{Device, VmmqMode};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -87,10 +87,18 @@ pub(super) const GUIDE: Guide<Place> = Guide {
     ],
 };
 
+fn is_team(port: &PortBody) -> bool {
+    matches!(port.config.device(), Device::Team(_))
+}
+
+/// Returns the number of queues to advise: this host's processors, at least 2.
+fn advised() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MOST_QUEUES)
+}
+
 fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let vnic = place.vnic()?;
     let uplinks = place.uplinks()?;
-    let is_team = |port: &&api::body::PortBody| matches!(port.config.device(), Device::Team(_));
     let used = vnic.guest.as_ref().map_or(vnic.queues.len(), |guest| usize::from(guest.queues));
     let of_uplinks = uplinks.iter().map(|it| format!(", {} {}", it.name, it.queues.len()));
     let seen = format!(
@@ -109,30 +117,37 @@ fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
             Some(tap) => tap.loses(),
             None => "then a guest with as many (`mq=on`)".to_owned(),
         };
-        remedies.push(format!("`millrace port set {} queues=N`: {after}", vnic.name));
+        remedies.push(format!("`millrace port set {} queues={}`: {after}", vnic.name, advised()));
     }
-    remedies.extend(short.map(|it| format!("`millrace port set {} queues=N`", it.name)));
+    let one = |it: &PortBody| format!("`millrace port set {} queues={}`", it.name, advised());
+    remedies.extend(short.map(one));
     Ok(Sight::check(passed, seen, wanted, remedies.join("; ")))
 }
 
 fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let workers = place.client.switch()?.workers.len();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seen = format!("{workers} {}", if workers == 1 { "worker" } else { "workers" });
     Ok(Sight::check(
         workers > 1,
         seen,
         "at least 2: with one worker nothing can be balanced",
-        "`workers = N` in [switch], N below the host's processors, then restart the daemon",
+        format!(
+            "`workers = {}` in [switch], then restart the daemon; this host has {cores} processors",
+            (cores / 2).max(2)
+        ),
     ))
 }
 
 fn dynamic(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let (vnic, uplinks) = (place.vnic()?, place.uplinks()?);
-    let all: Vec<_> = uplinks.iter().chain([&vnic]).filter(|port| port.queues.len() > 1).collect();
-    let is_static = |port: &&&api::body::PortBody| port.config.vmmq != Some(VmmqMode::Dynamic);
-    let names: Vec<_> = all.iter().filter(is_static).map(|port| port.name.as_str()).collect();
+    // Also with one queue: a port that gets more later is balanced then.
+    let all = uplinks.iter().filter(|it| !is_team(it)).chain([&vnic]);
+    let is_static = |port: &&PortBody| port.config.vmmq != Some(VmmqMode::Dynamic);
+    let names: Vec<_> = all.clone().filter(is_static).map(|port| port.name.as_str()).collect();
     Ok(if names.is_empty() {
-        Sight::passed("vmmq dynamic at all ports with several queues")
+        let all: Vec<_> = all.map(|port| port.name.as_str()).collect();
+        Sight::passed(format!("vmmq dynamic at {}", all.join(", ")))
     } else {
         let remedy: Vec<_> =
             names.iter().map(|name| format!("`millrace port set {name} vmmq=dynamic`")).collect();
