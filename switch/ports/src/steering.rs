@@ -52,7 +52,7 @@ pub struct EntryMove {
     pub queue: u8,
 }
 
-/// Result for the entries that moved to one queue at one time.
+/// Result for the entries that moved to one queue at one time, or for all that stayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The entries, in the order of the call.
@@ -75,9 +75,12 @@ pub enum Order {
     /// All flows kept their order, unless the kernel was just about to give a frame to the old
     /// queue: it refused `membarrier`.
     NearlySure,
-    /// The old queue was not read in time, so the new one stopped waiting. The entries name the new
-    /// queue nevertheless.
+    /// The old queue was not read in time, or the new one's ring filled up, so the new one stopped
+    /// waiting. The entries name the new queue nevertheless.
     GivenUp,
+    /// The entries did not move: the new queue's ring had no room for the frames that wait in it
+    /// and in the old one.
+    Stayed,
 }
 
 /// Why a change of steering failed.
@@ -172,10 +175,12 @@ pub trait Steering: Send + Sync {
     /// entry.
     ///
     /// Entries move together, unless a queue is an old one of some and a new one of others: such
-    /// moves run in batches one after the other, the first ones first. Returns when all are moved,
+    /// moves run in batches one after the other, the first ones first. Moves whose new queue has no
+    /// room for the frames that wait in it and in the old one run in a later batch; they stay if
+    /// none of them has for as long as `timeout`. Returns when all others are moved,
     /// after some 10 ms for each batch whatever the number of entries; the queues' readers must
-    /// keep running for that. A new queue is held back no longer than `timeout`: then its reader
-    /// continues by itself, even while the caller does not run.
+    /// keep running for that. A new queue is held back no longer than `timeout`, or until its ring
+    /// is nearly full: then its reader continues by itself, even while the caller does not run.
     ///
     /// # Errors
     ///

@@ -79,7 +79,8 @@ pub enum OrderBody {
     /// They kept it unless the kernel was just placing a frame in the old queue: it refused
     /// `membarrier`.
     NearlySure,
-    /// Unknown: an old queue was not read in time, so the new one stopped waiting.
+    /// Unknown: an old queue was not read in time, or the new one's ring was nearly full, so the new
+    /// one stopped waiting.
     GivenUp,
 }
 

@@ -63,6 +63,8 @@ impl UplinkTable {
 pub(super) struct QueueEntries {
     uplink: PortId,
     queue: usize,
+    /// Entries that name the queue and had frames of late.
+    active: usize,
     /// Frames of the interval by all entries that name the queue.
     frames: u64,
     /// Those by static entries, if there are any.
@@ -92,6 +94,30 @@ impl QueueEntries {
     }
 }
 
+/// How many entries that had frames of late name each queue.
+///
+/// Each connection may fill a ring with a window of frames, whatever its load, so entries that go
+/// to a worker are dealt out over its queues by their number.
+struct Crowds(HashMap<(PortId, usize), usize>);
+
+impl Crowds {
+    fn of(loads: &[QueueEntries]) -> Crowds {
+        Crowds(loads.iter().map(|load| ((load.uplink, load.queue), load.active)).collect())
+    }
+
+    /// Returns the queue of an uplink that fewest entries name, with one more from now on.
+    fn join<'q>(
+        &mut self,
+        uplink: PortId,
+        queues: impl Iterator<Item = &'q QueueInfo>,
+    ) -> Option<u8> {
+        let count = |queue: usize| self.0.get(&(uplink, queue)).copied().unwrap_or_default();
+        let queue = queues.map(|info| info.queue).min_by_key(|queue| (count(*queue), *queue))?;
+        *self.0.entry((uplink, queue)).or_default() += 1;
+        u8::try_from(queue).ok()
+    }
+}
+
 /// What the program had counted for a table, and when each entry last had frames.
 struct Counts {
     frames: [u64; ENTRIES],
@@ -103,6 +129,8 @@ pub(super) struct MovesDone {
     /// The port of the uplink.
     pub(super) uplink: String,
     pub(super) records: Vec<Record>,
+    /// The entries that stayed, because their queues' rings were too full.
+    pub(super) stayed: Vec<ItemId>,
     /// What went wrong, for people.
     pub(super) troubles: Vec<String>,
 }
@@ -127,6 +155,7 @@ impl Entries {
         ports: &Ports,
         tables: &[UplinkTable],
         queues: &[QueueInfo],
+        loads: &[QueueEntries],
     ) -> Vec<io::Error> {
         if !moves.iter().any(|moved| matches!(moved.item.part, Part::Entry(_))) {
             return Vec::new();
@@ -134,13 +163,14 @@ impl Entries {
         let tables: HashMap<u32, &UplinkTable> =
             tables.iter().map(|table| (table.name(), table)).collect();
         let owners = ports_of_tables(ports);
+        let mut crowds = Crowds::of(loads);
         let mut jobs: BTreeMap<PortId, Job> = BTreeMap::new();
         for moved in moves {
             let Part::Entry(entry) = moved.item.part else { continue };
             let Some(table) = tables.get(&moved.item.vnic) else { continue };
             let serves =
                 |queue: &&QueueInfo| queue.port == table.uplink && queue.worker == moved.to;
-            let queue = queues.iter().find(serves).and_then(|info| u8::try_from(info.queue).ok());
+            let queue = crowds.join(table.uplink, queues.iter().filter(serves));
             let Some(queue) = queue else { continue };
             let new = || Job {
                 name: ports.name_of(table.uplink),
@@ -157,9 +187,11 @@ impl Entries {
 
     /// Returns the moves that are done, by uplink.
     pub(super) fn finished_moves(&mut self) -> Vec<MovesDone> {
-        let finished = self.mover.finished().into_iter().map(|Done { name, moved, troubles }| {
+        let finished = self.mover.finished().into_iter().map(|done| {
+            let Done { name, moved, stayed, troubles } = done;
             let records = moved.into_iter().flat_map(|together| together.records(&name)).collect();
-            MovesDone { records, troubles, uplink: name }
+            let stayed = stayed.into_iter().map(|shift| shift.moved.item).collect();
+            MovesDone { records, stayed, troubles, uplink: name }
         });
         finished.collect()
     }
@@ -178,6 +210,7 @@ impl Entries {
             let queue = |queue: u8| QueueEntries {
                 uplink: table.uplink,
                 queue: queue.into(),
+                active: 0,
                 frames: 0,
                 fixed: None,
                 busiest: Vec::new(),
@@ -219,6 +252,7 @@ impl Entries {
             let is_active = active.is_some_and(|at| now.saturating_duration_since(at) <= lately);
             if let Some(queue) = queues.get_mut(usize::from(queue)).filter(|_| is_active) {
                 queue.frames += frames;
+                queue.active += 1;
                 if table.mode == Mode::Static {
                     *queue.fixed.get_or_insert(0) += frames;
                     continue;

@@ -25,7 +25,7 @@ pub(super) struct Record {
     pub(super) moved: Move,
     /// For entries: the effect on their new queue.
     pub(super) held: Option<HeldBody>,
-    /// If frames were lost: how long the vNIC's entries rest for it.
+    /// If frames were lost or order was given up: how long the vNIC's entries rest for it.
     pub(super) rest: Option<Duration>,
 }
 

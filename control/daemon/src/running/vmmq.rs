@@ -7,11 +7,11 @@ use super::moves::{Moves, Record};
 use super::ports::Ports;
 use crate::numa;
 use crate::topology;
-use api::body::VmmqMoveBody;
+use api::body::{OrderBody, VmmqMoveBody};
 use balance::{Balancer, Item, ItemId, Measurement, Mode, Move, Part, Reach, Settings, Worker};
 use datapath::{PortId, QueueInfo, WorkerInfo};
 use ports::Nanos;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -189,11 +189,12 @@ impl Vmmq {
 
     /// Remembers the moves of entries that are done, and tells what went wrong.
     pub(super) fn finish_moves(&mut self, journal: &mut Journal, now: Instant) {
-        for MovesDone { uplink, records, troubles } in self.entries.finished_moves() {
+        for MovesDone { uplink, records, stayed, troubles } in self.entries.finished_moves() {
             for mut record in records {
                 self.charge(&mut record, now);
                 self.remember(record, now);
             }
+            self.charge_stayed(&uplink, &stayed, journal, now);
             for trouble in troubles {
                 journal.note_of(Level::WARN, &uplink, now, format!("port {uplink}: {trouble}"));
             }
@@ -206,11 +207,35 @@ impl Vmmq {
         ports.open().any(|(_, open)| open.stations.wait() && !self.entries.is_busy(open.id))
     }
 
-    /// Charges a vNIC with what moves of its entries lost.
+    /// Charges a vNIC with moves of its entries that lost frames or gave up their order.
     fn charge(&mut self, record: &mut Record, now: Instant) {
-        let lost = record.held.as_ref().map_or(0, |held| held.lost);
-        let rest = self.balancer.charge(record.moved.item.vnic, lost > 0, self.at(now));
-        record.rest = (lost > 0).then_some(rest);
+        let held = record.held.as_ref();
+        let is_dear = held.is_some_and(|held| held.lost > 0 || held.order == OrderBody::GivenUp);
+        let rest = self.balancer.charge(record.moved.item.vnic, is_dear, self.at(now));
+        record.rest = is_dear.then_some(rest);
+    }
+
+    /// Charges vNICs with moves for which their queues' rings had no room, as with lossy ones: those
+    /// would be asked for again at once.
+    fn charge_stayed(
+        &mut self,
+        uplink: &str,
+        stayed: &[ItemId],
+        journal: &mut Journal,
+        now: Instant,
+    ) {
+        let vnics: HashSet<u32> = stayed.iter().map(|item| item.vnic).collect();
+        let at = self.at(now);
+        let rests = vnics.into_iter().map(|vnic| self.balancer.charge(vnic, true, at));
+        if let Some(rest) = rests.max() {
+            let text = format!(
+                "port {uplink}: {} of its entries stay for {} s: their queues' rings are too full to move \
+                 them without loss",
+                stayed.len(),
+                rest.as_secs()
+            );
+            journal.note_of(Level::INFO, uplink, now, text);
+        }
     }
 
     /// Records completed moves.
@@ -249,7 +274,8 @@ impl Running {
         let dynamic =
             Dynamic { ports: &dynamic, uplinks: &uplinks, entries: &entries, homes: &homes };
         let moves = self.vmmq.decide(now, &queues, &workers, &dynamic);
-        for error in self.vmmq.entries.begin_moves(&moves, &self.ports, &tables, &queues) {
+        for error in self.vmmq.entries.begin_moves(&moves, &self.ports, &tables, &queues, &entries)
+        {
             self.journal.note(Level::WARN, now, format!("moving entries: {error}"));
         }
         for moved in moves {

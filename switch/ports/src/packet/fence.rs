@@ -6,7 +6,8 @@
 //! 3. Each round notes the place behind the new queue's frames, and then the place behind each old
 //!    queue's frames. Once the old queues' readers have delivered up to their places, the new
 //!    queue's reader may take up to its own.
-//! 4. The first round that begins a grace period after the store is the last.
+//! 4. A grace period after the store, the places behind the old queues' frames are noted once more:
+//!    the move ends when the readers have delivered up to these, whatever the round.
 //!
 //! **Why rounds.** On another processor the program may have read the old entry while its frame is
 //! not in a slot yet. Only a grace period (`membarrier`, some 10 ms) rules out such frames, and
@@ -17,6 +18,12 @@
 //! The held queue's own reader runs the rounds, and ends the move at its deadline, so neither waits
 //! for the thread that asked for the move.
 //!
+//! **A hold loses no frame.** A move is begun only if the new queue's ring has room for what waits
+//! in it and in the old queues ([`Fence::fits`]): a sender with a window sends a frame for each that
+//! is delivered. If the ring of a held queue fills up nevertheless, its reader continues at once. A
+//! frame that is overtaken costs its flow less than one that is dropped, and a full ring also drops
+//! those of flows that do not move.
+//!
 //! **Moves to several queues at once** share the grace period; each has its own old queues and its
 //! own rounds. No queue may be an old one of one move and a new one of another
 //! ([`batches`](super::batch::batches)): two such queues could wait for each other until the
@@ -24,6 +31,7 @@
 
 use super::gate::Gate;
 use crate::lock;
+use std::collections::HashSet;
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -43,25 +51,28 @@ pub(super) struct Outcome {
     pub(super) held_frames: u64,
     /// Time from the stop to the end of the first round, after which the queue was read again.
     pub(super) held: Duration,
-    /// Whether the deadline came first: then the new queue may have overtaken frames of the old
-    /// ones.
+    /// Whether the deadline or a nearly full ring came first: then the new queue may have overtaken
+    /// frames of the old ones.
     pub(super) given_up: bool,
 }
+
+/// For each old queue, the place that its reader has to pass.
+type Places = Vec<(usize, u64)>;
 
 struct Move {
     to: usize,
     /// When the new queue stops waiting.
     deadline: Instant,
-    /// For each old queue, the place that its reader has to pass in this round.
-    from: Vec<(usize, u64)>,
-    /// Whether the places of this round are noted.
-    noted: bool,
+    /// The old queues; empty until the move has begun.
+    from: Vec<usize>,
+    /// The places of this round, once noted.
+    round: Option<Places>,
     /// Place up to which the new queue may be read after this round.
     open_to: u64,
     /// Whether a grace period has passed since the last store of the batch.
     grace: bool,
-    /// The value of `grace` when the round began.
-    last: bool,
+    /// The places noted after the grace period.
+    end: Option<Places>,
     /// Places that the new queue's reader had taken when it stopped.
     taken: u64,
     stopped: Instant,
@@ -89,10 +100,10 @@ impl Fence {
             to,
             deadline,
             from: Vec::new(),
-            noted: false,
+            round: None,
             open_to: 0,
             grace: false,
-            last: false,
+            end: None,
             taken: self.gates.get(to).map_or(0, Gate::hold),
             stopped,
             held: None,
@@ -112,7 +123,7 @@ impl Fence {
         // first slot is read.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         for moving in lock(&self.moves).iter_mut().filter(|moving| moving.to == to) {
-            moving.from = from.iter().map(|&queue| (queue, 0)).collect();
+            from.clone_into(&mut moving.from);
             moving.advance(self);
         }
     }
@@ -133,6 +144,34 @@ impl Fence {
         moves.iter_mut().for_each(|moving| moving.advance(self));
     }
 
+    /// Returns which of these moves (old and new queue) can begin now, the first ones first: those
+    /// for which the new queue's ring has room for all that waits in it and in its old queues.
+    pub(super) fn fits(&self, moves: impl Iterator<Item = (usize, usize)>) -> Vec<bool> {
+        let waiting: Vec<u64> =
+            self.gates.iter().map(|gate| gate.waiting(self.processors)).collect();
+        let room = |(gate, waiting): (&Gate, &u64)| gate.most().saturating_sub(*waiting);
+        let mut rooms: Vec<u64> = self.gates.iter().zip(&waiting).map(room).collect();
+        let mut fitting = HashSet::new();
+        let fits = |(from, to)| {
+            let (Some(room), Some(more)) = (rooms.get_mut(to), waiting.get(from)) else {
+                return true;
+            };
+            let fits = fitting.contains(&(from, to)) || *more < *room;
+            if fits && fitting.insert((from, to)) {
+                *room -= more;
+            }
+            fits
+        };
+        moves.map(fits).collect()
+    }
+
+    /// Whether the readers of old queues have passed these places.
+    fn have_passed(&self, places: &Places) -> bool {
+        let mut places = places.iter();
+        places
+            .all(|(queue, place)| self.gates.get(*queue).is_none_or(|gate| gate.has_passed(*place)))
+    }
+
     fn filled_end(&self, queue: usize) -> u64 {
         self.gates.get(queue).map_or(0, |gate| gate.filled_end(self.processors))
     }
@@ -149,47 +188,46 @@ impl Fence {
 
 impl Move {
     fn advance(&mut self, fence: &Fence) {
-        let is_over = self.outcome.is_some();
-        if !is_over && Instant::now() >= self.deadline {
+        if self.outcome.is_some() {
+            return;
+        }
+        let is_full = fence.gates.get(self.to).is_some_and(Gate::is_nearly_full);
+        if is_full || Instant::now() >= self.deadline {
             return self.end(fence, true);
         }
         // A move without old queues has not begun.
-        if is_over || self.from.is_empty() || self.noted && !self.has_passed(fence) {
+        if self.from.is_empty() {
             return;
         }
-        if self.noted {
+        if self.grace && self.end.is_none() {
+            self.end = self.note(fence);
+        }
+        if self.end.as_ref().is_some_and(|places| fence.have_passed(places)) {
+            return self.end(fence, false);
+        }
+        if self.round.as_ref().is_some_and(|places| fence.have_passed(places)) {
+            self.round = None;
             self.held.get_or_insert_with(|| self.stopped.elapsed());
-            if self.last {
-                return self.end(fence, false);
-            }
             if let Some(gate) = fence.gates.get(self.to) {
                 gate.open(Some(self.open_to));
             }
         }
-        self.noted = self.note(fence);
-    }
-
-    /// Whether the readers of the old queues have passed their places.
-    fn has_passed(&self, fence: &Fence) -> bool {
-        let mut from = self.from.iter();
-        from.all(|(queue, place)| {
-            fence.gates.get(*queue).is_none_or(|gate| gate.has_passed(*place))
-        })
-    }
-
-    /// Begins a round: notes first the place behind the frames of the new queue, then those of the
-    /// old ones, in the order that the module explains. Returns `false` if that must wait, because
-    /// slots of an old queue are being given back.
-    fn note(&mut self, fence: &Fence) -> bool {
-        self.last = self.grace;
-        self.open_to = fence.filled_end(self.to);
-        let is_releasing =
-            |(queue, _): &(usize, u64)| fence.gates.get(*queue).is_some_and(Gate::is_releasing);
-        if self.from.iter().any(is_releasing) {
-            return false;
+        if self.round.is_none() {
+            // First the place behind the frames of the new queue, then those of the old ones, in
+            // the order that the module explains.
+            self.open_to = fence.filled_end(self.to);
+            self.round = self.note(fence);
         }
-        self.from.iter_mut().for_each(|(queue, place)| *place = fence.filled_end(*queue));
-        true
+    }
+
+    /// Notes the places behind the frames of the old queues. `None` if that must wait, because
+    /// slots of an old queue are being given back.
+    fn note(&self, fence: &Fence) -> Option<Places> {
+        let is_releasing = |queue: &usize| fence.gates.get(*queue).is_some_and(Gate::is_releasing);
+        if self.from.iter().any(is_releasing) {
+            return None;
+        }
+        Some(self.from.iter().map(|&queue| (queue, fence.filled_end(queue))).collect())
     }
 
     fn end(&mut self, fence: &Fence, given_up: bool) {

@@ -114,6 +114,25 @@ impl Gate {
         self.released.load(Ordering::Acquire) >= place
     }
 
+    /// Returns the number of slots up to which the ring may fill while the reader is held: an eighth
+    /// is left for frames that arrive until the reader runs again.
+    pub(super) fn most(&self) -> u64 {
+        let count = self.slots.count();
+        count - count / 8
+    }
+
+    /// Returns how many slots are filled, including those that the reader is delivering.
+    pub(super) fn waiting(&self, processors: usize) -> u64 {
+        let released = self.released.load(Ordering::Acquire);
+        self.filled_end(processors).saturating_sub(released)
+    }
+
+    /// Whether [`Gate::most`] slots are filled. Reads one slot: they are filled in order.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        let released = self.released.load(Ordering::Acquire);
+        self.slots.is_filled(released + self.most().saturating_sub(1))
+    }
+
     /// Returns a place behind all slots that are filled now. Slots in front of filled ones can
     /// still be empty: the kernel hands them out in order, and each processor may be filling one.
     /// So the search ends after `processors` empty ones.

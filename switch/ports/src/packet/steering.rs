@@ -166,6 +166,38 @@ impl ProgramSteering {
         self.sockets.get(queue).map_or(0, |socket| socket.statistics().1)
     }
 
+    /// Waits up to `timeout` until some of the moves can begin, see [`Fence::fits`]. Returns the
+    /// first batch of these, and the others.
+    fn next_batch<'t>(
+        &self,
+        moves: Vec<Store<'t>>,
+        timeout: Duration,
+    ) -> (Vec<Arrivals<Store<'t>>>, Vec<Store<'t>>) {
+        let end = Instant::now() + timeout;
+        let queues = |(moving, entry): &Store<'_>| {
+            (entry.load(Ordering::Relaxed).into(), moving.queue.into())
+        };
+        loop {
+            let fits = self.fence.fits(moves.iter().map(queues));
+            if !fits.contains(&true) && Instant::now() < end {
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            let (mut begin, mut others) = (Vec::new(), Vec::new());
+            for (moving, fits) in moves.into_iter().zip(fits) {
+                if fits { begin.push(moving) } else { others.push(moving) }
+            }
+            let moves = begin.into_iter().map(|moving| {
+                let (from, to) = queues(&moving);
+                (from, to, moving)
+            });
+            let mut batches = batches(moves).into_iter();
+            let first = batches.next().unwrap_or_default();
+            let later = batches.flatten().flat_map(|arrivals| arrivals.moves);
+            return (first, later.chain(others).collect());
+        }
+    }
+
     /// Moves a batch of entries to their new queues by the procedure in [`super::fence`]. Returns
     /// one [`Moved`] for each new queue, in the order of the batch.
     fn move_batch(&self, batch: Vec<Arrivals<Store<'_>>>, timeout: Duration) -> Vec<Moved> {
@@ -294,14 +326,30 @@ impl Steering for ProgramSteering {
         let (mut stores, mut seen) = (Vec::new(), HashSet::new());
         for &moving in moves.iter().filter(|moving| self.known(moving.vnic).is_ok()) {
             let entry = self.entry(moving)?;
-            if seen.insert((moving.vnic, moving.entry)) {
-                let [from, to] = [entry.load(Ordering::Relaxed), moving.queue].map(usize::from);
-                stores.push((from, to, (moving, entry)));
+            let is_there = entry.load(Ordering::Relaxed) == moving.queue;
+            if seen.insert((moving.vnic, moving.entry)) && !is_there {
+                stores.push((moving, entry));
             }
         }
-        let batches = batches(stores).into_iter();
-        Ok(batches.flat_map(|batch| self.move_batch(batch, timeout)).collect())
+        let mut moved = Vec::new();
+        while !stores.is_empty() {
+            let (batch, others) = self.next_batch(stores, timeout);
+            if batch.is_empty() {
+                moved.push(stayed(&others));
+                break;
+            }
+            moved.extend(self.move_batch(batch, timeout));
+            stores = others;
+        }
+        Ok(moved)
     }
+}
+
+/// Returns the result for entries that could not move.
+fn stayed(moves: &[Store<'_>]) -> Moved {
+    let entries = moves.iter().map(|(moving, _)| (moving.vnic, moving.entry)).collect();
+    let (held_frames, lost_frames, held) = Default::default();
+    Moved { entries, order: Order::Stayed, held_frames, lost_frames, held }
 }
 
 fn store(to: &[AtomicU8], from: impl IntoIterator<Item = u8>) {

@@ -15,8 +15,8 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest that a queue is held for a batch of moves. A ring of 4096 slots has room for 40,000
-/// frames a second then.
+/// Longest that a queue is held for a batch of moves, and that moves wait for room in their queues'
+/// rings.
 const MOVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a decision moves at an uplink.
@@ -46,6 +46,8 @@ pub(super) struct Shift {
 pub(super) struct Done {
     pub(super) name: String,
     pub(super) moved: Vec<Together>,
+    /// Entries whose queues had no room for what would have waited meanwhile.
+    pub(super) stayed: Vec<Shift>,
     /// What went wrong, for people.
     pub(super) troubles: Vec<String>,
 }
@@ -59,7 +61,7 @@ pub(super) struct Together {
 impl Job {
     pub(super) fn run(self) -> Done {
         let Job { name, steering: weak, shifts } = self;
-        let mut done = Done { name, moved: Vec::new(), troubles: Vec::new() };
+        let mut done = Done { name, moved: Vec::new(), stayed: Vec::new(), troubles: Vec::new() };
         let Some(steering) = weak.upgrade() else { return done };
         let of = |shift: &Shift| EntryMove {
             vnic: shift.vnic,
@@ -89,14 +91,23 @@ impl Done {
         for moved in moves {
             let together: Vec<Shift> =
                 moved.entries.iter().filter_map(|entry| shifts.remove(entry)).collect();
-            if let (Order::GivenUp, Some(Shift { queue, .. })) = (moved.order, together.first()) {
+            let order = match moved.order {
+                Order::Kept => OrderBody::Kept,
+                Order::NearlySure => OrderBody::NearlySure,
+                Order::GivenUp => OrderBody::GivenUp,
+                Order::Stayed => {
+                    self.stayed.extend(together);
+                    continue;
+                }
+            };
+            if let (OrderBody::GivenUp, Some(Shift { queue, .. })) = (order, together.first()) {
                 self.troubles.push(format!(
                     "entries went to queue {queue} although an old queue was not read for \
-                     {MOVE_TIMEOUT:?}: \
+                     {MOVE_TIMEOUT:?}, or until the new one's ring was nearly full: \
                      flows may be out of order"
                 ));
             }
-            self.moved.push(Together { shifts: together, held: held(&moved) });
+            self.moved.push(Together { shifts: together, held: held(&moved, order) });
         }
     }
 }
@@ -133,16 +144,12 @@ fn record(uplink: &str, shifts: &[Shift], held: &HeldBody) -> Option<Record> {
     })
 }
 
-fn held(moved: &Moved) -> HeldBody {
+fn held(moved: &Moved, order: OrderBody) -> HeldBody {
     HeldBody {
         us: u64::try_from(moved.held.as_micros()).unwrap_or(u64::MAX),
         frames: moved.held_frames,
         lost: moved.lost_frames,
-        order: match moved.order {
-            Order::Kept => OrderBody::Kept,
-            Order::NearlySure => OrderBody::NearlySure,
-            Order::GivenUp => OrderBody::GivenUp,
-        },
+        order,
     }
 }
 

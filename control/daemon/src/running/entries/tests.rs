@@ -42,8 +42,12 @@ fn nth(number: u16) -> Vnic {
 
 impl Run {
     fn new(ports: &str) -> Run {
+        Run::of(config(ports))
+    }
+
+    fn of(config: Config) -> Run {
         let (devices, now) = (MemoryDevices::default(), Instant::now());
-        let running = Running::start(config(ports), Box::new(devices.clone()), now).unwrap();
+        let running = Running::start(config, Box::new(devices.clone()), now).unwrap();
         let mut run = Run { running, devices, now };
         assert!(run.measure(&[]).is_empty(), "nothing has come yet");
         run
@@ -331,7 +335,7 @@ fn a_move_is_explained_once_it_is_done() {
     ];
     let queues = run.queues();
     let Running { vmmq, ports, .. } = &mut run.running;
-    let failed = vmmq.entries.begin_moves(&moves, ports, &tables, &queues);
+    let failed = vmmq.entries.begin_moves(&moves, ports, &tables, &queues, &[]);
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(run.running.vmmq_moves(), []);
     let moves = run.explained();
@@ -375,6 +379,30 @@ fn a_vnic_that_comes_while_entries_move_has_its_table_at_the_next_decision() {
     assert!(steering.table(nth(2)).is_ok());
 }
 
+/// All went to the first queue of the worker. Its ring overflowed beside empty ones.
+#[test]
+fn entries_are_dealt_out_over_the_queues_of_their_new_worker() {
+    let uplink = format!("{UPLINK}{}", vnic(1, "")).replace("queues=2", "queues=4");
+    let mut run = Run::of(Config::from_toml("t", &uplink).unwrap());
+    let queues = run.queues();
+    let here = queues.iter().filter(|queue| queue.worker == queues[1].worker);
+    let here: Vec<usize> = here.map(|queue| queue.queue).collect();
+    assert_eq!(here.len(), 2);
+    // One of these queues has two entries with frames already.
+    let active: Vec<_> = (0..2).map(|entry| (nth(1), here[0] + 4 * entry, 1)).collect();
+    run.measure(&active);
+    let moves: Vec<Move> = (0..6).map(|entry| run.moving(nth(1), 4 * entry, 1)).collect();
+    let (tables, _) = dynamic_tables(&run.running.ports);
+    let loads = run.running.vmmq.entries.measure(&tables, LATELY, run.now);
+    let Running { vmmq, ports, .. } = &mut run.running;
+    let failed = vmmq.entries.begin_moves(&moves, ports, &tables, &queues, &loads);
+    assert!(failed.is_empty(), "{failed:?}");
+    run.explained();
+    let table = run.steering().table(nth(1)).unwrap();
+    let of = |queue| (0..6).filter(|entry| usize::from(table[4 * entry]) == queue).count();
+    assert_eq!([of(here[0]), of(here[1])], [2, 4]);
+}
+
 #[test]
 fn a_move_that_is_refused_is_an_event_and_not_explained() {
     let mut run = Run::new(&vnic(1, ""));
@@ -391,7 +419,7 @@ fn moves_of_a_decision_are_one_call_in_its_order() {
     let run = Run::new(&vnic(1, ""));
     let shift = |entry, queue| run.job(nth(1), entry, queue).shifts.remove(0);
     let shifts = vec![shift(4, 1), shift(0, 1), shift(5, 0), shift(6, 1)];
-    let steering: Arc<dyn Steering> = Arc::new(Unread);
+    let steering: Arc<dyn Steering> = Arc::new(Ends(Order::GivenUp));
     let job = Job { steering: Arc::downgrade(&steering), shifts, ..run.job(nth(1), 0, 0) };
     let done = job.run();
     let entries = |together: &Together| -> Vec<u8> {
@@ -432,9 +460,9 @@ fn a_move_at_an_uplink_that_was_closed_does_nothing() {
 
 /// An uplink whose old queue is not read while its entries move, those to one queue together as
 /// long as they follow one another.
-struct Unread;
+struct Ends(Order);
 
-impl Steering for Unread {
+impl Steering for Ends {
     fn queues(&self) -> u8 {
         2
     }
@@ -466,7 +494,7 @@ impl Steering for Unread {
     ) -> Result<Vec<Moved>, SteeringError> {
         let moved = |moves: &[EntryMove]| {
             let entries = moves.iter().map(|moving| (moving.vnic, moving.entry)).collect();
-            Moved { entries, order: Order::GivenUp, held_frames: 9, lost_frames: 5, held }
+            Moved { entries, order: self.0, held_frames: 9, lost_frames: 5, held }
         };
         Ok(moves.chunk_by(|one, other| one.queue == other.queue).map(moved).collect())
     }
@@ -475,7 +503,7 @@ impl Steering for Unread {
 #[test]
 fn a_move_that_did_not_wait_is_an_event_and_explained_as_such() {
     let mut run = Run::new(&vnic(1, ""));
-    let steering: Arc<dyn Steering> = Arc::new(Unread);
+    let steering: Arc<dyn Steering> = Arc::new(Ends(Order::GivenUp));
     let job = Job { steering: Arc::downgrade(&steering), ..run.job(nth(1), 4, 1) };
     run.begin(job);
     let moves = run.explained();
@@ -484,4 +512,19 @@ fn a_move_that_did_not_wait_is_an_event_and_explained_as_such() {
     assert!(moves[0].text.contains("lost 5 frames"), "{}", moves[0].text);
     let events = run.events();
     assert!(events.len() == 1 && events[0].contains("may be out of order"), "{events:?}");
+}
+
+/// It would have been asked for again with the next measurement, twenty milliseconds later.
+#[test]
+fn entries_that_stay_rest_and_are_no_moves() {
+    let mut run = Run::new(&vnic(1, ""));
+    let steering: Arc<dyn Steering> = Arc::new(Ends(Order::Stayed));
+    for rest in [2, 4] {
+        let job = Job { steering: Arc::downgrade(&steering), ..run.job(nth(1), 4, 1) };
+        run.begin(job);
+        assert_eq!((run.explained(), run.running.vmmq.moved()), (Vec::new(), 0));
+        let told = format!("port up: 1 of its entries stay for {rest} s");
+        let events = run.events();
+        assert!(events.iter().any(|event| event.starts_with(&told)), "{events:?}");
+    }
 }

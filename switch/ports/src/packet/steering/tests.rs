@@ -257,11 +257,11 @@ struct Unread;
 
 impl Slots for Unread {
     fn count(&self) -> u64 {
-        1
+        4
     }
 
-    fn is_filled(&self, _: u64) -> bool {
-        true
+    fn is_filled(&self, place: u64) -> bool {
+        place == 0
     }
 }
 
