@@ -310,8 +310,7 @@ Examples:
 
 First the guest sends, and `rate` of its port changes between 50 Mbit, 200 Mbit and 1 Gbit while the
 connections keep running; then it receives, and `rate-to` changes. The check fails if TCP gets less
-than 95 % of `rate`, or more than 102 % of either. Needs namespaces. Exit codes are those of
-`validate rsc`.")]
+than 95 % or more than 102 % of either. Needs namespaces. Exit codes are those of `validate rsc`.")]
 struct RateLimits {
     /// Connection counts, measured in turn [default: 1,64].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]

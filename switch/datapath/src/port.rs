@@ -9,7 +9,7 @@ pub(crate) mod capture;
 pub(crate) mod filter_table;
 pub(crate) mod followed;
 pub(crate) mod macs;
-pub(crate) mod policer;
+pub(crate) mod pacer;
 pub(crate) mod policy;
 pub(crate) mod rate;
 pub(crate) mod state;

@@ -167,7 +167,8 @@ pub struct PortSettings {
     pub transit: bool,
     /// Limit on what the port sends.
     pub rate: Option<RateLimit>,
-    /// Limit on what the port receives, in bits per second. What is above it is dropped.
+    /// Limit on what the port receives, in bits per second. What is above it waits, and is dropped
+    /// where too much waits.
     pub rate_to: Option<u64>,
     /// The weight of a vNIC among those that send to an uplink that is short of room, 1 to 100.
     /// While no port has a weight, the first to find room takes it. Beside ports with a weight, a

@@ -1,5 +1,5 @@
 //! The stages of a turn, in their order: take, read, filter, decide and steer; then, for each
-//! egress queue, filter, police, coalesce, fit and deliver.
+//! egress queue, filter, coalesce, fit, pace and deliver.
 //!
 //! [`Turn::carry_out`] runs them for one burst of one queue. Each stage is a function that is never
 //! inlined, so that its loop has the registers to itself: in one function all stages take a third
@@ -11,7 +11,7 @@ pub(crate) mod decide;
 pub(crate) mod deliver;
 pub(crate) mod filter;
 pub(crate) mod fit;
-pub(crate) mod police;
+pub(crate) mod pace;
 pub(crate) mod read;
 pub(crate) mod segment;
 pub(crate) mod steer;
@@ -28,7 +28,6 @@ use crate::stage::black_hole::BlackHoles;
 use crate::stage::decide::Decider;
 use crate::stage::deliver::Deliverer;
 use crate::stage::filter::Filtering;
-use crate::stage::police::Policing;
 use crate::stage::steer::Noter;
 use crate::status::HealthEvent;
 use crate::turn::outbox::{Outbox, Target};
@@ -47,9 +46,8 @@ pub(crate) struct Scratch {
     parts: Parts<'static>,
     /// The lists of the egress queues.
     pub(crate) outbox: Outbox,
-    deliverer: Deliverer,
+    pub(crate) deliverer: Deliverer,
     filtering: Filtering,
-    policing: Policing,
     black_holes: BlackHoles,
 }
 
@@ -62,7 +60,6 @@ impl Scratch {
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(worker),
-            policing: Policing::default(),
             black_holes: BlackHoles::new(),
         }
     }
@@ -126,7 +123,7 @@ impl Turn<'_> {
     /// Runs the stages between take and release.
     #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
-        let Scratch { frames, outbox, deliverer, filtering, policing, .. } = scratch;
+        let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, from_cell);
@@ -154,17 +151,9 @@ impl Turn<'_> {
                     cell,
                     from_cell,
                     offloads: to.shared.live.offloads(),
-                    cuts: &[],
                 };
-                let is_checked = to.filter.egress.is_some() || to.policer.is_some();
-                if is_checked && !to.shared.is_at_rest(target.queue, self.now) {
-                    if to.filter.egress.is_some() {
-                        filtering.leave(&delivery, &mut list, meter);
-                    }
-                    if let Some(policer) = &to.policer {
-                        policing.police(policer, &delivery, &mut list);
-                        delivery.cuts = &policing.cuts;
-                    }
+                if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
+                    filtering.leave(&delivery, &mut list, meter);
                 }
                 sent.delivered = deliverer.deliver(&list, &mut delivery, meter);
                 if to.is_weighted {

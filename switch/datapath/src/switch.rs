@@ -10,7 +10,7 @@ use crate::options::{SwitchError, SwitchOptions};
 use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
 use crate::port::macs::{MacTable, Seen};
-use crate::port::policer::Policer;
+use crate::port::pacer::Pacer;
 use crate::port::policy::Policy;
 use crate::port::rate::Rate;
 use crate::port::state::{Events, HeldMac, StateCell};
@@ -22,7 +22,7 @@ use crate::worker::handle::Handle;
 use crate::{HealthEvent, PortId, PortInfo, PortSettings, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
-use ports::{Device, IngressQueue, Nanos};
+use ports::{Device, IngressQueue, Nanos, lock};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -241,7 +241,7 @@ impl Switch {
         let other_limit = old.mac_limit != settings.mac_limit;
         let guard = |of: &PortSettings| (of.mac, of.mac_guard, of.vlan.clone());
         let other_guard = guard(old) != guard(&settings);
-        let shared = shared.clone();
+        let (shared, paced) = (shared.clone(), old.clone());
         let is_vnic = settings.role == crate::PortRole::Vnic;
         if let Some(mac) = settings.mac.filter(|mac| is_vnic && old.mac != Some(*mac)) {
             shared.live.announce(settings.announced().frames(mac));
@@ -252,14 +252,15 @@ impl Switch {
             if new.settings.rate == old.settings.rate {
                 new.rate.clone_from(&old.rate);
             }
-            if new.settings.rate_to == old.settings.rate_to {
-                new.policer.clone_from(&old.policer);
+            if let Some(pacer) = &old.pacer {
+                new.pacer = Some(pacer.clone());
             }
             if new.settings.storm == old.settings.storm {
                 new.storm.clone_from(&old.storm);
             }
             new
         });
+        self.pace(port, &paced);
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the
             // old ones.
@@ -271,6 +272,20 @@ impl Switch {
         }
         self.reclaim(port);
         replaced
+    }
+
+    /// Tells a port's pacer a changed rate. What waits there passed by the settings of before, so it
+    /// is discarded if others of them have changed.
+    fn pace(&self, port: PortId, old: &PortSettings) {
+        let Ok(Entry { port, .. }) = self.entry(port) else { return };
+        let Some(mut pacer) = port.pacer.as_deref().map(lock) else { return };
+        let rate_to = port.settings.rate_to;
+        if rate_to != old.rate_to {
+            pacer.set_rate(rate_to);
+        }
+        if port.settings != (PortSettings { rate_to, ..old.clone() }) {
+            pacer.discard();
+        }
     }
 
     /// Announces the configured addresses of these ports again, in case the first announcement got
@@ -305,7 +320,7 @@ impl Switch {
         }
         self.replace(port, |old| Port {
             rate: old.rate.clone(),
-            policer: old.policer.clone(),
+            pacer: old.pacer.clone(),
             storm: old.storm.clone(),
             ..new_port(old.shared.clone(), old.settings.clone(), capture, Some(old))
         })
@@ -420,7 +435,7 @@ fn new_port(
 ) -> Port {
     let policy = Policy::of(&settings);
     let rate = settings.rate.map(|limit| Arc::new(Mutex::new(Rate::new(limit))));
-    let policer = settings.rate_to.map(|bits| Arc::new(Mutex::new(Policer::new(bits))));
+    let pacer = settings.rate_to.map(|bits| Arc::new(Mutex::new(Pacer::new(bits))));
     let storm = settings.storm.map(|limit| Arc::new(Mutex::new(Storm::new(limit))));
     let filter = Filter::of(&settings, shared.cells.len(), old.map(|old| &old.filter));
     let toeplitz = shared.toeplitz(settings.rss, old);
@@ -431,7 +446,7 @@ fn new_port(
         settings,
         policy,
         rate,
-        policer,
+        pacer,
         storm,
         capture,
         filter,

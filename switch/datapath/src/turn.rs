@@ -43,13 +43,6 @@ impl Turn<'_> {
     }
 }
 
-/// A train of which only the first segments pass.
-pub(crate) struct Cut {
-    /// The place of the train in the turn.
-    pub(crate) place: u16,
-    pub(crate) passing: usize,
-}
-
 /// The delivery of one list of frames to one egress queue: what its stages (filter, coalesce, fit,
 /// deliver) read, and the parts that they add to.
 pub(crate) struct Delivery<'t, 'q> {
@@ -68,17 +61,22 @@ pub(crate) struct Delivery<'t, 'q> {
     pub(crate) from_cell: &'t PortCell,
     /// The offloads that `to` accepts, read once so that the whole list is made for the same ones.
     pub(crate) offloads: Offloads,
-    /// The trains of which only the first segments pass.
-    pub(crate) cuts: &'t [Cut],
 }
 
-impl Delivery<'_, '_> {
-    /// Returns how many segments of a train pass, if not all do.
-    #[inline]
-    pub(crate) fn cut(&self, frame: &Frame) -> Option<usize> {
-        let cut = self.cuts.iter().find(|cut| cut.place == frame.place);
-        cut.map(|cut| cut.passing)
+impl<'t> Delivery<'t, '_> {
+    pub(crate) fn exit(&self) -> Exit<'t> {
+        Exit { to: self.to, queue: self.queue, now: self.now, cell: self.cell }
     }
+}
+
+/// Where frames leave: an egress queue at this time, and what this worker counts there.
+#[derive(Clone, Copy)]
+pub(crate) struct Exit<'t> {
+    pub(crate) to: &'t Port,
+    /// The egress queue's number at `to`.
+    pub(crate) queue: usize,
+    pub(crate) now: Nanos,
+    pub(crate) cell: &'t PortCell,
 }
 
 /// What an egress queue took of the list it was given.

@@ -48,6 +48,7 @@ impl Worker {
         loop {
             if self.shared.mailbox.is_waiting() {
                 if !self.read_commands(Some(&waiter)) {
+                    self.scratch.deliverer.flush(&self.view, self.index, waiter.now());
                     return;
                 }
                 now = waiter.now();
@@ -62,7 +63,8 @@ impl Worker {
             } else {
                 counters.idle_rounds.add(1);
                 let shared = &self.shared;
-                if waiter.idle(&mut self.queues, now, || shared.mailbox.is_waiting()) {
+                let next_look = self.scratch.deliverer.next_look();
+                if waiter.idle(&mut self.queues, (now, next_look), || shared.mailbox.is_waiting()) {
                     counters.sleeps.add(1);
                 }
                 now = waiter.now();

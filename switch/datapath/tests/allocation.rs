@@ -80,6 +80,16 @@ fn allocations(bench: &mut Bench, frames: &[MemoryFrame]) -> u64 {
 }
 
 #[test]
+fn a_warm_turn_allocates_nothing_where_frames_wait() {
+    let limited = PortSettings { rate_to: Some(8_000_000), ..plain() };
+    let mut bench = Bench::new(&[(plain(), ALL), (limited, ALL)]);
+    let frames = vec![Segment::parse("1+1448 .").frame(); 40];
+    assert_eq!(allocations(&mut bench, &frames), 0);
+    let counters = bench.switch.counters(bench.ids[1]).unwrap();
+    assert!(counters.drops[DropReason::RateLimited as usize] > 0);
+}
+
+#[test]
 fn a_warm_turn_allocates_nothing() {
     let coalescing = PortSettings { rsc: rsc(RscPolicy::Ndis), ..plain() };
     let mut bench = Bench::new(&[(plain(), ALL), (coalescing, ALL), (plain(), Offloads::empty())]);

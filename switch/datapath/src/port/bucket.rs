@@ -1,4 +1,4 @@
-//! Token buckets: of a port's [rate](super::rate), of its [policer](super::policer), and two of its
+//! Token buckets: of a port's [rate](super::rate), of its [pacer](super::pacer), and two of its
 //! storm control.
 
 use crate::settings::StormLimit;
@@ -48,6 +48,26 @@ impl Bucket {
         self.tokens -= i128::from(cost) * SCALE;
     }
 
+    /// Takes the tokens of a frame of this cost if it may pass, and returns whether it may.
+    pub(crate) fn take(&mut self, cost: u64) -> bool {
+        let allowed = self.allows(cost);
+        if allowed {
+            self.pay(cost);
+        }
+        allowed
+    }
+
+    /// Returns how long it takes until a frame of this cost may pass.
+    pub(crate) fn time_until(&self, cost: u64) -> Nanos {
+        self.time_to_have((i128::from(cost) * SCALE).min(self.size))
+    }
+
+    fn time_to_have(&self, tokens: i128) -> Nanos {
+        let by = i128::from(self.per_second.max(1));
+        let nanos = ((tokens - self.tokens).max(0) + by - 1) / by;
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     /// Returns the whole tokens that are left; none if there is a debt.
     pub(crate) fn left(&self) -> u64 {
         u64::try_from(self.tokens / SCALE).unwrap_or_default()
@@ -60,10 +80,8 @@ impl Bucket {
 
     /// Returns how long it takes until so many of this many parts of the bucket are full.
     pub(crate) fn time_to(&self, part: u32, parts: u32) -> Nanos {
-        let divided_up = |sum: i128, by: i128| (sum + by - 1) / by;
-        let missing = divided_up(self.size * i128::from(part), i128::from(parts)) - self.tokens;
-        let nanos = divided_up(missing.max(0), i128::from(self.per_second.max(1)));
-        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        let parts = i128::from(parts);
+        self.time_to_have((self.size * i128::from(part) + parts - 1) / parts)
     }
 }
 

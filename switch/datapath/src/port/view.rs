@@ -6,7 +6,7 @@ use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
 use crate::port::followed::Followed;
 use crate::port::macs::Seen;
-use crate::port::policer::Policer;
+use crate::port::pacer::Pacer;
 use crate::port::policy::Policy;
 use crate::port::rate::Rate;
 use crate::port::state::{Events, HeldMac, StateCell};
@@ -113,8 +113,8 @@ pub(crate) struct Port {
     pub(crate) policy: Option<Policy>,
     /// Kept over changes that leave the limit as it is.
     pub(crate) rate: Option<Arc<Mutex<Rate>>>,
-    /// Kept over changes that leave the limit as it is.
-    pub(crate) policer: Option<Arc<Mutex<Policer>>>,
+    /// Kept over changes, once the port has had a `rate-to`.
+    pub(crate) pacer: Option<Arc<Mutex<Pacer>>>,
     /// Kept over changes that leave the limits as they are.
     pub(crate) storm: Option<Arc<Mutex<Storm>>>,
     pub(crate) capture: Option<Arc<Capture>>,

@@ -4,6 +4,7 @@ use crate::counters::{DropReason, PortCell, count_drop};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
+use crate::port::pacer::Paced;
 use crate::port::policy::Policy;
 use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
@@ -11,9 +12,9 @@ use crate::stage::too_big::Answer;
 use crate::status::{HealthEvent, PortState};
 use crate::turn::outbox::{Cause, Run};
 use crate::turn::work::{self, Meter};
-use crate::turn::{Delivered, Delivery};
+use crate::turn::{Delivered, Delivery, Exit};
 use ports::capture::Direction;
-use ports::{Burst, EgressDrop, Outgoing, PortFault, recycle};
+use ports::{Burst, EgressDrop, Outgoing, PortFault, Slice, recycle};
 use wire::vnet::{GsoType, VnetHeader};
 
 /// The buffers of delivering, kept between turns.
@@ -22,6 +23,10 @@ pub(crate) struct Deliverer {
     fitted: Vec<Fitted>,
     outgoing: Vec<Outgoing<'static>>,
     drops: Vec<(usize, EgressDrop)>,
+    /// Frames that have waited, and their payload.
+    pub(super) released: Vec<Outgoing<'static>>,
+    pub(super) slices: Vec<Slice<'static>>,
+    pub(super) paced: Vec<Paced>,
 }
 
 impl Deliverer {
@@ -31,6 +36,9 @@ impl Deliverer {
             fitted: Vec::with_capacity(2 * Burst::FRAMES),
             outgoing: Vec::with_capacity(2 * Burst::FRAMES),
             drops: Vec::with_capacity(Burst::FRAMES),
+            released: Vec::new(),
+            slices: Vec::new(),
+            paced: Vec::new(),
         }
     }
 
@@ -58,15 +66,16 @@ impl Deliverer {
                 self.fit_items(list, delivery, meter);
             }
             // The egress queue takes all of them as they are.
-            None if delivery.cuts.is_empty()
-                && runs(frames, list).all(|run| are_taken(run, to, offloads)) =>
-            {
+            None if runs(frames, list).all(|run| are_taken(run, to, offloads)) => {
                 runs(frames, list).for_each(|run| extend(&mut outgoing, run, delivery.parts));
             }
             None => self.fit(list, delivery, meter),
         }
         outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
-        let delivered = self.send(&outgoing, delivery, meter);
+        let delivered = match &to.pacer {
+            None => self.send(&outgoing, &delivery.exit(), meter),
+            Some(pacer) => self.pace(pacer, &outgoing, delivery, meter),
+        };
         self.outgoing = recycle(outgoing);
         self.fitted.clear();
         delivery.parts.rewind(mark);
@@ -94,8 +103,8 @@ impl Deliverer {
         self.coalescer.clear();
         for (run, frames) in list.iter().zip(runs(delivery.frames, list)) {
             for frame in frames {
-                // A mirror shows the frames as they passed. A train that is cut is segmented.
-                if run.cause == Cause::Mirrored || delivery.cut(frame).is_some() {
+                // A mirror shows the frames as they passed.
+                if run.cause == Cause::Mirrored {
                     self.coalescer.pass(frame);
                 } else {
                     self.coalescer.add(frame, policy, delivery);
@@ -131,18 +140,18 @@ impl Deliverer {
     }
 
     /// Calls the egress queue. Returns what it took.
-    fn send(
+    pub(super) fn send(
         &mut self,
         outgoing: &[Outgoing<'_>],
-        delivery: &Delivery<'_, '_>,
+        exit: &Exit<'_>,
         meter: &mut Meter,
     ) -> Delivered {
         self.drops.clear();
-        let shared = &delivery.to.shared;
-        let Some(queue) = shared.egress.get(delivery.queue) else {
+        let shared = &exit.to.shared;
+        let Some(queue) = shared.egress.get(exit.queue) else {
             return Delivered::default();
         };
-        let result = queue.deliver_at(delivery.now, outgoing, &mut self.drops);
+        let result = queue.deliver_at(exit.now, outgoing, &mut self.drops);
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
@@ -157,19 +166,19 @@ impl Deliverer {
         }
         if self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Down) {
             shared.note_fault(&PortFault::Down);
-            shared.rest(delivery.queue, delivery.now);
+            shared.rest(exit.queue, exit.now);
         }
-        self.count(outgoing, delivery, meter)
+        self.count(outgoing, exit, meter)
     }
 
     /// Counts what was delivered and dropped, and shows it to the capture.
     fn count(
         &mut self,
         outgoing: &[Outgoing<'_>],
-        delivery: &Delivery<'_, '_>,
+        exit: &Exit<'_>,
         meter: &mut Meter,
     ) -> Delivered {
-        let Delivery { to, cell, now, .. } = *delivery;
+        let Exit { to, cell, .. } = *exit;
         let (mut bytes, mut slices, mut claims) = (0, 0, 0);
         for frame in outgoing {
             bytes += u64::from(frame.len);
@@ -190,19 +199,28 @@ impl Deliverer {
         let frames = outgoing.len() - self.drops.len().min(outgoing.len());
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
-        if let Some(capture) = &to.capture {
+        if to.capture.is_some() {
             // Drops and frames are both in order. A search would be slow: a full port drops nearly
             // all of a list.
             let mut drops = self.drops.iter().peekable();
             for (place, frame) in outgoing.iter().enumerate() {
                 let drop = drops.next_if(|(dropped, _)| *dropped == place);
                 let reason = drop.map(|(_, drop)| egress_reason(*drop).name());
-                let (header, payload) = (frame.header, frame.payload);
-                let copied = capture.offer(now, Direction::Egress, header, payload, reason);
-                meter.add(work::of_capturing(copied));
+                meter.add(exit.show(frame, reason));
             }
         }
         Delivered { frames, bytes }
+    }
+}
+
+impl Exit<'_> {
+    /// Shows a frame to the port's capture, if there is one. Returns the work.
+    #[cold]
+    pub(super) fn show(&self, frame: &Outgoing<'_>, reason: Option<&'static str>) -> u64 {
+        let Some(capture) = &self.to.capture else { return 0 };
+        let (header, payload) = (frame.header, frame.payload);
+        let copied = capture.offer(self.now, Direction::Egress, header, payload, reason);
+        work::of_capturing(copied)
     }
 }
 

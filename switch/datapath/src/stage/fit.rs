@@ -65,8 +65,8 @@ impl Fitter<'_, '_, '_> {
     /// Returns the reason why the frame is dropped.
     #[inline]
     pub(crate) fn fit(&mut self, frame: &Frame) -> Result<(), DropReason> {
-        let Delivery { to, offloads, cuts, .. } = *self.delivery;
-        if cuts.is_empty() && is_taken(frame, to, offloads) {
+        let Delivery { to, offloads, .. } = *self.delivery;
+        if is_taken(frame, to, offloads) {
             self.fitted.push(Fitted::unchanged(frame));
             return Ok(());
         }
@@ -110,23 +110,21 @@ impl Fitter<'_, '_, '_> {
         let mut vnet = frame.vnet;
         let copy = headers.copy(frame.header, frame.header.len());
         let (header, grown) = retag(copy, &mut vnet, frame, to, headers);
-        let cut = self.delivery.cut(frame);
-        if cut.is_some() || frame.is_train() && !takes(to, offloads, frame) {
-            return self.segment(frame, (grown, cut), header, vnet);
+        if frame.is_train() && !takes(to, offloads, frame) {
+            return self.segment(frame, grown, header, vnet);
         }
         let len = frame.len.saturating_add_signed(grown.into());
         self.finish(Fitted { vnet, header, payload: frame.rest, len });
         Ok(())
     }
 
-    /// Segments a train, of which `template` has the headers and `vnet` their places. If `cut` says
-    /// how many segments pass, they leave one by one. A turn that has reached its limit of work
-    /// starts none, and stops in a train that is longer than a guest's or in a tunnel: what is left
-    /// is dropped, and counted as one train.
+    /// Segments a train, of which `template` has the headers and `vnet` their places. A turn that has
+    /// reached its limit of work starts none, and stops in a train that is longer than a guest's or
+    /// in a tunnel: what is left is dropped, and counted as one train.
     fn segment(
         &mut self,
         train: &Frame,
-        (grown, cut): (i16, Option<usize>),
+        grown: i16,
         template: Span,
         vnet: VnetHeader,
     ) -> Result<(), DropReason> {
@@ -139,14 +137,11 @@ impl Fitter<'_, '_, '_> {
         } else {
             None
         };
-        let (each, passing) = match cut {
-            Some(passing) => (1, passing),
-            None => (longest_train(train, to, offloads), usize::MAX),
-        };
+        let each = longest_train(train, to, offloads);
         let around =
             tunnel.as_ref().map_or(0, |tunnel| work::of_tunnel(template.len(), tunnel.all().len()));
         let mut payload = Cutter::new(train.payload(self.delivery.burst));
-        for segment in segment::segments(train, layout, tunnel.as_ref(), each).take(passing) {
+        for segment in segment::segments(train, layout, tunnel.as_ref(), each) {
             if tunnel.is_some() || segment.number == 0 || segment.number > segment::FINISHED {
                 let waiting = work::of_delivering(self.fitted.len(), 0, 0, to.shared.kernel_ns);
                 DropReason::WorkLimit.when(self.meter.would_reach_limit(waiting))?;

@@ -9,7 +9,7 @@ use super::{Entry, Switch, new_port};
 use crate::frame::Frame;
 use crate::port::bucket::Storm;
 use crate::port::macs::{MacKey, MacTable, Seen};
-use crate::port::policer::Policer;
+use crate::port::pacer::Pacer;
 use crate::port::view::Port;
 use crate::worker::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
@@ -53,7 +53,7 @@ struct PortSnapshot {
     kernel_ns: u32,
     key: Key,
     table: [u8; ENTRIES],
-    policer: Option<Policer>,
+    pacer: Option<Pacer>,
     storm: Option<Storm>,
     /// The queue that each frame's flow was last sent from, where flows are followed.
     noted: Vec<Option<usize>>,
@@ -77,7 +77,7 @@ impl PortSnapshot {
             kernel_ns: shared.kernel_ns,
             key: shared.steering.key,
             table: shared.steering.named(),
-            policer: port.policer.as_ref().map(|policer| lock(policer).clone()),
+            pacer: port.pacer.as_ref().map(|pacer| lock(pacer).rehearsal()),
             storm: port.storm.as_ref().map(|storm| lock(storm).clone()),
             noted: frames.map(|(read, frame)| port.noted(read, &frame.bytes, now)).collect(),
         }
@@ -147,11 +147,11 @@ impl Switch {
         if let Some(mac) = port.held_mac {
             shared.held_mac.get_or_hold(mac.to_u64(), shared.live.guest());
         }
-        let policer = port.policer.clone().map(|policer| Arc::new(Mutex::new(policer)));
+        let pacer = port.pacer.as_ref().map(|pacer| Arc::new(Mutex::new(pacer.rehearsal())));
         let storm = port.storm.clone().map(|storm| Arc::new(Mutex::new(storm)));
         let new = new_port(Arc::new(shared), port.settings.clone(), None, None);
         // The frames of the rehearsal wait for no debt of the port's rate.
-        let port = Arc::new(Port { policer, storm, rate: None, ..new });
+        let port = Arc::new(Port { pacer, storm, rate: None, ..new });
         self.ports.push(Some(Entry { port, queue_workers: vec![0], loads: vec![Arc::default()] }));
         (ingress, peers)
     }

@@ -145,7 +145,7 @@ impl Waiter {
     pub(crate) fn idle(
         &mut self,
         queues: &mut [OwnedQueue],
-        now: Nanos,
+        (now, next_look): (Nanos, Option<Nanos>),
         mail: impl Fn() -> bool,
     ) -> bool {
         self.pace.empty(now);
@@ -166,18 +166,19 @@ impl Waiter {
         let pending = awake.fold(false, |pending, queue| queue.ingress.arm() | pending);
         let sleeps = !pending && !mail();
         if sleeps {
-            self.sleep(queues, now);
+            self.sleep(queues, (now, next_look));
         }
         queues.iter_mut().for_each(|queue| queue.ingress.disarm());
         sleeps
     }
 
     /// Sleeps until a frame arrives at a queue that is not resting, a command arrives, or the first
-    /// `resting_until` is reached.
-    fn sleep(&mut self, queues: &mut [OwnedQueue], now: Nanos) {
+    /// `resting_until` or the next look at frames that wait is reached.
+    fn sleep(&mut self, queues: &mut [OwnedQueue], (now, next_look): (Nanos, Option<Nanos>)) {
         let resting = queues
             .iter()
             .filter_map(|queue| queue.resting_until)
+            .chain(next_look)
             .filter(|until| until.0 < u64::MAX);
         let timeout =
             resting.min().map(|until| Duration::from_nanos(until.since(now).0).try_into());
@@ -258,12 +259,15 @@ mod tests {
         waiter.watch(&mut queues[0]);
         assert!(peer.send(VnetHeader::default(), &[0; 60]));
         let now = waiter.now();
-        assert!(!waiter.idle(&mut queues, now, || false), "a frame is pending");
+        assert!(!waiter.idle(&mut queues, (now, None), || false), "a frame is pending");
         queues[0].resting_until = Some(now + Nanos(20_000));
-        assert!(waiter.idle(&mut queues, now, || false), "it must wait for room at its receiver");
+        assert!(
+            waiter.idle(&mut queues, (now, None), || false),
+            "it must wait for room at its receiver"
+        );
         queues[0].resting_until = None;
-        assert!(!waiter.idle(&mut queues, now, || false), "a frame is pending");
+        assert!(!waiter.idle(&mut queues, (now, None), || false), "a frame is pending");
         queues[0].resting_until = Some(now + Nanos(20_000));
-        assert!(!waiter.idle(&mut queues, now, || true), "a command is pending");
+        assert!(!waiter.idle(&mut queues, (now, None), || true), "a command is pending");
     }
 }

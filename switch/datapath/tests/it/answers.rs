@@ -83,6 +83,34 @@ fn a_switch_whose_workers_end_says_so() {
     assert!(switch.stop());
 }
 
+/// A worker sleeps no longer than until frames that wait may leave, and leaves none behind.
+#[test]
+fn what_waits_for_a_ports_rate_leaves_while_its_worker_sleeps_and_when_it_ends() {
+    for ends in [false, true] {
+        let mut switch = Switch::start(SwitchOptions::default()).unwrap();
+        let mut add = |name, rate_to| {
+            let (device, peer) = memory::open(DEPTH, ALL, 1500).unwrap();
+            let settings = PortSettings { rate_to, ..plain() };
+            (switch.add_port(name, device, settings).unwrap(), peer)
+        };
+        let ((from, sender), (_, receiver)) = (add("from", None), add("to", Some(8_000_000)));
+        let long = Segment::parse("1+1446 .").frame();
+        (0..60).for_each(|_| assert!(sender.send(long.vnet, &long.bytes)));
+        let taken = || switch.counters(from).unwrap().ingress_frames == 60;
+        eventually(|| taken().then_some(()));
+        if ends {
+            assert!(switch.stop());
+            assert_eq!(std::iter::from_fn(|| receiver.receive()).count(), 60);
+            continue;
+        }
+        let mut left = 60;
+        eventually(|| {
+            left -= std::iter::from_fn(|| receiver.receive()).count();
+            (left == 0).then_some(())
+        });
+    }
+}
+
 /// Nothing was asked of it.
 #[test]
 fn a_worker_that_hangs_is_found_and_does_not_keep_the_switch() {

@@ -632,52 +632,134 @@ fn a_port_in_debt_holds_no_share_of_an_uplink() {
     assert_eq!(taken(&bench, 1), 1240);
 }
 
+/// A frame of 1514 bytes with a number.
+fn numbered(source: u8, destination: u8, number: u16) -> MemoryFrame {
+    let mut frame = frame(source, destination, 0);
+    frame.bytes.resize(1514, 0);
+    frame.bytes[1512..].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+fn numbers(frames: &[MemoryFrame]) -> Vec<u16> {
+    let number = |frame: &MemoryFrame| u16::from_be_bytes(*frame.bytes.last_chunk().unwrap());
+    frames.iter().map(number).collect()
+}
+
+/// Lets so many milliseconds pass. Returns what came out of a port.
+fn after(bench: &mut Bench, milliseconds: u64, port: usize) -> Vec<MemoryFrame> {
+    for _ in 0..milliseconds {
+        bench.now = bench.now + Nanos(1_000_000);
+        bench.step();
+    }
+    bench.received(port)
+}
+
+const SLOW: u64 = 8_000_000;
+
+fn limited() -> PortSettings {
+    PortSettings { rate_to: Some(SLOW), ..plain() }
+}
+
 #[test]
-fn what_a_port_receives_above_its_rate_is_dropped_and_counted_there() {
-    let limited = PortSettings { rate_to: Some(8_000_000), ..plain() };
-    let mut bench = bench(&[plain(), limited, plain()]);
-    let (each, burst) = (frame(1, 2, 0).bytes.len(), 8_000_000 / 8 * 16 / 1000);
+fn what_a_port_receives_above_its_rate_waits_and_what_has_no_room_is_dropped() {
+    let mut bench = bench(&[plain(), limited(), plain()]);
     bench.send(1, &[frame(2, 255, 0)]);
     bench.send(2, &[frame(3, 255, 0)]);
     counts(&bench);
-    bench.send(0, &vec![frame(1, 2, 0); 200]);
-    let passed = bench.received(1).len();
-    assert!((burst / 2..=burst).contains(&(passed * each)), "{passed} frames");
-    assert_eq!(drops(&bench, 1, DropReason::RateLimited), 200 - passed as u64);
+    bench.send(0, &(0..100).map(|number| numbered(1, 2, number)).collect::<Vec<_>>());
+    // 16 ms at the rate pass, and 96 KiB wait.
+    let mut all = bench.received(1);
+    assert_eq!(all.len(), 10);
+    let dropped = drops(&bench, 1, DropReason::RateLimited);
+    assert_eq!(dropped, 100 - 10 - 96 * 1024 / 1514);
     bench.send(0, &vec![frame(1, 3, 0); 200]);
-    assert_eq!(bench.received(2).len(), 200, "what others receive is not limited");
+    assert_eq!(bench.received(2).len(), 200, "what others receive waits for nothing");
     bench.send(1, &vec![frame(2, 3, 0); 200]);
     // Its flooded frame was dear, so its next burst is short.
     bench.step();
-    assert_eq!(bench.received(2).len(), 200, "nor is what the port sends");
-    bench.now = bench.now + Nanos::SECOND;
-    bench.send(0, &vec![frame(1, 2, 0); 10]);
-    assert_eq!(bench.received(1).len(), 10);
+    assert_eq!(bench.received(2).len(), 200, "nor does what the port sends");
+    let soon = after(&mut bench, 20, 1);
+    assert!((12..=15).contains(&soon.len()), "{} frames in 20 ms", soon.len());
+    all.extend(soon);
+    all.extend(after(&mut bench, 100, 1));
+    assert_eq!(numbers(&all), (0..100 - dropped as u16).collect::<Vec<_>>());
+    let counted = bench.switch.counters(bench.ids[1]).unwrap();
+    assert_eq!(counted.egress_frames, 1 + all.len() as u64, "and the flooded frame");
 }
 
-/// A train that was dropped as a whole cost a TCP sender its window.
+/// A flow's next frames came first when tokens were back and some of its frames still waited.
 #[test]
-fn the_first_segments_of_a_train_above_the_rate_arrive() {
-    for offloads in [ALL, Offloads::empty()] {
-        let limited = PortSettings { rate_to: Some(8_000_000), ..plain() };
-        let mut bench = Bench::new(&[(plain(), ALL), (limited, offloads)]);
-        let train = Segment::parse("1+43440 .P gso=1448").frame();
-        bench.send(0, std::slice::from_ref(&train));
-        let frames = bench.received(1);
-        let bytes: usize = frames.iter().map(|frame| frame.bytes.len() - 54).sum();
-        assert!(frames.len() > 5 && bytes.is_multiple_of(1448) && bytes < 43_440, "{bytes} bytes");
-        let mut sequence = 1;
-        for frame in frames {
-            let number: [u8; 4] = frame.bytes[38..42].try_into().unwrap();
-            assert_eq!(u32::from_be_bytes(number), sequence);
-            sequence += 1448;
-            let payload = &frame.bytes[54..];
-            let at = sequence as usize - 1448 - 1;
-            assert_eq!(payload, &train.bytes[54 + at..54 + at + 1448], "at {at}");
-        }
-        let lost = (43_440 - bytes as u64) / 1448;
-        assert_eq!(drops(&bench, 1, DropReason::RateLimited), lost);
+fn no_frame_overtakes_those_that_wait() {
+    let mut bench = bench(&[plain(), limited()]);
+    bench.send(1, &[frame(2, 255, 0)]);
+    counts(&bench);
+    let (mut all, mut sent) = (Vec::new(), 0..);
+    for _ in 0..60 {
+        bench.send(0, &sent.by_ref().take(20).map(|it| numbered(1, 2, it)).collect::<Vec<_>>());
+        all.extend(after(&mut bench, 5, 1));
     }
+    all.extend(after(&mut bench, 200, 1));
+    let numbers = numbers(&all);
+    assert!(numbers.is_sorted() && numbers.len() > 200, "{numbers:?}");
+    let dropped = drops(&bench, 1, DropReason::RateLimited);
+    assert_eq!(numbers.len() as u64 + dropped, 60 * 20);
+}
+
+#[test]
+fn trains_wait_as_the_port_takes_them_each_for_its_queue() {
+    for offloads in [ALL, Offloads::empty()] {
+        let mut bench = Bench::new(&[(plain(), ALL)]);
+        bench.add_queues(limited(), offloads, 3);
+        let train = Segment::parse("1+43440 .P gso=1448").frame();
+        bench.send(0, &[train.clone(), train.clone()]);
+        let (mut bytes, mut queues) = (0, Vec::new());
+        for peer in (0..200).flat_map(|_| 1..=3) {
+            let seen = after(&mut bench, 1, peer);
+            queues.extend(seen.first().map(|_| peer));
+            for frame in seen {
+                assert_eq!(frame.vnet.gso_size.get() > 0, offloads == ALL);
+                let at = u32::from_be_bytes(frame.bytes[38..42].try_into().unwrap()) as usize - 1;
+                let payload = &frame.bytes[54..];
+                assert_eq!(payload, &train.bytes[54 + at..54 + at + payload.len()], "at {at}");
+                bytes += payload.len();
+            }
+        }
+        assert_eq!(bytes, 2 * 43_440);
+        queues.dedup();
+        assert_eq!(queues.len(), 1, "{queues:?}");
+    }
+}
+
+/// Frames that were made for a guest that took trains reached one that does not.
+#[test]
+fn frames_that_waited_for_offloads_that_are_gone_are_dropped() {
+    let mut bench = Bench::new(&[(plain(), ALL)]);
+    let (_, live) = bench.add_queues(limited(), ALL, 1);
+    let train = Segment::parse("1+43440 .P gso=1448").frame();
+    bench.send(0, &[train.clone(), train, numbered(1, 2, 7)]);
+    assert_eq!(bench.received(1).len(), 1);
+    live.set_offloads(Offloads::empty());
+    let seen = after(&mut bench, 100, 1);
+    assert_eq!(numbers(&seen), [7]);
+    assert_eq!(drops(&bench, 1, DropReason::EgressRefused), 1);
+}
+
+#[test]
+fn what_waits_outlives_a_change_of_the_rate_and_no_other_change() {
+    let waits = |settings: PortSettings| {
+        let mut bench = bench(&[plain(), limited()]);
+        bench.send(0, &(0..60).map(|number| numbered(1, 2, number)).collect::<Vec<_>>());
+        assert_eq!(bench.received(1).len(), 10);
+        bench.switch.change_port(bench.ids[1], settings).unwrap();
+        let soon = after(&mut bench, 2, 1).len();
+        let later = after(&mut bench, 100, 1).len();
+        (soon, later, drops(&bench, 1, DropReason::RateLimited))
+    };
+    assert_eq!(waits(plain()), (50, 0, 0), "without a rate all leave at once");
+    assert_eq!(waits(PortSettings { rate_to: Some(100 * SLOW), ..plain() }), (50, 0, 0));
+    let (soon, later, dropped) = waits(limited());
+    assert!(soon < 5 && later == 50 - soon && dropped == 0, "{soon}, {later}, {dropped}");
+    assert_eq!(waits(PortSettings { isolated: true, ..limited() }), (0, 0, 50));
 }
 
 #[test]
