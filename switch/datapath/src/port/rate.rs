@@ -12,6 +12,8 @@ use ports::Nanos;
 /// The parts of the bucket by which queues are staggered, and the most that a queue waits for.
 const PARTS: u32 = 64;
 const LAST: u32 = 16;
+/// The level at which any queue may take: those whose turn it is do not come.
+const ENOUGH: u32 = 32;
 
 /// The least that a refused queue waits for.
 const LEAST_WAIT: Nanos = Nanos(20_000);
@@ -22,23 +24,22 @@ pub(crate) struct Rate {
     bucket: Bucket,
     /// The number of the queue that paid last.
     last: usize,
-    /// The state of the generator that draws levels.
-    drawn: u64,
+    /// The queues that were refused since they last might take, by the bit of their number; those
+    /// beyond 64 are not waited for.
+    refused: u64,
 }
 
 impl Rate {
     pub(crate) fn new(limit: RateLimit) -> Rate {
         let size = limit.burst_bytes.saturating_mul(8).max(1);
-        Rate { bucket: Bucket::new(limit.bits_per_second, size), last: 0, drawn: 1 }
+        Rate { bucket: Bucket::new(limit.bits_per_second, size), last: 0, refused: 0 }
     }
 
     /// Returns the bytes that a queue may take now, of the `queues` that the port has.
     ///
-    /// While tokens are short, each queue waits for a level of its own: lowest for the queue behind
-    /// the one that paid last, highest for that one. So the queues of a port take turns, and a lone
-    /// queue takes a 64th of the bucket at a time instead of waking for every frame. A refused queue
-    /// looks again at a level that is drawn: with one that follows from the last payer, a queue can
-    /// come too late each time.
+    /// While tokens are short, the queues that were refused take turns, the one behind the last payer
+    /// first: which of them a worker that wakes late looks at first does not matter. A lone queue
+    /// takes a 64th of the bucket at a time instead of waking for every frame.
     ///
     /// # Errors
     ///
@@ -52,23 +53,19 @@ impl Rate {
         self.bucket.refill(now);
         let queues = queues.max(1);
         let behind = (queue + queues - self.last % queues + queues - 1) % queues;
-        let level = u32::try_from(behind + 1).unwrap_or(LAST).min(LAST);
-        if self.bucket.level(PARTS) < i128::from(level) {
-            let next = self.draw(u32::try_from(queues).unwrap_or(LAST).min(LAST));
+        let before = (0..behind).map(|place| bit((self.last + 1 + place) % queues));
+        let is_next = self.refused == 0 || before.fold(0, |all, bit| all | bit) & self.refused == 0;
+        let level = self.bucket.level(PARTS);
+        if level < i128::from(if is_next { 1 } else { ENOUGH }) {
+            self.refused |= bit(queue);
+            let place = u32::try_from(behind + 1).unwrap_or(LAST).min(LAST);
+            let next = u32::try_from(level + 1).map_or(place, |next| next.max(place));
             return Err(self.bucket.time_to(next, PARTS).max(LEAST_WAIT));
         }
-        // Queues that wake late find the level of all: none takes it alone.
+        self.refused &= !bit(queue);
+        // Queues that wake late find what all are to have: none takes it alone.
         let share = self.bucket.left() / 8 / queues as u64;
         Ok(usize::try_from(share).unwrap_or(usize::MAX).max(1))
-    }
-
-    /// Draws a level from 1 to `most`, by a xorshift.
-    fn draw(&mut self, most: u32) -> u32 {
-        self.drawn ^= self.drawn << 13;
-        self.drawn ^= self.drawn >> 7;
-        self.drawn ^= self.drawn << 17;
-        let drawn = (self.drawn >> 33) % u64::from(most.max(1));
-        u32::try_from(drawn).unwrap_or(0) + 1
     }
 
     /// Charges a queue for a burst.
@@ -76,6 +73,10 @@ impl Rate {
         self.last = queue;
         self.bucket.pay((bytes as u64).saturating_mul(8));
     }
+}
+
+fn bit(queue: usize) -> u64 {
+    u32::try_from(queue).ok().and_then(|queue| 1u64.checked_shl(queue)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -216,24 +217,44 @@ mod tests {
             prop_assert!(u128::from(passed) <= allowed, "{passed} passed, {allowed} allowed");
         }
 
-        /// No busy queue of a port starves, although a worker that wakes late looks at them in the
-        /// same order each time; others take nothing from them.
+        /// Busy queues of a port share its rate, although a worker that wakes late looks at them in
+        /// the same order each time; others take nothing from them.
         #[test]
-        fn no_busy_queue_of_a_port_starves(
+        fn busy_queues_of_a_port_share_its_rate(
             bits in rates(),
             (queues, busy) in (2usize..9).prop_flat_map(|queues| (Just(queues), 2..=queues)),
             length in prop_oneof![Just(TRAIN), Just(1514u64)],
             late in prop::collection::vec(0..200_000u64, 1..20),
         ) {
-            let lengths = (0..queues).map(|queue| if queue < busy { length } else { 0 }).collect();
-            let mut port = Port::new(bits, RateLimit::default_burst(bits), lengths);
-            port.run(4 * Nanos::SECOND.0, &late);
-            let all: u64 = (0..busy).map(|queue| port.bytes(queue)).sum();
-            for queue in 0..busy {
-                let share = port.bytes(queue) * busy as u64 * 100 / all;
-                prop_assert!(share >= 20, "queue {queue} has {share} % of an even share");
-            }
+            share(bits, (queues, busy), length, &late)?;
         }
+    }
+
+    fn share(
+        bits: u64,
+        (queues, busy): (usize, usize),
+        length: u64,
+        late: &[u64],
+    ) -> Result<(), TestCaseError> {
+        let lengths = (0..queues).map(|queue| if queue < busy { length } else { 0 }).collect();
+        let mut port = Port::new(bits, RateLimit::default_burst(bits), lengths);
+        port.run(4 * Nanos::SECOND.0, late);
+        let all: u64 = (0..busy).map(|queue| port.bytes(queue)).sum();
+        for queue in 0..busy {
+            let share = port.bytes(queue) * busy as u64 * 100 / all;
+            prop_assert!(
+                (50..=175).contains(&share),
+                "queue {queue} has {share} % of an even share"
+            );
+        }
+        Ok(())
+    }
+
+    /// The worker came whenever the bucket had what the first queue waits for, and the other had
+    /// nothing.
+    #[test]
+    fn a_worker_that_is_always_as_late_lets_no_queue_starve() {
+        share(50_000_000, (2, 2), TRAIN, &[125_000]).unwrap();
     }
 
     /// A worker wakes for a port in debt some thousand times a second, not for each frame.
