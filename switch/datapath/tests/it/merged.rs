@@ -646,7 +646,7 @@ fn every_packet_of_a_train_in_a_tunnel_ends_where_the_frame_ends() {
         let train = Train { around, udp: false, options: 0, payload: payload(len), size: 1400 };
         let sent = train.merged();
         let mut honest = bench(1500);
-        honest.send(0, &[sent.clone()]);
+        honest.send(0, std::slice::from_ref(&sent));
         assert_eq!(bytes(honest.received(2)), train.segments(), "{:?}, {len}", train.around);
         let inner = usize::from(sent.vnet.csum_start.get()) - 20;
         for ip in [14, inner, if train.around.len() == 3 { 34 } else { inner }] {
