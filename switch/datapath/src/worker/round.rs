@@ -21,8 +21,8 @@ impl Worker {
         let Worker { index, shared, macs, view, owners, queues, accounts, scratch, .. } = self;
         let (mut end, mut looks, mut busy) = (now, 0, 0);
         if scratch.deliverer.paces() {
+            // The senders' turns have paid for it.
             end = clock(scratch.deliverer.release(view, *index, now));
-            busy = end.since(now).0;
         }
         let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
