@@ -252,8 +252,8 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "256KiB")]
     pub burst: Option<Size>,
-    /// Rate limit for frames from the switch to the port. What is above it waits for up to 20 ms, and
-    /// is dropped where more wait.
+    /// Rate limit for frames from the switch to the port. What is above it waits: 20 ms at the rate, at
+    /// least 96 KiB. What has no room is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1Gbit")]
     pub rate_to: Option<Rate>,

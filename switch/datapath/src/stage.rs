@@ -83,9 +83,14 @@ struct Lead {
 }
 
 impl Turn<'_> {
-    /// Carries one burst of one queue from take to release. Returns the frames taken and the work.
-    pub(crate) fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> (usize, u64) {
-        let Some(limit) = self.burst_limit(queue) else { return (0, 0) };
+    /// Carries one burst of one queue from take to release. Returns the frames taken, the work, and
+    /// the work that is left to a later turn.
+    pub(crate) fn carry_out(
+        &self,
+        queue: &mut OwnedQueue,
+        scratch: &mut Scratch,
+    ) -> (usize, u64, u64) {
+        let Some(limit) = self.burst_limit(queue) else { return (0, 0, 0) };
         let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
@@ -98,7 +103,8 @@ impl Turn<'_> {
                 burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
             }
         }
-        let (taken, bytes, mut work) = (burst.frames().len(), burst.bytes(), 0);
+        let (taken, bytes) = (burst.frames().len(), burst.bytes());
+        let (mut work, mut later) = (0, 0);
         if taken > 0 {
             queue.load.frames.add(taken as u64);
             queue.load.bytes.add(bytes as u64);
@@ -109,7 +115,7 @@ impl Turn<'_> {
                 queue.pressure.leave(self, sent.toward);
                 queue.pressure.note(sent.toward, sent.delivered, self.now);
             }
-            work = meter.total();
+            (work, later) = (meter.total(), meter.later());
             queue.cost.note(taken, bytes, work);
         } else if self.from.waits {
             queue.pressure.leave(self, None);
@@ -117,7 +123,7 @@ impl Turn<'_> {
         scratch.burst = burst.recycle();
         queue.ingress.release();
         queue.note(self.from, fault.as_ref(), self.now, taken);
-        (taken, work)
+        (taken, work, later)
     }
 
     /// Runs the stages between take and release.

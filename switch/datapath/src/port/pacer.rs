@@ -19,8 +19,8 @@ const LEAST: u64 = 3_036;
 /// The time at the rate for which frames may wait, and the bounds of their bytes.
 const WAIT: Nanos = Nanos(20_000_000);
 const ROOM: std::ops::RangeInclusive<u64> = 96 * 1024..=16 * 1024 * 1024;
-/// What a frame takes of the room at least, so that small ones are bounded in number.
-const SMALLEST: usize = 64;
+/// What a frame takes of the room at least, so that small ones, and the list of all, are bounded.
+const SMALLEST: usize = 128;
 /// Most bytes and frames that are released in one call of an egress queue.
 const BATCH: (usize, usize) = (64 * 1024, 64);
 /// The least and the most between two looks at what waits: the rate may change before a long debt is
@@ -73,6 +73,12 @@ pub(crate) struct Pacer {
     bucket: Bucket,
     /// The room of those that wait, in bytes.
     room: usize,
+    /// How much of it they take.
+    taken: usize,
+    /// Whether there is a rate.
+    limits: bool,
+    /// The number of the guest that they are for.
+    guest: u64,
     waiting: VecDeque<Waiting>,
     /// Their bytes, those of each frame side by side: a ring, allocated when the first one waits.
     bytes: Vec<u8>,
@@ -89,6 +95,9 @@ impl Pacer {
         let mut pacer = Pacer {
             bucket: Bucket::new(0, 0),
             room: 0,
+            taken: 0,
+            limits: true,
+            guest: 0,
             waiting: VecDeque::new(),
             bytes: Vec::new(),
             tail: 0,
@@ -99,7 +108,8 @@ impl Pacer {
         pacer
     }
 
-    /// Changes the rate. Without one, what waits leaves at once.
+    /// Changes the rate, and with it the room: the newest frames are discarded that it has not.
+    /// Without a rate, what waits leaves at once.
     pub(crate) fn set_rate(&mut self, bits_per_second: Option<u64>) {
         let bits = bits_per_second.unwrap_or(u64::MAX);
         let in_time = |time: Nanos| {
@@ -108,15 +118,47 @@ impl Pacer {
         };
         self.bucket = Bucket::new(bits, in_time(DEPTH).max(8 * LEAST));
         let room = (in_time(WAIT) / 8).clamp(*ROOM.start(), *ROOM.end());
-        self.room = usize::try_from(room).unwrap_or(usize::MAX);
+        self.limits = bits_per_second.is_some();
+        if self.limits {
+            self.room = usize::try_from(room).unwrap_or(usize::MAX);
+            self.fit();
+        }
+    }
+
+    /// Copies what waits into a ring of the room that there is now.
+    fn fit(&mut self) {
+        if self.waiting.is_empty() || self.bytes.len() == self.room {
+            return;
+        }
+        let old = std::mem::replace(&mut self.bytes, vec![0; self.room]);
+        (self.tail, self.taken) = (0, 0);
+        let (room, tail) = (&mut self.bytes, &mut self.tail);
+        let fits = |frame: &mut Waiting| {
+            let [from, to] = [frame.at, *tail].map(|at| at..at + frame.len);
+            let end = *tail + frame.len.max(SMALLEST);
+            if end > room.len() {
+                return false;
+            }
+            if let (Some(from), Some(to)) = (old.get(from), room.get_mut(to)) {
+                to.copy_from_slice(from);
+            }
+            (frame.at, *tail) = (*tail, end);
+            true
+        };
+        let keeping = self.waiting.iter_mut().map(fits).take_while(|fits| *fits).count();
+        self.discarded += self.waiting.len() - keeping;
+        self.waiting.truncate(keeping);
+        self.taken = self.tail;
     }
 
     /// Returns an empty copy with the room that is left, for a rehearsal.
     pub(crate) fn rehearsal(&self) -> Pacer {
-        let taken: usize = self.waiting.iter().map(|frame| frame.len.max(SMALLEST)).sum();
         Pacer {
             bucket: self.bucket.clone(),
-            room: self.room.saturating_sub(taken),
+            room: self.room.saturating_sub(self.taken),
+            taken: 0,
+            limits: self.limits,
+            guest: self.guest,
             waiting: VecDeque::new(),
             bytes: Vec::new(),
             tail: 0,
@@ -149,6 +191,7 @@ impl Pacer {
             room = room.get_mut(copied..).unwrap_or_default();
         }
         self.tail = at + len.max(SMALLEST);
+        self.taken += len.max(SMALLEST);
         self.waiting.push_back(Waiting { queue, vnet: frame.vnet, offloads, at, len, header });
         true
     }
@@ -195,7 +238,11 @@ impl Pacer {
 
     /// Removes the oldest frames.
     pub(crate) fn remove(&mut self, count: usize) {
-        self.waiting.drain(..count.min(self.waiting.len()));
+        let gone = self.waiting.drain(..count.min(self.waiting.len()));
+        self.taken -= gone.map(|frame| frame.len.max(SMALLEST)).sum::<usize>();
+        if self.waiting.is_empty() && !self.limits {
+            (self.bytes, self.waiting) = Default::default();
+        }
     }
 
     /// Returns how long to wait until the next look at the frames; `None` if none waits.
@@ -213,6 +260,15 @@ impl Pacer {
     pub(crate) fn discard(&mut self) {
         self.discarded += self.waiting.len();
         self.waiting.clear();
+        self.taken = 0;
+    }
+
+    /// Discards what waits for another guest than this.
+    pub(crate) fn serve(&mut self, guest: u64) {
+        if self.guest != guest {
+            self.discard();
+            self.guest = guest;
+        }
     }
 
     /// Returns how many frames were discarded since the last call.
@@ -397,6 +453,8 @@ mod tests {
                 port.send(now, &lengths);
                 prop_assert!(port.pacer.bytes.len() <= room);
                 prop_assert!(port.pacer.waiting.len() <= room / SMALLEST);
+                let taken = port.pacer.waiting.iter().map(|frame| frame.len.max(SMALLEST));
+                prop_assert_eq!(port.pacer.taken, taken.sum::<usize>());
             }
             while let Some(at) = port.looks_at {
                 port.look(at);
@@ -423,6 +481,36 @@ mod tests {
         assert_eq!(port.left.len(), 80);
         port.send(3, &[1514; 80]);
         assert_eq!((port.left.len(), port.pacer.pause()), (160, None));
+        assert!(port.pacer.bytes.is_empty(), "the ring is given back");
+    }
+
+    /// What waited at 10 Gbit stayed before a port of 50 Mbit: seconds of it.
+    #[test]
+    fn a_lower_rate_has_less_room_and_keeps_what_came_first() {
+        let mut port = Port::new(10_000_000_000);
+        (0..80).for_each(|_| port.send(1, &[60_000; 10]));
+        let waiting = port.pacer.waiting.len();
+        port.pacer.set_rate(Some(50_000_000));
+        assert_eq!((port.pacer.waiting.len(), port.pacer.bytes.len()), (2, 125_000));
+        assert_eq!(port.pacer.take_discarded(), waiting - 2);
+        let first = port.left.len();
+        while let Some(at) = port.looks_at {
+            port.look(at.max(1_000_000_000));
+        }
+        assert!(port.is_in_order() && port.left.len() == first + 2);
+        port.send(2_000_000_000, &[1514; 80]);
+        assert!(port.is_in_order() && port.pacer.discarded == 0);
+    }
+
+    #[test]
+    fn what_waits_for_a_guest_is_for_no_other() {
+        let mut port = Port::new(50_000_000);
+        port.send(1, &[1514; 80]);
+        port.pacer.serve(0);
+        assert!(port.pacer.pause().is_some());
+        port.pacer.serve(1);
+        assert_eq!(port.pacer.pause(), None);
+        assert!(port.pacer.take_discarded() > 0);
     }
 
     #[test]

@@ -12,10 +12,14 @@ use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
 use ports::{Nanos, Outgoing, Slice, lock, recycle};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Calls of an egress queue in one look, so that a worker's own queues wait no longer than for a
 /// turn.
 const CALLS: usize = 8;
+
+/// The longest that a worker that ends delivers what waits.
+const FLUSH: Duration = Duration::from_millis(500);
 
 impl Deliverer {
     /// Delivers the frames that the port may receive now, and lets the others wait. Returns what was
@@ -31,6 +35,7 @@ impl Deliverer {
         let exit = delivery.exit();
         let passing = {
             let mut pacer = lock(all);
+            pacer.serve(exit.to.shared.live.guest());
             pacer.refill(delivery.now);
             pacer.pass(outgoing)
         };
@@ -55,7 +60,9 @@ impl Deliverer {
             }
             (slices, bytes) = (slices + frame.payload.len(), bytes + u64::from(frame.len));
         }
-        meter.add(2 * work::of_delivering(others.len(), slices, bytes, kernel_ns));
+        let work = work::of_delivering(others.len(), slices, bytes, kernel_ns);
+        meter.add(work);
+        meter.add_later(work);
         let id = exit.to.shared.id;
         if pacer.rehearses() {
             drop(pacer);
@@ -110,17 +117,34 @@ impl Deliverer {
             let pacer = view.port(paced.port).and_then(|port| port.pacer.as_ref());
             pacer.into_iter().for_each(|pacer| lock(pacer).set_rate(None));
         }
-        // Each time takes half a MiB of at most 16.
-        (0..64).for_each(|_| _ = self.release(view, worker, now));
+        let end = Instant::now() + FLUSH;
+        while self.paces() && Instant::now() < end {
+            self.release(view, worker, now);
+        }
+        for paced in self.paced.drain(..) {
+            if let Some(port) = view.port(paced.port)
+                && let (Some(pacer), Some(cell)) = (&port.pacer, port.cell(worker))
+            {
+                let mut pacer = lock(pacer);
+                pacer.discard();
+                count_drop(cell, DropReason::RateLimited, pacer.take_discarded());
+            }
+        }
     }
 
     /// Delivers frames of one port. Returns how long to wait for the next.
     fn look(&mut self, pacer: &Mutex<Pacer>, exit: Exit<'_>, meter: &mut Meter) -> Option<Nanos> {
-        lock(pacer).refill(exit.now);
+        {
+            let mut pacer = lock(pacer);
+            pacer.serve(exit.to.shared.live.guest());
+            pacer.refill(exit.now);
+        }
         for _ in 0..CALLS {
             let mut pacer = lock(pacer);
             count_drop(exit.cell, DropReason::RateLimited, pacer.take_discarded());
             let Some((queue, count)) = pacer.due() else { return pacer.pause() };
+            // The guest may have turned the queue off since.
+            let queue = if queue < exit.to.shared.queues_in_use() { queue } else { 0 };
             self.send_oldest(&pacer, count, &Exit { queue, ..exit }, meter);
             pacer.remove(count);
         }

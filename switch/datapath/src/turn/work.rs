@@ -134,12 +134,13 @@ pub(crate) fn of_tunnel(headers: u16, layers: usize) -> u64 {
 pub(crate) struct Meter {
     work: u64,
     filtering: u64,
+    later: u64,
 }
 
 impl Meter {
     /// Creates a meter that starts with the work of taking the burst.
     pub(crate) fn new(work: u64) -> Meter {
-        Meter { work, filtering: 0 }
+        Meter { work, filtering: 0, later: 0 }
     }
 
     /// Adds work that counts toward the turn's limit.
@@ -152,6 +153,16 @@ impl Meter {
     #[inline]
     pub(crate) fn add_filtering(&mut self, work: u64) {
         self.filtering += work;
+    }
+
+    /// Adds work that the turn leaves to a later one, and that its sender is charged for all the same.
+    pub(crate) fn add_later(&mut self, work: u64) {
+        self.later += work;
+    }
+
+    /// Returns that work.
+    pub(crate) fn later(&self) -> u64 {
+        self.later
     }
 
     /// Returns whether the turn would have reached [`TURN_LIMIT`] with this much more work.

@@ -29,7 +29,7 @@ impl Worker {
                 let number = queue.number;
                 shared.turn.store(queue.port.0, Ordering::Relaxed);
                 let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
-                let (taken, work) = turn.carry_out(queue, scratch);
+                let (taken, work, later) = turn.carry_out(queue, scratch);
                 if taken == 0 {
                     looks += work::OF_LOOK;
                     return (0, work::OF_LOOK);
@@ -40,7 +40,7 @@ impl Worker {
                 let took = end.since(start).since(looked);
                 queue.load.busy.add(took.0);
                 busy += took.0;
-                (taken, work::charged(work, took))
+                (taken, work::charged(work, took) + later)
             }
             _ => (0, 0),
         });

@@ -4,7 +4,7 @@ use crate::common::trace::Segment;
 use crate::common::{self, ALL, Bench, access, drops, plain, trunk};
 use datapath::{DropReason, HealthEvent, PortRole, PortSettings, PortState, RateLimit, StormLimit};
 use ports::memory::MemoryFrame;
-use ports::{Nanos, Offloads};
+use ports::{Capabilities, Nanos, Offloads};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -742,6 +742,31 @@ fn frames_that_waited_for_offloads_that_are_gone_are_dropped() {
     let seen = after(&mut bench, 100, 1);
     assert_eq!(numbers(&seen), [7]);
     assert_eq!(drops(&bench, 1, DropReason::EgressRefused), 1);
+}
+
+/// They were put into a queue that the guest had turned off, which took the port down, or came to
+/// the guest that was there next.
+#[test]
+fn frames_that_waited_find_the_queues_and_the_guest_of_now() {
+    let waits = |change: fn(&Capabilities)| {
+        let mut bench = Bench::new(&[(plain(), ALL)]);
+        let (_, live) = bench.add_queues(limited(), ALL, 3);
+        let flow = |port: u16| {
+            let mut frame = Segment::parse("1+1400 .").frame();
+            frame.bytes[34..36].copy_from_slice(&port.to_be_bytes());
+            frame
+        };
+        bench.send(0, &(0..60).map(flow).collect::<Vec<_>>());
+        (1..=3).for_each(|peer| _ = bench.received(peer));
+        change(&live);
+        let first = after(&mut bench, 100, 1).len();
+        let others = [2, 3].map(|peer| bench.received(peer).len());
+        (first, others, drops(&bench, 1, DropReason::RateLimited))
+    };
+    let (first, others, dropped) = waits(|live| live.set_queues(1));
+    assert!(first > 40 && others == [0, 0] && dropped == 0, "{first} {others:?} {dropped}");
+    let (first, others, dropped) = waits(Capabilities::replace_guest);
+    assert!(first == 0 && others == [0, 0] && dropped > 40, "{first} {others:?} {dropped}");
 }
 
 #[test]

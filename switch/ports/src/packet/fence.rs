@@ -145,24 +145,32 @@ impl Fence {
     }
 
     /// Returns which of these moves (old and new queue) can begin now, the first ones first: those
-    /// for which the new queue's ring has room for all that waits in it and in its old queues.
+    /// for which the new queue's ring has room for all that waits in it and in its old queues. From
+    /// a ring that is nearly full one may go to one that is at most half full: it would never have
+    /// less, as under a flood of senders without a window.
     pub(super) fn fits(&self, moves: impl Iterator<Item = (usize, usize)>) -> Vec<bool> {
-        let waiting: Vec<u64> =
-            self.gates.iter().map(|gate| gate.waiting(self.processors)).collect();
+        let moves: Vec<_> = moves.collect();
+        let named: HashSet<usize> = moves.iter().flat_map(|&(from, to)| [from, to]).collect();
+        let waiting = |(queue, gate): (usize, &Gate)| {
+            if named.contains(&queue) { gate.waiting(self.processors) } else { 0 }
+        };
+        let waiting: Vec<u64> = self.gates.iter().enumerate().map(waiting).collect();
         let room = |(gate, waiting): (&Gate, &u64)| gate.most().saturating_sub(*waiting);
         let mut rooms: Vec<u64> = self.gates.iter().zip(&waiting).map(room).collect();
         let mut fitting = HashSet::new();
-        let fits = |(from, to)| {
-            let (Some(room), Some(more)) = (rooms.get_mut(to), waiting.get(from)) else {
+        let fits = |(from, to): (usize, usize)| {
+            let (Some(room), Some(&more)) = (rooms.get_mut(to), waiting.get(from)) else {
                 return true;
             };
-            let fits = fitting.contains(&(from, to)) || *more < *room;
+            let most = self.gates.get(to).map_or(0, Gate::most);
+            let relieves = more >= most && 2 * *room >= most;
+            let fits = fitting.contains(&(from, to)) || more < *room || relieves;
             if fits && fitting.insert((from, to)) {
-                *room -= more;
+                *room = room.saturating_sub(more);
             }
             fits
         };
-        moves.map(fits).collect()
+        moves.into_iter().map(fits).collect()
     }
 
     /// Whether the readers of old queues have passed these places.

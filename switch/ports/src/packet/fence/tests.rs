@@ -504,3 +504,16 @@ fn a_move_fits_if_the_new_queue_has_room_for_what_waits_in_both() {
     assert_eq!(fits(&[(0, 2), (1, 2), (0, 2), (3, 2)]), [true, false, true, true]);
     assert_eq!(fits(&[(1, 2), (0, 2), (0, 3), (1, 3)]), [true, false, true, false]);
 }
+
+/// No entry of a queue under a flood could ever leave it: its ring never had less.
+#[test]
+fn a_full_ring_is_relieved_by_one_that_is_half_empty() {
+    let mut world = World::new(Closing::Rounds);
+    world.entries = [0, 1, 0, 2];
+    (0..3 * SLOTS).for_each(|_| world.kernel(0, 0));
+    (0..3 * (SLOTS / 2)).for_each(|_| world.kernel(1, 1));
+    let fits = |world: &World| world.fence.fits([(0, 1), (0, 3)].into_iter());
+    assert_eq!(fits(&world), [true, true]);
+    (0..3).for_each(|_| world.kernel(1, 1));
+    assert_eq!(fits(&world), [false, true]);
+}
