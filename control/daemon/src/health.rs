@@ -405,7 +405,8 @@ fn rsc_not_operational(port: &Picture) -> Option<Problem> {
     )
 }
 
-/// Finds an uplink whose device coalesces, or whose sender does not segment (TSO over a veth): a comparison of RSC on and off would show nothing.
+/// Finds an uplink whose device coalesces, or whose sender does not segment (TSO over a veth): a
+/// comparison of RSC on and off would show nothing.
 fn uplink_coalesces(port: &Picture) -> Option<Problem> {
     (port.arrived_coalesced > 0).then(|| {
         // In a team all links are members, otherwise the others are below the first.

@@ -200,7 +200,7 @@ fn the_iscsi_guide_waits_for_a_pull_and_sees_the_other_path_carry_on() {
             let said = cli(line.strip_prefix("millrace ").unwrap());
             assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
         });
-        // Nobody pulls: what was noted stands, and the state stays for the next run.
+        // No member goes down here, so the note stands and the state is kept for the next run.
         let output = guide_at_home("iscsi --wait 1s");
         let document = json(&output);
         assert_eq!((output.status.code(), &document["verdict"]), (Some(0), &"noted".into()));

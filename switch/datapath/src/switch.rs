@@ -252,15 +252,13 @@ impl Switch {
             if new.settings.rate == old.settings.rate {
                 new.rate.clone_from(&old.rate);
             }
-            if let Some(pacer) = &old.pacer {
-                new.pacer = Some(pacer.clone());
-            }
+            new.pacer = old.pacer.clone().or(new.pacer);
             if new.settings.storm == old.settings.storm {
                 new.storm.clone_from(&old.storm);
             }
             new
         });
-        self.pace(port, &paced);
+        self.pace(port, paced);
         if other_guard {
             // Every worker has the new settings by now: none holds the port to an address by the
             // old ones.
@@ -276,14 +274,14 @@ impl Switch {
 
     /// Tells a port's pacer a changed rate. What waits there passed by the settings of before, so it
     /// is discarded if others of them have changed.
-    fn pace(&self, port: PortId, old: &PortSettings) {
+    fn pace(&self, port: PortId, old: PortSettings) {
         let Ok(Entry { port, .. }) = self.entry(port) else { return };
         let Some(mut pacer) = port.pacer.as_deref().map(lock) else { return };
         let rate_to = port.settings.rate_to;
         if rate_to != old.rate_to {
             pacer.set_rate(rate_to);
         }
-        if port.settings != (PortSettings { rate_to, ..old.clone() }) {
+        if port.settings != (PortSettings { rate_to, ..old }) {
             pacer.discard();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::document::{Document, Measurement};
 use super::place::Place;
-use super::script::{End, Sight, Task};
+use super::script::{End, Look, Sight, Task};
 use super::traffic::{Ntttcp, ONE, SIXTEEN};
 use crate::commands::anew;
 use api::body::{PortBody, StateBody};
@@ -44,24 +44,15 @@ pub(super) const SENDERS: Task<Place> = Task {
     look: senders,
 };
 /// The firewalls of both ends, for the line of the RSC validation guide.
-pub(super) const FIREWALL_ONE: Task<Place> = Task {
-    here: "nft add rule inet filter input tcp dport 5000-5001 accept",
-    look: |_, document| Ok(firewall(&ONE, document)),
-    ..FIREWALL
-};
-/// The same for sixteen connections.
-pub(super) const FIREWALL_SIXTEEN: Task<Place> = Task {
-    here: "nft add rule inet filter input tcp dport 20000-20016 accept",
-    look: |_, document| Ok(firewall(&SIXTEEN, document)),
-    ..FIREWALL
-};
-const FIREWALL: Task<Place> = Task {
-    title: "Configure the firewall rules of sender and receiver",
-    windows: "New-NetFirewallRule -DisplayName 'NTTCP' -Program ntttcp.exe -Action Allow",
-    here: "",
-    repeats: true,
-    look: |_, document| Ok(firewall(&ONE, document)),
-};
+pub(super) const FIREWALL_ONE: Task<Place> =
+    firewall_task("nft add rule inet filter input tcp dport 5000-5001 accept", |_, document| {
+        Ok(firewall(&ONE, document))
+    });
+/// The firewalls of both ends, for sixteen connections.
+pub(super) const FIREWALL_SIXTEEN: Task<Place> =
+    firewall_task("nft add rule inet filter input tcp dport 20000-20016 accept", |_, document| {
+        Ok(firewall(&SIXTEEN, document))
+    });
 /// Workers and queues.
 pub(super) const WORKERS: Task<Place> = Task {
     title: "Workers, queues, and who is busy",
@@ -70,6 +61,16 @@ pub(super) const WORKERS: Task<Place> = Task {
     repeats: true,
     look: workers,
 };
+
+const fn firewall_task(here: &'static str, look: Look<Place>) -> Task<Place> {
+    Task {
+        title: "Configure the firewall rules of sender and receiver",
+        windows: "New-NetFirewallRule -DisplayName 'NTTCP' -Program ntttcp.exe -Action Allow",
+        here,
+        repeats: true,
+        look,
+    }
+}
 
 fn daemon(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let switch = place.client.switch()?;

@@ -43,6 +43,17 @@ struct Waiting {
     header: usize,
 }
 
+impl Waiting {
+    fn room(&self) -> usize {
+        room_of(self.len)
+    }
+}
+
+/// Returns what a frame of this length takes of the room.
+fn room_of(len: usize) -> usize {
+    len.max(SMALLEST)
+}
+
 /// A frame that has waited.
 pub(crate) struct Oldest<'p> {
     pub(crate) vnet: VnetHeader,
@@ -92,8 +103,15 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     pub(crate) fn new(bits_per_second: u64) -> Pacer {
-        let mut pacer = Pacer {
-            bucket: Bucket::new(0, 0),
+        let mut pacer = Pacer::empty(Bucket::new(0, 0));
+        pacer.set_rate(Some(bits_per_second));
+        pacer
+    }
+
+    /// Returns a pacer without room, at which nothing waits.
+    fn empty(bucket: Bucket) -> Pacer {
+        Pacer {
+            bucket,
             room: 0,
             taken: 0,
             limits: true,
@@ -103,9 +121,7 @@ impl Pacer {
             tail: 0,
             discarded: 0,
             rehearses: false,
-        };
-        pacer.set_rate(Some(bits_per_second));
-        pacer
+        }
     }
 
     /// Changes the rate, and with it the room: the newest frames are discarded that it has not.
@@ -135,7 +151,7 @@ impl Pacer {
         let (room, tail) = (&mut self.bytes, &mut self.tail);
         let fits = |frame: &mut Waiting| {
             let [from, to] = [frame.at, *tail].map(|at| at..at + frame.len);
-            let end = *tail + frame.len.max(SMALLEST);
+            let end = *tail + frame.room();
             if end > room.len() {
                 return false;
             }
@@ -154,16 +170,11 @@ impl Pacer {
     /// Returns an empty copy with the room that is left, for a rehearsal.
     pub(crate) fn rehearsal(&self) -> Pacer {
         Pacer {
-            bucket: self.bucket.clone(),
             room: self.room.saturating_sub(self.taken),
-            taken: 0,
             limits: self.limits,
             guest: self.guest,
-            waiting: VecDeque::new(),
-            bytes: Vec::new(),
-            tail: 0,
-            discarded: 0,
             rehearses: true,
+            ..Pacer::empty(self.bucket.clone())
         }
     }
 
@@ -183,15 +194,16 @@ impl Pacer {
     /// Lets a frame wait for the egress queue of this number. Returns `false` if there is no room.
     pub(crate) fn wait(&mut self, frame: &Outgoing<'_>, queue: usize, offloads: Offloads) -> bool {
         let len = frame.len as usize;
-        let Some(at) = self.place(len.max(SMALLEST)) else { return false };
+        let room_taken = room_of(len);
+        let Some(at) = self.place(room_taken) else { return false };
         let header = frame.header.len().min(len);
         let mut room = self.bytes.get_mut(at..at + len).unwrap_or_default();
         for piece in [Slice::from(frame.header)].iter().chain(frame.payload) {
             let copied = piece.copy_to(room);
             room = room.get_mut(copied..).unwrap_or_default();
         }
-        self.tail = at + len.max(SMALLEST);
-        self.taken += len.max(SMALLEST);
+        self.tail = at + room_taken;
+        self.taken += room_taken;
         self.waiting.push_back(Waiting { queue, vnet: frame.vnet, offloads, at, len, header });
         true
     }
@@ -239,7 +251,7 @@ impl Pacer {
     /// Removes the oldest frames.
     pub(crate) fn remove(&mut self, count: usize) {
         let gone = self.waiting.drain(..count.min(self.waiting.len()));
-        self.taken -= gone.map(|frame| frame.len.max(SMALLEST)).sum::<usize>();
+        self.taken -= gone.map(|frame| frame.room()).sum::<usize>();
         if self.waiting.is_empty() && !self.limits {
             (self.bytes, self.waiting) = Default::default();
         }
@@ -453,7 +465,7 @@ mod tests {
                 port.send(now, &lengths);
                 prop_assert!(port.pacer.bytes.len() <= room);
                 prop_assert!(port.pacer.waiting.len() <= room / SMALLEST);
-                let taken = port.pacer.waiting.iter().map(|frame| frame.len.max(SMALLEST));
+                let taken = port.pacer.waiting.iter().map(Waiting::room);
                 prop_assert_eq!(port.pacer.taken, taken.sum::<usize>());
             }
             while let Some(at) = port.looks_at {

@@ -11,7 +11,7 @@ use crate::stage::deliver::Deliverer;
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
 use ports::{Nanos, Outgoing, Slice, lock, recycle};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Calls of an egress queue in one look, so that a worker's own queues wait no longer than for a
@@ -20,6 +20,14 @@ const CALLS: usize = 8;
 
 /// The longest that a worker that ends delivers what waits.
 const FLUSH: Duration = Duration::from_millis(500);
+
+/// Locks a pacer, with the tokens and for the guest of now.
+fn of_now<'p>(pacer: &'p Mutex<Pacer>, exit: &Exit<'_>) -> MutexGuard<'p, Pacer> {
+    let mut pacer = lock(pacer);
+    pacer.serve(exit.to.shared.live.guest());
+    pacer.refill(exit.now);
+    pacer
+}
 
 impl Deliverer {
     /// Delivers the frames that the port may receive now, and lets the others wait. Returns what was
@@ -34,9 +42,7 @@ impl Deliverer {
     ) -> Delivered {
         let exit = delivery.exit();
         let passing = {
-            let mut pacer = lock(all);
-            pacer.serve(exit.to.shared.live.guest());
-            pacer.refill(delivery.now);
+            let mut pacer = of_now(all, &exit);
             pacer.pass(outgoing)
         };
         let (first, others) = outgoing.split_at_checked(passing).unwrap_or_default();
@@ -134,11 +140,7 @@ impl Deliverer {
 
     /// Delivers frames of one port. Returns how long to wait for the next.
     fn look(&mut self, pacer: &Mutex<Pacer>, exit: Exit<'_>, meter: &mut Meter) -> Option<Nanos> {
-        {
-            let mut pacer = lock(pacer);
-            pacer.serve(exit.to.shared.live.guest());
-            pacer.refill(exit.now);
-        }
+        drop(of_now(pacer, &exit));
         for _ in 0..CALLS {
             let mut pacer = lock(pacer);
             count_drop(exit.cell, DropReason::RateLimited, pacer.take_discarded());
