@@ -1,7 +1,8 @@
 //! What an absent key of a port means: its default, from the role or from `[switch]`.
 
-use super::port::{MacSpoofing, PortConfig, PortRole, RscMode};
+use super::port::{MacSpoofing, PortConfig, PortRole, RscMode, VmmqMode};
 use super::storm::Storm;
+use super::switch::Scale;
 use super::{Device, Namespace};
 use std::path::PathBuf;
 
@@ -14,9 +15,34 @@ impl PortConfig {
         })
     }
 
-    /// Returns the number of queue pairs, configured or by default.
-    pub fn queue_pairs(&self) -> u16 {
-        self.queues.map_or(1, |queues| queues.0)
+    /// Most queue pairs by default, as many as a guest of Hyper-V has channels by default.
+    pub const QUEUES_BY_DEFAULT: u16 = 8;
+
+    /// Returns the number of queue pairs, configured or by default: for a guest the most that its
+    /// driver may use, which is one for each of its processors. The processors of the kernel behind
+    /// a TAP are the host's; its queues and an uplink's serve nothing that one worker could not do
+    /// with one.
+    pub fn queue_pairs(&self, scale: Scale) -> u16 {
+        let default = match self.device() {
+            Device::VhostUser(_) => PortConfig::QUEUES_BY_DEFAULT,
+            Device::Tap(_) if scale.workers > 1 => {
+                scale.processors.clamp(1, PortConfig::QUEUES_BY_DEFAULT)
+            }
+            Device::Packet(_) | Device::Xdp(_) if self.role() == PortRole::Uplink => {
+                scale.workers.clamp(1, PortConfig::QUEUES_BY_DEFAULT)
+            }
+            Device::Packet(_)
+            | Device::Xdp(_)
+            | Device::Tap(_)
+            | Device::Team(_)
+            | Device::None => 1,
+        };
+        self.queues.map_or(default, |queues| queues.0)
+    }
+
+    /// Returns whether queues or entries move by load, configured or by default.
+    pub fn vmmq(&self) -> VmmqMode {
+        self.vmmq.unwrap_or(VmmqMode::Dynamic)
     }
 
     /// Returns the path of the device's network namespace; `None` for the daemon's.

@@ -178,9 +178,11 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, example = "web")]
     pub netns: Option<Namespace>,
-    /// Queue pairs. Default: 1; on an xdp port the number of the device's receive queues, and no
-    /// other number is accepted. A vhost-user guest may use fewer. On a packet port each has a ring
-    /// of 8 MiB, and an eBPF program spreads the flows.
+    /// Queue pairs. Default on a vhost-user port: 8, of which the guest uses one per processor. On a
+    /// switch with several workers a TAP has one per processor, up to 8, and a packet uplink one per
+    /// worker; otherwise 1. An xdp port has as many as its device has receive queues, and no other
+    /// number is accepted. On a packet port each has a ring of 8 MiB, and an eBPF program spreads the
+    /// flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 64)]
     pub queues: Option<Queues>,
@@ -303,8 +305,8 @@ pub struct PortConfig {
     #[schema(value_type = Option<String>, example = "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6")]
     pub rss_types: Option<RssTypes>,
     /// Whether the port's queues move between workers by load; at an uplink with indirection
-    /// tables, whether their entries do. Default: `static`. A vNIC's entries at such an uplink stay
-    /// if the vNIC's port says `static`, and move if it says nothing.
+    /// tables, whether their entries do. Default: `dynamic`. A vNIC's entries at such an uplink stay
+    /// if the vNIC's port says `static`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmmq: Option<VmmqMode>,
     /// Drops messages that only a DHCP server sends. Default: no.

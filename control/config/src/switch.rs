@@ -7,6 +7,7 @@ use problem::Problem;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::num::NonZero;
 use std::path::PathBuf;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -36,9 +37,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// The workers: a count, or the core of each worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The workers: by the host's processors, a count, or the core of each worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
+    /// Half as many as the host has processors, 1 to 4, on any core.
+    #[default]
+    Auto,
     /// This many, on any core.
     Count(u16),
     /// One on each of these cores.
@@ -49,7 +53,8 @@ pub enum Workers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct SwitchConfig {
-    /// The number of workers, or a list of cores with one worker each.
+    /// The number of workers, a list of cores with one worker each, or `auto`: half as many as the
+    /// daemon may use processors, 1 to 4.
     pub workers: Workers,
     /// How an idle worker waits.
     pub poll: Poll,
@@ -104,7 +109,7 @@ pub struct SwitchConfig {
 impl Default for SwitchConfig {
     fn default() -> SwitchConfig {
         SwitchConfig {
-            workers: Workers::Count(1),
+            workers: Workers::Auto,
             poll: Poll::Adaptive,
             mac_entries: MacEntries(8192),
             mac_ageing: Seconds(300),
@@ -130,20 +135,60 @@ impl SwitchConfig {
     }
 }
 
+/// What defaults of ports depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The switch's workers.
+    pub workers: u16,
+    /// The processors that the daemon may use.
+    pub processors: u16,
+}
+
+impl Scale {
+    /// One worker on one processor.
+    pub const ONE: Scale = Scale { workers: 1, processors: 1 };
+
+    /// Returns the scale of a switch with these workers on this host.
+    pub fn of(workers: &Workers) -> Scale {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let processors = u16::try_from(processors).unwrap_or(u16::MAX);
+        Scale { workers: workers.count(processors), processors }
+    }
+}
+
 impl Workers {
     /// Most workers of a switch.
     const MAX: i64 = 256;
+    /// Most workers of a switch without the key. Each may take a core of the host's guests.
+    const MAX_AUTO: u16 = 4;
+    /// The value for as many as suit the host.
+    const AUTO: &str = "auto";
     /// Highest core that can be named.
     const LAST_CORE: i64 = 4095;
 
-    fn count(number: i64) -> Result<Workers, Problem> {
-        match u16::try_from(number) {
-            Ok(count) if (1..=Workers::MAX).contains(&number) => Ok(Workers::Count(count)),
-            _ => Err(Problem::new("not a number of workers")
-                .seen(number)
-                .wanted("1 to 256, or a list of cores such as [2, 3]")
-                .remedy("write the number of workers, or the core of each")),
+    /// Returns how many there are on a host with so many processors.
+    pub fn count(&self, processors: u16) -> u16 {
+        match self {
+            Workers::Auto => (processors / 2).clamp(1, Workers::MAX_AUTO),
+            Workers::Count(count) => *count,
+            Workers::Cores(cores) => u16::try_from(cores.len()).unwrap_or(u16::MAX),
         }
+    }
+
+    fn counted(number: i64) -> Result<Workers, Problem> {
+        let count = u16::try_from(number).ok().filter(|_| (1..=Workers::MAX).contains(&number));
+        count.map(Workers::Count).ok_or_else(|| Workers::wrong(number))
+    }
+
+    fn named(text: &str) -> Result<Workers, Problem> {
+        (text == Workers::AUTO).then_some(Workers::Auto).ok_or_else(|| Workers::wrong(text))
+    }
+
+    fn wrong(seen: impl fmt::Display) -> Problem {
+        Problem::new("not a number of workers")
+            .seen(seen)
+            .wanted("1 to 256, a list of cores such as [2, 3], or \"auto\"")
+            .remedy("write the number of workers, or the core of each")
     }
 
     fn cores(cores: &[i64]) -> Result<Workers, Problem> {
@@ -175,15 +220,19 @@ impl<'de> Visitor<'de> for WorkersVisitor {
     type Value = Workers;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a number of workers or a list of cores")
+        out.write_str("a number of workers, a list of cores or \"auto\"")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Workers, E> {
-        Workers::count(number).map_err(|problem| E::custom(problem.pack()))
+        Workers::counted(number).map_err(|problem| E::custom(problem.pack()))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Workers, E> {
         self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Workers, E> {
+        Workers::named(text).map_err(|problem| E::custom(problem.pack()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Workers, A::Error> {
@@ -207,8 +256,15 @@ impl PartialSchema for Workers {
             .unique_items(true);
         let either = OneOfBuilder::new()
             .item(number(1, Workers::MAX).description(Some("this many, on any core")))
-            .item(cores.description(Some("one on each of these cores")));
-        Schema::from(either.description(Some("The workers: a count, or the core of each"))).into()
+            .item(cores.description(Some("one on each of these cores")))
+            .item(
+                ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .enum_values(Some([Workers::AUTO]))
+                    .description(Some("half as many as there are processors, 1 to 4")),
+            );
+        let what = "The workers: a count, the core of each, or as many as suit the host";
+        Schema::from(either.description(Some(what))).into()
     }
 }
 
@@ -223,6 +279,7 @@ impl<'de> Deserialize<'de> for Workers {
 impl Serialize for Workers {
     fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
         match self {
+            Workers::Auto => Workers::AUTO.serialize(output),
             Workers::Count(count) => count.serialize(output),
             Workers::Cores(cores) => cores.serialize(output),
         }

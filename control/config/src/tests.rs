@@ -58,6 +58,10 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ["switch.toml:2:11: not a number of workers", "0", "1 to 256", "the number of"],
     ),
     (
+        "[switch]\nworkers = \"many\"",
+        ["switch.toml:2:11: not a number of workers", "many", "\"auto\"", "the number of"],
+    ),
+    (
         "[switch]\nworkers = [1, 1]",
         ["switch.toml:2:11: a core is named twice", "[1, 1]", "different cores", "once"],
     ),
@@ -207,6 +211,36 @@ fn what_is_wrong_is_refused_with_place_and_remedy() {
         assert!(problem.seen.contains(seen), "{text}\n{problem}");
         assert!(problem.wanted.contains(wanted), "{text}\n{problem}");
         assert!(problem.remedy.contains(remedy), "{text}\n{problem}");
+    }
+}
+
+/// Half of the processors, so that guests have the others, and no more than four.
+#[test]
+fn workers_without_the_key_go_by_the_processors() {
+    let config = read("[switch]\nworkers = \"auto\"").unwrap();
+    assert_eq!(config.switch, SwitchConfig::default());
+    let counts = [1, 2, 3, 4, 8, 64, u16::MAX].map(|count| Workers::Auto.count(count));
+    assert_eq!(counts, [1, 1, 1, 2, 4, 4, 4]);
+    assert_eq!(Workers::Count(7).count(2), 7);
+    assert_eq!(Workers::Cores(vec![3, 5]).count(1), 2);
+}
+
+#[test]
+fn queues_without_the_key_go_by_the_device_and_the_scale() {
+    let pairs = |keys: &str, workers, processors| {
+        let config = read(&format!("[[port]]\nname = \"a\"\n{keys}")).unwrap();
+        config.ports[0].queue_pairs(Scale { workers, processors })
+    };
+    for (keys, one, two, many) in [
+        ("vhost-user = \"/v\"", 8, 8, 8),
+        ("tap = \"t\"", 1, 4, 8),
+        ("packet = \"e\"", 1, 2, 8),
+        ("packet = \"e\"\nrole = \"vnic\"", 1, 1, 1),
+        ("team = [\"e\", \"f\"]", 1, 1, 1),
+        ("tap = \"t\"\nqueues = 3", 3, 3, 3),
+    ] {
+        let seen = [pairs(keys, 1, 64), pairs(keys, 2, 4), pairs(keys, 64, 64)];
+        assert_eq!(seen, [one, two, many], "{keys}");
     }
 }
 

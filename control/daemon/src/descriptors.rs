@@ -3,7 +3,7 @@
 //! A front end passes descriptors, and so decides within limits how many its port needs. If they
 //! run out, other ports' guests cannot connect.
 
-use config::{Config, Device, PortConfig};
+use config::{Config, Device, PortConfig, Scale};
 use problem::Problem;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,8 +24,8 @@ const RING_KEPT: u64 = 2;
 /// link.
 const STEERING: u64 = 5;
 
-fn of(port: &PortConfig) -> u64 {
-    let queues = u64::from(port.queue_pairs());
+fn of(port: &PortConfig, scale: Scale) -> u64 {
+    let queues = u64::from(port.queue_pairs(scale));
     match port.device() {
         Device::VhostUser(_) => GUEST + (2 * queues + 1) * RING,
         Device::Packet(_) if queues > 1 => queues * QUEUE + STEERING,
@@ -38,7 +38,8 @@ fn of(port: &PortConfig) -> u64 {
 
 /// Returns the problem if the configuration may need more than `limit` descriptors.
 pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
-    let wanted = OWN + config.ports.iter().map(of).sum::<u64>();
+    let scale = Scale::of(&config.switch.workers);
+    let wanted = OWN + config.ports.iter().map(|port| of(port, scale)).sum::<u64>();
     (wanted > limit).then(|| {
         Problem::new("the daemon may run out of file descriptors; then no guest can connect")
             .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))

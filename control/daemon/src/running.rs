@@ -44,7 +44,7 @@ use self::ports::Ports;
 use crate::settings;
 use crate::state::Added;
 use captures::Captures;
-use config::Config;
+use config::{Config, Scale};
 use datapath::Switch;
 use desired::Desired;
 use devices::Opener;
@@ -107,7 +107,7 @@ impl Running {
         let mut running = Running {
             desired: Desired::new(Config { ports: Vec::new(), ..config.clone() }),
             switch,
-            ports: Ports::new(opener),
+            ports: Ports::new(opener, Scale::of(&config.switch.workers)),
             // The workers' clock stands at one second when the switch starts.
             captures: Captures::new(started - Duration::from_secs(1)),
             vmmq: Vmmq::new(now),

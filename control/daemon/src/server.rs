@@ -25,7 +25,7 @@ use crate::source::Source;
 use crate::state::{self, Keeper, Kept};
 use crate::web;
 use api::body::{StepBody, StepOutcome};
-use config::{Config, Poll, Section, SwitchConfig, WebConfig};
+use config::{Config, Poll, Scale, Section, SwitchConfig, WebConfig};
 use devices::Opener;
 use devices::store::Store;
 use problem::Problem;
@@ -109,7 +109,8 @@ pub async fn serve(
     let tcp = (config.metrics.listen, config.web.clone());
     private_tmp::look();
     let filtered = filtered::problems(&[(Section::Metrics, tcp.0), (Section::Web, tcp.1.listen)]);
-    store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet));
+    let scale = Scale::of(&config.switch.workers);
+    store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet), scale);
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
         let (file, state) = (options.file.as_deref(), keeps.path());
         let places = sandbox::Places { file, socket: socket.path(), state };

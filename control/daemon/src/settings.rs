@@ -7,8 +7,8 @@
 mod acl;
 
 use config::{
-    Device, IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, SteerMode, Storm,
-    SwitchConfig, Workers,
+    Device, IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale, SteerMode,
+    Storm, SwitchConfig, Workers,
 };
 use datapath::{
     Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
@@ -63,7 +63,10 @@ pub(crate) fn of_keys(port: &PortConfig) -> PortSettings {
 /// Returns the options with which the switch starts.
 pub(crate) fn of_switch(switch: &SwitchConfig) -> SwitchOptions {
     let workers = match &switch.workers {
-        Workers::Count(count) => vec![WorkerOptions { cpu: None }; usize::from(*count)],
+        Workers::Auto | Workers::Count(_) => {
+            let count = Scale::of(&switch.workers).workers;
+            vec![WorkerOptions { cpu: None }; usize::from(count)]
+        }
         Workers::Cores(cores) => {
             cores.iter().map(|core| WorkerOptions { cpu: Some(usize::from(*core)) }).collect()
         }

@@ -2,7 +2,7 @@
 //! second the device's [`Watch`] for its state.
 
 use crate::store::Store;
-use config::PortConfig;
+use config::{PortConfig, Scale};
 use ports::Device;
 use ports::packet::Spread;
 use ports::team::Team;
@@ -61,11 +61,12 @@ pub enum Condition {
 
 /// Opens the devices that the configuration names. The daemon calls it from several threads.
 pub trait Opener: Send + Sync {
-    /// Opens the port's device. Creates it first if it is of a kind that the switch creates.
+    /// Opens the port's device. Creates it first if it is of a kind that the switch creates. How
+    /// many queues a port without the key gets depends on `scale`.
     ///
     /// # Errors
     /// The device does not exist, is in use, or this process may not open it.
-    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError>;
+    fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError>;
 
     /// Returns the descriptors that outlive the process.
     fn store(&self) -> Store {

@@ -7,20 +7,25 @@ use crate::store::{Store, What};
 use config::PortConfig;
 use ports::packet::{self, PacketError, PacketOptions};
 
-/// Opens the network device `name` by AF_PACKET. An xdp port falls back to this; its descriptors
-/// are not kept.
-pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the network device `name` by AF_PACKET with so many queues. An xdp port falls back to this;
+/// its descriptors are not kept.
+pub(crate) fn open(
+    port: &PortConfig,
+    name: &str,
+    queues: u16,
+    store: &Store,
+) -> Result<Opened, OpenError> {
     let mut options = PacketOptions::new(name);
     options.netns = port.netns_path();
-    options.queues = u8::try_from(port.queue_pairs()).unwrap_or(u8::MAX);
+    options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
-    let what = What::of(port);
+    let what = What::of(port, queues);
     options.kept = what.is_some();
     let by = |files: &[_]| packet::open_kept(&options, files);
-    let opened = resume(port, store, by, |error| matches!(error, PacketError::Kept { .. }))
+    let opened = resume(port, queues, store, by, |error| matches!(error, PacketError::Kept { .. }))
         .and_then(|kept| match kept {
             Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
-            None => packet::open(&options).map(|opened| (opened, None)),
+            None => open_new(&options, port.queues.is_none()).map(|opened| (opened, None)),
         });
     let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
@@ -31,6 +36,19 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
     let watch = Box::new(HostLink { link, index, ours: false, spread, stalls, fit: None, keeping });
     let (device, degraded) = (opened.device, opened.degraded);
     Ok(Opened { device, degraded, watch, earlier_mac })
+}
+
+/// Opens a device of which nothing is kept. Where several queues need its link up, it is opened with
+/// one, unless the configuration wants more.
+fn open_new(options: &PacketOptions, one_will_do: bool) -> Result<packet::Opened, PacketError> {
+    match packet::open(options) {
+        Err(down @ PacketError::Down { .. }) if one_will_do => {
+            let mut opened = packet::open(&PacketOptions { queues: 1, ..options.clone() })?;
+            opened.degraded.push(format!("one queue until it is opened again: {down}"));
+            Ok(opened)
+        }
+        opened => opened,
+    }
 }
 
 /// Returns whether the device was not opened for lack of a privilege.

@@ -12,12 +12,13 @@ use wire::Mac;
 /// After any other error the descriptors wait for the next attempt.
 pub(crate) fn resume<T, E: Display>(
     port: &PortConfig,
+    queues: u16,
     store: &Store,
     open: impl FnOnce(&[Arc<OwnedFd>]) -> Result<T, E>,
     are_unfit: impl FnOnce(&E) -> bool,
 ) -> Result<Option<(T, Option<Mac>)>, E> {
     let name = port.name.as_str();
-    let Some(left) = What::of(port).and_then(|what| store.take(name, &what)) else {
+    let Some(left) = What::of(port, queues).and_then(|what| store.take(name, &what)) else {
         return Ok(None);
     };
     match open(&left.files) {
@@ -47,13 +48,13 @@ mod tests {
     fn is_left_after(error: &'static str) -> (bool, bool) {
         let config = Config::from_toml("t", "[[port]]\nname='a'\ntap='t'").unwrap();
         let port = &config.ports[0];
-        let what = What::of(port).unwrap();
+        let what = What::of(port, 1).unwrap();
         let (kept, _) = std::io::pipe().unwrap();
         let (before, store) = (Store::default(), Store::default());
         let _keeping = before.keep("a", what.clone(), &[Arc::new(kept.into())]);
         store.inherit(before.given());
         let refuse = |_: &[Arc<OwnedFd>]| Err::<(), _>(error);
-        let opened = resume(port, &store, refuse, |error| *error == "unfit");
+        let opened = resume(port, 1, &store, refuse, |error| *error == "unfit");
         (opened.is_err(), store.take("a", &what).is_some())
     }
 

@@ -17,7 +17,7 @@ mod systemd;
 pub(crate) use inherited::{Carrier, Inherited};
 pub use manifest::{List, VERSION, What, parse};
 
-use config::{MacAddress, PortConfig};
+use config::{MacAddress, PortConfig, Scale};
 use inherited::{Sorted, list_of, sort};
 use manifest::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,9 +117,10 @@ impl Store {
     /// Closes descriptors that no configured port will take, so that they keep no device busy.
     /// Until then systemd has all of them: a process that ends earlier, for example because it has
     /// no configuration, leaves them to the next one.
-    pub fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>) {
+    pub fn want<'p>(&self, ports: impl Iterator<Item = &'p PortConfig>, scale: Scale) {
+        let what = |port: &PortConfig| What::of(port, self.queue_pairs(port, scale));
         let wanted: BTreeMap<String, What> =
-            ports.filter_map(|port| Some((port.name.to_string(), What::of(port)?))).collect();
+            ports.filter_map(|port| Some((port.name.to_string(), what(port)?))).collect();
         let mut content = self.content();
         let inherited = take(&mut content.inherited);
         let mut names = take(&mut content.unknown);
@@ -145,6 +146,15 @@ impl Store {
         }
         self.discard(name, left);
         None
+    }
+
+    /// Returns with how many queue pairs a port opens. A TAP without the key keeps those that an
+    /// earlier process left: opened anew, its device would lose its addresses.
+    pub(crate) fn queue_pairs(&self, port: &PortConfig, scale: Scale) -> u16 {
+        match self.content().inherited.get(port.name.as_str()).map(|left| &left.what) {
+            Some(What::Tap { queues, .. }) if port.queues.is_none() => *queues,
+            _ => port.queue_pairs(scale),
+        }
     }
 
     /// Puts inherited descriptors back, for the next attempt to open the port or for the next
@@ -195,7 +205,7 @@ impl Store {
     pub fn note_change(&self, port: &PortConfig) {
         let mut content = self.content();
         let entry = content.kept.get_mut(port.name.as_str());
-        if let (Some(entry), Some(what @ What::Packet { .. })) = (entry, What::of(port))
+        if let (Some(entry), Some(what @ What::Packet { .. })) = (entry, What::of(port, 1))
             && entry.what != what
         {
             entry.what = what;
@@ -376,7 +386,7 @@ mod tests {
 
     fn two_queues() -> (Store, What, Keeping) {
         let store = Store::default();
-        let what = What::of(&port("tap='tap0'\nqueues=2")).unwrap();
+        let what = What::of(&port("tap='tap0'\nqueues=2"), 2).unwrap();
         let files = [file(), file()].map(Arc::new);
         let keeping = store.keep("a", what.clone(), &files);
         (store, what, keeping)
@@ -387,7 +397,7 @@ mod tests {
         let (store, what, _keeping) = two_queues();
         let next = Store::default();
         next.inherit(given(&store));
-        next.want([port("tap='tap0'\nqueues=2")].iter());
+        next.want([port("tap='tap0'\nqueues=2")].iter(), Scale::ONE);
         assert_eq!(next.take("a", &what).map(|left| left.files.len()), Some(2));
         assert!(next.take("a", &what).is_none());
     }
@@ -408,7 +418,7 @@ mod tests {
     #[test]
     fn a_port_that_is_not_open_yet_is_not_lost_when_another_opens_and_the_process_dies() {
         let (tap, uplink) = (port("tap='tap0'"), port("packet='eth1'"));
-        let what = |port: &PortConfig| What::of(port).unwrap();
+        let what = |port: &PortConfig| What::of(port, port.queue_pairs(Scale::ONE)).unwrap();
         let address = MacAddress(wire::Mac([2, 0, 0, 0, 0, 1]));
         let first = Store::default();
         let _a = first.keep("a", what(&tap), &[Arc::new(file())]);
@@ -436,7 +446,7 @@ mod tests {
     fn a_port_that_differs_gets_nothing() {
         for text in [
             "tap='tap1'\nqueues=2",
-            "tap='tap0'",
+            "tap='tap0'\nqueues=1",
             "tap='tap0'\nqueues=2\nnetns='other'",
             "tap='tap0'\nqueues=2\nnapi=true",
             "packet='tap0'\nqueues=2",
@@ -444,9 +454,24 @@ mod tests {
             let (store, what, _keeping) = two_queues();
             let next = Store::default();
             next.inherit(given(&store));
-            next.want([port(text)].iter());
+            next.want([port(text)].iter(), Scale::ONE);
             assert!(next.take("a", &what).is_none(), "{text}");
         }
+    }
+
+    /// A host with other processors, or a switch with other workers, has another default. The device
+    /// would have lost its addresses with it.
+    #[test]
+    fn a_tap_without_the_key_keeps_its_queues() {
+        let (store, what, _keeping) = two_queues();
+        let next = Store::default();
+        next.inherit(given(&store));
+        let wide = Scale { workers: 4, processors: 8 };
+        next.want([port("tap='tap0'")].iter(), wide);
+        assert_eq!(next.queue_pairs(&port("tap='tap0'"), wide), 2);
+        assert_eq!(next.queue_pairs(&port("tap='tap0'\nqueues=3"), wide), 3);
+        assert!(next.take("a", &what).is_some());
+        assert_eq!(next.queue_pairs(&port("tap='tap0'"), wide), 8, "nothing is left");
     }
 
     /// With more queues, or another change that reopens the port, the ring is not handed over.
@@ -464,11 +489,11 @@ mod tests {
             ("tap='eth1'", false),
         ] {
             let store = Store::default();
-            let what = What::of(&port("packet='eth1'")).unwrap();
+            let what = What::of(&port("packet='eth1'"), 1).unwrap();
             let _keeping = store.keep("a", what.clone(), &[file(), file()].map(Arc::new));
             let next = Store::default();
             next.inherit(given(&store));
-            next.want([port(text)].iter());
+            next.want([port(text)].iter(), Scale::ONE);
             assert_eq!(next.take("a", &what).is_some(), is_same, "{text}");
         }
     }
@@ -478,7 +503,7 @@ mod tests {
     fn a_ring_goes_to_the_vlans_that_its_port_had_last() {
         let store = Store::default();
         let (before, after) = (port("packet='eth1'\nvlan=7"), port("packet='eth1'\nvlan=8"));
-        let what = |port: &PortConfig| What::of(port).unwrap();
+        let what = |port: &PortConfig| What::of(port, port.queue_pairs(Scale::ONE)).unwrap();
         let _keeping = store.keep("a", what(&before), &[file(), file()].map(Arc::new));
         store.note_change(&after);
         for (port, is_same) in [(&before, false), (&after, true)] {
@@ -503,7 +528,7 @@ mod tests {
     #[test]
     fn a_ring_that_a_worker_may_still_read_is_not_handed_over() {
         let (store, tap, _keeping) = two_queues();
-        let uplink = What::of(&port("packet='eth1'")).unwrap();
+        let uplink = What::of(&port("packet='eth1'"), 1).unwrap();
         let _ring = store.keep("b", uplink.clone(), &[file(), file()].map(Arc::new));
         store.withhold_rings();
         let next = Store::default();
@@ -522,7 +547,7 @@ mod tests {
             std::fs::write(&socket, "").unwrap();
             let port =
                 |more: &str| port(&format!("vhost-user='{}'\n{mode}\n{more}", socket.display()));
-            let what = What::of(&port("")).unwrap();
+            let what = What::of(&port(""), 1).unwrap();
             let left = || {
                 let store = Store::default();
                 let listeners: Vec<_> = (0..files).map(|_| Arc::new(file())).collect();
@@ -534,15 +559,15 @@ mod tests {
                 next
             };
             let next = left();
-            next.want([port("vlan=7")].iter());
+            next.want([port("vlan=7")].iter(), Scale::ONE);
             let taken = next.take("a", &what).unwrap();
             assert_eq!((taken.files.len(), taken.session.is_some()), (files, true));
             let next = left();
-            next.want([port("mtu=9000")].iter());
+            next.want([port("mtu=9000")].iter(), Scale::ONE);
             assert!(next.take("a", &what).is_none());
             // Another socket is at the path.
             std::fs::remove_file(&socket).unwrap();
-            assert_eq!(What::of(&port("")) == Some(what.clone()), files == 0);
+            assert_eq!(What::of(&port(""), 1) == Some(what.clone()), files == 0);
         }
     }
 
@@ -558,11 +583,11 @@ mod tests {
         let tap = port("tap='tap0'");
         for (port, file) in [(guest, OwnedFd::from(socket)), (tap, device.into())] {
             let store = Store::default();
-            let _keeping = store.keep("a", What::of(&port).unwrap(), &[Arc::new(file)]);
+            let _keeping = store.keep("a", What::of(&port, 1).unwrap(), &[Arc::new(file)]);
             let next = Store::default();
             next.inherit(given(&store));
             store.content().kept.clear();
-            next.want([].iter());
+            next.want([].iter(), Scale::ONE);
         }
         assert!(UnixStream::connect(&path).is_err());
         let closed = (&other_end).write(&[0]).map_err(|error| error.kind());
@@ -574,14 +599,14 @@ mod tests {
     fn a_session_that_no_port_takes_ends_and_its_socket_waits() {
         let (left, mut front_end) = UnixStream::pair().unwrap();
         let port = port("vhost-user='/run/s'\nvhost-client=true");
-        let what = What::of(&port).unwrap();
+        let what = What::of(&port, 1).unwrap();
         let store = Store::default();
         let keeping = store.keep("a", what.clone(), &[]);
         keeping.add_session(left.into());
         let next = Store::default();
         next.inherit(given(&store));
         store.content().kept.clear();
-        next.want([port].iter());
+        next.want([port].iter(), Scale::ONE);
         next.end_sessions();
         assert_eq!(front_end.read(&mut [0]).unwrap(), 0, "it is cut off");
         assert!(next.take("a", &what).unwrap().session.is_none());

@@ -15,10 +15,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Opens the port of the guest at `socket`.
-pub(crate) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Opened, OpenError> {
-    let options = options(port, socket)?;
+pub(crate) fn open(
+    port: &PortConfig,
+    socket: &Path,
+    queues: u16,
+    store: &Store,
+) -> Result<Opened, OpenError> {
+    let options = options(port, socket, queues)?;
     let name = port.name.as_str();
-    let left = What::of(port).and_then(|what| store.take(name, &what));
+    let left = What::of(port, queues).and_then(|what| store.take(name, &what));
     // A front end that has to connect again may belong to another guest.
     let resumed = left.as_ref().filter(|left| left.session.is_some());
     let earlier_mac = resumed.and_then(|left| left.address).map(|address| address.0);
@@ -32,14 +37,14 @@ pub(crate) fn open(port: &PortConfig, socket: &Path, store: &Store) -> Result<Op
     }
     let opened = opened
         .map_err(|error| OpenError { denied: vhost_denied(&error), reason: error.to_string() })?;
-    let keeping = keep_listener(port, &opened.session, store);
+    let keeping = keep_listener(port, queues, &opened.session, store);
     let watch = Box::new(Guest { session: opened.session, options, keeping });
     Ok(Opened { device: opened.device, degraded: Vec::new(), watch, earlier_mac })
 }
 
-fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> {
+fn options(port: &PortConfig, socket: &Path, queues: u16) -> Result<VhostOptions, OpenError> {
     let mut options = VhostOptions::new(socket);
-    options.queues = port.queue_pairs();
+    options.queues = queues;
     options.mac = port.mac.map(|mac| mac.0);
     options.mtu = port.mtu.map_or(options.mtu, |mtu| mtu.0);
     options.memory_limit = match port.memory_limit {
@@ -61,8 +66,13 @@ fn options(port: &PortConfig, socket: &Path) -> Result<VhostOptions, OpenError> 
 }
 
 /// Keeps the socket's descriptor for the next process.
-fn keep_listener(port: &PortConfig, session: &Session, store: &Store) -> Option<Keeping> {
-    let (what, name) = (What::of(port)?, port.name.as_str());
+fn keep_listener(
+    port: &PortConfig,
+    queues: u16,
+    session: &Session,
+    store: &Store,
+) -> Option<Keeping> {
+    let (what, name) = (What::of(port, queues)?, port.name.as_str());
     let listener = session.listener().filter(|_| what.files() > 0).transpose();
     let listener = listener.inspect_err(|error| {
         tracing::warn!(target: "control::devices::vhost", "the socket of port {name} is not kept for the next process: {error}");
@@ -149,7 +159,7 @@ impl Watch for Guest {
 mod tests {
     use super::*;
     use crate::{HostDevices, Opener};
-    use config::Config;
+    use config::{Config, Scale};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
@@ -161,7 +171,7 @@ mod tests {
         let path = directory.path().join("vm1.sock");
         let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
         let config = Config::from_toml("t", &text).unwrap();
-        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0], Scale::ONE).unwrap();
         assert_eq!(opened.watch.state().connections, 0);
         for count in 1..=2 {
             let _connection = UnixStream::connect(&path).unwrap();
@@ -179,7 +189,7 @@ mod tests {
         let limit = |key: &str| {
             let text = format!("[[port]]\nname='a'\nvhost-user='/v'\n{key}");
             let config = Config::from_toml("t", &text).unwrap();
-            options(&config.ports[0], Path::new("s")).unwrap().memory_limit
+            options(&config.ports[0], Path::new("s"), 1).unwrap().memory_limit
         };
         assert_eq!(limit("memory-limit = '4GiB'"), 4 << 30);
         assert_eq!(limit("memory-limit = 0"), u64::MAX);
@@ -193,7 +203,7 @@ mod tests {
         let path = directory.path().join("vm1.sock");
         let text = format!("[[port]]\nname='a'\nvhost-user='{}'", path.display());
         let config = Config::from_toml("t", &text).unwrap();
-        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0], Scale::ONE).unwrap();
         let condition = || opened.watch.state().condition;
         let reaches = |is_wanted: &dyn Fn(&Condition) -> bool| {
             let end = Instant::now() + Duration::from_secs(60);
@@ -213,7 +223,7 @@ mod tests {
             &|now| matches!(now, Condition::Failed(why) if why.contains("was deleted or replaced")),
         );
         drop(opened);
-        let opened = HostDevices::default().open(&config.ports[0]).unwrap();
+        let opened = HostDevices::default().open(&config.ports[0], Scale::ONE).unwrap();
         assert!(matches!(opened.watch.state().condition, Condition::Down(_)));
     }
 
@@ -228,7 +238,7 @@ mod tests {
             let text =
                 format!("[[port]]\nname='a'\nvhost-user='{path}'\nsocket-group='{group}'\n{mode}");
             let config = Config::from_toml("t", &text).unwrap();
-            let _opened = HostDevices::default().open(&config.ports[0]).unwrap();
+            let _opened = HostDevices::default().open(&config.ports[0], Scale::ONE).unwrap();
             let facts = std::fs::metadata(path.to_string()).unwrap();
             assert_eq!((facts.permissions().mode() & 0o777, facts.gid()), (wanted, group));
         }

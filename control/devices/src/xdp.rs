@@ -13,8 +13,13 @@ use problem::Problem;
 /// The receive mode of a port that fell back to AF_PACKET.
 const BY_PACKET: &str = "by packet";
 
-/// Opens the network device `name`.
-pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opened, OpenError> {
+/// Opens the network device `name`, by AF_PACKET with so many queues if that is what is left.
+pub(crate) fn open(
+    port: &PortConfig,
+    name: &str,
+    queues: u16,
+    store: &Store,
+) -> Result<Opened, OpenError> {
     let mut options = XdpOptions::new(name);
     options.netns = port.netns_path();
     options.queues = port.queues.map(|queues| queues.0.into());
@@ -40,7 +45,7 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
                 earlier_mac: None,
             })
         }
-        Err(error) if error.leaves_packet() => instead(port, name, store, &error),
+        Err(error) if error.leaves_packet() => instead(port, name, queues, store, &error),
         Err(error) => Err(refusal(&error)),
     }
 }
@@ -49,12 +54,13 @@ pub(crate) fn open(port: &PortConfig, name: &str, store: &Store) -> Result<Opene
 fn instead(
     port: &PortConfig,
     name: &str,
+    queues: u16,
     store: &Store,
     error: &XdpError,
 ) -> Result<Opened, OpenError> {
     let reason =
         format!("{error}: the port uses AF_PACKET instead, until it is removed and added again");
-    let mut opened = packet::open(port, name, store).map_err(|packet| OpenError {
+    let mut opened = packet::open(port, name, queues, store).map_err(|packet| OpenError {
         reason: format!("{error}; AF_PACKET failed too: {}", packet.reason),
         denied: packet.denied,
     })?;

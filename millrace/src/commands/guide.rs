@@ -20,6 +20,7 @@ mod vmmq;
 mod walk;
 
 use super::names;
+use super::networks::{Named, networks};
 use crate::global::Global;
 use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use ::traffic::schema;
@@ -28,6 +29,7 @@ use config::PortRole;
 use document::{Document, SCHEMA, Verdict};
 use keep::Keep;
 use lab::host::Whereabouts;
+use path_mtu::check::Network;
 use people::People;
 use place::{Agents, Place};
 use problem::Problem;
@@ -43,6 +45,7 @@ Examples:
   millrace guide rsc --list                  # what it would do, with the command of Windows beside
   millrace guide rsc --port vm1
   millrace guide jumbo --port vm1 --yes --json
+  millrace guide jumbo --port vm1 --network management=TOKEN@192.0.2.1:5910,TOKEN@192.0.2.2:5910
   millrace guide rsc --port vm1 --sender TOKEN@192.0.2.1:5900 --receiver TOKEN@10.0.0.7:5900
 
 Each task shows the document's command and the one here, what was seen, what is wanted, and the
@@ -77,6 +80,10 @@ pub(crate) struct Arguments {
     /// The receiving agent, for example in a guest [default: this host].
     #[arg(long, value_name = "TOKEN@ADDRESS:PORT", requires = "sender")]
     receiver: Option<Whereabouts>,
+    /// Responders in one network, as for `mtu check`, to be checked against each other. Repeat it for
+    /// each network (jumbo only).
+    #[arg(long = "network", value_name = "NAME=TOKEN@ADDRESS:PORT,…")]
+    networks: Vec<Named>,
     /// The state file [default: guide-NAME.json in $XDG_STATE_HOME/millrace, without that variable
     /// in ~/.local/state/millrace].
     #[arg(long, value_name = "FILE")]
@@ -188,7 +195,7 @@ fn code(verdict: Verdict) -> ExitCode {
 
 /// Connects to the daemon, and finds the vNIC.
 fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result<Place, Failure> {
-    let agents = arguments.agents(guide.name)?;
+    let (agents, networks) = (arguments.agents(guide.name)?, arguments.networks(guide.name)?);
     let client = global.client()?;
     let port = match (guide.is_of_one_vnic, &arguments.port) {
         (true, Some(name)) => client.port(name)?.name,
@@ -202,6 +209,7 @@ fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result
     let mut place = Place::new(client, global.socket(), port);
     place.length = Duration::from_secs(arguments.seconds.into());
     (place.traffic_timeout, place.to, place.agents) = (arguments.wait, arguments.to, agents);
+    place.networks = networks;
     Ok(place)
 }
 
@@ -221,6 +229,24 @@ impl Arguments {
             ));
         }
         Ok(Some(Agents { sender, receiver: self.receiver.clone() }))
+    }
+
+    /// Returns the networks as typed.
+    ///
+    /// # Errors
+    /// The guide checks no networks.
+    fn networks(&self, guide: &str) -> Result<Vec<Network>, Failure> {
+        if self.guide != Name::Jumbo && !self.networks.is_empty() {
+            return Err(Failure::Usage(
+                Problem::new(format!("guide {guide} --network"))
+                    .seen("a guide that checks no networks")
+                    .wanted("guide jumbo")
+                    .remedy(
+                        "omit --network; `millrace mtu check --network …` checks networks alone",
+                    ),
+            ));
+        }
+        Ok(networks([], self.networks.clone()))
     }
 }
 

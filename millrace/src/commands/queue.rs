@@ -2,9 +2,10 @@
 
 use crate::commands::names;
 use crate::global::Global;
-use crate::output::{self, Outcome, table};
+use crate::output::{self, Outcome, pluralized, table};
 use api::body::{QueueBody, QueueVnicBody};
 use clap::{Args, Subcommand};
+use std::fmt::Write;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -41,7 +42,8 @@ struct Show {
 Example:
   millrace queue move vm1 0 --worker 1
 
-No frame is lost or reordered. The move lasts until the port is reopened.")]
+No frame is lost or reordered. The move lasts until the port is reopened. The queues of a port with
+`vmmq=dynamic`, the default, are also moved by load: set `vmmq=static` first.")]
 struct Move {
     /// The port.
     #[arg(add = names::ports())]
@@ -62,7 +64,20 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
             vec![client.move_queue(port, *queue, *worker)?]
         }
     };
-    output::show(global, &queues, |queues| text(queues))
+    let is_move = matches!(&arguments.verb, Verb::Move(_));
+    output::show(global, &queues, |queues| if is_move { text(queues) } else { shown(queues) })
+}
+
+/// Returns the queues as text, without those that their guest does not use.
+fn shown(queues: &[QueueBody]) -> String {
+    let (unused, used): (Vec<QueueBody>, Vec<QueueBody>) =
+        queues.iter().cloned().partition(|queue| queue.entries == 0 && queue.frames == 0);
+    let mut text = text(&used);
+    if !unused.is_empty() {
+        let count = pluralized(unused.len(), "queue", "queues");
+        let _ = write!(text, "\n{count} without entries and frames: --json shows them too");
+    }
+    text
 }
 
 fn text(queues: &[QueueBody]) -> String {
@@ -94,4 +109,34 @@ fn text(queues: &[QueueBody]) -> String {
     };
     let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "ENTRIES"];
     table(&header, queues.iter().flat_map(rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest of two processors has eight queues by default.
+    #[test]
+    fn queues_that_a_guest_does_not_use_are_counted() {
+        let queue = |queue, entries, frames| QueueBody {
+            port: "vm".into(),
+            queue,
+            mac: None,
+            vlan: "untagged".into(),
+            worker: 0,
+            cpu: None,
+            load_percent: 0.0,
+            entries,
+            busy_ns: 0,
+            frames,
+            bytes: 0,
+            movable: false,
+            vnics: Vec::new(),
+        };
+        let text = shown(&[queue(0, 128, 0), queue(1, 0, 7), queue(2, 0, 0), queue(3, 0, 0)]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!(lines[3], "2 queues without entries and frames: --json shows them too");
+        assert_eq!(shown(&[queue(0, 128, 0)]).lines().count(), 2);
+    }
 }

@@ -5,7 +5,7 @@
 mod monitor;
 
 use api::body::PortBody;
-use config::Device;
+use config::{Device, Scale};
 use problem::Problem;
 use std::hash::{BuildHasher, RandomState};
 
@@ -44,7 +44,7 @@ impl Vnic {
             socket: socket.to_string(),
             guest_listens: config.vhost_client == Some(true),
             shared: config.socket_group.is_some() || config.socket_owner.is_some(),
-            queues: config.queues.map_or(1, |queues| queues.0),
+            queues: config.queue_pairs(Scale::ONE),
             mac: config.mac.map(|mac| mac.0.to_string()),
             mtu: config.mtu.map(|mtu| mtu.0).filter(|mtu| *mtu != 1500),
         })

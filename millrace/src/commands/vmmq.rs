@@ -66,7 +66,7 @@ fn why_none(client: &Client, port: Option<&str>) -> Result<String, Failure> {
     let nothing = "Nothing has been moved by load";
     let ports = client.ports()?;
     let is_meant = |body: &&PortBody| port.is_none_or(|port| body.name == port);
-    let is_dynamic = |body: &&PortBody| body.config.vmmq == Some(VmmqMode::Dynamic);
+    let is_dynamic = |body: &&PortBody| body.config.vmmq() == VmmqMode::Dynamic;
     let dynamic: Vec<&PortBody> = ports.iter().filter(is_meant).filter(is_dynamic).collect();
     let workers = client.switch()?.workers.len();
     let names = dynamic.iter().map(|body| body.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -233,6 +233,9 @@ fn a_guide_that_cannot_begin_says_why_and_a_list_changes_nothing() {
         let (code, told) =
             complaint(&format!("guide jumbo --sender {}@127.0.0.1:5900", "0".repeat(32)));
         assert!(code == 2 && told.contains("guide jumbo --sender"), "{told}");
+        let network = format!("--network a={}@127.0.0.1:5910", "0".repeat(32));
+        let (code, told) = complaint(&format!("guide vmmq --port guest {network}"));
+        assert!(code == 2 && told.contains("guide jumbo"), "{told}");
         for name in ["rsc", "vmmq", "linux", "jumbo", "iscsi"] {
             let listed = cli(&format!("guide {name} --list"));
             let said = String::from_utf8_lossy(&listed.stdout);

@@ -87,11 +87,16 @@ fn start(cores: &str, guest: &Host, hall: &Host) -> Switch {
     for host in [guest, hall] {
         host.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
     }
-    let bystander = |n| format!("[[port]]\nname = 'b{n}'\ntap = 'b{n}'\nnetns = 'hall'\n");
+    let bystander = |n| {
+        format!(
+            "[[port]]\nname = 'b{n}'\ntap = 'b{n}'\nnetns = 'hall'\nqueues = 1\nvmmq = 'static'\n"
+        )
+    };
     let bystanders: String = (0..BYSTANDERS).map(bystander).collect();
     let switch = Switch::start(&format!(
         "[switch]\nworkers = [{cores}]\n\
          [[port]]\nname = 'guest'\ntap = 'tap0'\nnetns = 'guest'\nqueues = {QUEUES}\nstorm = 'off'\n\
+         vmmq = 'static'\n\
          {bystanders}"
     ));
     guest.run("ip address add 10.9.0.2/24 dev tap0");

@@ -5,7 +5,7 @@
 //! which says what happens to a device ([`Fate`]), and has the other side of each port
 //! ([`MemoryDevices::peer`]).
 
-use config::{Device, PortConfig};
+use config::{Device, PortConfig, Scale};
 use devices::{Condition, DeviceState, OpenError, Opened, Opener, Watch};
 use ports::packet::Spread;
 use ports::steering::{ENTRIES, EntryMove, Moved, Order, Steering, SteeringError, Table, Vnic};
@@ -122,7 +122,7 @@ const DEPTH: usize = 256;
 const QUEUES: u16 = 4;
 
 impl Opener for MemoryDevices {
-    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+    fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         let device = port.device().names().join("+");
         let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };
         match self.fate(&device) {
@@ -136,7 +136,7 @@ impl Opener for MemoryDevices {
             opened.map_err(|error| refuse(&error.to_string(), false))
         };
         let (mut opened, peer) = open()?;
-        let queues = port.queue_pairs().min(QUEUES);
+        let queues = port.queue_pairs(scale).min(QUEUES);
         for _ in 1..queues {
             let (more, _) = open()?;
             opened.ingress.extend(more.ingress);
@@ -148,7 +148,7 @@ impl Opener for MemoryDevices {
         let mac = self.host().macs.get(&device).copied().unwrap_or_else(|| address(&device));
         opened.mac = (!port.device().is_guest()).then_some(mac);
         self.host().peers.insert(device.clone(), peer);
-        let spread = match u8::try_from(port.queue_pairs()) {
+        let spread = match u8::try_from(port.queue_pairs(scale)) {
             Ok(queues @ 2..) if matches!(port.device(), Device::Packet(_)) => {
                 let steering = Arc::new(MemorySteering::new(queues, self.clone()));
                 self.host().steering.insert(device.clone(), Arc::downgrade(&steering));

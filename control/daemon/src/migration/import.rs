@@ -4,7 +4,7 @@ use super::check::{DEVICE_KEYS, Finding, Wanted, keys, lacks, occupied};
 use super::{HostExport, PortExport};
 use api::body::{PortBody, RssChange, RssEntry};
 use api::client::{Client, ClientError};
-use config::{Device, MacAddress, PortConfig, PortName, SocketPath};
+use config::{Device, MacAddress, PortConfig, PortName, Scale, SocketPath};
 use ports::steering::ENTRIES;
 use problem::Problem;
 use serde::Serialize;
@@ -126,7 +126,7 @@ fn undone(
 
 /// Finds an indirection table that the port cannot have.
 fn table(export: &PortExport, wanted: &Wanted<'_>) -> Option<Finding> {
-    let queues = usize::from(wanted.config.queues.map_or(1, |queues| queues.0));
+    let queues = usize::from(wanted.config.queue_pairs(Scale::ONE));
     let (entries, last) = (export.table.len(), export.table.iter().max().map_or(0, |last| *last));
     let fits = [0, ENTRIES].contains(&entries) && usize::from(last) < queues;
     let problem = Problem::new("the file's indirection table does not fit its port")

@@ -19,7 +19,7 @@ use super::moves::Record;
 use super::port::{OpenPort, RunningPort};
 use super::ports::Ports;
 use balance::{Item, ItemId, Mode, Move, Part, Reach};
-use config::{PortName, VmmqMode};
+use config::PortName;
 use datapath::{PortId, QueueInfo};
 use mover::{Done, Job, Mover, Shift};
 use ports::steering::{ENTRIES, Steering, Vnic};
@@ -316,10 +316,8 @@ pub(super) fn tables(ports: &Ports, wanted: impl Fn(&RunningPort) -> bool) -> Ve
         let Some(steering) = open.steering() else { continue };
         for (vnic, of) in open.stations.vnics() {
             let of = of.and_then(|(name, _)| ports.get(name));
-            let mode = match (port.config.vmmq, of.and_then(|port| port.config.vmmq)) {
-                (Some(VmmqMode::Dynamic), None | Some(VmmqMode::Dynamic)) => Mode::Dynamic,
-                _ => Mode::Static,
-            };
+            let moves = port.is_dynamic() && of.is_none_or(RunningPort::is_dynamic);
+            let mode = if moves { Mode::Dynamic } else { Mode::Static };
             let home = of.and_then(RunningPort::open).and_then(|open| open.home);
             let steering = steering.clone();
             tables.push(UplinkTable { uplink: open.id, vnic, steering, mode, home });

@@ -86,7 +86,7 @@ impl RunningPort {
 
     /// Whether its queues, or the entries of its tables, move by load.
     pub(super) fn is_dynamic(&self) -> bool {
-        self.config.vmmq == Some(VmmqMode::Dynamic)
+        self.config.vmmq() == VmmqMode::Dynamic
     }
 
     /// Returns what the switch says about it.

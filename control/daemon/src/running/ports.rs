@@ -5,7 +5,7 @@
 use super::port::{OpenPort, PortDevice, RunningPort};
 use ::ports::side_by_side;
 use ::ports::team::Team;
-use config::{Config, MacAddress, PortConfig, PortName, nearest};
+use config::{Config, MacAddress, PortConfig, PortName, Scale, nearest};
 use datapath::{PortId, PortInfo, Switch};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
@@ -20,6 +20,8 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(200);
 /// All ports by name.
 pub(crate) struct Ports {
     opener: Box<dyn Opener>,
+    /// What ports without `queues` go by.
+    scale: Scale,
     /// Opened devices whose ports are added next.
     ahead: BTreeMap<PortName, Result<Opened, OpenError>>,
     by_name: BTreeMap<PortName, RunningPort>,
@@ -30,9 +32,9 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Creates the list, without ports.
-    pub(super) fn new(opener: Box<dyn Opener>) -> Ports {
+    pub(super) fn new(opener: Box<dyn Opener>, scale: Scale) -> Ports {
         let (ahead, by_name, guest_mtus) = Default::default();
-        Ports { opener, ahead, by_name, guest_mtus }
+        Ports { opener, scale, ahead, by_name, guest_mtus }
     }
 
     /// Returns how many ports there are.
@@ -171,7 +173,7 @@ impl Ports {
 
     /// Opens the devices of ports that are added next, all at the same time.
     pub(super) fn open_ahead(&mut self, added: &[&PortConfig]) {
-        let opened = side_by_side::map(added, |port| self.opener.open(port));
+        let opened = side_by_side::map(added, |port| self.opener.open(port, self.scale));
         self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
     }
 
@@ -181,7 +183,7 @@ impl Ports {
     /// The device could not be opened.
     pub(super) fn open_device(&mut self, port: &PortConfig) -> Result<Opened, OpenError> {
         let ahead = self.ahead.remove(&port.name);
-        ahead.unwrap_or_else(|| self.opener.open(port))
+        ahead.unwrap_or_else(|| self.opener.open(port, self.scale))
     }
 
     /// Returns what outlives this process.

@@ -22,6 +22,12 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// Measuring interval otherwise: the longest delay before a rising load is noticed.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// Measuring interval of a switch that has carried nothing for [`ASLEEP_AFTER`].
+const ASLEEP: Duration = Duration::from_secs(1);
+
+/// How long nothing is carried before the switch counts as asleep.
+const ASLEEP_AFTER: Duration = Duration::from_secs(10);
+
 /// How often guests' memory is located.
 const HOMES: Duration = Duration::from_secs(10);
 
@@ -178,8 +184,12 @@ impl Vmmq {
     /// When to measure again. Idle queues are coalesced before the interval grows.
     fn next(&self, now: Instant) -> Duration {
         let lately = self.lately();
-        let is_quiet = self.busy_at.is_none_or(|at| now.saturating_duration_since(at) > lately);
-        if is_quiet { QUIET } else { INTERVAL }
+        let idle = self.busy_at.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
+        match idle {
+            _ if idle <= lately => INTERVAL,
+            _ if idle <= ASLEEP_AFTER => QUIET,
+            _ => ASLEEP,
+        }
     }
 
     /// Queues and single entries moved so far.
@@ -373,6 +383,8 @@ mod tests {
         assert_eq!(run.queues[0].worker, run.queues[1].worker);
         (0..100).for_each(|_| drop(run.pass([0, 0], true)));
         assert_eq!(run.vmmq.next(run.now), QUIET);
+        (0..500).for_each(|_| drop(run.pass([0, 0], true)));
+        assert_eq!(run.vmmq.next(run.now), ASLEEP, "ten seconds later");
     }
 
     #[test]

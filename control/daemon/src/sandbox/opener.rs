@@ -1,7 +1,7 @@
 //! Refuses the ports that a restricted daemon cannot open, before their devices are touched.
 
 use super::refusal;
-use config::PortConfig;
+use config::{PortConfig, Scale};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
 
@@ -9,10 +9,10 @@ use devices::{OpenError, Opened, Opener};
 pub(crate) struct Restricted(pub(crate) Box<dyn Opener>);
 
 impl Opener for Restricted {
-    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+    fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         match refusal(port) {
             Some(problem) => Err(OpenError { reason: problem.to_string(), denied: false }),
-            None => self.0.open(port),
+            None => self.0.open(port, scale),
         }
     }
 

@@ -109,7 +109,8 @@ fn errors_have_one_shape_and_name_the_remedy() {
 
 #[test]
 fn a_queue_is_shown_with_its_load_and_moved() {
-    let daemon = Daemon::start(&format!("[switch]\nworkers = 2\n{TWO}"));
+    let two = TWO.replace("tap1\"", "tap1\"\nqueues = 1\nvmmq = \"static\"");
+    let daemon = Daemon::start(&format!("[switch]\nworkers = 2\n{two}"));
     let client = &daemon.client;
     let show = || client.port("vm1").unwrap().queues.remove(0);
     let before = show();
@@ -309,7 +310,7 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
     assert!(peer.send(wire::vnet::VnetHeader::default(), &frame(own.0)));
     let counted = || client.counters("vm1").unwrap().ingress_frames;
     eventually("the frame is counted", || (counted() == 1).then_some(()));
-    let text = format!("{TWO}queues = 1\nmtu = 9000\n[switch]\npoll = \"never\"\n");
+    let text = format!("{TWO}queues = 1\nmtu = 9000\n[switch]\nworkers = 1\npoll = \"never\"\n");
     let wanted = Config::from_toml("t", &text).unwrap();
     let plan = client.put_config(&wanted, true).unwrap();
     assert!(!plan.applied && plan.steps.len() == 3, "{:?}", plan.steps);
@@ -331,11 +332,12 @@ fn a_dry_run_changes_nothing_and_a_change_disturbs_no_other_port() {
 /// PUT and PATCH said "applied" and 200 although a device did not open.
 #[test]
 fn a_step_that_fails_is_told_with_the_reason() {
-    let daemon = Daemon::start(TWO);
+    let two = format!("[switch]\nworkers = 1\n{TWO}");
+    let daemon = Daemon::start(&two);
     let client = &daemon.client;
     daemon.devices.set("gone", Fate::Gone);
     daemon.devices.set("lost", Fate::Gone);
-    let wanted = Config::from_toml("t", &TWO.replace("eth1", "gone")).unwrap();
+    let wanted = Config::from_toml("t", &two.replace("eth1", "gone")).unwrap();
     let plan = client.put_config(&wanted, false).unwrap();
     assert!(!plan.applied);
     let outcomes: Vec<_> = plan.steps.iter().map(|step| (step.outcome, &*step.reason)).collect();

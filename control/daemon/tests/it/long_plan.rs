@@ -7,7 +7,7 @@ use crate::api::refused;
 use crate::test_daemon::{self, eventually};
 use api::body::{StateBody, StepOutcome};
 use api::client::Client;
-use config::{Config, PortConfig};
+use config::{Config, PortConfig, Scale};
 use daemon::server;
 use devices::{OpenError, Opened, Opener};
 use serde_json::json;
@@ -45,14 +45,14 @@ impl Slow {
 }
 
 impl Opener for Slow {
-    fn open(&self, port: &PortConfig) -> Result<Opened, OpenError> {
+    fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         let (gate, news) = &*self.gate;
         let mut opened = gate.lock().unwrap();
         opened.opened += 1;
         news.notify_all();
         let slowly = Duration::from_millis(50);
         drop(news.wait_timeout_while(opened, slowly, |gate| !gate.hurries).unwrap());
-        self.devices.open(port)
+        self.devices.open(port, scale)
     }
 }
 

@@ -27,10 +27,12 @@ impl Daemon {
         Daemon::with(config, MemoryDevices::default())
     }
 
-    /// Runs a daemon with a configuration on these devices, and waits until it answers.
+    /// Runs a daemon with a configuration on these devices, and waits until it answers. Without
+    /// `[switch]` it has one worker on hosts of any size.
     pub(crate) fn with(config: &str, devices: MemoryDevices) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("switch.toml"), config).unwrap();
+        let switch = if config.contains("[switch]") { "" } else { "[switch]\nworkers = 1\n" };
+        std::fs::write(directory.path().join("switch.toml"), format!("{switch}{config}")).unwrap();
         Daemon::inside(Arc::new(directory), devices)
     }
 

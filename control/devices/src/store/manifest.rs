@@ -61,18 +61,19 @@ pub enum What {
 }
 
 impl What {
-    /// Returns that part of a port; `None` if ports of its kind are always opened anew.
-    pub(crate) fn of(port: &PortConfig) -> Option<What> {
+    /// Returns that part of a port with so many queues; `None` if ports of its kind are always opened
+    /// anew.
+    pub(crate) fn of(port: &PortConfig, queues: u16) -> Option<What> {
         match port.device() {
             Device::Tap(device) => Some(What::Tap {
                 device: device.to_string(),
                 netns: port.netns_path(),
-                queues: port.queue_pairs(),
+                queues,
                 napi: port.napi.unwrap_or(false),
             }),
             // With several queues, steering tables would have to be handed over too, and their
             // flows fenced between the processes.
-            Device::Packet(interface) => (port.queue_pairs() == 1).then(|| What::Packet {
+            Device::Packet(interface) => (queues == 1).then(|| What::Packet {
                 interface: interface.to_string(),
                 netns: port.netns_path(),
                 promiscuous: port.promiscuous.unwrap_or(true),

@@ -4,7 +4,7 @@
 use super::kept::Kept;
 use api::body::{FindingBody, Origin, PlanBody, PortBody, Severity};
 use api::client::{Client, ClientError};
-use config::{PortConfig, PortName, Workers};
+use config::{PortConfig, PortName, Scale, Workers};
 use problem::Problem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -193,10 +193,7 @@ impl Seen {
     /// Returns the finding of a switch with other workers than wanted: they are fixed while it
     /// runs.
     fn workers(&self, wanted: &Workers) -> Option<FindingBody> {
-        let wanted = match wanted {
-            Workers::Count(count) => usize::from(*count),
-            Workers::Cores(cores) => cores.len(),
-        };
+        let wanted = usize::from(Scale::of(wanted).workers);
         let seen = self.look.workers;
         let problem =
             Problem::new("the switch has a different number of workers than its host class")

@@ -10,6 +10,7 @@ use crate::commands::anew;
 use crate::output::tell;
 use api::body::{FindingBody, PortBody};
 use config::{Device, PortRole};
+use path_mtu::check::{self, check_networks};
 use path_mtu::local::check_host;
 use serde_json::json;
 
@@ -164,6 +165,9 @@ fn paths(place: &mut Place, _: &Document) -> Result<Sight, End> {
 }
 
 fn migration(place: &mut Place, _: &Document) -> Result<Sight, End> {
+    if !place.networks.is_empty() {
+        return networks(place);
+    }
     let hosts = place.uplinks()?.iter().map(|port| port.device.clone()).collect::<Vec<_>>();
     Ok(Sight::noted(format!(
         "this switch's uplinks: {}; management, migration and storage networks may be other devices",
@@ -171,10 +175,30 @@ fn migration(place: &mut Place, _: &Document) -> Result<Sight, End> {
     ))
     .remedy(
         "on each host, at its address in each of these networks, `millrace mtu responder --listen ADDRESS:5910`, which prints \
-         TOKEN@ADDRESS:5910; then `millrace mtu check --network management=TOKEN@…,TOKEN@… --network migration=…`. Slow or \
+         TOKEN@ADDRESS:5910; then this guide with `--network management=TOKEN@…,TOKEN@… --network migration=…`. Slow or \
          failing migrations come from a management network in which some members have jumbo frames and some have not; `millrace \
          migrate check` compares two hosts",
     ))
+}
+
+/// Checks the hosts of each network against each other.
+fn networks(place: &Place) -> Result<Sight, End> {
+    let found = check_networks(&place.networks, &check::Options::default(), &|_, _| ())?;
+    let names = found.networks.iter().filter_map(|it| it.network.as_deref());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let problems = found.findings.iter().map(|it| &it.problem).chain(&found.unchecked);
+    Ok(match problems.collect::<Vec<_>>().as_slice() {
+        [] => Sight::passed(format!("every path of {names} carries its network's MTU")),
+        [first, rest @ ..] => {
+            let more =
+                if rest.is_empty() { String::new() } else { format!(" ({} more)", rest.len()) };
+            Sight::problem(
+                format!("{}: {}{more}", first.error, first.seen),
+                &*first.wanted,
+                &*first.remedy,
+            )
+        }
+    })
 }
 
 /// Returns why jumbo frames cannot be measured, and what to do about it; `None` if they can.

@@ -9,6 +9,7 @@ use api::client::{Client, ClientError};
 use config::{PortConfig, PortRole};
 use lab::Interrupt;
 use lab::host::Whereabouts;
+use path_mtu::check::Network;
 use problem::Problem;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -34,6 +35,8 @@ pub(super) struct Place {
     pub(super) to: Option<IpAddr>,
     /// Agents that send and receive.
     pub(super) agents: Option<Agents>,
+    /// Networks whose hosts are checked against each other.
+    pub(super) networks: Vec<Network>,
     /// Set by Ctrl-C.
     pub(super) interrupt: Interrupt,
     /// What to undo, in the order of the changes.
@@ -67,6 +70,7 @@ impl Place {
             traffic_timeout: Duration::ZERO,
             to: None,
             agents: None,
+            networks: Vec::new(),
             interrupt: Interrupt::default(),
             undo: Vec::new(),
         }

@@ -143,7 +143,7 @@ fn dynamic(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let (vnic, uplinks) = (place.vnic()?, place.uplinks()?);
     // Also with one queue: a port that gets more later is balanced then.
     let all = uplinks.iter().filter(|it| !is_team(it)).chain([&vnic]);
-    let is_static = |port: &&PortBody| port.config.vmmq != Some(VmmqMode::Dynamic);
+    let is_static = |port: &&PortBody| port.config.vmmq() != VmmqMode::Dynamic;
     let names: Vec<_> = all.clone().filter(is_static).map(|port| port.name.as_str()).collect();
     Ok(if names.is_empty() {
         let all: Vec<_> = all.map(|port| port.name.as_str()).collect();
@@ -204,7 +204,7 @@ fn serving(queues: &[VmmqQueueBody], port: &str) -> BTreeSet<usize> {
 
 fn idle(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let vnic = place.vnic()?;
-    if vnic.config.vmmq != Some(VmmqMode::Dynamic) {
+    if vnic.config.vmmq() != VmmqMode::Dynamic {
         return Ok(Sight::noted("not looked at: vmmq static, so queues stay where they are")
             .remedy("set vmmq=dynamic, as above; the next run looks"));
     }

@@ -3,7 +3,7 @@
 use super::{DEVICE_KEYS, Finding, HostExport, Wanted, keys};
 use crate::settings;
 use api::body::{GuestBody, PortBody, StateBody};
-use config::{PortConfig, from_value};
+use config::{PortConfig, Scale, from_value};
 use ports::vhost::{REGIONS_OWN, REGIONS_SHARED};
 use problem::Problem;
 use serde_json::{Map, Value};
@@ -117,7 +117,7 @@ impl Pair<'_> {
     }
 
     fn queues(&self) -> Option<Finding> {
-        let pairs = |port: &PortBody| port.config.queues.map_or(1, |queues| queues.0);
+        let pairs = |port: &PortBody| port.config.queue_pairs(Scale::ONE);
         let (from, to) = (pairs(self.from), pairs(self.to));
         let problem = Problem::new("the destination's port has fewer queue pairs")
             .seen(to)
