@@ -21,7 +21,7 @@ const DROP_INS: &str = "/run/root/etc/systemd/system/millrace.service.d";
 /// Ports of two guests in the story's own process, metrics and page, besides those of
 /// [`unprivileged::PORTS`].
 const MORE: &str = "\
-    [metrics]\nlisten = '127.0.0.1:9477'\n[web]\nlisten = '127.0.0.1:9478'\n\
+    [switch]\nworkers = 1\n[metrics]\nlisten = '127.0.0.1:9477'\n[web]\nlisten = '127.0.0.1:9478'\n\
     [[port]]\nname = 'team'\nteam = ['eth4', 'eth5']\n\
     [[port]]\nname = 'a'\nvhost-user = '/run/millrace/a.sock'\nmac = '02:00:00:00:00:01'\n\
     [[port]]\nname = 'b'\nvhost-user = '/run/millrace/b.sock'\nmac = '02:00:00:00:00:02'\n";

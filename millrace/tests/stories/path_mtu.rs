@@ -104,8 +104,9 @@ fn a_black_hole_behind_an_uplink_is_told_with_both_ports_and_both_mtus() {
         rack.run("ip link add down0 mtu 9000 type veth peer name eth0 mtu 9000 netns far");
         rack.run("ip link set down0 master br0 up");
         far.assign_addresses("eth0", 2);
+        // Two workers, so that tap0 and the uplink have two queues each.
         let switch = Switch::start(
-            "[[port]]\nname = 'big'\ntap = 'tap0'\nnetns = 'a'\nmtu = 9000\n\
+            "[switch]\nworkers = 2\n[[port]]\nname = 'big'\ntap = 'tap0'\nnetns = 'a'\nmtu = 9000\n\
              [[port]]\nname = 'uplink'\npacket = 'uplink'\n",
         );
         a.assign_addresses("tap0", 1);

@@ -6,7 +6,7 @@ use crate::outage::{Pinged, Probe, is_long, restarts, told};
 use crate::qemu::Machine;
 use crate::sandbox::{Need, story};
 use crate::shell::{Transfer, addresses};
-use crate::switch::{FILE, Switch};
+use crate::switch::{Switch, write};
 use crate::systemd::Systemd;
 use crate::transfer::transfer_during;
 use rustix::net::{
@@ -52,7 +52,7 @@ fn restart_all(
 /// Starts two hosts with TAP devices. Returns also the route between them.
 fn two_taps(start: impl FnOnce() -> Switch) -> (Switch, (Host, Host, IpAddr)) {
     let (a, b) = (Host::new("a"), Host::new("b"));
-    std::fs::write(FILE, PORTS).unwrap();
+    write(PORTS);
     let switch = start();
     a.assign_addresses("tap0", 1);
     b.assign_addresses("tap0", 2);
@@ -109,7 +109,7 @@ fn a_port_that_is_configured_anew_meanwhile_is_opened_anew() {
         let (switch, (a, b, _)) = two_taps(|| systemd.start());
         systemd.wait_for(&["a.0", "b.0", "b.1", "manifest"]);
         let before = index(a);
-        std::fs::write(FILE, PORTS.replace("queues = 2", "queues = 3")).unwrap();
+        write(&PORTS.replace("queues = 2", "queues = 3"));
         let switch = systemd.restart(switch, Signal::KILL);
         assert_eq!(switch.state("b").0, "up", "at once");
         assert_eq!(index(a), before);

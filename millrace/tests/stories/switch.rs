@@ -31,13 +31,24 @@ pub(crate) fn complaint(line: &str) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// Writes the configuration file, with one worker on hosts of any size if it does not say how many.
+pub(crate) fn write(configuration: &str) {
+    const ONE: &str = "[switch]\nworkers = 1\n";
+    let configuration = match configuration {
+        _ if configuration.contains("workers") => configuration.to_owned(),
+        _ if configuration.contains("[switch]\n") => configuration.replacen("[switch]\n", ONE, 1),
+        _ => format!("{ONE}{configuration}"),
+    };
+    std::fs::write(FILE, configuration).unwrap();
+}
+
 /// A daemon that answers.
 pub(crate) struct Switch(Child);
 
 impl Switch {
     /// Starts a daemon with this configuration.
     pub(crate) fn start(configuration: &str) -> Switch {
-        std::fs::write(FILE, configuration).unwrap();
+        write(configuration);
         let mut command = millrace();
         command.args(["run", "-c", FILE]);
         Switch::by(command, ())

@@ -3,7 +3,7 @@
 
 use crate::outage::{Probe, restarts, told};
 use crate::sandbox::{Need, story};
-use crate::switch::{FILE, Switch};
+use crate::switch::{FILE, Switch, write};
 use crate::systemd::Systemd;
 use crate::topology::{Family, Topology};
 use rustix::process::Signal;
@@ -55,7 +55,7 @@ fn restart_all(
 
 fn by_systemd(systemd: &Systemd) -> Topology {
     let topology = Topology::started("packet", "", "", |configuration| {
-        std::fs::write(FILE, configuration).unwrap();
+        write(configuration);
         systemd.start()
     });
     systemd.wait_for(&ALL);

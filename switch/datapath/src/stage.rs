@@ -24,7 +24,6 @@ use crate::frame::parts::Parts;
 use crate::port::capture::show;
 use crate::port::view::Port;
 use crate::settings::PortId;
-use crate::stage::black_hole::BlackHoles;
 use crate::stage::decide::Decider;
 use crate::stage::deliver::Deliverer;
 use crate::stage::filter::Filtering;
@@ -48,7 +47,6 @@ pub(crate) struct Scratch {
     pub(crate) outbox: Outbox,
     pub(crate) deliverer: Deliverer,
     filtering: Filtering,
-    black_holes: BlackHoles,
 }
 
 impl Scratch {
@@ -60,7 +58,6 @@ impl Scratch {
             outbox: Outbox::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(worker),
-            black_holes: BlackHoles::new(),
         }
     }
 }
@@ -172,7 +169,7 @@ impl Turn<'_> {
         let sole = last.filter(|_| targets == 1);
         if frames.len() <= black_hole::SPARSE
             && let Some(target) = sole
-            && scratch.black_holes.look(frames, &parts.headers, self.now)
+            && self.from.shared.black_holes.look(frames, &parts.headers, self.now)
         {
             self.report_black_hole(target.port);
         }

@@ -16,6 +16,7 @@ use crate::port::rate::Rate;
 use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
 use crate::port::view::{Port, PortShared, View};
+use crate::stage::black_hole::BlackHoles;
 use crate::turn::queue::QueueLoad;
 use crate::worker::command::Command;
 use crate::worker::handle::Handle;
@@ -178,6 +179,7 @@ impl Switch {
             weights: egress.iter().map(|_| Mutex::default()).collect(),
             lost: ingress.iter().map(|_| AtomicU64::new(0)).collect(),
             state: StateCell::default(),
+            black_holes: BlackHoles::default(),
             too_big_at: AtomicU64::new(u64::MAX),
             answered_until: AtomicU64::new(0),
             steering: Steering::new(egress.len()),

@@ -13,6 +13,7 @@ use crate::port::state::{Events, HeldMac, StateCell};
 use crate::port::steering::Steering;
 use crate::port::weights::Weights;
 use crate::settings::{PathMtu, PortId, PortRole, PortSettings, Rss, Steer};
+use crate::stage::black_hole::BlackHoles;
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
@@ -96,6 +97,7 @@ pub(crate) struct PortShared {
     /// The senders to each egress queue; used at uplinks, while a port has a weight.
     pub(crate) weights: Box<[Mutex<Weights>]>,
     pub(crate) state: StateCell,
+    pub(crate) black_holes: BlackHoles,
     /// The second of the last report that a frame was too big for the port.
     pub(crate) too_big_at: AtomicU64,
     /// The time (nanoseconds) at which the port will have had all messages about packets too big,

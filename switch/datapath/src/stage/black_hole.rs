@@ -9,6 +9,7 @@
 use crate::frame::Frame;
 use crate::frame::headers::Headers;
 use ports::Nanos;
+use std::sync::Mutex;
 use wire::tcp::{TcpFlags, TcpHeader};
 use wire::{Header, Kind};
 
@@ -23,7 +24,7 @@ const MIN_RETRANSMISSION_TIMEOUT: Nanos = Nanos(10_000_000);
 /// Segments in the initial window (RFC 6928 has 10). In a flow beyond it, large segments were
 /// acknowledged.
 const INITIAL_WINDOW: u32 = 16;
-/// Flows that a worker remembers; a new flow replaces the one with its index.
+/// Flows that a port remembers; a new flow replaces the one with its index.
 const FLOWS: usize = 256;
 
 /// A flow, known by a hash.
@@ -42,24 +43,31 @@ struct Flow {
     is_settled: bool,
 }
 
-/// The flows of one worker.
-pub(crate) struct BlackHoles(Box<[Flow; FLOWS]>);
+/// The flows that a port sends. Its queues share them: a kernel sends a flow's first segment by one
+/// queue, and what follows the answer by another.
+#[derive(Default)]
+pub(crate) struct BlackHoles(Mutex<Option<Box<[Flow; FLOWS]>>>);
 
 impl BlackHoles {
-    pub(crate) fn new() -> BlackHoles {
-        BlackHoles(Box::new([Flow::default(); FLOWS]))
-    }
-
-    /// Checks the frames of a sparse burst. Returns whether one of them shows a black hole.
+    /// Checks the frames of a sparse burst. Returns whether one of them shows a black hole. While
+    /// another worker looks, nothing is checked: what is retransmitted comes again.
     #[inline(never)]
-    pub(crate) fn look(&mut self, frames: &[Frame], headers: &Headers, now: Nanos) -> bool {
-        let mut found = false;
-        for frame in frames.iter().filter(|frame| frame.parsed.kind == Kind::Tcp) {
-            found |= self.note(frame, headers.get(frame.header), now).unwrap_or(false);
+    pub(crate) fn look(&self, frames: &[Frame], headers: &Headers, now: Nanos) -> bool {
+        let mut tcp = frames.iter().filter(|frame| frame.parsed.kind == Kind::Tcp).peekable();
+        if tcp.peek().is_none() {
+            return false;
         }
-        found
+        let Ok(mut flows) = self.0.try_lock() else { return false };
+        let mut flows = Flows(flows.get_or_insert_with(|| Box::new([Flow::default(); FLOWS])));
+        tcp.fold(false, |found, frame| {
+            flows.note(frame, headers.get(frame.header), now).unwrap_or(false) | found
+        })
     }
+}
 
+struct Flows<'f>(&'f mut [Flow; FLOWS]);
+
+impl Flows<'_> {
     fn note(&mut self, frame: &Frame, header: &[u8], now: Nanos) -> Option<bool> {
         let tcp = TcpHeader::at(header, frame.parsed.l4)?;
         let (sequence, payload) = (tcp.sequence.get(), frame.parsed.payload_len());

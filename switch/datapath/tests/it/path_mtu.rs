@@ -3,7 +3,9 @@
 
 use crate::common::trace::Segment;
 use crate::common::{ALL, Bench, access, plain, rsc, trunk};
-use datapath::{HealthEvent, PathMtu, PortSettings, RscPolicy};
+use datapath::{
+    HealthEvent, PathMtu, PortSettings, RscPolicy, Switch, SwitchOptions, WorkerOptions,
+};
 use ports::memory::MemoryFrame;
 use ports::{Nanos, Offloads};
 use proptest::prelude::*;
@@ -220,6 +222,34 @@ fn a_large_segment_sent_again_and_again_is_told_within_a_second() {
         (3000, "101+8000 . v6"),
     ];
     assert_eq!(watched(&train).len(), 1);
+}
+
+/// A kernel sends the segments of a flow by several queues until it has an answer. Each worker knew
+/// only those of its own.
+#[test]
+fn a_black_hole_is_told_whichever_queues_and_workers_the_flow_takes() {
+    let options =
+        SwitchOptions { workers: vec![WorkerOptions::default(); 2], ..Default::default() };
+    let (switch, now) = (Switch::stepped(options), Nanos::SECOND);
+    let mut bench = Bench { switch, peers: vec![], ids: vec![], now };
+    bench.add_queues(jumbo(), ALL, 2);
+    bench.add(jumbo(), Offloads::empty());
+    let mut greeting = Segment::parse("1+0 .").frame();
+    greeting.bytes[..12].rotate_left(6);
+    bench.send(2, &[greeting]);
+    let start = bench.now;
+    let hole = [
+        (0, 0, "100+0 S"),
+        (1, 1, "101+200 P"),
+        (2, 0, "301+8000 ."),
+        (202, 1, "301+8000 ."),
+        (602, 0, "301+8000 ."),
+    ];
+    for (at_ms, queue, line) in hole {
+        bench.now = bench.now.max(start + Nanos(at_ms * 1_000_000));
+        bench.send(queue, &[Segment::parse(line).frame()]);
+    }
+    assert_eq!(bench.switch.take_events().len(), 1);
 }
 
 /// A guest that varied where it sent filled the queue of events, and those of others went first.
