@@ -28,6 +28,11 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// How long nothing is carried before the switch counts as asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(10);
 
+/// The share of an interval above which a worker's busy time is no measurement. No turn lasts as long
+/// as an interval by itself: this one was interrupted by another process, for as long as several
+/// intervals, of which it says nothing. Moves that followed it went back soon after.
+const INTERRUPTED: f64 = 1.1;
+
 /// How often guests' memory is located.
 const HOMES: Duration = Duration::from_secs(10);
 
@@ -130,6 +135,9 @@ impl Vmmq {
         let workers: Vec<Worker> = workers.iter().enumerate().map(worker).collect();
         if items.iter().any(|item| item.busy > 0.0) {
             self.busy_at = Some(now);
+        }
+        if workers.iter().any(|worker| worker.busy > INTERRUPTED) {
+            return Vec::new();
         }
         let at = self.at(now);
         self.balancer.decide(&Measurement { at, workers: &workers, items: &items })
@@ -385,6 +393,19 @@ mod tests {
         assert_eq!(run.vmmq.next(run.now), QUIET);
         (0..500).for_each(|_| drop(run.pass([0, 0], true)));
         assert_eq!(run.vmmq.next(run.now), ASLEEP, "ten seconds later");
+    }
+
+    /// Of two workers that share processors with others' programs, the one that had just been
+    /// interrupted looked seven times too busy, and gave its queues away, and got them back.
+    #[test]
+    fn an_interrupted_turn_moves_nothing() {
+        let mut run = Run::new();
+        run.pass([0, 0], true);
+        run.queues.iter_mut().for_each(|queue| queue.busy.0 += 70_000_000);
+        run.workers[0].busy.0 += 140_000_000;
+        assert_eq!(run.pass([30, 20], true), []);
+        let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
+        assert_eq!(moves.len(), 1, "what is measured is decided on");
     }
 
     #[test]
