@@ -109,6 +109,7 @@ pub async fn serve(
     let tcp = (config.metrics.listen, config.web.clone());
     private_tmp::look();
     let filtered = filtered::problems(&[(Section::Metrics, tcp.0), (Section::Web, tcp.1.listen)]);
+    opener.identify(keeps.path());
     let scale = Scale::of(&config.switch.workers);
     store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet), scale);
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {

@@ -8,6 +8,7 @@ use ports::packet::Spread;
 use ports::team::Team;
 use ports::vhost::Status;
 use problem::Problem;
+use std::path::Path;
 use std::time::Instant;
 use wire::Mac;
 
@@ -67,6 +68,10 @@ pub trait Opener: Send + Sync {
     /// # Errors
     /// The device does not exist, is in use, or this process may not open it.
     fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError>;
+
+    /// Tells the directory in which this daemon keeps its state, and no other daemon of this host.
+    /// Called before ports open, and before the process may read fewer files.
+    fn identify(&self, _state: &Path) {}
 
     /// Returns the descriptors that outlive the process.
     fn store(&self) -> Store {

@@ -1,21 +1,30 @@
 //! The devices of this host, by their kinds.
 
 use crate::contract::{OpenError, Opened, Opener};
+use crate::own_mac::Identity;
 use crate::store::Store;
 use crate::{packet, tap, team, vhost, xdp};
 use config::{Device, PortConfig, Scale};
+use std::path::Path;
+use std::sync::OnceLock;
 
 /// Opens the devices of this host.
 #[derive(Default)]
 pub struct HostDevices {
     store: Store,
+    /// Of this daemon, if the host has one; set before ports open.
+    identity: OnceLock<Identity>,
 }
 
 impl Opener for HostDevices {
     fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         let queues = self.store.queue_pairs(port, scale);
         match port.device() {
-            Device::Tap(name) => tap::open(port, name.as_str(), queues, &self.store),
+            Device::Tap(name) => {
+                let mac = self.identity.get().filter(|_| port.mac.is_none());
+                let mac = mac.map(|identity| identity.mac_of(port));
+                tap::open(port, name.as_str(), (queues, mac), &self.store)
+            }
             Device::Packet(name) => packet::open(port, name.as_str(), queues, &self.store),
             Device::Team(_) => team::open(port),
             Device::Xdp(name) => xdp::open(port, name.as_str(), queues, &self.store),
@@ -23,6 +32,12 @@ impl Opener for HostDevices {
             Device::None => {
                 Err(OpenError { reason: "the port names no device".into(), denied: false })
             }
+        }
+    }
+
+    fn identify(&self, state: &Path) {
+        if let Some(identity) = Identity::of_host(state) {
+            let _ = self.identity.set(identity);
         }
     }
 

@@ -12,6 +12,7 @@ mod contract;
 mod guest;
 mod host;
 mod link;
+mod own_mac;
 mod packet;
 mod resume;
 pub mod store;

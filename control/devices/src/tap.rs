@@ -8,12 +8,13 @@ use config::PortConfig;
 use ports::packet::Spread;
 use ports::tap::{self, TapError, TapOptions};
 use rustix::io::Errno;
+use wire::Mac;
 
-/// Opens the TAP device `name` with so many queues.
+/// Opens the TAP device `name` with so many queues. One that is made gets this address.
 pub(crate) fn open(
     port: &PortConfig,
     name: &str,
-    queues: u16,
+    (queues, mac): (u16, Option<Mac>),
     store: &Store,
 ) -> Result<Opened, OpenError> {
     let mut options = TapOptions::new(name);
@@ -21,6 +22,7 @@ pub(crate) fn open(
     options.mtu = port.mtu.map(|mtu| mtu.0);
     options.netns = port.netns_path();
     options.napi = port.napi.unwrap_or(false);
+    options.mac = mac;
     let by = |files: &[_]| tap::open_kept(&options, files);
     let opened = resume(port, queues, store, by, |error| matches!(error, TapError::Kept { .. }))
         .and_then(|kept| match kept {

@@ -4,6 +4,7 @@
 use api::body::PortBody;
 use config::Device;
 use path_mtu::Address;
+use ports::link::Link;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Tap {
     device: String,
     netns: Option<PathBuf>,
-    /// The device's MAC address; a device that is made anew has another one.
+    /// The kernel's number of the device; one that is made anew has another.
+    index: Option<u32>,
     mac: Option<String>,
     addresses: Vec<Address>,
 }
@@ -25,18 +27,23 @@ impl Tap {
         let listed = ports::namespace::within(netns.as_deref(), path_mtu::addresses);
         let mut addresses = listed.ok().and_then(Result::ok).unwrap_or_default();
         addresses.retain(|it| it.interface == device && !is_automatic(it));
-        Some(Tap { device, netns, mac: port.mac.clone(), addresses })
+        let index = index(&device, netns.as_deref());
+        Some(Tap { device, netns, index, mac: port.mac.clone(), addresses })
     }
 
     /// Returns what was lost by a change of the port; `None` if nothing was.
-    pub(crate) fn lost_by(mut self, after: &PortBody) -> Option<String> {
+    pub(crate) fn lost_by(self, after: &PortBody) -> Option<String> {
         let Device::Tap(device) = after.config.device() else { return None };
-        let is_same = self.mac.is_some() && self.mac == after.mac;
+        let (device, netns) = (device.to_string(), after.config.netns_path());
+        let index = index(&device, netns.as_deref());
+        let is_same = (&device, &netns, index) == (&self.device, &self.netns, self.index);
         if is_same || self.addresses.is_empty() {
             return None;
         }
-        (self.device, self.netns) = (device.to_string(), after.config.netns_path());
-        Some(self.loses())
+        let is_known = self.mac == after.mac;
+        let lost = Tap { device, netns, ..self }.loses();
+        let mac = "Its MAC address is new: a ping from there tells its neighbours";
+        Some(if is_known { lost } else { format!("{lost}. {mac}") })
     }
 
     /// Returns the first IPv4 address.
@@ -70,10 +77,15 @@ impl Tap {
         }
         format!(
             "the port opens anew, and {device} with it: give it its addresses (and routes) again: {given}`{prefix}ip \
-             link set {device} up`. Its MAC address is new: a ping from there tells its neighbours. A TAP \
-             that `ip tuntap add {device} mode tap multi_queue` made before the port keeps all of it"
+             link set {device} up`. A TAP that `ip tuntap add {device} mode tap multi_queue` made before \
+             the port keeps all of it"
         )
     }
+}
+
+/// Returns the kernel's number of a device; `None` if it cannot be read from here.
+fn index(device: &str, netns: Option<&Path>) -> Option<u32> {
+    Link::open(device, netns).ok()?.index().ok()
 }
 
 /// Returns what starts a command in a namespace.
@@ -104,7 +116,7 @@ mod tests {
         let addresses =
             vec![address("10.0.0.3", "255.255.255.0"), address("fd00::3", "ffff:ffff::")];
         let (device, netns) = ("eth0".into(), Some("/run/netns/c1".into()));
-        let tap = Tap { device, netns, mac: None, addresses };
+        let tap = Tap { device, netns, index: None, mac: None, addresses };
         let said = tap.loses();
         for command in [
             "`nsenter --net=/run/netns/c1 ip address add 10.0.0.3/24 dev eth0`",
@@ -113,7 +125,7 @@ mod tests {
         ] {
             assert!(said.contains(command), "{command} is missing: {said}");
         }
-        let unknown = Tap { device: "tap0".into(), netns: None, mac: None, addresses: Vec::new() };
+        let unknown = Tap { device: "tap0".into(), netns: None, addresses: Vec::new(), ..tap };
         assert!(unknown.loses().contains("`ip address add ADDRESS/PREFIX dev tap0`"));
         assert!(is_automatic(&address("fe80::1", "ffff::")));
     }

@@ -4,9 +4,9 @@
 use crate::host::Host;
 use crate::outage::{Pinged, Probe, is_long, restarts, told};
 use crate::qemu::Machine;
-use crate::sandbox::{Need, story};
+use crate::sandbox::{Need, run, story};
 use crate::shell::{Transfer, addresses};
-use crate::switch::{Switch, write};
+use crate::switch::{Switch, cli, write};
 use crate::systemd::Systemd;
 use crate::transfer::transfer_during;
 use rustix::net::{
@@ -15,7 +15,11 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use std::net::IpAddr;
+use std::path::Path;
 use waiting::until;
+
+/// The file with the host's machine-id.
+const ID: &str = "/etc/machine-id";
 
 const PORTS: &str = "[[port]]\nname = 'a'\ntap = 'tap0'\nnetns = 'a'\n\
     [[port]]\nname = 'b'\ntap = 'tap0'\nnetns = 'b'\nqueues = 2\n";
@@ -67,6 +71,12 @@ fn index(host: Host) -> String {
     shown.split(':').next().unwrap().to_owned()
 }
 
+/// Returns the MAC address of a device.
+fn mac(host: Host) -> String {
+    let shown = host.run("ip -oneline link show tap0");
+    shown.split("link/ether ").nth(1).unwrap()[..17].to_owned()
+}
+
 #[test]
 fn a_successor_takes_over_and_no_connection_is_closed() {
     story(&[Need::Tap], || {
@@ -98,6 +108,41 @@ fn a_service_manager_keeps_the_devices_over_restarts_and_crashes() {
         switch.tell("port remove b");
         systemd.wait_for(&["a.0", "manifest"]);
         assert!(!route.1.run("ip -brief link show").contains("tap0"), "the device stays");
+    });
+}
+
+/// Each device that the daemon made had a random address, and neighbours that remembered the last
+/// one got no answer for up to a minute.
+#[test]
+fn a_device_that_is_made_anew_has_its_address_again() {
+    story(&[Need::Tap], || {
+        if !Path::new(ID).is_file() {
+            return println!("skipped: needs a file {ID}");
+        }
+        let is_host = |id: &str| {
+            std::fs::write("/run/machine-id", format!("{id}\n")).unwrap();
+            run(&format!("mount --bind /run/machine-id {ID}"));
+        };
+        is_host("0123456789abcdef0123456789abcdef");
+        let (switch, (a, b, _)) = two_taps(|| Switch::start(PORTS));
+        let (before, device) = ([mac(a), mac(b)], index(b));
+        assert_ne!(before[0], before[1]);
+        let lost = cli("port set b queues=3");
+        let lost = String::from_utf8(lost.stderr).unwrap();
+        assert!(lost.contains("10.9.0.2/24") && !lost.contains("MAC address is new"), "{lost}");
+        assert_eq!([mac(a), mac(b)], before);
+        switch.end(Signal::KILL);
+        a.run("ip tuntap add tap0 mode tap");
+        let made = mac(a);
+        let switch = Switch::start(PORTS);
+        switch.wait_for("b", "up");
+        assert_ne!(index(b), device, "made anew");
+        assert_eq!(mac(b), before[1]);
+        assert_eq!(mac(a), made, "a device that is there keeps its own");
+        switch.end(Signal::TERM);
+        is_host("123456789abcdef0123456789abcdef0");
+        let _switch = Switch::start(PORTS);
+        assert_ne!(mac(b), before[1], "another host");
     });
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum Plain {
     SetMtu,
     /// `SIOCGIFHWADDR`: a `sockaddr`, the address two bytes in.
     GetAddress,
+    /// `SIOCSIFHWADDR`.
+    SetAddress,
     /// `SIOCGIFFLAGS`: `IFF_*` as `short`.
     GetFlags,
     /// `SIOCSIFFLAGS`.
@@ -60,6 +62,7 @@ impl Plain {
             Plain::GetMtu => libc::SIOCGIFMTU,
             Plain::SetMtu => libc::SIOCSIFMTU,
             Plain::GetAddress => libc::SIOCGIFHWADDR,
+            Plain::SetAddress => libc::SIOCSIFHWADDR,
             Plain::GetFlags => libc::SIOCGIFFLAGS,
             Plain::SetFlags => libc::SIOCSIFFLAGS,
             Plain::SetQueueLength => libc::SIOCSIFTXQLEN,
@@ -92,6 +95,13 @@ impl Request {
     /// Sets the leading `int` of the union.
     pub(crate) fn int(mut self, value: i32) -> Request {
         self.value[..4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// Sets the union's `sockaddr` to an Ethernet address.
+    pub(crate) fn address(mut self, address: [u8; 6]) -> Request {
+        self.value[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+        self.value[2..8].copy_from_slice(&address);
         self
     }
 

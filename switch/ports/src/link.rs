@@ -255,6 +255,18 @@ impl Link {
         Ok(Mac(self.ask(Plain::GetAddress, "read its address")?.as_address()))
     }
 
+    /// Sets its Ethernet address.
+    ///
+    /// # Errors
+    /// Fails if the device does not support it or the process may not change it.
+    pub fn set_mac(&self, mac: Mac) -> Result<(), LinkError> {
+        self.request()?
+            .address(mac.0)
+            .call(&self.socket, Plain::SetAddress)
+            .map(drop)
+            .map_err(|error| self.error("set its address", error))
+    }
+
     /// Whether it is administratively up.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::Mac;
 use wire::vnet::VnetHeader;
 
 /// Options of [`open`].
@@ -42,6 +43,9 @@ pub struct TapOptions {
     pub napi: bool,
     /// Work that the kernel may leave undone in the frames we take.
     pub ingress_offloads: Offloads,
+    /// The address of a device that [`open`] makes; `None` leaves the random one of the kernel. A
+    /// device that exists keeps its own.
+    pub mac: Option<Mac>,
 }
 
 impl TapOptions {
@@ -55,6 +59,7 @@ impl TapOptions {
             netns: None,
             napi: false,
             ingress_offloads: Offloads::all(),
+            mac: None,
         }
     }
 }
@@ -140,8 +145,8 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
     if !(1..=MOST_QUEUES).contains(&options.queues) {
         return Err(TapError::Queues { name: options.name.clone(), queues: options.queues });
     }
-    let (name, files) = attach(options)?;
-    set_up(options, name, files)
+    let Attached { name, files, is_new } = attach(options)?;
+    set_up(options, name, files, options.mac.filter(|_| is_new))
 }
 
 /// Reopens a device from the descriptors of an earlier process, one for each queue in their order.
@@ -154,7 +159,7 @@ pub fn open(options: &TapOptions) -> Result<Opened, TapError> {
 pub fn open_kept(options: &TapOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, TapError> {
     let link = Link::open(&options.name, options.netns.as_deref())?;
     kept::check(options, files, link.socket()).map_err(|flaw| kept_error(&options.name, flaw))?;
-    set_up(options, options.name.clone(), files.to_vec())
+    set_up(options, options.name.clone(), files.to_vec(), None)
 }
 
 fn kept_error(name: &str, flaw: Flaw) -> TapError {
@@ -166,11 +171,12 @@ fn kept_error(name: &str, flaw: Flaw) -> TapError {
 }
 
 /// Applies all settings anew: they belong to the device or to its queues, and an earlier process
-/// may have set others.
+/// may have set others. The address is set if there is one.
 fn set_up(
     options: &TapOptions,
     name: String,
     files: Vec<Arc<OwnedFd>>,
+    mac: Option<Mac>,
 ) -> Result<Opened, TapError> {
     let mut degraded = Vec::new();
     let Some(first) = files.first() else {
@@ -179,6 +185,9 @@ fn set_up(
     set_up_header(&name, first)?;
     set_ingress_offloads(&name, first, options.ingress_offloads, &mut degraded)?;
     let link = Link::open(&name, options.netns.as_deref())?;
+    if let Some(mac) = mac {
+        link.set_mac(mac)?;
+    }
     if let Some(mtu) = options.mtu {
         link.set_mtu(mtu.into())?;
     }
@@ -206,31 +215,63 @@ fn set_up(
     Ok(Opened { device, link, degraded, files })
 }
 
-/// Opens one descriptor a queue. Returns them and the device's name as the kernel has it.
-fn attach(options: &TapOptions) -> Result<(String, Vec<Arc<OwnedFd>>), TapError> {
-    let mut name = options.name.clone();
-    let mut files = Vec::new();
-    for _ in 0..options.queues {
-        let file = namespace::make(options.netns.as_deref(), Wanted::Tap)
-            .map_err(|refusal| refusal.told(TapError::NoTun))?;
-        name = attach_queue(&file, &name, options)
-            .map_err(|source| attach_error(&name, options.queues, source))?;
+/// A device with a descriptor for each queue.
+struct Attached {
+    /// The device's name as the kernel has it.
+    name: String,
+    files: Vec<Arc<OwnedFd>>,
+    /// Whether it was made for them.
+    is_new: bool,
+}
+
+fn attach(options: &TapOptions) -> Result<Attached, TapError> {
+    let open = || {
+        let made = namespace::make(options.netns.as_deref(), Wanted::Tap);
+        made.map_err(|refusal| refusal.told(TapError::NoTun))
+    };
+    let refused = |source| attach_error(&options.name, options.queues, source);
+    let first = open()?;
+    let (name, is_new) = make_or_attach(&first, options).map_err(refused)?;
+    let mut files = vec![Arc::new(first)];
+    for _ in 1..options.queues {
+        let file = open()?;
+        attach_queue(&file, &name, options).map_err(refused)?;
         files.push(Arc::new(file));
     }
-    Ok((name, files))
+    Ok(Attached { name, files, is_new })
+}
+
+/// Attaches the first queue. Returns the device's name, and whether it was made. The kernel tells,
+/// so that a device that another process makes meanwhile does not count as made here.
+fn make_or_attach(file: &OwnedFd, options: &TapOptions) -> io::Result<(String, bool)> {
+    match attach_as(file, &options.name, kind(options) | flags(libc::IFF_TUN_EXCL)) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Ok((attach_queue(file, &options.name, options)?, false))
+        }
+        made => Ok((made?, true)),
+    }
 }
 
 /// Attaches one queue. A device made with several queues must be attached to as such, even for one.
 fn attach_queue(file: &OwnedFd, name: &str, options: &TapOptions) -> io::Result<String> {
-    let request = Request::new(name)?;
-    let (queues, napi) = (options.queues, if options.napi { libc::IFF_NAPI } else { 0 });
-    let single = flags(libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | napi);
-    let multiple = single | flags(libc::IFF_MULTI_QUEUE);
-    let attach = |flags| request.short(flags).call(file, Plain::Attach).map(|answer| answer.name());
-    match attach(if queues > 1 { multiple } else { single }) {
-        Err(error) if queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => attach(multiple),
+    match attach_as(file, name, kind(options)) {
+        Err(error) if options.queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => {
+            attach_as(file, name, kind(options) | flags(libc::IFF_MULTI_QUEUE))
+        }
         other => other,
     }
+}
+
+fn attach_as(file: &OwnedFd, name: &str, kind: i16) -> io::Result<String> {
+    let answer = Request::new(name)?.short(kind).call(file, Plain::Attach)?;
+    Ok(answer.name())
+}
+
+/// Returns the kind of device as `IFF_*`.
+fn kind(options: &TapOptions) -> i16 {
+    let queues = if options.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+    let napi = if options.napi { libc::IFF_NAPI } else { 0 };
+    flags(libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues | napi)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "interface flags are 16 bits, declared as int")]

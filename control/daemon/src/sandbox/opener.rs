@@ -4,6 +4,7 @@ use super::refusal;
 use config::{PortConfig, Scale};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
+use std::path::Path;
 
 /// An opener of devices behind the restrictions of this process.
 pub(crate) struct Restricted(pub(crate) Box<dyn Opener>);
@@ -14,6 +15,10 @@ impl Opener for Restricted {
             Some(problem) => Err(OpenError { reason: problem.to_string(), denied: false }),
             None => self.0.open(port, scale),
         }
+    }
+
+    fn identify(&self, state: &Path) {
+        self.0.identify(state);
     }
 
     fn store(&self) -> Store {

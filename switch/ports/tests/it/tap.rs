@@ -3,6 +3,7 @@
 
 use crate::support::{self, TO_PORT, deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use crate::veth::OUR_MAC;
+use ports::link::Link;
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapError, TapOptions};
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, namespace};
@@ -12,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+use wire::Mac;
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
 const KERNEL: [u8; 4] = [10, 9, 0, 1];
@@ -186,6 +188,25 @@ fn several_queues_and_an_existing_device_of_several_queues() {
         ip("link add mill7 type veth peer name mill7b");
         let error = tap::open(&TapOptions::new("mill7")).err().expect("not a TAP device");
         assert!(error.to_string().contains("delete it"), "{error}");
+    });
+}
+
+/// Each device that was made had a random address, so neighbours lost it at each restart.
+#[test]
+fn a_device_that_is_made_gets_the_address_and_one_that_exists_keeps_its_own() {
+    in_namespace(|| {
+        let [ours, other] = [Mac([2, 0, 0, 0, 0, 9]), Mac([2, 0, 0, 0, 0, 10])];
+        let options = TapOptions { queues: 2, mac: Some(ours), ..TapOptions::new("mill9") };
+        let opened = open(&options);
+        assert_eq!(opened.device.mac, Some(ours));
+        let again = TapOptions { mac: Some(other), ..options.clone() };
+        assert_eq!(open(&again).device.mac, Some(ours), "made by someone else");
+        drop(opened);
+        assert_eq!(open(&options).device.mac, Some(ours), "made anew");
+        ip("tuntap add mill10 mode tap");
+        let kept = Link::open("mill10", None).expect("a link").mac().expect("an address");
+        let options = TapOptions { mac: Some(ours), ..TapOptions::new("mill10") };
+        assert_eq!(open(&options).device.mac, Some(kept));
     });
 }
 
