@@ -24,7 +24,7 @@ pub use counters::{CountersBody, DepthBody, RscCountersBody};
 pub use health::{FindingBody, HealthBody, Severity};
 pub use log::{LogBody, LogChange, LogLevel};
 pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
-pub use queue::{QueueBody, QueueMove, QueueVnicBody};
+pub use queue::{QueueBody, QueueMove, QueueVnicBody, WaitBody, WaitRangeBody};
 pub use rsc::{RscBody, RscChange, RscSetting, SwitchRscBody, SwitchRscChange};
 pub use rss::{RssBody, RssChange, RssEntry};
 pub use team::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};

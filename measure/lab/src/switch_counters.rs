@@ -144,6 +144,7 @@ mod tests {
             busy_ns: 0,
             frames,
             bytes: 0,
+            wait: None,
             movable: false,
             vnics: Vec::new(),
         };

@@ -1,6 +1,7 @@
 //! `millrace queue`: shows which worker serves which queue and at what load, and moves queues.
 
 use crate::commands::names;
+use crate::commands::status::{mean_wait, wait};
 use crate::global::Global;
 use crate::output::{self, Outcome, pluralized, table};
 use api::body::{QueueBody, QueueVnicBody};
@@ -28,6 +29,8 @@ Examples:
   millrace queue show vm1 --json | jq '.[].load_percent'
 
 LOAD is the share of the worker's time that frames from the queue took in the last second.
+WAIT is how long frames waited in the queue before they were taken, the mean of the last second;
+- if no frame came, or the port does not know (it is known at packet ports).
 ENTRIES is how many entries of the port's indirection table lead to the queue, for flows toward the
 port. An uplink with several queues has a further line per vNIC, with the entries of the vNIC's own
 table, for flows from the uplink toward the vNIC.")]
@@ -90,6 +93,7 @@ fn text(queues: &[QueueBody]) -> String {
             queue.worker.to_string(),
             queue.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
             format!("{:.1} %", queue.load_percent),
+            wait(mean_wait(queue)),
             queue.entries.to_string(),
         ]
     };
@@ -100,14 +104,15 @@ fn text(queues: &[QueueBody]) -> String {
         row[2] = or(vnic.mac.clone(), "-");
         row[3] = or(vnic.vlan.map(|vlan| vlan.to_string()), "-");
         row[6] = "-".to_owned();
-        row[7] = vnic.entries.to_string();
+        row[7] = "-".to_owned();
+        row[8] = vnic.entries.to_string();
         row
     };
     let rows = |queue: &QueueBody| {
         let vnics = queue.vnics.iter().map(|vnic| of_vnic(queue, vnic));
         std::iter::once(row(queue)).chain(vnics).collect::<Vec<_>>()
     };
-    let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "ENTRIES"];
+    let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "WAIT", "ENTRIES"];
     table(&header, queues.iter().flat_map(rows))
 }
 

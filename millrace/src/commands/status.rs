@@ -3,13 +3,13 @@
 use super::check::summary;
 use crate::global::Global;
 use crate::output::{self, Outcome, bits, count, pluralized, table};
-use api::body::{HealthBody, PortBody, RestrictionBody, SwitchBody};
+use api::body::{HealthBody, PortBody, QueueBody, RestrictionBody, SwitchBody};
 use clap::Args;
 use serde::Serialize;
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  millrace status\n  millrace status --json | jq '.ports[] | select(.state != \"up\") | .name'"
+    after_help = "WAIT is the mean time that frames waited in the port's queue in the last second, where it is known; of several queues\nthe longest.\n\nExamples:\n  millrace status\n  millrace status --json | jq '.ports[] | select(.state != \"up\") | .name'"
 )]
 pub(crate) struct Arguments {}
 
@@ -77,7 +77,7 @@ fn restriction(restriction: &RestrictionBody) -> String {
 /// Returns the table of ports, also that of `millrace port list`.
 pub(crate) fn ports(ports: &[PortBody]) -> String {
     let header =
-        ["PORT", "STATE", "DEVICE", "MTU", "VLAN", "RSC", "IN", "OUT", "DROPS/S", "REASON"];
+        ["PORT", "STATE", "DEVICE", "MTU", "VLAN", "RSC", "IN", "OUT", "WAIT", "DROPS/S", "REASON"];
     let row = |port: &PortBody| {
         vec![
             port.name.clone(),
@@ -88,11 +88,22 @@ pub(crate) fn ports(ports: &[PortBody]) -> String {
             output::word(&port.rsc),
             bits(port.rates.ingress_bits_per_s),
             bits(port.rates.egress_bits_per_s),
+            wait(port.queues.iter().filter_map(mean_wait).max()),
             count(port.rates.drops_per_s),
             port.reason.clone(),
         ]
     };
     table(&header, ports.iter().map(row))
+}
+
+/// Returns how long a queue's frames waited in the last second, the mean in microseconds.
+pub(crate) fn mean_wait(queue: &QueueBody) -> Option<u64> {
+    queue.wait.as_ref()?.mean_us
+}
+
+/// Returns a text such as `120 µs`, or `-`.
+pub(crate) fn wait(us: Option<u64>) -> String {
+    us.map_or_else(|| "-".to_owned(), |us| format!("{us} µs"))
 }
 
 /// Returns a text such as `3 h 12 min`, `12 min 5 s` or `5 s`.

@@ -51,7 +51,7 @@ pub use settings::{
 };
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
-    WorkerInfo,
+    Waits, WorkerInfo,
 };
 pub use switch::Switch;
 pub use switch::rehearsal::{Rehearsal, Snapshot};

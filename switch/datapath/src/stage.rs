@@ -105,6 +105,9 @@ impl Turn<'_> {
         if taken > 0 {
             queue.load.frames.add(taken as u64);
             queue.load.bytes.add(bytes as u64);
+            if let Some(waited) = burst.waited() {
+                queue.load.waits.add(waited, taken);
+            }
             self.pay_rate(bytes);
             let mut meter = Meter::new(work::of_taking(taken, burst.slice_count(), kernel_ns));
             let sent = self.run(&burst, scratch, &mut meter);

@@ -130,6 +130,70 @@ pub struct WorkerInfo {
     pub busy: Nanos,
 }
 
+/// Waits of an ingress queue's frames. Each burst counts with the wait of its first frame, so the
+/// figures are upper bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Waits {
+    /// Sum of the waits.
+    pub sum: Nanos,
+    /// Frames by their wait: of each of [`Waits::BOUNDS`] those above the bound before and up to
+    /// this one, then those above all.
+    pub frames: [u64; Waits::BOUNDS.len() + 1],
+}
+
+impl Waits {
+    /// Bounds of the waits, in ascending order.
+    pub const BOUNDS: [Nanos; 10] = [
+        Nanos(50_000),
+        Nanos(100_000),
+        Nanos(200_000),
+        Nanos(500_000),
+        Nanos(1_000_000),
+        Nanos(2_000_000),
+        Nanos(5_000_000),
+        Nanos(10_000_000),
+        Nanos(20_000_000),
+        Nanos(50_000_000),
+    ];
+
+    /// Returns the number of frames whose wait is known.
+    pub fn count(&self) -> u64 {
+        self.frames.iter().sum()
+    }
+
+    /// Returns what was added since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Waits) -> Waits {
+        let mut added = *self;
+        for (frames, before) in added.frames.iter_mut().zip(earlier.frames) {
+            *frames = frames.saturating_sub(before);
+        }
+        added.sum = self.sum.since(earlier.sum);
+        added
+    }
+
+    /// Returns the mean; `None` without frames.
+    pub fn mean(&self) -> Option<Nanos> {
+        self.sum.0.checked_div(self.count()).map(Nanos)
+    }
+
+    /// Returns the bound that this part of the frames did not wait longer than; beyond the last
+    /// bound, twice that. `None` without frames.
+    pub fn quantile(&self, part: f64) -> Option<Nanos> {
+        let [.., last] = Waits::BOUNDS;
+        #[allow(clippy::cast_precision_loss, reason = "the counts of a queue are below 2^53")]
+        let wanted = self.count() as f64 * part;
+        let mut sum = 0;
+        let place = self.frames.iter().position(|frames| {
+            sum += frames;
+            #[allow(clippy::cast_precision_loss, reason = "as above")]
+            let reached = sum as f64 >= wanted;
+            reached && sum > 0
+        })?;
+        Some(Waits::BOUNDS.get(place).copied().unwrap_or(Nanos(2 * last.0)))
+    }
+}
+
 /// An ingress queue as it is now; its sums begin when the port is added, and a move keeps them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueInfo {
@@ -147,6 +211,8 @@ pub struct QueueInfo {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// How long its frames waited before they were taken; empty if the port does not know.
+    pub waits: Waits,
     /// Entries of the port's indirection table that name the egress queue of this number.
     pub entries: usize,
     /// Whether there is another worker to move it to.
@@ -214,4 +280,22 @@ pub enum HealthEvent {
         /// Its place.
         worker: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_the_bound_that_enough_frames_did_not_exceed() {
+        let mut waits = Waits::default();
+        assert_eq!((waits.mean(), waits.quantile(0.5)), (None, None));
+        (waits.frames[1], waits.frames[4], waits.frames[10]) = (50, 49, 1);
+        waits.sum = Nanos(100 * 7);
+        let quantiles = [0.0, 0.5, 0.51, 0.99, 1.0].map(|part| waits.quantile(part).unwrap().0);
+        assert_eq!(quantiles, [100_000, 100_000, 1_000_000, 1_000_000, 100_000_000]);
+        assert_eq!(waits.mean(), Some(Nanos(7)));
+        assert_eq!(waits.since(&waits), Waits::default());
+        assert_eq!(waits.since(&Waits::default()), waits);
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod outbox;
 pub(crate) mod pressure;
 pub(crate) mod queue;
+pub(crate) mod waits;
 pub(crate) mod work;
 
 use crate::counters::PortCell;

@@ -1,6 +1,6 @@
 //! A burst: the frames taken at once from one ingress queue.
 
-use crate::{Slice, Speaker, recycle};
+use crate::{Nanos, Slice, Speaker, recycle};
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -37,6 +37,8 @@ pub struct Burst<'q> {
     limit: BurstLimit,
     /// The writer of the virtio-net headers.
     speaker: Speaker,
+    /// See [`Burst::waited`].
+    waited: Option<Nanos>,
 }
 
 /// Frames and bytes after which a burst is full.
@@ -85,6 +87,7 @@ impl<'q> Burst<'q> {
             bytes: 0,
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
+            waited: None,
         }
     }
 
@@ -97,6 +100,18 @@ impl<'q> Burst<'q> {
     #[inline]
     pub fn speaker(&self) -> Speaker {
         self.speaker
+    }
+
+    /// Notes how long its first frame waited.
+    pub fn set_waited(&mut self, waited: Option<Nanos>) {
+        self.waited = waited;
+    }
+
+    /// Returns how long its first frame in the queue's order waited for the switch, which is longer
+    /// than the others did. `None` if the port does not know.
+    #[inline]
+    pub fn waited(&self) -> Option<Nanos> {
+        self.waited
     }
 
     /// Limits the burst until it is recycled.
@@ -203,6 +218,7 @@ impl<'q> Burst<'q> {
             bytes: 0,
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
+            waited: None,
         }
     }
 }

@@ -31,6 +31,8 @@ struct ToSwitch {
     bytes: usize,
     /// Used buffers.
     spare: Vec<MemoryFrame>,
+    /// What [`Peer::set_waited`] was told.
+    waited: Option<Nanos>,
 }
 
 impl ToSwitch {
@@ -224,6 +226,12 @@ impl Peer {
         true
     }
 
+    /// Tells how long the first frame of each burst has waited, from the next one on; `None` if that
+    /// is not known, as at first.
+    pub fn set_waited(&self, waited: Option<Nanos>) {
+        lock(&self.wire.to_switch).waited = waited;
+    }
+
     /// Takes the oldest frame that the switch delivered. Give its buffer back with
     /// [`Peer::recycle`] to save the next allocation.
     pub fn receive(&self) -> Option<MemoryFrame> {
@@ -244,7 +252,10 @@ impl Peer {
 
 impl Ingress for MemoryIngress {
     fn take<'q>(&'q mut self, _now: Nanos, burst: &mut Burst<'q>) -> Result<(), PortFault> {
-        lock(&self.wire.to_switch).take(burst.room(), burst.room_bytes(), &mut self.taken);
+        let mut lane = lock(&self.wire.to_switch);
+        lane.take(burst.room(), burst.room_bytes(), &mut self.taken);
+        burst.set_waited(lane.waited);
+        drop(lane);
         let pieces = self.taken.iter();
         burst.extend(pieces.map(|frame| (frame.vnet, Slice::from(frame.bytes.as_slice()))));
         Ok(())

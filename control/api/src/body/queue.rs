@@ -29,11 +29,41 @@ pub struct QueueBody {
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// How long its frames waited; absent for a port that does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitBody>,
     /// Whether there is another worker to move it to.
     pub movable: bool,
     /// At an uplink with indirection tables: the vNICs whose flows arrive at the queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vnics: Vec<QueueVnicBody>,
+}
+
+/// How long a queue's frames waited before the switch took them. Each burst counts with the wait of
+/// its first frame, so the figures are upper bounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct WaitBody {
+    /// Mean over the last second, in microseconds; absent if no frame came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_us: Option<u64>,
+    /// What 99 % of the frames of the last second did not wait longer than, in microseconds, rounded
+    /// up to a bound of `frames`; absent if no frame came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<u64>,
+    /// Sum of all waits since the port was opened, in nanoseconds.
+    pub sum_ns: u64,
+    /// Frames since the port was opened, by their wait.
+    pub frames: Vec<WaitRangeBody>,
+}
+
+/// Frames that waited longer than the bound before, and up to this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitRangeBody {
+    /// The bound, in microseconds; absent in the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_us: Option<u64>,
+    /// The number of frames.
+    pub frames: u64,
 }
 
 /// A vNIC with flows that arrive at a queue of an uplink. Without port, address and VLAN: frames

@@ -2,7 +2,10 @@
 
 use super::Scrape;
 use super::family::{Families, Histogram, Labels, Named, number, seconds};
-use api::body::{CountersBody, GuestBody, PortBody, QueueBody, RscCountersBody, StateBody};
+use api::body::{
+    CountersBody, GuestBody, PortBody, QueueBody, RscCountersBody, StateBody, WaitBody,
+    WaitRangeBody,
+};
 use std::fmt;
 
 /// Name, help, and the counter.
@@ -123,6 +126,10 @@ impl Scrape {
         out.counters(
             ("queue_busy_seconds", "Time of turns that took frames from the queue"),
             queues().map(|(labels, queue)| (labels, seconds(queue.busy_ns))),
+        )?;
+        out.histograms(
+            ("queue_wait_seconds", "Wait of the queue's frames before they were taken"),
+            queues().filter_map(|(labels, queue)| Some((labels, waits(queue.wait.as_ref()?)))),
         )
     }
 
@@ -171,6 +178,19 @@ impl Scrape {
             })
         });
         out.counters(("team_member", "Counters of team members, by name"), samples)
+    }
+}
+
+/// Returns the histogram of a queue's waits.
+fn waits(wait: &WaitBody) -> Histogram {
+    let bound = |us: u64| seconds(us * 1000);
+    let bucket =
+        |range: &WaitRangeBody| (range.up_to_us.map_or(f64::INFINITY, bound), range.frames);
+    let count = wait.frames.iter().map(|range| range.frames).sum();
+    Histogram {
+        sum: seconds(wait.sum_ns),
+        count,
+        buckets: wait.frames.iter().map(bucket).collect(),
     }
 }
 

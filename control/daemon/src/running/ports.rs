@@ -230,9 +230,7 @@ impl Ports {
     pub(super) fn sample(&mut self, switch: &Switch, now: Instant) {
         for (_, open) in self.open_mut() {
             if let Some(counters) = switch.counters(open.id) {
-                let queues = switch.queues_of(open.id);
-                let busy = queues.into_iter().map(|queue| queue.busy).collect();
-                open.last = open.last.next(now, counters, busy);
+                open.last = open.last.next(now, counters, switch.queues_of(open.id));
             }
         }
     }

@@ -7,14 +7,14 @@ use crate::guest;
 use crate::settings;
 use api::body::{
     CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, SpreadBody,
-    StateBody, SwitchRscBody, WorkerBody,
+    StateBody, SwitchRscBody, WaitBody, WaitRangeBody, WorkerBody,
 };
 use config::{PortConfig, PortName, RscMode};
 use datapath::{
-    DropReason, MacEntry, PortCounters, PortInfo, QueueInfo, RscException, RscStatus, Switch,
+    DropReason, MacEntry, PortCounters, PortInfo, QueueInfo, RscException, RscStatus, Switch, Waits,
 };
-use ports::Offloads;
 use ports::packet::Spread;
+use ports::{Nanos, Offloads};
 use problem::Problem;
 use std::collections::BTreeMap;
 
@@ -224,6 +224,7 @@ impl<'r> Report<'r> {
             busy_ns: queue.busy.0,
             frames: queue.frames,
             bytes: queue.bytes,
+            wait: wait_body(&queue, port.open()),
             movable: queue.movable,
             vnics: vnics.get_mut(queue.queue).map(std::mem::take).unwrap_or_default(),
         };
@@ -266,6 +267,26 @@ fn device_text(port: &RunningPort) -> String {
         Some(way) => format!("{device} ({way})"),
         None => device,
     }
+}
+
+/// Returns how long a queue's frames waited, if any did that is known.
+fn wait_body(queue: &QueueInfo, open: Option<&OpenPort>) -> Option<WaitBody> {
+    let lately = open.map(|open| open.last.waits(queue.queue)).unwrap_or_default();
+    let bounds = Waits::BOUNDS.into_iter().map(Some).chain([None]);
+    let range = |(bound, frames): (Option<Nanos>, u64)| WaitRangeBody {
+        up_to_us: bound.map(microseconds),
+        frames,
+    };
+    (queue.waits.count() > 0).then(|| WaitBody {
+        mean_us: lately.mean().map(microseconds),
+        p99_us: lately.quantile(0.99).map(microseconds),
+        sum_ns: queue.waits.sum.0,
+        frames: bounds.zip(queue.waits.frames).map(range).collect(),
+    })
+}
+
+fn microseconds(time: Nanos) -> u64 {
+    time.0 / 1000
 }
 
 fn spread_body(spread: Spread) -> Option<SpreadBody> {

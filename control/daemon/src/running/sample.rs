@@ -2,7 +2,7 @@
 
 use crate::health::DROPS_AGE;
 use api::body::RatesBody;
-use datapath::{DropReason, PortCounters};
+use datapath::{DropReason, PortCounters, QueueInfo, Waits};
 use ports::Nanos;
 use std::time::Instant;
 
@@ -28,22 +28,32 @@ pub(super) struct Sample {
     /// When at least [`COALESCED_TOLD`] trains last arrived between two polls.
     coalesced_at: Option<Instant>,
     rates: RatesBody,
-    /// Busy time of each queue, and its share of the time since the previous poll, in percent.
-    busy: Vec<Nanos>,
+    queues: Vec<QueueInfo>,
+    /// Share of each queue's busy time in the time since the previous poll, in percent.
     loads: Vec<f64>,
+    /// Waits of each queue's frames since the previous poll.
+    waits: Vec<Waits>,
 }
 
 impl Sample {
     /// Returns the sample of the next poll.
-    pub(super) fn next(&self, now: Instant, counters: PortCounters, busy: Vec<Nanos>) -> Sample {
+    pub(super) fn next(
+        &self,
+        now: Instant,
+        counters: PortCounters,
+        queues: Vec<QueueInfo>,
+    ) -> Sample {
         let elapsed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         let (rates, loads) = if elapsed > 0.0 {
-            let load = |(old, new): (&Nanos, &Nanos)| percent(new.since(*old), elapsed);
-            let loads = self.busy.iter().zip(&busy).map(load).collect();
+            let load =
+                |(old, new): (&QueueInfo, &QueueInfo)| percent(new.busy.since(old.busy), elapsed);
+            let loads = self.queues.iter().zip(&queues).map(load).collect();
             (rates(&self.counters, &counters, elapsed), loads)
         } else {
             Default::default()
         };
+        let waits = self.queues.iter().zip(&queues);
+        let waits = waits.map(|(old, new)| new.waits.since(&old.waits)).collect();
         let mut dropped_at = self.dropped_at;
         for (at, reason) in dropped_at.iter_mut().zip(DROPS_TOLD) {
             if dropped(&counters, reason) > dropped(&self.counters, reason) {
@@ -62,8 +72,9 @@ impl Sample {
             returned_at,
             coalesced_at,
             rates,
-            busy,
+            queues,
             loads,
+            waits,
         }
     }
 
@@ -92,6 +103,11 @@ impl Sample {
     /// Returns a queue's share of its worker's time over the last second, in percent.
     pub(super) fn load(&self, queue: usize) -> f64 {
         self.loads.get(queue).copied().unwrap_or_default()
+    }
+
+    /// Returns the waits of a queue's frames over the last second.
+    pub(super) fn waits(&self, queue: usize) -> Waits {
+        self.waits.get(queue).copied().unwrap_or_default()
     }
 }
 

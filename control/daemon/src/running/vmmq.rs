@@ -324,6 +324,7 @@ impl Running {
 mod tests {
     use super::*;
     use balance::Reason;
+    use datapath::Waits;
 
     /// Two queues of two ports, and the busy times of a run in which each wants so much of a
     /// worker.
@@ -344,6 +345,7 @@ mod tests {
                 busy: Nanos::default(),
                 frames: 0,
                 bytes: 0,
+                waits: Waits::default(),
                 entries: 128,
                 movable: true,
             };

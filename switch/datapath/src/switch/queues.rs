@@ -95,6 +95,7 @@ impl Switch {
             busy: Nanos(load.busy.get()),
             frames: load.frames.get(),
             bytes: load.bytes.get(),
+            waits: load.waits.get(),
             entries: entries.get(queue).copied().unwrap_or_default(),
             movable,
         })

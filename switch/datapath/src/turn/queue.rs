@@ -4,6 +4,7 @@
 use crate::counters::Counter;
 use crate::settings::PortId;
 use crate::turn::pressure::Pressure;
+use crate::turn::waits::WaitCells;
 use crate::turn::work::{CostEstimate, QUANTUM};
 use crossbeam_utils::CachePadded;
 use ports::{IngressQueue, Nanos};
@@ -18,6 +19,7 @@ pub(crate) struct QueueLoad {
     pub(crate) busy: Counter,
     pub(crate) frames: Counter,
     pub(crate) bytes: Counter,
+    pub(crate) waits: WaitCells,
 }
 
 /// An ingress queue with its place in the switch.

@@ -19,6 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// answer. An older frame was meant for an earlier configuration and peers that have given up.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// The longest wait that is believed: a whole ring takes a fraction of it. A longer one says that
+/// the clock was set.
+const LONGEST_BELIEVED: Duration = Duration::from_secs(1);
+
 /// Interval between two checks of the socket for an error, for a queue that is only polled.
 const LOOK: Nanos = Nanos(100 * Nanos::MILLISECOND.0);
 
@@ -101,7 +105,7 @@ impl PacketIngress {
     ) -> PacketIngress {
         let new = PacketIngress::new(socket, ring, index, None);
         let mut queue = PacketIngress { is_resumed: true, ..new };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = since_1970();
         queue.discard(|header| is_stale(header, now, longest_wait));
         queue
     }
@@ -165,6 +169,9 @@ impl Ingress for PacketIngress {
         let (mut taken, mut room) = (0, self.trains.as_mut_slice());
         while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_TRAIN {
             let Some(slot) = self.ring.take() else { break };
+            if taken == 0 {
+                burst.set_waited(waited(&slot.header, since_1970()));
+            }
             taken += 1;
             let len = slot.header.tp_len as usize;
             let frame = if slot.bytes.len() == len {
@@ -210,10 +217,27 @@ impl Ingress for PacketIngress {
     }
 }
 
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns when the kernel filled a slot, since 1970.
+fn filled_at(header: &libc::tpacket2_hdr) -> Duration {
+    Duration::new(header.tp_sec.into(), header.tp_nsec)
+}
+
+/// Returns how long ago the kernel filled a slot. `None` if the clock was set meanwhile, as far as
+/// that can be seen.
+fn waited(header: &libc::tpacket2_hdr, now: Duration) -> Option<Nanos> {
+    let waited = now.checked_sub(filled_at(header))?;
+    let nanos = u64::try_from(waited.as_nanos()).ok()?;
+    (waited <= LONGEST_BELIEVED).then_some(Nanos(nanos))
+}
+
 /// Whether the kernel filled a slot longer ago than `longest_wait`. Both times count from 1970, by
 /// a clock that can be set meanwhile: a frame from the future is as doubtful as an old one.
 fn is_stale(header: &libc::tpacket2_hdr, now: Duration, longest_wait: Duration) -> bool {
-    Duration::new(header.tp_sec.into(), header.tp_nsec).abs_diff(now) > longest_wait
+    filled_at(header).abs_diff(now) > longest_wait
 }
 
 /// Receives the frame that did not fit its slot, if the kernel still has it.
@@ -327,6 +351,21 @@ mod tests {
             ![at(990, 499), at(0, 0), at(1010, 501), at(u32::MAX, u32::MAX)]
                 .map(is_stale)
                 .contains(&false)
+        );
+    }
+
+    #[test]
+    fn a_wait_is_known_unless_the_clock_was_set() {
+        let waited = |tp_sec, tp_nsec| {
+            let slot = libc::tpacket2_hdr { tp_sec, tp_nsec, ..header(0) };
+            waited(&slot, Duration::new(1000, 500))
+        };
+        assert_eq!(waited(1000, 500), Some(Nanos(0)));
+        assert_eq!(waited(999, 999_999_900), Some(Nanos(600)));
+        assert_eq!(waited(999, 500), Some(Nanos(1_000_000_000)));
+        assert_eq!(
+            [waited(999, 499), waited(0, 0), waited(1000, 501), waited(u32::MAX, u32::MAX)],
+            [None; 4]
         );
     }
 

@@ -314,6 +314,7 @@ fn queue_info(queue: usize) -> QueueInfo {
         busy: ports::Nanos::default(),
         frames: 0,
         bytes: 0,
+        waits: datapath::Waits::default(),
         entries: 0,
         movable: false,
     }
