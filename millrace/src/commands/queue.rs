@@ -136,6 +136,7 @@ mod tests {
             frames,
             bytes: 0,
             movable: false,
+            wait: None,
             vnics: Vec::new(),
         };
         let text = shown(&[queue(0, 128, 0), queue(1, 0, 7), queue(2, 0, 0), queue(3, 0, 0)]);

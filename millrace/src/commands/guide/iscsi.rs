@@ -84,12 +84,15 @@ fn members(place: &mut Place, _: &Document) -> Result<Sight, End> {
         None => "the switch has no team".to_owned(),
         Some(team) => format!("team {}, active: {}", team.port, active.join(", ")),
     };
-    let sight = Sight::check(
-        active.len() > 1,
-        seen,
-        "a team with two active members",
-        "a port with `team = [\"eth1\", \"eth2\"]`, each device to a switch of its own (docs/storage.md)",
-    );
+    let down = teams.iter().flat_map(|team| team.members.iter().filter(|member| !member.active));
+    let up: Vec<_> = down.map(|member| format!("`ip link set {} up`", member.name)).collect();
+    let remedy = match up.as_slice() {
+        [] => "a port with `team = [\"eth1\", \"eth2\"]`, each device to a switch of its own \
+               (docs/teaming.md)"
+            .to_owned(),
+        up => format!("{}, and plug it in", up.join(", ")),
+    };
+    let sight = Sight::check(active.len() > 1, seen, "a team with two active members", remedy);
     Ok(if teams.is_empty() { sight.stop() } else { sight })
 }
 
@@ -114,14 +117,23 @@ fn pinned(place: &mut Place, _: &Document) -> Result<Sight, End> {
     ))
 }
 
-/// Returns the commands that pin the first vNICs to the members of a team.
+/// Returns the commands that pin two vNICs of a guest to the members of a team. Which vNICs are of
+/// one guest is known only of those in one network namespace.
 fn map(ports: &[PortBody], team: Option<&TeamBody>) -> String {
-    let Some(team) = team else {
-        return "`millrace team map TEAM VNIC MEMBER` for each".to_owned();
+    let vnics: Vec<_> = ports.iter().filter(|port| port.role == PortRole::Vnic).collect();
+    let is_twin = |port: &&&PortBody, other: &&PortBody| {
+        port.name != other.name
+            && port.config.netns.is_some()
+            && port.config.netns == other.config.netns
     };
-    let vnics = ports.iter().filter(|port| port.role == PortRole::Vnic);
-    let pairs = vnics.zip(&team.members);
-    let lines = pairs.map(|(vnic, member)| {
+    let twins = vnics.iter().filter(|port| vnics.iter().any(|other| is_twin(port, other)));
+    let mut twins = twins.peekable();
+    let (Some(team), Some(first)) = (team, twins.peek().copied()) else {
+        let team = team.map_or("TEAM", |team| team.port.as_str());
+        return format!("`millrace team map {team} VNIC MEMBER` for each of the guest's two vNICs");
+    };
+    let of_one = twins.filter(|port| port.config.netns == first.config.netns);
+    let lines = of_one.zip(&team.members).map(|(vnic, member)| {
         format!("`millrace team map {} {} {}`", team.port, vnic.name, member.name)
     });
     lines.collect::<Vec<_>>().join(", ")
