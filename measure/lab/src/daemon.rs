@@ -237,6 +237,7 @@ fn socket(topology: &Topology) -> PathBuf {
 }
 
 /// Returns the daemon's configuration. It leaves out RSC, because activity 1 is about the default.
+/// Arms whose queues move say so.
 fn configuration(topology: &mut Topology) -> String {
     let vnic = match topology.vnic {
         Vnic::Tap => {
@@ -259,6 +260,7 @@ fn configuration(topology: &mut Topology) -> String {
         Err(_) => format!("workers = {}\n", topology.queues),
     };
     format!(
-        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n[[port]]\nname = \"{PORT}\"\n{vnic}\n"
+        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\nvmmq = \"static\"\n\
+         [[port]]\nname = \"{PORT}\"\n{vnic}\nvmmq = \"static\"\n"
     )
 }

@@ -82,7 +82,7 @@ fn word(output: &Output) -> &'static str {
 fn a_stranger_gets_nothing_a_reader_sees_and_an_admin_changes() {
     story(&[Need::Tap, Need::Program("setpriv"), Need::Program("perl"), Need::Root], || {
         let text = format!(
-            "[switch]\nsocket-group = {READERS}\nadmin-group = {ADMINS}\n[[port]]\nname = 'vm1'\ntap = 'tap1'\n"
+            "[switch]\nworkers = 1\nsocket-group = {READERS}\nadmin-group = {ADMINS}\n[[port]]\nname = 'vm1'\ntap = 'tap1'\n"
         );
         let switch = Switch::start(&text);
         std::fs::write("/run/same.toml", &text).unwrap();

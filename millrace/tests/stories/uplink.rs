@@ -13,7 +13,7 @@ use std::time::Duration;
 use waiting::until;
 
 const NEEDS: [Need; 3] = [Need::Tap, Need::Program("ethtool"), Need::Program("iperf3")];
-const TWO_WORKERS: &str = "[switch]\nworkers = 2";
+const TWO_WORKERS: &str = "queues = 1\nvmmq = 'static'\n[switch]\nworkers = 2";
 
 #[test]
 fn two_queues_of_an_uplink_carry_sixteen_connections_in_order() {

@@ -114,7 +114,7 @@ fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let mut remedies = Vec::new();
     if place.client.switch()?.workers.len() < 2 && vnic.config.queues.is_none() {
         // Several workers bring several queues; a change of the running port would end with them.
-        let remedy = "nothing here: with several workers, as below, ports have several queues";
+        let remedy = "`workers = 2` in [switch], then restart the daemon: its ports have several queues then";
         return Ok(Sight::check(passed, seen, wanted, remedy));
     }
     if used < 2 {
