@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use rustix::net::sockopt;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
@@ -102,6 +103,10 @@ impl Probe {
         let socket = from.within(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         let seen = arrivals.clone();
         let sender = thread::spawn(move || {
+            // One that changed its processor would overtake itself: a frame may wait at the old one.
+            let mut here = CpuSet::new();
+            here.set(sched_getcpu());
+            sched_setaffinity(None, &here).unwrap();
             let mut sent = 0u64;
             while !seen.is_over() {
                 sent += u64::from(socket.send_to(&sent.to_ne_bytes(), end).is_ok());

@@ -9,8 +9,11 @@ use crate::topology::Family;
 use crate::transfer::{transfer, transfer_while};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 use waiting::until;
 
@@ -239,24 +242,27 @@ fn the_outage_of_a_failover_is_measured() {
 /// second after the pull or until datagrams come again, whichever is later. Fails if none come
 /// again.
 fn outage(network: &Network, home: &str) -> Duration {
-    let socket = network.far.within(|| std::net::UdpSocket::bind("10.9.0.1:7000")).unwrap();
+    let socket = network.far.within(|| UdpSocket::bind("10.9.0.1:7000")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let sender = network.guest.within(|| std::net::UdpSocket::bind("10.9.0.2:0")).unwrap();
+    let sender = network.guest.within(|| UdpSocket::bind("10.9.0.2:0")).unwrap();
     let (start, done) = (Instant::now(), AtomicBool::new(false));
     let now = || u64::try_from(start.elapsed().as_nanos()).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
+        let (tell, hear) = mpsc::channel();
+        // Receives while the member is pulled, too: the socket has room for a tenth of a second.
+        let ears = scope.spawn(move || {
+            let mut sent = [0; 8];
+            while socket.recv(&mut sent).is_ok() && tell.send(u64::from_ne_bytes(sent)).is_ok() {}
+        });
         // Each datagram says when it was sent.
         scope.spawn(|| {
             while !done.load(Relaxed) {
                 let _ = sender.send_to(&now().to_ne_bytes(), "10.9.0.1:7000");
-                std::thread::sleep(Duration::from_micros(250));
+                thread::sleep(Duration::from_micros(250));
             }
         });
-        let (mut last, mut longest, mut bytes) = (0, 0, [0; 8]);
-        let (mut pulled, mut is_heard) = (None, true);
-        while is_heard {
-            is_heard = socket.recv(&mut bytes).is_ok();
-            let sent = u64::from_ne_bytes(bytes);
+        let (mut last, mut longest, mut pulled, mut is_over) = (0, 0, None, false);
+        for sent in &hear {
             match pulled {
                 None if sent > 100_000_000 => {
                     pulled = Some(now());
@@ -265,15 +271,20 @@ fn outage(network: &Network, home: &str) -> Duration {
                 None => {}
                 Some(pulled) => {
                     longest = longest.max(sent.saturating_sub(last));
-                    if sent > pulled + 500_000_000 {
-                        break;
-                    }
+                    is_over = sent > pulled + 500_000_000;
                 }
             }
-            last = sent;
+            // One that others have overtaken ends no silence.
+            last = last.max(sent);
+            if is_over {
+                break;
+            }
         }
+        drop(hear);
+        // The next datagram ends it.
+        ears.join().unwrap();
         done.store(true, Relaxed);
-        assert!(is_heard, "nothing is heard of the guest any more");
+        assert!(is_over, "nothing is heard of the guest any more");
         Duration::from_nanos(longest)
     })
 }
