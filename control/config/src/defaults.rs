@@ -18,26 +18,23 @@ impl PortConfig {
     /// Most queue pairs by default, as many as a guest of Hyper-V has channels by default.
     pub const QUEUES_BY_DEFAULT: u16 = 8;
 
-    /// Returns the number of queue pairs, configured or by default: for a guest the most that its
-    /// driver may use, which is one for each of its processors. The processors of the kernel behind
-    /// a TAP are the host's; its queues and an uplink's serve nothing that one worker could not do
-    /// with one.
+    /// Returns the number of queue pairs, configured or by default.
+    ///
+    /// A guest's driver takes as many as it has processors of those that it is offered. The kernel
+    /// behind a TAP has the host's processors. With one worker, several queues of a TAP or an uplink
+    /// would only cost it more looks.
     pub fn queue_pairs(&self, scale: Scale) -> u16 {
         let default = match self.device() {
             Device::VhostUser(_) => PortConfig::QUEUES_BY_DEFAULT,
-            Device::Tap(_) if scale.workers > 1 => {
-                scale.processors.clamp(1, PortConfig::QUEUES_BY_DEFAULT)
-            }
-            Device::Packet(_) | Device::Xdp(_) if self.role() == PortRole::Uplink => {
-                scale.workers.clamp(1, PortConfig::QUEUES_BY_DEFAULT)
-            }
-            Device::Packet(_)
+            Device::Tap(_) if scale.workers > 1 => scale.processors,
+            Device::Packet(_) | Device::Xdp(_) if self.role() == PortRole::Uplink => scale.workers,
+            Device::Tap(_)
+            | Device::Packet(_)
             | Device::Xdp(_)
-            | Device::Tap(_)
             | Device::Team(_)
             | Device::None => 1,
         };
-        self.queues.map_or(default, |queues| queues.0)
+        self.queues.map_or(default.clamp(1, PortConfig::QUEUES_BY_DEFAULT), |queues| queues.0)
     }
 
     /// Returns whether queues or entries move by load, configured or by default.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 #[derive(Default)]
 pub struct HostDevices {
     store: Store,
-    /// Of this daemon, if the host has one; set before ports open.
+    /// Who this daemon is; not set on a host without a machine-id.
     identity: OnceLock<Identity>,
 }
 

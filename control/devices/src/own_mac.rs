@@ -40,8 +40,8 @@ impl Identity {
     pub(crate) fn mac_of(&self, port: &PortConfig) -> Mac {
         let netns = port.netns_path().unwrap_or_default();
         let hash = hash(&[&self.0, port.name.as_str().as_bytes(), netns.as_os_str().as_bytes()]);
-        let [first, b, c, d, e, f, ..] = hash;
-        Mac([first & 0xfc | 0x02, b, c, d, e, f])
+        let [a, b, c, d, e, f, ..] = hash;
+        Mac::local([a, b, c, d, e, f])
     }
 }
 

@@ -22,11 +22,12 @@ pub(crate) fn open(
     let what = What::of(port, queues);
     options.kept = what.is_some();
     let by = |files: &[_]| packet::open_kept(&options, files);
-    let opened = resume(port, queues, store, by, |error| matches!(error, PacketError::Kept { .. }))
-        .and_then(|kept| match kept {
-            Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
-            None => open_new(&options, port.queues.is_none()).map(|opened| (opened, None)),
-        });
+    let opened =
+        resume(port, what.as_ref(), store, by, |error| matches!(error, PacketError::Kept { .. }))
+            .and_then(|kept| match kept {
+                Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
+                None => open_new(&options, port.queues.is_none()).map(|opened| (opened, None)),
+            });
     let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: packet_denied(&error), reason: error.to_string() })?;
     let what = what.filter(|_| !opened.files.is_empty());

@@ -12,13 +12,13 @@ use wire::Mac;
 /// After any other error the descriptors wait for the next attempt.
 pub(crate) fn resume<T, E: Display>(
     port: &PortConfig,
-    queues: u16,
+    what: Option<&What>,
     store: &Store,
     open: impl FnOnce(&[Arc<OwnedFd>]) -> Result<T, E>,
     are_unfit: impl FnOnce(&E) -> bool,
 ) -> Result<Option<(T, Option<Mac>)>, E> {
     let name = port.name.as_str();
-    let Some(left) = What::of(port, queues).and_then(|what| store.take(name, &what)) else {
+    let Some(left) = what.and_then(|what| store.take(name, what)) else {
         return Ok(None);
     };
     match open(&left.files) {
@@ -54,7 +54,7 @@ mod tests {
         let _keeping = before.keep("a", what.clone(), &[Arc::new(kept.into())]);
         store.inherit(before.given());
         let refuse = |_: &[Arc<OwnedFd>]| Err::<(), _>(error);
-        let opened = resume(port, 1, &store, refuse, |error| *error == "unfit");
+        let opened = resume(port, Some(&what), &store, refuse, |error| *error == "unfit");
         (opened.is_err(), store.take("a", &what).is_some())
     }
 

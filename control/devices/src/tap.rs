@@ -24,17 +24,18 @@ pub(crate) fn open(
     options.napi = port.napi.unwrap_or(false);
     options.mac = mac;
     let by = |files: &[_]| tap::open_kept(&options, files);
-    let opened = resume(port, queues, store, by, |error| matches!(error, TapError::Kept { .. }))
-        .and_then(|kept| match kept {
-            Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
-            None => open_new(&options, port.queues.is_none()).map(|opened| (opened, None)),
-        });
+    let what = What::of(port, queues);
+    let opened =
+        resume(port, what.as_ref(), store, by, |error| matches!(error, TapError::Kept { .. }))
+            .and_then(|kept| match kept {
+                Some((opened, earlier_mac)) => Ok((opened, earlier_mac)),
+                None => open_new(&options, port.queues.is_none()).map(|opened| (opened, None)),
+            });
     let (opened, earlier_mac) = opened
         .map_err(|error| OpenError { denied: tap_denied(&error), reason: error.to_string() })?;
     let (link, spread) = (opened.link, Spread::Single);
     let index = link.index().unwrap_or_default();
-    let keeping =
-        What::of(port, queues).map(|what| store.keep(port.name.as_str(), what, &opened.files));
+    let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
     let watch =
         Box::new(HostLink { link, index, ours: true, spread, stalls: None, fit: None, keeping });
     Ok(Opened { device: opened.device, degraded: opened.degraded, watch, earlier_mac })

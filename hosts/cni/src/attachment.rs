@@ -49,11 +49,8 @@ impl Attachment {
     /// Returns the interface's MAC address if the runtime asks for none: locally administered, and
     /// always the same.
     pub fn mac(&self) -> MacAddress {
-        let hash = self.hash("mac");
-        let mut bytes = [0; 6];
-        bytes.iter_mut().zip(hash).for_each(|(place, byte)| *place = byte);
-        bytes[0] = bytes[0] & 0xfc | 0x02;
-        MacAddress(Mac(bytes))
+        let [a, b, c, d, e, f, ..] = self.hash("mac");
+        MacAddress(Mac::local([a, b, c, d, e, f]))
     }
 
     /// Returns a hash of the names for a purpose. No name contains the byte that separates them.

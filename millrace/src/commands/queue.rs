@@ -73,17 +73,18 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 /// Returns the queues as text, without those that their guest does not use.
 fn shown(queues: &[QueueBody]) -> String {
-    let (unused, used): (Vec<QueueBody>, Vec<QueueBody>) =
-        queues.iter().cloned().partition(|queue| queue.entries == 0 && queue.frames == 0);
-    let mut text = text(&used);
-    if !unused.is_empty() {
-        let count = pluralized(unused.len(), "queue", "queues");
+    let is_used = |queue: &&QueueBody| queue.entries > 0 || queue.frames > 0;
+    let used: Vec<_> = queues.iter().filter(is_used).collect();
+    let unused = queues.len() - used.len();
+    let mut text = text(used);
+    if unused > 0 {
+        let count = pluralized(unused, "queue", "queues");
         let _ = write!(text, "\n{count} without entries and frames: --json shows them too");
     }
     text
 }
 
-fn text(queues: &[QueueBody]) -> String {
+fn text<'q>(queues: impl IntoIterator<Item = &'q QueueBody>) -> String {
     let row = |queue: &QueueBody| {
         vec![
             queue.port.clone(),
@@ -113,7 +114,7 @@ fn text(queues: &[QueueBody]) -> String {
         std::iter::once(row(queue)).chain(vnics).collect::<Vec<_>>()
     };
     let header = ["PORT", "QUEUE", "MAC", "VLAN", "WORKER", "CORE", "LOAD", "WAIT", "ENTRIES"];
-    table(&header, queues.iter().flat_map(rows))
+    table(&header, queues.into_iter().flat_map(rows))
 }
 
 #[cfg(test)]

@@ -28,9 +28,8 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// How long nothing is carried before the switch counts as asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(10);
 
-/// The share of an interval above which a worker's busy time is no measurement. No turn lasts as long
-/// as an interval by itself: this one was interrupted by another process, for as long as several
-/// intervals, of which it says nothing. Moves that followed it went back soon after.
+/// The share of an interval above which a worker's busy time is no measurement: a turn's work is
+/// limited to about 2 ms, so one that outlasts an interval was held up, as by another process.
 const INTERRUPTED: f64 = 1.1;
 
 /// How often guests' memory is located.
@@ -397,8 +396,8 @@ mod tests {
         assert_eq!(run.vmmq.next(run.now), ASLEEP, "ten seconds later");
     }
 
-    /// Of two workers that share processors with others' programs, the one that had just been
-    /// interrupted looked seven times too busy, and gave its queues away, and got them back.
+    /// Where programs share the workers' processors, a worker that another program had interrupted
+    /// read as 700 % busy. It gave its queues away, and soon after got them back.
     #[test]
     fn an_interrupted_turn_moves_nothing() {
         let mut run = Run::new();

@@ -120,19 +120,14 @@ fn pinned(place: &mut Place, _: &Document) -> Result<Sight, End> {
 /// Returns the commands that pin two vNICs of a guest to the members of a team. Which vNICs are of
 /// one guest is known only of those in one network namespace.
 fn map(ports: &[PortBody], team: Option<&TeamBody>) -> String {
-    let vnics: Vec<_> = ports.iter().filter(|port| port.role == PortRole::Vnic).collect();
-    let is_twin = |port: &&&PortBody, other: &&PortBody| {
-        port.name != other.name
-            && port.config.netns.is_some()
-            && port.config.netns == other.config.netns
-    };
-    let twins = vnics.iter().filter(|port| vnics.iter().any(|other| is_twin(port, other)));
-    let mut twins = twins.peekable();
-    let (Some(team), Some(first)) = (team, twins.peek().copied()) else {
+    let vnics = || ports.iter().filter(|port| port.role == PortRole::Vnic);
+    let within = |netns| vnics().filter(move |port| port.config.netns.as_ref() == Some(netns));
+    let mut all = vnics().filter_map(|port| port.config.netns.as_ref());
+    let (Some(team), Some(netns)) = (team, all.find(|netns| within(*netns).count() > 1)) else {
         let team = team.map_or("TEAM", |team| team.port.as_str());
         return format!("`millrace team map {team} VNIC MEMBER` for each of the guest's two vNICs");
     };
-    let of_one = twins.filter(|port| port.config.netns == first.config.netns);
+    let of_one = within(netns);
     let lines = of_one.zip(&team.members).map(|(vnic, member)| {
         format!("`millrace team map {} {} {}`", team.port, vnic.name, member.name)
     });

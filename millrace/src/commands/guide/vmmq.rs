@@ -110,13 +110,15 @@ fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let passed = used > 1 && uplinks.iter().filter(|it| !is_team(it)).all(|it| it.queues.len() > 1);
     let wanted =
         format!("one for each vCPU of the guest, at most {MOST_QUEUES}; the same at the uplink");
-    let short = uplinks.iter().filter(|it| !is_team(it) && it.queues.len() < 2);
-    let mut remedies = Vec::new();
-    if place.client.switch()?.workers.len() < 2 && vnic.config.queues.is_none() {
-        // Several workers bring several queues; a change of the running port would end with them.
+    // Several workers bring several queues, and the restart that they need ends what is set here. A
+    // guest has its queues with one worker too.
+    let is_default = vnic.guest.is_none() && vnic.config.queues.is_none();
+    if is_default && place.client.switch()?.workers.len() < 2 {
         let remedy = "`workers = 2` in [switch], then restart the daemon: its ports have several queues then";
         return Ok(Sight::check(passed, seen, wanted, remedy));
     }
+    let short = uplinks.iter().filter(|it| !is_team(it) && it.queues.len() < 2);
+    let mut remedies = Vec::new();
     if used < 2 {
         let after = match Tap::of(&vnic) {
             Some(tap) => tap.loses(),

@@ -230,8 +230,7 @@ fn filled_at(header: &libc::tpacket2_hdr) -> Duration {
 /// that can be seen.
 fn waited(header: &libc::tpacket2_hdr, now: Duration) -> Option<Nanos> {
     let waited = now.checked_sub(filled_at(header))?;
-    let nanos = u64::try_from(waited.as_nanos()).ok()?;
-    (waited <= LONGEST_BELIEVED).then_some(Nanos(nanos))
+    (waited <= LONGEST_BELIEVED).then(|| waited.into())
 }
 
 /// Whether the kernel filled a slot longer ago than `longest_wait`. Both times count from 1970, by
