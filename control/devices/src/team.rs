@@ -71,8 +71,7 @@ impl Watch for HostTeam {
     }
 
     fn links(&self) -> Vec<(String, u16)> {
-        let members = self.team.status().members.into_iter();
-        members.map(|member| (member.name, member.mtu)).collect()
+        self.team.mtus()
     }
 
     fn team(&self) -> Option<&Team> {

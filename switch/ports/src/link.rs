@@ -8,8 +8,11 @@
 //! The socket keeps its namespace alive when the path of that is gone, and the index shows whether
 //! the name still stands for the device that was opened. [`Link::fault`] compares both.
 
+mod carrier;
+
 use crate::ioctl::{self, Ethtool, Plain, Request};
 use crate::namespace::{self, Refusal, Wanted};
+pub(crate) use carrier::Carrier;
 use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

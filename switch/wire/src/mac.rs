@@ -32,8 +32,8 @@ impl Mac {
     /// `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Returns an address with these bits that belongs to no manufacturer: locally administered, of one
-    /// station.
+    /// Returns an address with these bits that belongs to no manufacturer: locally administered, of
+    /// one station.
     pub const fn local(bits: [u8; 6]) -> Mac {
         let [first, b, c, d, e, f] = bits;
         Mac([first & 0xfc | 0x02, b, c, d, e, f])

@@ -5,6 +5,7 @@
 
 use crate::LabError;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::process::{Command, Stdio};
 
 /// Moves this process into new network and mount namespaces, so that it may name other processes'
 /// namespaces. Call it before a second thread starts.
@@ -13,7 +14,11 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// The kernel refuses the namespaces.
 pub(super) fn leave_network() -> std::io::Result<()> {
     // SAFETY: file descriptors stay shared, and threads that start later inherit both namespaces.
-    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?)
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?;
+    // As on a host of its own, `/sys` shows its links. Without it, daemons ask the kernel instead.
+    let script = "mount --make-rprivate / && mount -t sysfs sysfs /sys";
+    let _ = Command::new("sh").args(["-c", script]).stderr(Stdio::null()).status();
+    Ok(())
 }
 
 /// Returns whether this process may create namespaces without a user namespace.

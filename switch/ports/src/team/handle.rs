@@ -271,20 +271,33 @@ impl Team {
         members.decide(now);
     }
 
-    /// Returns the team's status.
+    /// Returns the team's status. The devices are asked last, without the lock that failover takes.
     pub fn status(&self) -> TeamStatus {
-        let members = lock(&self.inner.members);
         let state = &self.inner.shared.state;
         let algorithm = if state.is_dynamic() { Algorithm::Dynamic } else { Algorithm::HyperVPort };
-        TeamStatus {
+        let members = lock(&self.inner.members);
+        let link = |entry: &MemberEntry| entry.device.as_ref()?.link.clone();
+        let links: Vec<_> = members.entries().map(|(_, entry)| link(entry)).collect();
+        let of = |(place, entry)| MemberStatus::of(place, entry, &members);
+        let mut status = TeamStatus {
             algorithm,
             fail_back: members.fail_back,
-            members: members
-                .entries()
-                .map(|(place, entry)| MemberStatus::of(place, entry, &members))
-                .collect(),
+            members: members.entries().map(of).collect(),
             homes: members.homes(),
+        };
+        drop(members);
+        for (member, link) in status.members.iter_mut().zip(links) {
+            link.iter().for_each(|link| member.ask(link));
         }
+        status
+    }
+
+    /// Returns each member's name and largest IP packet in bytes, 0 while it is not open. Asks no
+    /// device for what may wait for others of the host.
+    pub fn mtus(&self) -> Vec<(String, u16)> {
+        let members = lock(&self.inner.members);
+        let mtu = |entry: &MemberEntry| (entry.name.clone(), entry.mtu().unwrap_or_default());
+        members.entries().map(|(_, entry)| mtu(entry)).collect()
     }
 
     /// Returns the largest IP packet that all members carry, in bytes.

@@ -1,6 +1,6 @@
 //! A member: any port of one queue pair on a link of the host.
 
-use crate::link::Link;
+use crate::link::{Carrier, Link};
 use crate::packet::{self, PacketError, PacketOptions, StallWatch};
 use crate::{Device, EgressQueue, IngressQueue, Offloads};
 use std::path::Path;
@@ -15,6 +15,8 @@ pub struct Member {
     pub(super) mtu: u16,
     pub(super) mac: Mac,
     pub(super) link: Option<Link>,
+    /// `None`: it is not known without asking the link, or there is none.
+    pub(super) carrier: Option<Carrier>,
     pub(super) stalls: Option<StallWatch>,
     pub(super) degraded: Vec<String>,
 }
@@ -53,6 +55,7 @@ impl Member {
             mac: device.mac.unwrap_or_default(),
             ingress: device.ingress.into_iter().next()?,
             egress: device.egress.into_iter().next()?,
+            carrier: link.as_ref().and_then(Carrier::of),
             link,
             stalls: None,
             degraded: Vec::new(),

@@ -12,7 +12,7 @@ use super::rounds::Rounds;
 use super::silence::Silence;
 use super::state::{Counters, Heard};
 use super::{Condition, HomeStatus, Member};
-use crate::link::Link;
+use crate::link::{Carrier, Link};
 use crate::packet::StallWatch;
 use crate::{Nanos, Offloads};
 use std::collections::HashSet;
@@ -59,7 +59,9 @@ pub(super) struct MemberEntry {
 
 /// What the control plane keeps of an open member.
 pub(super) struct Opened {
-    pub(super) link: Option<Link>,
+    /// Asked by others, too, after the lock of the members is given back.
+    pub(super) link: Option<Arc<Link>>,
+    carrier: Option<Carrier>,
     pub(super) index: u32,
     pub(super) stalls: Option<StallWatch>,
     pub(super) offloads: Offloads,
@@ -137,7 +139,8 @@ impl Members {
                 shared.state.set_mac(place, member.mac);
                 entry.device = Some(Opened {
                     index: member.index().unwrap_or_default(),
-                    link: member.link,
+                    link: member.link.map(Arc::new),
+                    carrier: member.carrier,
                     stalls: member.stalls,
                     offloads: member.offloads,
                     datagrams: member.datagrams,
@@ -182,9 +185,9 @@ impl Members {
         self.look_by(now, |device| device.flaw().map(Condition::Down));
     }
 
-    /// Checks all links. Members known to be down are taken out before the devices are asked: the
-    /// kernel answers for these under its lock of all links, which another process may hold for
-    /// long.
+    /// Checks all links. Members known to be down are taken out before devices are asked for a
+    /// carrier that cannot be read otherwise: the kernel answers under its lock of all links, which
+    /// another process may hold for long.
     pub(super) fn look(&mut self, now: Nanos) {
         self.glance(now);
         self.look_by(now, Opened::condition);
@@ -370,7 +373,7 @@ impl MemberEntry {
 }
 
 impl Opened {
-    /// Returns why it carries no frames, by its flags; `None` if the flags show no reason.
+    /// Returns why it carries no frames, as far as the kernel tells without a lock.
     fn flaw(&self) -> Option<String> {
         let link = self.link.as_ref()?;
         let is = |answer: Result<bool, _>| answer.unwrap_or(false);
@@ -378,7 +381,7 @@ impl Opened {
             "its device has gone"
         } else if !is(link.is_up()) {
             "its device is administratively down"
-        } else if !is(link.has_carrier()) {
+        } else if !is(link.has_carrier()) || self.carrier.as_ref().is_some_and(Carrier::is_lost) {
             NO_CARRIER
         } else {
             return None;
@@ -391,15 +394,15 @@ impl Opened {
         let is_same = |link: &Link| {
             link.has_device(self.index) && link.index().is_ok_and(|index| index == self.index)
         };
-        !self.is_gone && self.link.as_ref().is_none_or(is_same)
+        !self.is_gone && self.link.as_deref().is_none_or(is_same)
     }
 
-    /// Returns the condition by its flags and by the carrier that the device reports. `None`: it
-    /// has no link, so [`Members::note`] sets its condition.
+    /// Returns its condition, by the device's answer if its carrier is not known otherwise. `None`:
+    /// it has no link, so [`Members::note`] sets its condition.
     fn condition(&self) -> Option<Condition> {
         let link = self.link.as_ref()?;
         let flaw = self.flaw().or_else(|| {
-            let is_there = link.detects_carrier().unwrap_or(false);
+            let is_there = self.carrier.is_some() || link.detects_carrier().unwrap_or(false);
             (!is_there).then(|| NO_CARRIER.to_owned())
         });
         Some(flaw.map_or(Condition::Up, Condition::Down))

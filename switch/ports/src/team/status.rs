@@ -4,7 +4,7 @@ use super::mask::Place;
 use super::members::{MemberEntry, Members};
 use super::rounds::Apart;
 use super::state::{Algorithm, Counters};
-use crate::link::LinkOffload;
+use crate::link::{Link, LinkOffload};
 use crate::{Nanos, Offloads};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::Mac;
@@ -124,9 +124,9 @@ impl MemberStatus {
         idle_reason(self.active, self.trouble.as_deref())
     }
 
+    /// Returns a member's status without what only its device tells: [`MemberStatus::ask`].
     pub(super) fn of(place: Place, entry: &MemberEntry, members: &Members) -> MemberStatus {
         let device = entry.device.as_ref();
-        let link = device.and_then(|device| device.link.as_ref());
         let (mac, vlans, counters) = members.shown(place);
         MemberStatus {
             name: entry.name.clone(),
@@ -135,15 +135,20 @@ impl MemberStatus {
             trouble: entry.trouble.clone(),
             mac,
             mtu: entry.mtu().unwrap_or_default(),
-            speed: link.and_then(|link| link.speed().ok().flatten()),
+            speed: None,
             offloads: device.map_or(Offloads::empty(), |device| device.offloads),
-            rx_checksum: link
-                .is_some_and(|link| link.offload(LinkOffload::RxCsum).unwrap_or(false)),
+            rx_checksum: false,
             degraded: device.map_or_else(Vec::new, |device| device.degraded.clone()),
             vlans,
             silent: members.silence.of(place),
             apart: members.rounds.apart(place),
             counters: counters.map_or_else(MemberCounters::default, MemberCounters::read),
         }
+    }
+
+    /// Adds what its device tells. The answers may wait for others of the host.
+    pub(super) fn ask(&mut self, link: &Link) {
+        self.speed = link.speed().ok().flatten();
+        self.rx_checksum = link.offload(LinkOffload::RxCsum).unwrap_or(false);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The kernel reports a change by rtnetlink, and the thread then checks all links. A message only
 //! says that it is time to check, so lost messages do no harm. The kernel may delay the message by
-//! up to a second if links change often. So the thread also reads the links' flags every
-//! [`GLANCE`], and asks the devices for their carrier every [`LOOK`].
+//! up to a second if links change often. So the thread also reads the links' flags and carriers
+//! every [`GLANCE`], and asks devices whose carrier cannot be read every [`LOOK`].
 
 use super::handle::Inner;
 use crate::Nanos;
@@ -16,10 +16,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Interval between two reads of the flags without a message.
+/// Interval between two reads of flags and carriers without a message.
 const GLANCE: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
 /// Interval between two checks of the devices: the longest time that a lost carrier goes unseen if
-/// the kernel's message is late.
+/// the kernel's message is late and the carrier cannot be read.
 const LOOK: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
