@@ -119,7 +119,8 @@ fn the_rsc_guide_shows_an_effect_and_refuses_to_compare_nothing() {
         assert_eq!(output.status.code(), Some(0), "{said}");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains("continues from /run/guide.json"), "{told}");
-        for part in ["Segments/Frame", "document: Enabled", "nothing was found"] {
+        for part in ["Switch ns/Byte", "document: Enabled", "another quantity", "nothing was found"]
+        {
             assert!(said.contains(part), "{part} is missing: {said}");
         }
     });

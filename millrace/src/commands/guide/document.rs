@@ -155,6 +155,9 @@ pub(super) struct Table {
     pub(super) columns: Vec<String>,
     /// The rows.
     pub(super) rows: Vec<Row>,
+    /// What figures are not comparable, and why; absent if all are.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) note: String,
 }
 
 /// A row of a table.

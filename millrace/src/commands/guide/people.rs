@@ -166,7 +166,8 @@ fn table_text(shown: &Table) -> String {
     let row = |Row { label, values }: &Row| {
         [label.clone()].into_iter().chain(values.iter().map(value)).collect()
     };
-    table(&header, shown.rows.iter().map(row))
+    let text = table(&header, shown.rows.iter().map(row));
+    if shown.note.is_empty() { text } else { format!("{text}\n{}", shown.note) }
 }
 
 #[cfg(test)]
