@@ -13,6 +13,7 @@ mod linux;
 mod people;
 mod place;
 mod prerequisites;
+mod progress;
 mod rsc;
 mod script;
 mod traffic;

@@ -255,13 +255,15 @@ fn a_guide_that_cannot_begin_says_why_and_a_list_changes_nothing() {
             assert!(listed.status.success() && said.contains(part), "{part} is missing: {said}");
         }
         // No traffic comes: it says so, and ends.
-        let output = guide(&["--wait", "1s", "--json"]);
+        let output = guide(&["--wait", "3s", "--json"]);
         let document = json(&output);
         assert_eq!(output.status.code(), Some(1), "{document:#}");
         let measured = task(&document, "Generate traffic and capture measurements");
         assert_eq!(measured["wanted"], "traffic above 1 MB/s", "{measured:#}");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains("ntttcp -S -M 1,*,10.9.0.2 -l 64k -a 6 -t 30"), "{told}");
+        assert_eq!(told.matches("waiting for traffic toward guest").count(), 1, "{told}");
+        assert!(measured["remedy"].as_str().unwrap().contains("dport 5000-5001"), "{measured:#}");
         assert!(topology.switch.ask("port list").as_array().map(Vec::len) == Some(3));
     });
 }
