@@ -13,6 +13,7 @@ mod linux;
 mod people;
 mod place;
 mod prerequisites;
+mod progress;
 mod rsc;
 mod script;
 mod traffic;
@@ -29,6 +30,7 @@ use config::PortRole;
 use document::{Document, SCHEMA, Verdict};
 use keep::Keep;
 use lab::host::Whereabouts;
+use lab::report::now_utc;
 use path_mtu::check::Network;
 use people::People;
 use place::{Agents, Place};
@@ -42,6 +44,7 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  millrace guide --list                      # the guides
   millrace guide rsc --list                  # what it would do, with the command of Windows beside
   millrace guide rsc --port vm1
   millrace guide jumbo --port vm1 --yes --json
@@ -55,12 +58,14 @@ guide sets for a measurement is put back at its end, also after Ctrl-C.
 
 After each task the state is stored, so that the next run continues where this one ended. It does
 not measure again what was measured, and looks again at everything else: settings, problems, notes.
+When nothing is left, the next run prints what was found and does nothing more; --restart begins
+anew.
 Exit codes: 0 no problem (notes may be left), 1 a task found a problem, 2 wrong usage, 3 no daemon
 answers, 130 after Ctrl-C.")]
 pub(crate) struct Arguments {
     /// The guide.
-    #[arg(value_enum)]
-    guide: Name,
+    #[arg(value_enum, required_unless_present = "list")]
+    guide: Option<Name>,
     /// The vNIC's port [default: the only vNIC].
     #[arg(long, add = names::ports())]
     port: Option<String>,
@@ -84,14 +89,14 @@ pub(crate) struct Arguments {
     /// each network (jumbo only).
     #[arg(long = "network", value_name = "NAME=TOKEN@ADDRESS:PORT,…")]
     networks: Vec<Named>,
-    /// The state file [default: guide-NAME.json in $XDG_STATE_HOME/millrace, without that variable
-    /// in ~/.local/state/millrace].
+    /// The state file [default: guide-GUIDE-PORT.json in $XDG_STATE_HOME/millrace, without that
+    /// variable in ~/.local/state/millrace].
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Begin anew, and forget what earlier runs have seen.
+    /// Begin anew, and forget what earlier runs have seen, also of a guide that is finished.
     #[arg(long)]
     restart: bool,
-    /// Print the tasks with both commands, and do nothing.
+    /// Print the tasks with both commands, or without GUIDE the guides, and do nothing.
     #[arg(long)]
     list: bool,
     /// Do not wait for Enter between activities.
@@ -148,42 +153,54 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let guide = arguments.guide.guide();
+    let Some(guide) = arguments.guide.map(Name::guide) else {
+        let all = Name::value_variants().iter().map(|name| listed(name.guide(), None));
+        return output::show(global, &all.collect::<Vec<_>>(), |all| people::names(all));
+    };
     if arguments.list {
-        let document = Document::new(guide.name, guide.title, arguments.port.clone());
-        let listed = walk::list(guide, document);
-        return output::show(global, &listed, people::list);
+        return output::show(global, &listed(guide, arguments.port.clone()), people::list);
     }
     let mut place = place(arguments, guide, global)?;
     let port = Some(place.port.clone()).filter(|port| !port.is_empty());
     let fresh = Document::new(guide.name, guide.title, port);
-    let keep = Keep::of(arguments.state.as_deref(), guide.name)?;
+    let keep = Keep::of(arguments.state.as_deref(), &fresh)?;
     let known = if arguments.restart { None } else { keep.read(&fresh)? };
-    let is_resumed = known.is_some();
+    if let Some(known) = &known {
+        output::tell(&people::earlier(known, keep.path()));
+        if known.verdict == Verdict::Done {
+            return output::show(global, known, people::finished);
+        }
+    }
     let mut document = known.unwrap_or(fresh);
     place.interrupt.watch_signals().map_err(|error| Problem::new(error.to_string()))?;
     let (json, interrupt) = (global.json, place.interrupt.clone());
     let lines = if arguments.yes { None } else { people::lines() };
     let mut people = People { keep: &keep, json, lines, interrupt };
-    if is_resumed {
-        output::tell(&format!("continues from {}; --restart begins anew", keep.path().display()));
-    }
     let walked = walk::walk(guide, &mut place, &mut document, &mut people);
     let left = place.leave();
     for line in left.as_ref().into_iter().flatten() {
         output::tell(line);
     }
-    let code = match walked {
+    // After the guide's own settings are undone, so that none of them is found.
+    let settled = walked.and_then(|()| match left {
+        Ok(_) => walk::settle(guide, &mut place, &mut document),
+        Err(_) => Ok(()),
+    });
+    let code = match settled {
         Ok(()) => code(document.verdict),
         Err(End::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(End::Failed(failure)) => return Err(failure),
     };
     left?;
-    if document.verdict == Verdict::Done {
-        keep.remove();
-    }
+    document.ended = now_utc();
+    keep.write(&document)?;
     output::show(global, &document, people::summary)?;
     Ok(code)
+}
+
+/// Returns a guide's tasks before they are looked at.
+fn listed(guide: &Guide<Place>, port: Option<String>) -> Document {
+    walk::list(guide, Document::new(guide.name, guide.title, port))
 }
 
 fn code(verdict: Verdict) -> ExitCode {
@@ -220,7 +237,7 @@ impl Arguments {
     /// The guide does not measure between agents.
     fn agents(&self, guide: &str) -> Result<Option<Agents>, Failure> {
         let Some(sender) = self.sender.clone() else { return Ok(None) };
-        if self.guide != Name::Rsc {
+        if self.guide != Some(Name::Rsc) {
             return Err(Failure::Usage(
                 Problem::new(format!("guide {guide} --sender"))
                     .seen("a guide that measures any traffic toward the vNIC")
@@ -236,7 +253,7 @@ impl Arguments {
     /// # Errors
     /// The guide checks no networks.
     fn networks(&self, guide: &str) -> Result<Vec<Network>, Failure> {
-        if self.guide != Name::Jumbo && !self.networks.is_empty() {
+        if self.guide != Some(Name::Jumbo) && !self.networks.is_empty() {
             return Err(Failure::Usage(
                 Problem::new(format!("guide {guide} --network"))
                     .seen("a guide that checks no networks")

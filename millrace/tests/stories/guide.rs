@@ -97,12 +97,18 @@ fn the_rsc_guide_shows_an_effect_and_refuses_to_compare_nothing() {
         assert_eq!(document["table"]["rows"].as_array().map(Vec::len), Some(6));
         let shown = topology.switch.ask("port show guest");
         assert_eq!(shown["config"]["rsc"], Value::Null, "the setting is as it was");
-        assert!(!std::path::Path::new(STATE).exists(), "a finished guide begins anew");
         drop(traffic);
+        // A finished guide is shown again, and waits for nothing.
+        let shown = guide(&["--json"]);
+        let told = String::from_utf8_lossy(&shown.stderr);
+        assert_eq!((shown.status.code(), json(&shown)), (Some(0), document.clone()), "{told}");
+        let ended = document["ended"].as_str().unwrap();
+        assert!(told.contains(&format!("guide rsc for port guest finished at {ended}")), "{told}");
+        assert!(told.contains("--restart"), "{told}");
         // Unsegmented trains from the sender: RSC has nothing to do.
         topology.far.run("ethtool -K veth tso on gso on");
         let traffic = Traffic::start(&topology);
-        let output = guide(&["--json"]);
+        let output = guide(&["--json", "--restart"]);
         let document = json(&output);
         assert_eq!(output.status.code(), Some(1), "{document:#}");
         assert_eq!(document["verdict"], "stopped");
@@ -119,7 +125,8 @@ fn the_rsc_guide_shows_an_effect_and_refuses_to_compare_nothing() {
         assert_eq!(output.status.code(), Some(0), "{said}");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains("continues from /run/guide.json"), "{told}");
-        for part in ["Segments/Frame", "document: Enabled", "nothing was found"] {
+        for part in ["Switch ns/Byte", "document: Enabled", "another quantity", "nothing was found"]
+        {
             assert!(said.contains(part), "{part} is missing: {said}");
         }
     });
@@ -139,7 +146,7 @@ fn the_linux_guide_gives_a_container_its_address_again_and_uses_all_queues() {
         assert!(remedy.contains("`millrace port set uplink queues="), "{remedy}");
         let added = task(&document, "Add a TAP port while the switch runs, and remove it");
         assert_eq!(added["status"], "passed", "{added:#}");
-        assert!(std::path::Path::new(HOME).join("millrace/guide-linux.json").exists());
+        assert!(std::path::Path::new(HOME).join("millrace/guide-linux-guest.json").exists());
         // The remedies, as they are printed.
         topology.switch.tell("port set uplink queues=2");
         let changed = cli("port set guest queues=2 --wait up");
@@ -242,14 +249,21 @@ fn a_guide_that_cannot_begin_says_why_and_a_list_changes_nothing() {
             let said = String::from_utf8_lossy(&listed.stdout);
             assert!(listed.status.success() && said.contains("millrace status"), "{said}");
         }
+        let listed = cli("guide --list");
+        let said = String::from_utf8_lossy(&listed.stdout);
+        for part in ["rsc", "Windows d.VMMQ Performance", "`millrace guide GUIDE --list`"] {
+            assert!(listed.status.success() && said.contains(part), "{part} is missing: {said}");
+        }
         // No traffic comes: it says so, and ends.
-        let output = guide(&["--wait", "1s", "--json"]);
+        let output = guide(&["--wait", "3s", "--json"]);
         let document = json(&output);
         assert_eq!(output.status.code(), Some(1), "{document:#}");
         let measured = task(&document, "Generate traffic and capture measurements");
         assert_eq!(measured["wanted"], "traffic above 1 MB/s", "{measured:#}");
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(told.contains("ntttcp -S -M 1,*,10.9.0.2 -l 64k -a 6 -t 30"), "{told}");
+        assert_eq!(told.matches("waiting for traffic toward guest").count(), 1, "{told}");
+        assert!(measured["remedy"].as_str().unwrap().contains("dport 5000-5001"), "{measured:#}");
         assert!(topology.switch.ask("port list").as_array().map(Vec::len) == Some(3));
     });
 }

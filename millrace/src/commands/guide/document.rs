@@ -20,7 +20,7 @@ pub(super) struct Document {
     /// The vNIC's port; absent if the guide is about several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) port: Option<String>,
-    /// The activities begun so far, in order.
+    /// The activities, in order; those not begun have no tasks.
     pub(super) activities: Vec<ActivityResult>,
     /// The measurements so far, one for each name.
     pub(super) measurements: Vec<Measurement>,
@@ -29,6 +29,9 @@ pub(super) struct Document {
     pub(super) table: Option<Table>,
     /// How the last run ended.
     pub(super) verdict: Verdict,
+    /// When the last run ended, in UTC; absent before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) ended: String,
 }
 
 /// How a run ended.
@@ -149,12 +152,15 @@ pub(super) struct Measurement {
 }
 
 /// The document's table with the values measured here.
-#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub(super) struct Table {
     /// Titles of the columns.
     pub(super) columns: Vec<String>,
     /// The rows.
     pub(super) rows: Vec<Row>,
+    /// What figures are not comparable, and why; absent if all are.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) note: String,
 }
 
 /// A row of a table.
@@ -179,6 +185,7 @@ impl Document {
             measurements: Vec::new(),
             table: None,
             verdict: Verdict::Unfinished,
+            ended: String::new(),
         }
     }
 
@@ -188,18 +195,14 @@ impl Document {
         activity.tasks.iter().find(|it| it.title == task)
     }
 
-    /// Stores the result of a task in place of an earlier one.
-    pub(super) fn put(&mut self, activity: &str, result: TaskResult) {
-        let known = self.activities.iter().position(|it| it.title == activity);
-        let place = known.unwrap_or(self.activities.len());
-        if known.is_none() {
-            let title = activity.to_owned();
-            self.activities.push(ActivityResult { title, tasks: Vec::new() });
-        }
-        let Some(activity) = self.activities.get_mut(place) else { return };
+    /// Stores the result of a task in place of an earlier one, or at this place in its activity.
+    pub(super) fn put(&mut self, activity: &str, place: usize, result: TaskResult) {
+        let Some(activity) = self.activities.iter_mut().find(|it| it.title == activity) else {
+            return;
+        };
         match activity.tasks.iter_mut().find(|it| it.title == result.title) {
             Some(earlier) => *earlier = result,
-            None => activity.tasks.push(result),
+            None => activity.tasks.insert(place.min(activity.tasks.len()), result),
         }
     }
 

@@ -4,8 +4,8 @@
 use super::document::Document;
 use super::place::Place;
 use super::prerequisites::{DAEMON, WORKERS};
+use super::progress::Progress;
 use super::script::{Activity, End, Guide, Sight, Task};
-use super::traffic::progress;
 use crate::output::tell;
 use api::body::{FindingBody, PortBody, TeamBody};
 use config::PortRole;
@@ -199,12 +199,13 @@ fn pull(place: &mut Place, _: &Document) -> Result<Sight, End> {
     );
     tell(&format!("    {advice}"));
     let begin = Instant::now();
-    let (mut pulled, mut shown) = (None::<Pulled>, 0);
+    let (mut pulled, mut progress) = (None::<Pulled>, Progress::default());
     while begin.elapsed() < place.traffic_timeout {
         let down = down(place, &members)?;
         match (&pulled, down) {
             (None, Some(member)) => {
                 let others = carried(place, &pins, &member)?;
+                progress.end();
                 tell(&format!(
                     "    {member} is down; let the guest write on, then plug it in again"
                 ));
@@ -217,9 +218,8 @@ fn pull(place: &mut Place, _: &Document) -> Result<Sight, End> {
             _ => {}
         }
         let left = place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs();
-        if pulled.is_none() && left != shown {
-            progress(&format!("    waiting until a member is down, {left} s left"));
-            shown = left;
+        if pulled.is_none() {
+            progress.show("waiting until a member is down", &format!("{left} s left"));
         }
         place.interrupt.pass(GLANCE)?;
     }

@@ -335,6 +335,7 @@ fn table(jumbo: Option<&Measurement>, usual: Option<&Measurement>) -> Table {
     Table {
         columns: columns.map(str::to_owned).into(),
         rows: own.into_iter().flatten().chain(ratio).chain(theirs).chain([theirs_ratio]).collect(),
+        note: String::new(),
     }
 }
 

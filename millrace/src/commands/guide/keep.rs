@@ -1,4 +1,4 @@
-//! The state file: the document of an unfinished guide, written after each task.
+//! The state file: the document of a guide for one port, written after each task and at the end.
 
 use super::document::{Document, SCHEMA};
 use crate::output::Failure;
@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 pub(super) struct Keep(PathBuf);
 
 impl Keep {
-    /// Returns the file as typed, or `guide-NAME.json` in the user's state directory.
+    /// Returns the file as typed, or `guide-NAME-PORT.json` in the user's state directory, without
+    /// `-PORT` if the guide is about several.
     ///
     /// # Errors
     /// The user has no state directory.
-    pub(super) fn of(typed: Option<&Path>, guide: &str) -> Result<Keep, Failure> {
+    pub(super) fn of(typed: Option<&Path>, of: &Document) -> Result<Keep, Failure> {
         if let Some(path) = typed {
             return Ok(Keep(path.to_owned()));
         }
@@ -26,7 +27,7 @@ impl Keep {
                 .wanted("an absolute path in one of them")
                 .remedy("name a file with --state")
         })?;
-        Ok(Keep(directory.join(format!("guide-{guide}.json"))))
+        Ok(Keep(directory.join(name(of))))
     }
 
     /// Returns where the file is.
@@ -72,16 +73,16 @@ impl Keep {
         Ok(Replacement::write(&self.0, &text).map_err(failed)?)
     }
 
-    /// Removes the file, so that the next run begins anew.
-    pub(super) fn remove(&self) {
-        // There may be none; another error shows when the next run reads it.
-        let _ = std::fs::remove_file(&self.0);
-    }
-
     fn problem(&self, what: &str) -> Problem {
         Problem::new(format!("{} {what}", self.0.display()))
             .remedy("begin anew with --restart, or name another file with --state")
     }
+}
+
+/// Returns the file's name. The names of ports are file names.
+fn name(of: &Document) -> String {
+    let port = of.port.as_ref().map(|port| format!("-{port}"));
+    format!("guide-{}{}.json", of.guide, port.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -92,8 +93,8 @@ mod tests {
     fn what_was_written_is_read_and_the_state_of_another_port_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/guide-rsc.json");
-        let keep = Keep::of(Some(&path), "rsc").ok().unwrap();
         let document = |port: &str| Document::new("rsc", "t", Some(port.to_owned()));
+        let keep = Keep::of(Some(&path), &document("vm1")).ok().unwrap();
         assert!(matches!(keep.read(&document("vm1")), Ok(None)));
         keep.write(&document("vm1")).ok().unwrap();
         assert!(matches!(keep.read(&document("vm1")), Ok(Some(found)) if found == document("vm1")));
@@ -102,7 +103,15 @@ mod tests {
             _ => panic!("it is of vm1"),
         };
         assert!(refused.seen.contains("vm1") && refused.remedy.contains("--restart"), "{refused}");
-        keep.remove();
-        assert!(matches!(keep.read(&document("vm2")), Ok(None)));
+    }
+
+    /// All ports had one file, so that a guide for a second port was refused.
+    #[test]
+    fn each_guide_has_a_file_for_each_port() {
+        let named =
+            |guide, port: Option<&str>| name(&Document::new(guide, "t", port.map(str::to_owned)));
+        assert_eq!(named("rsc", Some("vm1")), "guide-rsc-vm1.json");
+        assert_eq!(named("rsc", Some("vm2")), "guide-rsc-vm2.json");
+        assert_eq!(named("iscsi", None), "guide-iscsi.json");
     }
 }

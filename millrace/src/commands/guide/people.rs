@@ -7,6 +7,7 @@ use super::walk::Company;
 use crate::output::{print, table, tell};
 use lab::Interrupt;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -114,13 +115,44 @@ fn result(task: &TaskResult) -> String {
     text
 }
 
+/// Returns the guides with their documents, for `--list` without one.
+pub(super) fn names(guides: &[Document]) -> String {
+    let row = |guide: &Document| vec![guide.guide.clone(), guide.title.clone()];
+    let names = table(&["GUIDE", "DOCUMENT"], guides.iter().map(row));
+    format!("{names}\n\n`millrace guide GUIDE --list` prints its tasks.")
+}
+
 /// Returns the tasks of a guide with both commands, for `--list`.
 pub(super) fn list(document: &Document) -> String {
+    each(document, heading)
+}
+
+/// Returns what a finished guide found, as it was printed task by task.
+pub(super) fn finished(document: &Document) -> String {
+    let found = |number, task: &_| format!("{}\n{}", heading(number, task), result(task));
+    format!("{}{}", each(document, found), summary(document))
+}
+
+/// Says what a run does with the document of an earlier one.
+pub(super) fn earlier(document: &Document, file: &Path) -> String {
+    let Document { guide, port, ended, .. } = document;
+    let port = port.as_ref().map(|port| format!(" for port {port}")).unwrap_or_default();
+    let file = file.display();
+    match document.verdict {
+        Verdict::Done => format!(
+            "guide {guide}{port} finished at {ended}, and found what follows ({file}); --restart begins anew"
+        ),
+        _ => format!("continues from {file}; --restart begins anew"),
+    }
+}
+
+/// Returns all tasks in these words, below their activities.
+fn each(document: &Document, words: impl Fn(usize, &TaskResult) -> String) -> String {
     let mut text = format!("{}: {}\n", document.guide, document.title);
     for (number, it) in document.activities.iter().enumerate() {
         text.push_str(&format!("\n{}\n", activity(number, &it.title)));
         for (number, task) in (1..).zip(&it.tasks) {
-            text.push_str(&format!("{}\n", heading(number, task)));
+            text.push_str(&format!("{}\n", words(number, task)));
         }
     }
     text
@@ -139,7 +171,7 @@ pub(super) fn summary(document: &Document) -> String {
         text.push_str(&format!("{}\n", stands(task)));
     }
     text.push_str(match document.verdict {
-        Verdict::Done => "All tasks are done; nothing was found.",
+        Verdict::Done => "All tasks are done; nothing was found. The next run prints this again; --restart begins anew.",
         Verdict::Noted => {
             "No problem was found. What is noted above is yours to do or decide; the next run looks at it again."
         }
@@ -166,17 +198,18 @@ fn table_text(shown: &Table) -> String {
     let row = |Row { label, values }: &Row| {
         [label.clone()].into_iter().chain(values.iter().map(value)).collect()
     };
-    table(&header, shown.rows.iter().map(row))
+    let text = table(&header, shown.rows.iter().map(row));
+    if shown.note.is_empty() { text } else { format!("{text}\n{}", shown.note) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::guide::document::ActivityResult;
 
-    #[test]
-    fn a_problem_shows_seen_wanted_and_remedy_below_both_commands() {
+    fn problem() -> TaskResult {
         let word = str::to_owned;
-        let task = TaskResult {
+        TaskResult {
             title: word("Review the switch"),
             windows: word("Get-VMSwitch"),
             here: word("millrace rsc show --switch"),
@@ -184,7 +217,30 @@ mod tests {
             seen: word("False"),
             wanted: word("True"),
             remedy: word("`millrace rsc on --switch`"),
-        };
+        }
+    }
+
+    /// A guide that had finished began anew without a word, and waited for traffic.
+    #[test]
+    fn a_finished_guide_says_when_and_what_it_found_and_how_to_begin_anew() {
+        let mut document = Document::new("rsc", "A Document", Some("vm1".to_owned()));
+        let tasks = vec![TaskResult { status: Status::Passed, ..problem() }];
+        document.activities = vec![ActivityResult { title: "Prerequisites".to_owned(), tasks }];
+        let earlier = |document: &Document| earlier(document, Path::new("/s/guide-rsc-vm1.json"));
+        assert!(earlier(&document).starts_with("continues from /s/guide-rsc-vm1.json"));
+        (document.verdict, document.ended) = (Verdict::Done, "2026-11-21T21:40:00Z".to_owned());
+        let said = earlier(&document);
+        assert!(said.starts_with("guide rsc for port vm1 finished at 2026-11-21T21:40:00Z"));
+        assert!(said.ends_with("--restart begins anew"), "{said}");
+        let found = finished(&document);
+        for part in ["Task 1: Review the switch", "ok:      False", "nothing was found"] {
+            assert!(found.contains(part), "{part} is missing: {found}");
+        }
+    }
+
+    #[test]
+    fn a_problem_shows_seen_wanted_and_remedy_below_both_commands() {
+        let task = problem();
         assert_eq!(
             format!("{}\n{}", heading(2, &task), result(&task)),
             "  Task 2: Review the switch\n    Windows: Get-VMSwitch\n    here:    millrace rsc show --switch\n    \

@@ -229,37 +229,51 @@ fn compare(_: &mut Place, document: &Document) -> Result<Sight, End> {
     Ok(Sight { table: Some(table(on, off)), ..Sight::passed(better) }.remedy(apart(on, off)))
 }
 
-/// Returns the document's table: measured here above, the document's own below.
+/// Returns the document's table: measured here above, the document's own below. The document's CPU
+/// figures are of the receiver's whole machine: they stand beside those of agents only.
 fn table(on: &Measurement, off: &Measurement) -> Table {
     let by_agents = on.cpu_percent.is_some();
     let row = |label: &str, of: &Measurement| {
-        let busy = of.workers_busy_percent.iter().sum::<f64>();
-        let own = match by_agents {
+        let cpu = match by_agents {
             true => [of.cpu_percent, of.cycles_per_byte],
-            false => [Some(busy), of.worker_ns_per_byte],
+            false => [Some(of.workers_busy_percent.iter().sum()), of.worker_ns_per_byte],
         };
-        let values = [own[0], own[1], Some(of.megabytes_per_s), of.segments_per_frame].into();
-        Row { label: label.to_owned(), values }
+        let values = [Some(of.megabytes_per_s), of.segments_per_frame].into_iter().chain(cpu);
+        Row { label: label.to_owned(), values: values.collect() }
+    };
+    let document = |label: &str, [cpu, cycles, speed]: [f64; 3]| {
+        let cpu = [cpu, cycles].map(|figure| by_agents.then_some(figure));
+        let values = [Some(speed), None].into_iter().chain(cpu).collect();
+        Row { label: format!("document: {label}"), values }
     };
     let own = [row(ENABLED, on), row(DISABLED, off)];
-    let document = |label: &str, [cpu, cycles, speed]: [f64; 3]| Row {
-        label: format!("document: {label}"),
-        values: vec![Some(cpu), Some(cycles), Some(speed), None],
-    };
     let theirs = [document("Enabled", DOCUMENT_ENABLED), document("Disabled", DOCUMENT_DISABLED)];
-    let columns = match by_agents {
-        true => ["Avg. CPU %", "Cycles/Byte"],
-        // The document's figures are of the receiver's whole machine.
-        false => ["Workers busy %", "Worker ns/Byte"],
-    };
-    let columns = [columns[0], columns[1], "Throughput (MB/s)", "Segments/Frame"];
-    let ratio = |[on, off]: &[Row; 2]| on.ratio("ratio", off);
+    let own_ratio = own[0].ratio("ratio", &own[1]);
     let theirs_ratio = theirs[0].ratio("document: ratio", &theirs[1]);
-    let own_ratio = ratio(&own);
+    let cpu = match by_agents {
+        true => ["Avg. CPU %", "Cycles/Byte"],
+        false => ["Switch busy %", "Switch ns/Byte"],
+    };
     Table {
-        columns: columns.map(str::to_owned).into(),
+        columns: ["Throughput (MB/s)", "Segments/Frame"]
+            .into_iter()
+            .chain(cpu)
+            .map(str::to_owned)
+            .collect(),
         rows: own.into_iter().chain([own_ratio]).chain(theirs).chain([theirs_ratio]).collect(),
+        note: if by_agents { String::new() } else { other_quantity() },
     }
+}
+
+/// Says why the document's CPU figures do not stand in the table of the switch's own.
+fn other_quantity() -> String {
+    let [[on_cpu, on_cycles, _], [off_cpu, off_cycles, _]] = [DOCUMENT_ENABLED, DOCUMENT_DISABLED];
+    format!(
+        "Switch: its workers only, added up; 100 % is one processor. The document's CPU figures are another quantity, that of \
+         the receiver's whole machine: {on_cpu:.2} % and {on_cycles:.2} cycles per byte with RSC, {off_cpu:.2} % and \
+         {off_cycles:.2} without. An agent at the receiver measures it: `millrace lab agent` at both ends, then this guide with \
+         --restart, --sender and --receiver."
+    )
 }
 
 #[cfg(test)]
@@ -305,10 +319,31 @@ mod tests {
             "document: ratio",
         ];
         assert_eq!(rows, wanted);
-        assert_eq!(shown.columns.len(), 4);
-        assert_eq!(shown.rows[0].values[0], Some(60.0));
-        assert_eq!(shown.rows[2].values[2..], [Some(3.0), Some(28.0)]);
-        let document = shown.rows[5].values[2].unwrap();
+        assert_eq!(shown.rows[2].values[..2], [Some(3.0), Some(28.0)]);
+        let document = shown.rows[5].values[0].unwrap();
         assert!((1.29..1.31).contains(&document), "{document}");
+    }
+
+    /// The busy time of the switch's workers stood in the columns of the receiver's whole machine.
+    #[test]
+    fn only_agents_figures_stand_beside_the_documents_cpu_figures() {
+        let [on, off] = [measured(ON, 28.0, 0.0, 600.0), measured(OFF, 1.0, 0.0, 200.0)];
+        let shown = table(&on, &off);
+        assert_eq!(shown.columns[2..], ["Switch busy %", "Switch ns/Byte"]);
+        assert_eq!(shown.rows[0].values[2..], [Some(60.0), Some(0.5)]);
+        assert!(shown.rows[3..].iter().all(|row| row.values[2..] == [None, None]), "{shown:#?}");
+        assert!(shown.note.contains("13.45 % and 7.28 cycles per byte"), "{}", shown.note);
+        assert!(shown.note.contains("--receiver"), "{}", shown.note);
+        let by_agents = |it| Measurement {
+            cpu_percent: Some(20.0),
+            cycles_per_byte: Some(4.0),
+            workers_busy_percent: Vec::new(),
+            ..it
+        };
+        let shown = table(&by_agents(on), &by_agents(off));
+        assert_eq!(shown.columns[2..], ["Avg. CPU %", "Cycles/Byte"]);
+        assert_eq!(shown.rows[0].values[2..], [Some(20.0), Some(4.0)]);
+        assert_eq!(shown.rows[3].values[2..], [Some(13.453), Some(7.278)]);
+        assert_eq!(shown.note, "");
     }
 }

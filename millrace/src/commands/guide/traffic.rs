@@ -2,20 +2,20 @@
 
 use super::document::Measurement;
 use super::place::Place;
+use super::progress::Progress;
 use super::script::{End, Sight};
 use crate::commands::anew::Tap;
 use crate::output::tell;
 use ::traffic::arguments::{self, Invocation};
 use api::body::{CountersBody, VmmqLoadBody};
 use api::client::ClientError;
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Bytes of NTttcp's megabyte.
 pub(super) const MEGABYTE: f64 = 1_048_576.0;
 /// Time between the start of traffic and that of a measurement: TCP's windows open.
 const RUN_IN: Duration = Duration::from_secs(2);
-/// Time between two readings while waiting, and between two lines of progress.
+/// Time between two readings while waiting.
 const EVERY: Duration = Duration::from_secs(1);
 /// Minutes between two measurements from which on a comparison says so.
 const LONG_APART_MIN: u64 = 10;
@@ -178,12 +178,7 @@ pub(super) fn measure(
     line: &Ntttcp,
 ) -> Result<Result<Measurement, Sight>, End> {
     if let Err(rate) = wait(place, line)? {
-        return Ok(Err(Sight::problem(
-            format!("{:.1} MB/s toward {} after {} s", rate, place.port, place.traffic_timeout.as_secs()),
-            "traffic above 1 MB/s",
-            "start receiver and sender as shown; if they run, the traffic does not pass this port: --port names another",
-        )
-        .stop()));
+        return Ok(Err(silent(&place.port, rate, place.traffic_timeout, line)));
     }
     place.interrupt.pass(RUN_IN)?;
     tell(&format!("    measuring for {} s", place.length.as_secs()));
@@ -202,20 +197,32 @@ pub(super) fn measure(
     Ok(Ok(measured))
 }
 
+/// Returns what is shown when no traffic came in time. What a firewall drops looks the same.
+fn silent(port: &str, rate: f64, waited: Duration, line: &Ntttcp) -> Sight {
+    let [first, last] = line.ports();
+    Sight::problem(
+        format!("{rate:.1} MB/s toward {port} after {} s", waited.as_secs()),
+        "traffic above 1 MB/s",
+        format!(
+            "start receiver and sender as shown; if the sender is not answered, open the receiver's firewall: `nft add rule inet \
+             filter input tcp dport {first}-{last} accept`, with your table and chain; if it is, the traffic does not pass this \
+             port: --port names another"
+        ),
+    )
+    .stop()
+}
+
 /// Waits until there is traffic above 1 MB/s toward the vNIC. Prints what to type unless there is
 /// some already. The error is the rate when the time is over.
 fn wait(place: &Place, line: &Ntttcp) -> Result<Result<(), f64>, End> {
     let begin = Instant::now();
     let (mut last, mut at) = (place.counters()?.egress_bytes, Instant::now());
-    let mut is_told = false;
+    let (mut is_told, mut progress) = (false, Progress::default());
     loop {
         place.interrupt.pass(EVERY)?;
         let (bytes, now) = (place.counters()?.egress_bytes, Instant::now());
         let rate = bytes.saturating_sub(last) as f64 / MEGABYTE / (now - at).as_secs_f64();
         (last, at) = (bytes, now);
-        if is_told && std::io::stderr().is_terminal() && rate > 1.0 {
-            tell("");
-        }
         if rate > 1.0 {
             return Ok(Ok(()));
         }
@@ -226,23 +233,10 @@ fn wait(place: &Place, line: &Ntttcp) -> Result<Result<(), f64>, End> {
         if begin.elapsed() > place.traffic_timeout {
             return Ok(Err(rate));
         }
-        progress(&format!(
-            "    waiting for traffic toward {}: {rate:.1} MB/s, {} s left",
-            place.port,
-            place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs()
-        ));
+        let left = place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs();
+        let what = format!("waiting for traffic toward {}", place.port);
+        progress.show(&what, &format!("{rate:.1} MB/s, {left} s left"));
     }
-}
-
-/// Prints a line of progress; on a terminal in place of the last one.
-pub(super) fn progress(line: &str) {
-    let mut out = std::io::stderr().lock();
-    // Progress that cannot be shown is no reason to stop.
-    let _ = if out.is_terminal() {
-        write!(out, "\r{line}\x1b[K").and_then(|()| out.flush())
-    } else {
-        writeln!(out, "{line}")
-    };
 }
 
 /// Returns what to type at both ends.
@@ -318,6 +312,16 @@ mod tests {
         assert_eq!(lines.len(), 3);
         let unknown = typed("vm1", None, None, &ONE, Duration::ZERO);
         assert!(unknown[3].contains("--to"), "{unknown:?}");
+    }
+
+    /// A wait ended without a word about the firewall, which the document opens first.
+    #[test]
+    fn a_wait_without_traffic_names_the_ports_to_open() {
+        for (line, ports) in [(ONE, "dport 5000-5001 "), (SIXTEEN, "dport 20000-20016 ")] {
+            let sight = silent("vm1", 0.0, Duration::from_secs(600), &line);
+            assert!(sight.remedy.contains(ports), "{}", sight.remedy);
+            assert!(sight.stops && sight.seen == "0.0 MB/s toward vm1 after 600 s", "{sight:?}");
+        }
     }
 
     /// A measurement on a busy machine was compared with one of a later run on an idle one.

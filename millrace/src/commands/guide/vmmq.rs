@@ -4,8 +4,9 @@
 use super::document::{Document, Measurement};
 use super::place::Place;
 use super::prerequisites::{DAEMON, FIREWALL_SIXTEEN, VNIC, WORKERS};
+use super::progress::Progress;
 use super::script::{Activity, End, Guide, Sight, Task};
-use super::traffic::{SIXTEEN, measure, progress};
+use super::traffic::{SIXTEEN, measure};
 use crate::commands::anew::Tap;
 use api::body::{PortBody, VmmqQueueBody};
 use config::{Device, VmmqMode};
@@ -215,7 +216,7 @@ fn idle(place: &mut Place, _: &Document) -> Result<Sight, End> {
         return Ok(Sight::noted("not looked at: vmmq static, so queues stay where they are")
             .remedy("set vmmq=dynamic, as above; the next run looks"));
     }
-    let begin = Instant::now();
+    let (begin, mut progress) = (Instant::now(), Progress::default());
     loop {
         let workers = serving(&place.client.vmmq_load()?.queues, &place.port);
         if workers.len() == 1 {
@@ -229,10 +230,8 @@ fn idle(place: &mut Place, _: &Document) -> Result<Sight, End> {
             ));
         }
         let left = place.traffic_timeout.saturating_sub(begin.elapsed()).as_secs();
-        progress(&format!(
-            "    end the traffic now; {} workers serve the vNIC, {left} s left",
-            workers.len()
-        ));
+        let what = format!("end the traffic now; {} workers serve the vNIC", workers.len());
+        progress.show(&what, &format!("{left} s left"));
         place.interrupt.pass(Duration::from_secs(1))?;
     }
 }

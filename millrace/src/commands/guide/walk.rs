@@ -1,7 +1,7 @@
 //! Walks through a guide: task by task, storing each result at once, so that the next run continues
 //! where this one ends.
 
-use super::document::{Document, Status, TaskResult, Verdict};
+use super::document::{ActivityResult, Document, Status, TaskResult, Verdict};
 use super::script::{Activity, End, Guide, Sight, Task};
 
 /// Who walks along: shows what happens, and stores it.
@@ -19,8 +19,8 @@ pub(super) trait Company {
 }
 
 /// Looks at all tasks that earlier runs have not finished: those without a result, and those that
-/// found a problem or noted something to do. At the end, notes that cost nothing to look at are
-/// looked at again, because later tasks may have settled them.
+/// found a problem or noted something to do. Their earlier results are forgotten first, so that a
+/// run that is interrupted leaves none of them beside its own.
 ///
 /// # Errors
 /// It was interrupted, or a task could not look.
@@ -30,50 +30,64 @@ pub(super) fn walk<C>(
     document: &mut Document,
     company: &mut dyn Company,
 ) -> Result<(), End> {
-    document.verdict = Verdict::Unfinished;
+    (document.verdict, document.table) = (Verdict::Unfinished, None);
+    document.activities = done_before(guide, document);
     for (number, activity) in guide.activities.iter().enumerate() {
-        let open = activity.tasks.iter().any(|task| is_open(task, activity, document));
-        if number > 0 && open {
+        let is_open = |task: &Task<C>| document.task(activity.title, task.title).is_none();
+        if number > 0 && activity.tasks.iter().any(is_open) {
             company.pause()?;
         }
         company.activity(number, activity.title)?;
         for (number, task) in (1..).zip(activity.tasks) {
-            if !is_open(task, activity, document) {
-                let known = document.task(activity.title, task.title);
-                known.map_or(Ok(()), |known| company.known(number, known))?;
+            if let Some(known) = document.task(activity.title, task.title) {
+                company.known(number, known)?;
             } else if look((number, task), activity, (&mut *context, &mut *document), company)? {
-                document.verdict = Verdict::Stopped;
                 return Ok(());
             }
         }
     }
-    settle(guide, context, document)?;
+    Ok(())
+}
+
+/// Returns all activities with those results of earlier runs that stand.
+fn done_before<C>(guide: &Guide<C>, document: &Document) -> Vec<ActivityResult> {
+    let activities = guide.activities.iter().map(|activity| {
+        let once = activity.tasks.iter().filter(|task| !task.repeats);
+        let known = once.filter_map(|task| document.task(activity.title, task.title));
+        let tasks = known.filter(|known| known.status == Status::Passed).cloned().collect();
+        ActivityResult { title: activity.title.to_owned(), tasks }
+    });
+    activities.collect()
+}
+
+/// Ends a walk that has looked at all tasks: looks again at what did not pass and costs nothing to
+/// look at, because a later task or the person may have settled it meanwhile.
+///
+/// # Errors
+/// It was interrupted, or a task could not look.
+pub(super) fn settle<C>(
+    guide: &Guide<C>,
+    context: &mut C,
+    document: &mut Document,
+) -> Result<(), End> {
+    if document.verdict == Verdict::Stopped {
+        return Ok(());
+    }
+    for activity in guide.activities {
+        for (place, task) in activity.tasks.iter().enumerate().filter(|(_, task)| task.repeats) {
+            let known = document.task(activity.title, task.title);
+            if known.is_some_and(|known| known.status != Status::Passed) {
+                let sight = (task.look)(context, document)?;
+                keep((place, task), activity, sight, document);
+            }
+        }
+    }
     document.verdict = match document.worst() {
         Status::Passed => Verdict::Done,
         Status::Noted => Verdict::Noted,
         Status::Problem => Verdict::Problems,
     };
     Ok(())
-}
-
-/// Looks again at what was noted before later tasks measured.
-fn settle<C>(guide: &Guide<C>, context: &mut C, document: &mut Document) -> Result<(), End> {
-    for activity in guide.activities {
-        for task in activity.tasks.iter().filter(|task| task.repeats) {
-            let known = document.task(activity.title, task.title);
-            if known.is_some_and(|known| known.status == Status::Noted) {
-                let sight = (task.look)(context, document)?;
-                keep(task, activity, sight, document);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether a task is to be looked at.
-fn is_open<C>(task: &Task<C>, activity: &Activity<C>, document: &Document) -> bool {
-    let known = document.task(activity.title, task.title);
-    task.repeats || known.is_none_or(|known| known.status != Status::Passed)
 }
 
 /// Looks at one task, and stores the result. Returns whether the guide stops here.
@@ -86,7 +100,7 @@ fn look<C>(
     company.begins(number, &unseen(task, document))?;
     let sight = (task.look)(context, document)?;
     let stops = sight.stops;
-    let result = keep(task, activity, sight, document);
+    let result = keep((number - 1, task), activity, sight, document);
     if stops {
         document.verdict = Verdict::Stopped;
     }
@@ -94,9 +108,9 @@ fn look<C>(
     Ok(stops)
 }
 
-/// Stores what a task found.
+/// Stores what a task found, at its place in the activity.
 fn keep<C>(
-    task: &Task<C>,
+    (place, task): (usize, &Task<C>),
     activity: &Activity<C>,
     sight: Sight,
     document: &mut Document,
@@ -109,18 +123,17 @@ fn keep<C>(
     if table.is_some() {
         document.table = table;
     }
-    document.put(activity.title, result.clone());
+    document.put(activity.title, place, result.clone());
     result
 }
 
 /// Returns the document with all tasks of the guide, none of which was looked at.
 pub(super) fn list<C>(guide: &Guide<C>, mut document: Document) -> Document {
-    for activity in guide.activities {
-        for task in activity.tasks {
-            let result = unseen(task, &document);
-            document.put(activity.title, result);
-        }
-    }
+    let activities = guide.activities.iter().map(|activity| {
+        let tasks = activity.tasks.iter().map(|task| unseen(task, &document)).collect();
+        ActivityResult { title: activity.title.to_owned(), tasks }
+    });
+    document.activities = activities.collect();
     document
 }
 
@@ -140,7 +153,7 @@ fn unseen<C>(task: &Task<C>, document: &Document) -> TaskResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::guide::document::Measurement;
+    use crate::commands::guide::document::{Measurement, Table};
 
     /// Answers of a switch that is not there, in the order of asking, and what was asked.
     #[derive(Default)]
@@ -199,7 +212,8 @@ mod tests {
 
     fn run(document: &mut Document, answers: Vec<Result<Sight, End>>) -> (usize, Quiet, bool) {
         let (mut fake, mut quiet) = (Fake { answers, asked: 0 }, Quiet::default());
-        let ended = walk(&GUIDE, &mut fake, document, &mut quiet);
+        let walked = walk(&GUIDE, &mut fake, document, &mut quiet);
+        let ended = walked.and_then(|()| settle(&GUIDE, &mut fake, document));
         (fake.asked, quiet, ended.is_ok())
     }
 
@@ -277,6 +291,43 @@ mod tests {
         let (asked, quiet, _) = run(&mut document, answers);
         assert_eq!((asked, quiet.stored.len(), document.verdict), (4, 3, Verdict::Done));
         assert_eq!(document.task("First", "look").unwrap().seen, "it is open");
+    }
+
+    /// The summary of a run that was interrupted still said "not measured: host has MTU 1500" of what
+    /// had been mended, and had been measured since.
+    #[test]
+    fn an_interrupted_run_leaves_no_note_of_an_earlier_one() {
+        let mut document = new();
+        let note = |seen| Ok(Sight::noted(seen));
+        let answers = vec![Ok(Sight::passed("a")), note("not measured"), note("not measured")];
+        run(&mut document, answers);
+        assert_eq!(document.standing().count(), 2);
+        document.table = Some(Table::default());
+        let answers = vec![Ok(Sight::passed("a")), Ok(Sight::passed("b")), Err(End::Interrupted)];
+        let (asked, quiet, ended) = run(&mut document, answers);
+        assert_eq!((asked, quiet.stored.len(), ended), (3, 2, false));
+        assert_eq!((document.standing().count(), &document.table), (0, &None));
+        assert_eq!(quiet.stored[0].standing().count(), 0);
+    }
+
+    #[test]
+    fn a_task_that_is_looked_at_again_keeps_its_place() {
+        let mut document = new();
+        let passed = || Ok(Sight::passed(""));
+        run(&mut document, vec![passed(), Ok(Sight::noted("later")), passed()]);
+        run(&mut document, vec![passed(), passed()]);
+        let titles: Vec<_> = document.activities[1].tasks.iter().map(|it| &it.title).collect();
+        assert_eq!(titles, ["look", "measure"]);
+    }
+
+    #[test]
+    fn a_problem_that_was_mended_meanwhile_does_not_stand_at_the_end() {
+        let mut document = new();
+        let passed = |seen| Ok(Sight::passed(seen));
+        let problem = Ok(Sight::problem("down", "up", "start it"));
+        run(&mut document, vec![problem, passed("b"), passed("c"), passed("up")]);
+        assert_eq!(document.verdict, Verdict::Done);
+        assert_eq!(document.task("First", "look").unwrap().seen, "up");
     }
 
     #[test]
