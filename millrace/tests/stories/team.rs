@@ -264,7 +264,8 @@ fn outage(network: &Network, home: &str) -> Duration {
         let (mut last, mut longest, mut pulled, mut is_over) = (0, 0, None, false);
         for sent in &hear {
             match pulled {
-                None if sent > 100_000_000 => {
+                // One that waited for the answer to the guest's ARP request begins no pull.
+                None if sent > 100_000_000 && now() < sent + 50_000_000 => {
                     pulled = Some(now());
                     network.pull(home);
                 }
