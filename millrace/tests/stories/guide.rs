@@ -231,6 +231,13 @@ fn a_guide_that_cannot_begin_says_why_and_a_list_changes_nothing() {
         let topology = Topology::new("[[port]]\nname = 'other'\ntap = 'tap1'\n");
         let (code, told) = complaint("guide rsc --yes");
         assert!(code == 2 && told.contains("guest, other") && told.contains("--port"), "{told}");
+        // It began, and looked at the uplink as if it were a vNIC.
+        let (code, told) = complaint("guide rsc --yes --port uplink");
+        assert!(code == 2 && told.contains("port uplink is not a vNIC"), "{told}");
+        assert!(told.contains("an uplink (packet uplink)"), "{told}");
+        assert!(told.contains("`--port guest` or `--port other`"), "{told}");
+        let (code, told) = complaint("guide iscsi --yes --port guest");
+        assert!(code == 2 && told.contains("omit --port"), "{told}");
         let (code, told) =
             complaint(&format!("guide jumbo --sender {}@127.0.0.1:5900", "0".repeat(32)));
         assert!(code == 2 && told.contains("guide jumbo --sender"), "{told}");
