@@ -190,6 +190,8 @@ fn two_paths() -> (Switch, Host) {
 fn the_iscsi_guide_waits_for_a_pull_and_sees_the_other_path_carry_on() {
     story(&[Need::Tap, Need::Program("ping")], || {
         let (_switch, guest) = two_paths();
+        let (code, told) = complaint("team map team team eth1");
+        assert!(code == 1 && told.contains("a vNIC: iscsi1, iscsi2"), "{told}");
         let output = guide_at_home("iscsi --wait 1s");
         let document = json(&output);
         assert_eq!((output.status.code(), &document["verdict"]), (Some(1), &"problems".into()));
