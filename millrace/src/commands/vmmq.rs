@@ -3,11 +3,10 @@
 use super::vmmq_record;
 use crate::commands::names;
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome, table};
+use crate::output::{self, Outcome, table};
 use api::body::{PortBody, VmmqMoveBody};
-use api::client::Client;
 use clap::{Args, Subcommand};
-use config::VmmqMode;
+use config::{Device, VmmqMode};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -57,20 +56,30 @@ fn explain(port: Option<&str>, global: &Global) -> Outcome {
     let is_of =
         |moved: &VmmqMoveBody, port| moved.port == port || moved.vnic.as_deref() == Some(port);
     moves.retain(|moved| port.is_none_or(|port| is_of(moved, port)));
-    let why = if moves.is_empty() { why_none(&client, port)? } else { String::new() };
+    let why = match moves.is_empty() {
+        true => why_none(&client.ports()?, client.switch()?.workers.len(), port),
+        false => String::new(),
+    };
     output::show(global, &moves, |moves| if moves.is_empty() { why } else { text(moves) })
 }
 
 /// Returns why nothing has moved: what does not allow it, or what it takes.
-fn why_none(client: &Client, port: Option<&str>) -> Result<String, Failure> {
+fn why_none(ports: &[PortBody], workers: usize, port: Option<&str>) -> String {
     let nothing = "Nothing has been moved by load";
-    let ports = client.ports()?;
     let is_meant = |body: &&PortBody| port.is_none_or(|port| body.name == port);
     let is_dynamic = |body: &&PortBody| body.config.vmmq() == VmmqMode::Dynamic;
-    let dynamic: Vec<&PortBody> = ports.iter().filter(is_meant).filter(is_dynamic).collect();
-    let workers = client.switch()?.workers.len();
+    let dynamic = ports.iter().filter(is_meant).filter(is_dynamic);
+    let (off, dynamic): (Vec<&PortBody>, Vec<&PortBody>) = dynamic.partition(|it| is_off(it));
     let names = dynamic.iter().map(|body| body.name.as_str()).collect::<Vec<_>>().join(", ");
-    Ok(match dynamic.as_slice() {
+    let names = match off.len() {
+        0 => names,
+        count => format!("{names} ({count} more without a guest)"),
+    };
+    match dynamic.as_slice() {
+        [] if !off.is_empty() => {
+            let names = off.iter().map(|body| body.name.as_str()).collect::<Vec<_>>().join(", ");
+            format!("{nothing}: no guest runs at {names}.")
+        }
         [] => {
             let port = port.unwrap_or("PORT");
             format!("{nothing}: `millrace port set {port} vmmq=dynamic` allows it.")
@@ -84,7 +93,13 @@ fn why_none(client: &Client, port: Option<&str>) -> Result<String, Failure> {
         _ => format!(
             "{nothing} yet: {names} may move. Queues move when their worker is busy for more than 80 % of its time."
         ),
-    })
+    }
+}
+
+/// Returns whether a port is a guest's that has no queue in use: there is nothing to move.
+fn is_off(port: &PortBody) -> bool {
+    let is_guest = matches!(port.config.device(), Device::VhostUser(_));
+    is_guest && port.guest.as_ref().is_none_or(|guest| guest.queues == 0)
 }
 
 fn text(moves: &[VmmqMoveBody]) -> String {
@@ -99,4 +114,37 @@ fn text(moves: &[VmmqMoveBody]) -> String {
         ]
     };
     table(&["AT", "PORT", "WHAT", "FROM", "TO", "WHY"], moves.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn port(name: &str, device: &str, guest: &Value) -> PortBody {
+        let rates: api::body::RatesBody = Default::default();
+        let queue = |queue| {
+            json!({
+                "port": name, "queue": queue, "vlan": "untagged", "worker": 0, "cpu": null, "load_percent": 0.0,
+                "entries": 64, "busy_ns": 0, "frames": 0, "bytes": 0, "movable": true,
+            })
+        };
+        let config = if device == "tap" { name.to_owned() } else { format!("/run/{name}") };
+        serde_json::from_value(json!({
+            "name": name, "device": "", "role": "vnic", "state": "up", "reason": "", "mtu": 1500, "vlan": "untagged",
+            "rsc": "off", "queues": [queue(0), queue(1)], "offloads": [], "degraded": [], "rates": rates,
+            "guest": guest, "config": { "name": name, device: config },
+        }))
+        .unwrap()
+    }
+
+    /// Ports that wait for their guests were listed as if their queues could move.
+    #[test]
+    fn a_port_without_a_guest_is_counted_only() {
+        let off = port("vm1", "vhost-user", &Value::Null);
+        let said = why_none(std::slice::from_ref(&off), 2, None);
+        assert_eq!(said, "Nothing has been moved by load: no guest runs at vm1.");
+        let said = why_none(&[off, port("c1", "tap", &Value::Null)], 2, None);
+        assert!(said.contains("yet: c1 (1 more without a guest) may move."), "{said}");
+    }
 }
