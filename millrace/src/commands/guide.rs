@@ -10,6 +10,7 @@ mod iscsi;
 mod jumbo;
 mod keep;
 mod linux;
+mod paths;
 mod people;
 mod place;
 mod prerequisites;
@@ -62,7 +63,8 @@ pub(crate) struct Arguments {
     /// The guide.
     #[arg(value_enum)]
     guide: Name,
-    /// The vNIC's port [default: the only vNIC].
+    /// The vNIC's port; for iscsi the guest's two, as NAME,NAME [default: the only vNIC; for iscsi
+    /// those with a link of their own].
     #[arg(long, add = names::ports())]
     port: Option<String>,
     /// Length of a measurement.
@@ -204,7 +206,13 @@ fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result
     let port = match (guide.is_of_one_vnic, &arguments.port) {
         (true, Some(name)) => vnic(&client.port(name)?, &vnics(&client.ports()?))?,
         (true, None) => only(&vnics(&client.ports()?))?,
-        (false, Some(_)) => return Err(is_of_several(guide.name)),
+        (false, Some(names)) => {
+            let ports = client.ports()?;
+            for name in names.split(',') {
+                vnic(&client.port(name)?, &vnics(&ports))?;
+            }
+            names.clone()
+        }
         (false, None) => String::new(),
     };
     let mut place = Place::new(client, global.socket(), port);
@@ -275,15 +283,6 @@ fn vnic(port: &PortBody, vnics: &[&str]) -> Result<String, Failure> {
             .wanted("the vNIC toward the receiver")
             .remedy(remedy),
     ))
-}
-
-fn is_of_several(guide: &str) -> Failure {
-    Failure::Usage(
-        Problem::new(format!("guide {guide} --port"))
-            .seen("one port")
-            .wanted("no port: the guide is about all vNICs with a path of their own")
-            .remedy("omit --port"),
-    )
 }
 
 /// Returns the only vNIC.
