@@ -52,15 +52,37 @@ fn explain(port: Option<&str>, global: &Global) -> Outcome {
     if let Some(name) = port {
         client.port(name)?;
     }
+    let ports = client.ports()?;
     let mut moves = client.vmmq_moves()?;
     let is_of =
         |moved: &VmmqMoveBody, port| moved.port == port || moved.vnic.as_deref() == Some(port);
     moves.retain(|moved| port.is_none_or(|port| is_of(moved, port)));
     let why = match moves.is_empty() {
-        true => why_none(&client.ports()?, client.switch()?.workers.len(), port),
+        true => why_none(&ports, client.switch()?.workers.len(), port),
         false => String::new(),
     };
-    output::show(global, &moves, |moves| if moves.is_empty() { why } else { text(moves) })
+    let off = if port.is_none() { off(&ports) } else { Vec::new() };
+    output::show(global, &moves, |moves| if moves.is_empty() { why } else { shown(moves, &off) })
+}
+
+/// Returns the names of the ports without a guest.
+fn off(ports: &[PortBody]) -> Vec<&str> {
+    ports.iter().filter(|port| is_off(port)).map(|port| port.name.as_str()).collect()
+}
+
+/// Returns the moves as text, without those of queues that no guest uses now: they carry nothing.
+fn shown(moves: &[VmmqMoveBody], off: &[&str]) -> String {
+    let is_off = |moved: &&VmmqMoveBody| off.contains(&moved.port.as_str());
+    let (idle, used): (Vec<_>, Vec<_>) = moves.iter().partition(is_off);
+    let note = match idle.len() {
+        0 => String::new(),
+        count => {
+            let count = output::pluralized(count, "move", "moves");
+            format!("{count} of ports without a guest: --json shows them too")
+        }
+    };
+    let parts = [if used.is_empty() { String::new() } else { text(&used) }, note];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns why nothing has moved: what does not allow it, or what it takes.
@@ -102,8 +124,8 @@ fn is_off(port: &PortBody) -> bool {
     is_guest && port.guest.as_ref().is_none_or(|guest| guest.queues == 0)
 }
 
-fn text(moves: &[VmmqMoveBody]) -> String {
-    let row = |moved: &VmmqMoveBody| {
+fn text(moves: &[&VmmqMoveBody]) -> String {
+    let row = |moved: &&VmmqMoveBody| {
         vec![
             format!("{:.2}", moved.at_s),
             moved.port.clone(),
@@ -144,6 +166,19 @@ mod tests {
         let off = port("vm1", "vhost-user", &Value::Null);
         let said = why_none(std::slice::from_ref(&off), 2, None);
         assert_eq!(said, "Nothing has been moved by load: no guest runs at vm1.");
+        let moved = |port: &str| -> VmmqMoveBody {
+            serde_json::from_value(json!({
+                "number": 1, "at_s": 1.0, "port": port, "item": "queue 0", "entries": [], "from": 0, "to": 1,
+                "reason": "relieve", "threshold": 0.8, "load": 0.1, "from_load": [0.9, 0.6], "to_load": [0.0, 0.3],
+                "text": "why",
+            }))
+            .unwrap()
+        };
+        let moves = ["vm1", "c1", "vm1"].map(moved);
+        let text = shown(&moves, &super::off(std::slice::from_ref(&off)));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.len() == 3 && lines[1].contains("c1"), "{text}");
+        assert_eq!(lines[2], "2 moves of ports without a guest: --json shows them too");
         let said = why_none(&[off, port("c1", "tap", &Value::Null)], 2, None);
         assert!(said.contains("yet: c1 (1 more without a guest) may move."), "{said}");
     }
