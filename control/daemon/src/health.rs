@@ -160,7 +160,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::SamePath, team::same_path(port, earlier)),
         ];
         found.extend(of_port.into_iter().filter_map(|(kind, told)| Some(kind.found(told?))));
-        found.extend(team::findings(port));
+        found.extend(team::findings(port, ports));
     }
     found
 }
@@ -290,7 +290,9 @@ fn uplinks_share_vlan(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
         )
         .wanted("one uplink or one team in each VLAN")
         .remedy(
-            "links to one network: make them one team; a guest behind the port: set role = \"vnic\"; two networks to be joined: set transit = true on both",
+            "links to one network: make them one team; two networks to be kept apart, as two paths to a storage: give each uplink \
+             and its vNICs a VLAN of their own (`vlan = 10`; frames stay untagged outside); two networks to be joined: set \
+             transit = true on both; a guest behind the port: set role = \"vnic\"",
         ),
     )
 }

@@ -175,7 +175,7 @@ pub(crate) fn with_members(
 /// Returns the patch of a vNIC that pins it to a member of a team, or unpins it.
 ///
 /// # Errors
-/// There is no such team, or it has no such member.
+/// There is no such team, it has no such member, or the port is not a vNIC.
 pub(crate) fn pin(ports: &Ports, team: &str, mapping: &TeamMapping) -> Result<Value, Problem> {
     let (_, port) = ports.port(team)?;
     let members = port.config.members();
@@ -186,6 +186,18 @@ pub(crate) fn pin(ports: &Ports, team: &str, mapping: &TeamMapping) -> Result<Va
             .seen(member)
             .wanted(members.join(", "))
             .remedy("name a member of the team"));
+    }
+    let (_, vnic) = ports.port(&mapping.vnic)?;
+    if vnic.config.role() == PortRole::Uplink {
+        let vnics = ports.iter().filter(|(_, port)| port.config.role() == PortRole::Vnic);
+        let vnics: Vec<_> = vnics.map(|(name, _)| name.as_str()).collect();
+        return Err(Problem::new(format!("port {} is not a vNIC", mapping.vnic))
+            .seen("an uplink")
+            .wanted(match vnics.as_slice() {
+                [] => "a vNIC (there are none)".to_owned(),
+                vnics => format!("a vNIC: {}", vnics.join(", ")),
+            })
+            .remedy("name a vNIC"));
     }
     Ok(json!({ "team-member": mapping.member }))
 }
