@@ -51,6 +51,7 @@ pub use web::WebConfig;
 
 use problem::Problem;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The whole configuration.
@@ -98,6 +99,11 @@ impl Config {
     pub fn to_toml(&self) -> Result<String, Problem> {
         toml::to_string(self)
             .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))
+    }
+
+    /// Returns the ports by name, for those who look up many; the first of each name.
+    pub fn by_name(&self) -> BTreeMap<&str, &PortConfig> {
+        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
     }
 
     /// Returns the port of this name.

@@ -234,7 +234,8 @@ async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
 }
 
 /// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd,
-/// which uses them only after the end of this process and of a worker that hangs.
+/// which uses them only after the end of this process and of a worker that hangs. Without either
+/// they are closed.
 async fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
         if !give_up(shared).await {
@@ -244,6 +245,8 @@ async fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     } else if store.is_with_systemd() {
         give_up(shared).await;
         store.settle();
+    } else {
+        let _ = shared.run(Running::close_all).await;
     }
 }
 

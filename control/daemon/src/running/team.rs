@@ -13,6 +13,7 @@ use ports::Offloads;
 use ports::team::{HomeStatus, MemberStatus, Place, Team, TeamStatus};
 use problem::Problem;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use wire::Mac;
 
 /// Returns all teams, by port.
@@ -89,12 +90,13 @@ fn vnic_addresses(ports: &Ports, switch: &Switch) -> Vec<(PortName, Mac)> {
     addresses
 }
 
-/// Returns the addresses of a vNIC that is about to close, for [`forget`]; none if there is no team.
-pub(super) fn addresses_of(ports: &Ports, switch: &Switch, vnic: &PortName) -> Vec<Mac> {
+/// Returns the addresses of vNICs that are about to close, for [`forget`]; none if there is no team.
+pub(super) fn addresses_of(ports: &Ports, switch: &Switch, vnics: &BTreeSet<&str>) -> Vec<Mac> {
     if ports.teams().next().is_none() {
         return Vec::new();
     }
-    let addresses = vnic_addresses(ports, switch).into_iter().filter(|(port, _)| port == vnic);
+    let all = vnic_addresses(ports, switch).into_iter();
+    let addresses = all.filter(|(port, _)| vnics.contains(port.as_str()));
     addresses.map(|(_, mac)| mac).collect()
 }
 

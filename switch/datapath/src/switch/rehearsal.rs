@@ -181,7 +181,7 @@ impl Snapshot {
             }
         }
         // A stepped worker always answers.
-        let _ = switch.publish().and_then(|()| switch.hand_out(self.from, taken));
+        let _ = switch.publish().and_then(|()| switch.hand_out(vec![(self.from, taken)]));
         self.teach_macs(&switch.macs, &macs, &learned);
         self.teach_flows(&switch);
         let frames = self.frames.into_iter();

@@ -1,7 +1,7 @@
 //! The two sides of a TAP queue: one `read` for each frame in, one `writev` for each frame out,
 //! with no copy in between.
 
-use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, lock};
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, closing, lock};
 use rustix::io::{Errno, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -25,6 +25,18 @@ pub struct TapEgress {
     file: Arc<OwnedFd>,
     /// Buffer for the rare frame of more pieces than [`PIECES`].
     joined: Mutex<Vec<u8>>,
+}
+
+impl Drop for TapIngress {
+    fn drop(&mut self) {
+        closing::collect(self.file.as_fd());
+    }
+}
+
+impl Drop for TapEgress {
+    fn drop(&mut self) {
+        closing::collect(self.file.as_fd());
+    }
 }
 
 impl TapIngress {
