@@ -61,6 +61,7 @@ mod sandbox;
 mod sessions;
 mod shell;
 mod shutdown;
+mod sparse;
 mod switch;
 mod systemd;
 mod team;
