@@ -177,8 +177,8 @@ impl Ring {
                 != 0
     }
 
-    /// Takes the next filled slot, lent until [`Ring::release`]. The caller
-    /// skips slots that were taken before.
+    /// Takes the next filled slot, lent until [`Ring::release`]. The caller skips slots that were
+    /// taken before.
     pub(super) fn take(&self) -> Option<Filled<'_>> {
         self.take_if(|_| true)
     }
