@@ -117,6 +117,7 @@ pub async fn serve(
         let places = sandbox::Places { file, socket: socket.path(), state };
         sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
     }
+    log::write_aside()?;
     let keeper = Keeper::start(keeps)?;
     let (owner, commands) = Owner::start(start(config, kept, opener, filtered)?)?;
     let shared = Shared::new(commands, keeper.clone(), source);

@@ -2,6 +2,7 @@
 
 use super::Scrape;
 use super::family::{Families, Named, number, seconds};
+use crate::log;
 use api::body::{Severity, StateBody, WorkerBody};
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -34,6 +35,13 @@ impl Scrape {
             Severity::ALL.map(|severity| {
                 (vec![("severity", severity.name())], number(self.health.count(severity)))
             }),
+        )?;
+        out.counters(
+            (
+                "log_lines_dropped",
+                "Lines of the log that were dropped because its reader did not keep up",
+            ),
+            [(Vec::new(), log::dropped())],
         )?;
         self.encode_reloads(out)
     }
