@@ -34,17 +34,14 @@ pub(super) async fn api(
         // A connection without a place is closed.
         if let Some(place) = places.place(Kind::from(&peer)) {
             let router = router.clone().layer(Extension(peer));
-            let answers = connections::serve(stream, router, Limits::API, stopped.clone());
-            clients.spawn(async move {
-                answers.await;
-                drop(place);
-            });
+            let answers = connections::serve(stream, router, place, Limits::API, stopped.clone());
+            clients.spawn(answers);
         }
     }
     while clients.join_next().await.is_some() {}
 }
 
-/// Serves clients over TCP once the address is available. All of them count as one user.
+/// Serves clients over TCP once the address is available.
 pub(super) async fn tcp(
     section: Section,
     address: SocketAddr,
