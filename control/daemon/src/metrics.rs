@@ -15,6 +15,7 @@ pub use format::{Exposition, OPEN_METRICS, TEXT};
 
 use crate::running::{Reloads, Running, team};
 use crate::shared::Shared;
+use crate::state::Found;
 use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
 use problem::Problem;
@@ -66,6 +67,7 @@ struct Scrape {
     workers: Vec<WorkerBody>,
     health: HealthBody,
     reloads: Reloads,
+    state: Found,
 }
 
 impl Scrape {
@@ -79,6 +81,7 @@ impl Scrape {
             workers: report.workers(),
             health: running.health(Instant::now()),
             reloads: running.journal.reloads(),
+            state: running.journal.state().clone(),
         }
     }
 }

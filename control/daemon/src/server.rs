@@ -326,7 +326,8 @@ fn save(shared: &Shared) {
 }
 
 async fn poll(shared: &Shared, trouble: Option<&str>) -> Result<(), Ended> {
-    if shared.keeper().trouble().is_some() {
+    shared.look_at_state().await?;
+    if shared.keeper().found().trouble.is_some() {
         save(shared);
     }
     let polled = shared.run(|running| {

@@ -10,6 +10,8 @@ use problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkerHangs,
+    StateNotKept,
+    StateSetAside,
     PortBroken,
     UplinkDown,
     PortDown,
@@ -52,6 +54,8 @@ impl Kind {
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
+            Kind::StateNotKept => ("state_not_kept", Error),
+            Kind::StateSetAside => ("state_set_aside", Error),
             Kind::PortBroken => ("port_broken", Error),
             Kind::UplinkDown => ("uplink_down", Error),
             Kind::PortDown => ("port_down", Warning),

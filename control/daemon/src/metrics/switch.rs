@@ -43,7 +43,22 @@ impl Scrape {
             ),
             [(Vec::new(), log::dropped())],
         )?;
+        self.encode_state(out)?;
         self.encode_reloads(out)
+    }
+
+    fn encode_state(&self, out: &mut Families<'_>) -> fmt::Result {
+        out.gauge(
+            ("state_kept", "Whether ports added or changed through the API are on the disk"),
+            i64::from(self.state.trouble.is_none()),
+        )?;
+        out.gauge(
+            (
+                "state_files_set_aside",
+                "State files that could not be read in full and were set aside",
+            ),
+            number(self.state.aside.len()),
+        )
     }
 
     fn encode_reloads(&self, out: &mut Families<'_>) -> fmt::Result {
