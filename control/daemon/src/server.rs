@@ -17,6 +17,7 @@ use crate::descriptors;
 use crate::handover;
 use crate::log;
 use crate::peer::Groups;
+use crate::preflight;
 use crate::private_tmp;
 use crate::running::Running;
 use crate::sandbox;
@@ -101,6 +102,7 @@ pub async fn serve(
     // A successor receives the descriptors of all ports.
     descriptors::raise();
     if options.take_over {
+        preflight::check(&config.switch, &state_path(options, &config.switch))?;
         handover::take_over(&socket_path(options, &config.switch), &store)?;
     }
     let (keeps, kept) = open_state(options, &config.switch)?;
@@ -129,8 +131,9 @@ pub async fn serve(
     let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
+    let next = next(successors.as_ref(), &store);
     let successor = tokio::select! {
-        successor = ends(stop, successors.as_ref(), &shared) => successor,
+        successor = ends(stop, next, &shared) => successor,
         () = attend(&shared, hangup) => None,
     };
     // From here on ports close because the process ends, not because they are removed.
@@ -153,8 +156,7 @@ pub async fn serve(
 /// could otherwise find the other's socket before that listens.
 fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
     let socket = socket_path(options, config);
-    let directory = options.state_directory.clone().or(config.state_directory.clone());
-    state::open(&state::directory(directory, &socket)).or_else(|problem| {
+    state::open(&state_path(options, config)).or_else(|problem| {
         socket::refuse_taken(&socket)?;
         Err(problem)
     })
@@ -206,12 +208,12 @@ fn successors(api: &Path) -> Option<handover::Listener> {
 /// full first.
 async fn ends(
     stop: impl Future<Output = ()>,
-    successors: Option<&handover::Listener>,
+    next: impl Future<Output = OwnedFd>,
     shared: &Shared,
 ) -> Option<OwnedFd> {
     let successor = tokio::select! {
         () = stop => None,
-        successor = next(successors) => Some(successor),
+        successor = next => Some(successor),
     };
     shared.finish_changes().await;
     successor
@@ -227,9 +229,9 @@ async fn end_state(shared: &Shared, keeper: &Keeper) {
     }
 }
 
-async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
+async fn next(successors: Option<&handover::Listener>, store: &Store) -> OwnedFd {
     match successors {
-        Some(listener) => listener.next().await,
+        Some(listener) => listener.next(|| store.with_all(|all| all.len())).await,
         None => std::future::pending().await,
     }
 }
@@ -274,6 +276,11 @@ fn start(
         running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
     Ok(running)
+}
+
+fn state_path(options: &Options, config: &SwitchConfig) -> PathBuf {
+    let directory = options.state_directory.clone().or(config.state_directory.clone());
+    state::directory(directory, &socket_path(options, config))
 }
 
 fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {

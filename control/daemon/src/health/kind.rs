@@ -10,6 +10,8 @@ use problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkerHangs,
+    GroupMissing,
+    CoreMissing,
     StateNotKept,
     StateSetAside,
     PortBroken,
@@ -54,6 +56,8 @@ impl Kind {
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
+            Kind::GroupMissing => ("group_missing", Error),
+            Kind::CoreMissing => ("core_missing", Error),
             Kind::StateNotKept => ("state_not_kept", Error),
             Kind::StateSetAside => ("state_set_aside", Error),
             Kind::PortBroken => ("port_broken", Error),

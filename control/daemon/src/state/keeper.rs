@@ -77,6 +77,14 @@ pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
     Ok((Writer { path: path.to_owned(), directory, last, has_file }, kept))
 }
 
+/// Checks a directory without its lock, which another daemon may have.
+///
+/// # Errors
+/// The directory exists, but cannot be opened or trusted.
+pub(crate) fn trusted(path: &Path) -> Result<(), Problem> {
+    StateDirectory::look(path).map(drop)
+}
+
 impl Keeper {
     /// Starts the thread.
     ///
