@@ -9,9 +9,11 @@ pub mod family;
 mod format;
 mod ports;
 mod process;
+mod renderings;
 mod switch;
 
 pub use format::{Exposition, OPEN_METRICS, TEXT};
+pub(crate) use renderings::Renderings;
 
 use crate::running::{Reloads, Running, team};
 use crate::shared::Shared;
@@ -30,7 +32,7 @@ use std::time::{Instant, SystemTime};
 ///
 /// # Errors
 /// A metric cannot be written, or the switch's thread has ended.
-pub(crate) async fn read(shared: &Shared) -> Result<Exposition, Problem> {
+async fn read(shared: &Shared) -> Result<Exposition, Problem> {
     let scrape = shared.run(|running| Scrape::of(running)).await?;
     let started = scrape.started;
     write("millrace", Box::new(scrape), started)

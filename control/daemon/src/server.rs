@@ -16,6 +16,7 @@ use crate::commands::{Ended, Owner};
 use crate::descriptors;
 use crate::handover;
 use crate::log;
+use crate::metrics::Renderings;
 use crate::peer::Groups;
 use crate::preflight;
 use crate::private_tmp;
@@ -37,6 +38,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -170,10 +172,13 @@ fn answer(
     shared: &Shared,
     stopped: &watch::Receiver<bool>,
 ) -> Vec<JoinHandle<()>> {
-    let api = serving::api(listener, shared.clone(), groups, stopped.clone());
+    let counters = Arc::<Renderings>::default();
+    let api =
+        serving::api(listener, shared.clone(), Arc::clone(&counters), groups, stopped.clone());
     let mut answering = vec![tokio::spawn(api)];
     let tcp = [
-        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
+        metrics
+            .map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone(), counters))),
         web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
     ];
     for (section, address, router) in tcp.into_iter().flatten() {
