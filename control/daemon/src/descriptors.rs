@@ -50,6 +50,21 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     })
 }
 
+/// Checks that this process may have what another daemon hands over, beside its own.
+///
+/// # Errors
+/// The limit is too low.
+pub(crate) fn room_for(handed_over: u64) -> Result<(), Problem> {
+    let (limit, wanted) = (limit(), OWN + handed_over);
+    if wanted <= limit {
+        return Ok(());
+    }
+    Err(Problem::new("this process may not have the descriptors of the daemon that runs")
+        .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))
+        .wanted(wanted)
+        .remedy(format!("`ulimit -n {wanted}` or more, and again; the old daemon goes on")))
+}
+
 /// Raises the limit of descriptors to the hard limit: the soft limit exists for programs that use
 /// select(2).
 pub(crate) fn raise() {

@@ -7,6 +7,7 @@
 mod kind;
 mod team;
 
+use crate::preflight;
 use crate::settings;
 use api::body::{FindingBody, HealthBody};
 use config::{Config, Device, PortConfig, PortRole};
@@ -129,9 +130,11 @@ impl Picture {
     }
 }
 
-/// Returns the findings about a configuration that is not running.
+/// Returns the findings about a configuration that is not running, on this host.
 pub fn offline(config: &Config) -> HealthBody {
-    HealthBody::of(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()))
+    let mut found = preflight::findings(&config.switch);
+    found.extend(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()));
+    HealthBody::of(found)
 }
 
 /// Returns all findings, port by port.

@@ -10,6 +10,10 @@ use problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkerHangs,
+    GroupMissing,
+    CoreMissing,
+    StateNotKept,
+    StateSetAside,
     PortBroken,
     UplinkDown,
     PortDown,
@@ -53,6 +57,10 @@ impl Kind {
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
+            Kind::GroupMissing => ("group_missing", Error),
+            Kind::CoreMissing => ("core_missing", Error),
+            Kind::StateNotKept => ("state_not_kept", Error),
+            Kind::StateSetAside => ("state_set_aside", Error),
             Kind::PortBroken => ("port_broken", Error),
             Kind::UplinkDown => ("uplink_down", Error),
             Kind::PortDown => ("port_down", Warning),
