@@ -6,7 +6,7 @@ mod serving;
 pub(crate) use serving::Conversation;
 
 use crate::lock::lock;
-use crate::memory_pace::MemoryPace;
+use crate::memory_pace::{MemoryPace, MessagePace};
 use crate::migration::{Milestone, Milestones};
 use crate::plug::Plug;
 use crate::reconnect_backoff::ReconnectBackoff;
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) signals: Arc<Budget>,
     /// Limits the time that changes of its memory map take.
     pub(crate) memory_pace: Mutex<MemoryPace>,
+    /// Limits the time that its messages take.
+    pub(crate) message_pace: Mutex<MessagePace>,
     pub(crate) plug: Plug,
 }
 
@@ -176,6 +178,7 @@ impl Session {
             log_limit: Mutex::default(),
             signals,
             memory_pace: Mutex::default(),
+            message_pace: Mutex::default(),
             plug: Plug::default(),
         });
         let served = shared.clone();
@@ -189,7 +192,9 @@ impl Session {
             .spawn(move || {
                 let resumed = inherited.session.and_then(|record| go_on(&served, &record));
                 let _ = told.send(());
-                resumed.into_iter().for_each(|(it, from)| serve(&served, it, Some(from)));
+                resumed
+                    .into_iter()
+                    .for_each(|(it, from)| serve(&served, it, Some(from)));
                 serve_all(&served, &entrance);
             })
             .map_err(failed("start a thread for"))?;
@@ -349,11 +354,12 @@ mod tests {
     use std::cell::RefCell;
     use std::fs::File;
     use std::path::Path;
+
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
     use vhost::vhost_user::VhostUserBackendReqHandlerMut;
-    use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
+    use vhost::vhost_user::message::{VhostUserLog, VhostUserSingleMemoryRegion};
     use virtqueue::Limit;
 
     /// Returns a session in a folder, and a guest that runs.
@@ -506,6 +512,28 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         let sources = [(fd, later), (fd, now), (fd, now)];
         assert_eq!(ready(&session.shared, sources), Some([false, true, true]));
+    }
+
+    /// A front end replaced its log 9,537 times a second.
+    #[test]
+    fn a_log_is_paced_like_a_map() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let mut backend = Backend::new(session.shared.clone());
+        let file = || {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, 4096).unwrap();
+            File::from(file)
+        };
+        let region = VhostUserSingleMemoryRegion::new(0, 4096, 0, 0);
+        backend.add_mem_region(&region, file(), None).unwrap();
+        let mut replace = || {
+            backend.set_log_base(&VhostUserLog::new(4096, 0), file()).unwrap();
+            backend.take_pause()
+        };
+        assert_eq!(replace(), Duration::ZERO);
+        lock(&session.shared.memory_pace).pause(Instant::now(), Duration::from_secs(2));
+        assert!(replace() > Duration::ZERO);
     }
 
     #[test]

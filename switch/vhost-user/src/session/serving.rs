@@ -228,10 +228,13 @@ fn converse(
             commands_from = Instant::now() + control::pause_after(began.elapsed());
         }
         if is_message {
+            let began = Instant::now();
             if let Err(error) = serve_one(&connection, backend, handler) {
                 return Some(error);
             }
-            messages_from = Instant::now() + lock(backend).take_pause();
+            let now = Instant::now();
+            let pause = lock(&shared.message_pace).pause(now, now - began);
+            messages_from = now + pause.max(lock(backend).take_pause());
         }
     }
 }
