@@ -194,7 +194,7 @@ impl Session {
                 let _ = told.send(());
                 resumed
                     .into_iter()
-                    .for_each(|(it, from)| serve(&served, it, Some(from)));
+                    .for_each(|(it, from)| serve(&served, &entrance, it, Some(from)));
                 serve_all(&served, &entrance);
             })
             .map_err(failed("start a thread for"))?;
@@ -351,8 +351,10 @@ mod tests {
     use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Negotiated};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
     use std::cell::RefCell;
     use std::fs::File;
+    use std::io::{Read, Write};
     use std::path::Path;
 
     use std::rc::Rc;
@@ -534,6 +536,43 @@ mod tests {
         assert_eq!(replace(), Duration::ZERO);
         lock(&session.shared.memory_pace).pause(Instant::now(), Duration::from_secs(2));
         assert!(replace() > Duration::ZERO);
+    }
+
+    /// Connects its standard input, in a process of its own, if it was started to.
+    #[test]
+    fn connects_for_its_parent() {
+        if let Some(socket) = std::env::var_os(CONNECT_TO) {
+            let to = SocketAddrUnix::new(Path::new(&socket)).unwrap();
+            connect(std::io::stdin(), &to).unwrap();
+        }
+    }
+
+    /// Names the socket for [`connects_for_its_parent`].
+    const CONNECT_TO: &str = "MILLRACE_TEST_CONNECT_TO";
+
+    /// A child that had inherited the connection kept the port from every other front end.
+    #[test]
+    fn a_front_end_takes_the_place_of_one_whose_process_has_ended() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let path = &session.shared.options.socket;
+        let left = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "session::tests::connects_for_its_parent"]);
+        child.env(CONNECT_TO, path).stdin(left.try_clone().unwrap());
+        assert!(child.output().unwrap().status.success());
+        waiting::until("the child's is served", || session.status().connections == 1);
+        let mut next = UnixStream::connect(path).unwrap();
+        waiting::until("the next is served", || session.status().connections == 2);
+        let _third = UnixStream::connect(path).unwrap();
+        // GET_FEATURES: while it is answered, the third waits.
+        for _ in 0..2 {
+            next.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+            next.read_exact(&mut [0; 20]).unwrap();
+        }
+        assert_eq!(session.status().connections, 2, "its process lives");
+        drop(next);
+        waiting::until("the third is served", || session.status().connections == 3);
     }
 
     #[test]
