@@ -4,7 +4,7 @@ use crate::counters::{DropReason, PortCell, count_drop};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
-use crate::port::pacer::Paced;
+use crate::port::pacer::{Copies, Paced};
 use crate::port::policy::Policy;
 use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
@@ -27,6 +27,9 @@ pub(crate) struct Deliverer {
     pub(super) released: Vec<Outgoing<'static>>,
     pub(super) slices: Vec<Slice<'static>>,
     pub(super) paced: Vec<Paced>,
+    /// Frames on their way into a pacer or out of it, and which of them wait there.
+    pub(super) copies: Copies,
+    pub(super) waits: Vec<bool>,
 }
 
 impl Deliverer {
@@ -39,6 +42,8 @@ impl Deliverer {
             released: Vec::new(),
             slices: Vec::new(),
             paced: Vec::new(),
+            copies: Copies::default(),
+            waits: Vec::new(),
         }
     }
 
