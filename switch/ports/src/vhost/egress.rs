@@ -94,22 +94,26 @@ impl Egress for VhostEgress {
 /// Frames of a burst, and where to copy them. Each thread keeps one for its allocations.
 struct CopyList {
     features: Features,
-    elements: Vec<ChainElement>,
     copies: Vec<FrameCopy>,
+    /// The elements of frames with several.
+    elements: Vec<ChainElement>,
 }
 
+/// Where to copy a frame.
 struct FrameCopy {
+    /// The only element, or the first.
+    element: ChainElement,
     /// The frame's place in the list.
-    place: usize,
+    place: u32,
     /// See [`FrameBuffers::buffers`].
     buffers: u16,
-    /// Index behind its last element; its elements start where those of the copy before it end.
-    end: usize,
+    /// How many elements of the list are the frame's; 0 if it has only one.
+    several: u16,
 }
 
 impl CopyList {
     const EMPTY: CopyList =
-        CopyList { features: Features::empty(), elements: Vec::new(), copies: Vec::new() };
+        CopyList { features: Features::empty(), copies: Vec::new(), elements: Vec::new() };
 
     /// Reserves room for a burst. `None`: the guest does not want frames now.
     fn reserve(
@@ -118,14 +122,14 @@ impl CopyList {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<BatchNumber> {
-        let CopyList { elements, copies, .. } = self;
-        elements.clear();
-        copies.clear();
         let Running { queue, features, .. } = running;
         self.features = *features;
+        self.copies.clear();
+        self.elements.clear();
         if !queue.is_enabled() {
             return None;
         }
+        self.copies.reserve(frames.len());
         for (place, frame) in frames.iter().enumerate() {
             let found = if !frame.vnet.asks_nothing() && !takes(*features, frame) {
                 Err(EgressDrop::Refused)
@@ -135,10 +139,7 @@ impl CopyList {
                 find_room(queue, frame, *features)
             };
             match found {
-                Ok(room) => {
-                    elements.extend_from_slice(room.elements);
-                    copies.push(FrameCopy { place, buffers: room.buffers, end: elements.len() });
-                }
+                Ok(room) => self.add(place, room),
                 Err(EgressDrop::Refused) => drops.push((place, EgressDrop::Refused)),
                 // Later frames would overtake this one.
                 Err(reason) => {
@@ -150,14 +151,35 @@ impl CopyList {
         Some(queue.begin_batch())
     }
 
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a list has a few hundred frames")]
+    fn add(&mut self, place: usize, room: FrameBuffers<'_>) {
+        let (place, buffers) = (place as u32, room.buffers);
+        let (element, several) = match room.elements {
+            [element] => (*element, 0),
+            elements => self.add_several(elements),
+        };
+        self.copies.push(FrameCopy { element, place, buffers, several });
+    }
+
+    #[inline(never)]
+    fn add_several(&mut self, elements: &[ChainElement]) -> (ChainElement, u16) {
+        self.elements.extend_from_slice(elements);
+        let several = u16::try_from(elements.len());
+        (elements.first().copied().unwrap_or_default(), several.unwrap_or(u16::MAX))
+    }
+
     /// Copies the frames. Their elements are mapped for as long as the ring is lent.
     fn copy(&self, frames: &[Outgoing<'_>]) {
-        let mut start = 0;
-        for FrameCopy { place, buffers, end } in &self.copies {
-            let elements = self.elements.get(start..*end).unwrap_or_default();
-            start = *end;
-            if let Some(frame) = frames.get(*place) {
-                write(frame, FrameBuffers { elements, buffers: *buffers }, self.features);
+        let mut others = self.elements.as_slice();
+        for FrameCopy { element, place, buffers, several } in &self.copies {
+            let Some(frame) = frames.get(*place as usize) else { continue };
+            let (buffers, elements) = (*buffers, std::slice::from_ref(element));
+            if *several == 0 {
+                write(frame, FrameBuffers { elements, buffers }, self.features);
+            } else if let Some((elements, rest)) = others.split_at_checked((*several).into()) {
+                others = rest;
+                write(frame, FrameBuffers { elements, buffers }, self.features);
             }
         }
     }
