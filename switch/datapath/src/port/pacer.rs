@@ -457,10 +457,9 @@ mod tests {
             let (mut now, mut step) = (0, 0);
             while now < until {
                 let len = lengths[step % lengths.len()];
-                if let Some(at) = self.looks_at
-                    && at + late[step % late.len()] <= now
-                {
-                    self.look(now);
+                let late = late[step % late.len()];
+                while let Some(at) = self.looks_at.filter(|at| at + late <= now) {
+                    self.look(at + late);
                 }
                 self.send(now, &[len]);
                 now += (len as u64 * 8_000_000_000 / bits).max(1);
