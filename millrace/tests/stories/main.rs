@@ -61,7 +61,6 @@ mod sandbox;
 mod sessions;
 mod shell;
 mod shutdown;
-mod sparse;
 mod switch;
 mod systemd;
 mod team;
