@@ -347,12 +347,26 @@ impl Switch {
             *place = Arc::new(changed_port(&old, settings));
             before.push(old);
         }
-        let published = self.publish();
-        for old in before {
-            self.settle_change(&old);
+        let mut done = self.publish();
+        for old in &before {
+            self.settle_change(old);
         }
         self.reclaim(&changed);
-        published
+        // Not before: by its old settings the port may not send from the new address.
+        let moved = self.with_other_address(&before);
+        if done.is_ok() && !moved.is_empty() {
+            done = self.announce(&moved);
+        }
+        done
+    }
+
+    /// Returns the vNICs among these ports that have got another address since.
+    fn with_other_address(&self, before: &[Arc<Port>]) -> Vec<PortId> {
+        let has_other = |old: &&Arc<Port>| {
+            let new = self.entry(old.shared.id).map(|entry| &entry.port.settings);
+            new.is_ok_and(|new| new.role == crate::PortRole::Vnic && new.mac != old.settings.mac)
+        };
+        before.iter().filter(has_other).map(|old| old.shared.id).collect()
     }
 
     /// Does what follows once every worker has a port's new settings.
@@ -385,8 +399,13 @@ impl Switch {
         }
     }
 
+    /// Returns whether an announcement of the port still waits for its worker.
+    pub fn is_announcing(&self, port: PortId) -> bool {
+        self.entry(port).is_ok_and(|entry| entry.port.shared.live.is_announcing())
+    }
+
     /// Announces the configured addresses of these ports again, in case the first announcement got
-    /// lost.
+    /// lost. It replaces one that still waits.
     ///
     /// # Errors
     ///
@@ -529,10 +548,6 @@ impl Drop for Switch {
 
 /// Makes a port with other settings, and keeps what it has of the old ones.
 fn changed_port(old: &Port, settings: PortSettings) -> Port {
-    let is_vnic = settings.role == crate::PortRole::Vnic;
-    if let Some(mac) = settings.mac.filter(|mac| is_vnic && old.settings.mac != Some(*mac)) {
-        old.shared.live.announce(settings.announced().frames(mac));
-    }
     let mut new = new_port(old.shared.clone(), settings, old.capture.clone(), Some(old));
     if new.settings.rate == old.settings.rate {
         new.rate.clone_from(&old.rate);

@@ -131,7 +131,7 @@ impl Running {
         }
     }
 
-    /// Announces addresses of ports that are up a second time.
+    /// Announces addresses of ports that are up a second time, once the first announcement is sent.
     fn announce_again(&mut self) {
         if !self.ports.open().any(|(_, open)| open.announces) {
             return;
@@ -140,7 +140,8 @@ impl Running {
             self.infos().into_iter().filter(|info| info.state == PortState::Up).collect();
         let mut due = Vec::new();
         for (_, open) in self.ports.open_mut() {
-            if open.announces && up.iter().any(|info| info.id == open.id) {
+            let is_due = open.announces && !self.switch.is_announcing(open.id);
+            if is_due && up.iter().any(|info| info.id == open.id) {
                 open.announces = false;
                 due.push(open.id);
             }
