@@ -114,3 +114,22 @@ impl Inflight {
         (0..u32::from(self.rings)).for_each(|number| self.forget(number));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The journal of a larger ring reached into the next ring's, and beyond the region's end
+    /// (CVE-2026-86565 of another back end).
+    #[test]
+    fn a_ring_larger_than_its_inflight_region_has_no_journal() {
+        let (said, file) = Inflight::create(2, 128).expect("a region");
+        let region = Inflight::adopt(&said, Arc::new(file.into()), u64::MAX).expect("its own");
+        let has_journal = |number, size| region.journal(number, size).expect("mapped").is_some();
+        for number in [0, 1] {
+            assert!(has_journal(number, 128));
+            assert!(!has_journal(number, 129) && !has_journal(number, 32768));
+        }
+        assert!(!has_journal(2, 128));
+    }
+}

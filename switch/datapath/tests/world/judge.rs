@@ -99,6 +99,12 @@ fn claims(vnet: &wire::vnet::VnetHeader, bytes: &[u8], parsed: &Parsed, port: &L
             bytes.len(),
             bytes.len() - parsed.end as usize
         );
+        assert!(
+            vnet.hdr_len.get() == parsed.payload,
+            "FINDING (header length): {} at {name}, of headers of {} bytes",
+            vnet.hdr_len.get(),
+            parsed.payload
+        );
         // What the switch itself made of small segments is as small as they were.
         let segments = parsed.payload_len().div_ceil(vnet.gso_size.get().max(1).into());
         let few = if parsed.kind == Kind::Udp { FEW_DATAGRAMS } else { FEW_SEGMENTS };

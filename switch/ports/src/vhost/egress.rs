@@ -247,6 +247,59 @@ mod tests {
     use test_guest::Guest;
     use wire::vnet::VnetHeader;
 
+    /// A header was written past the end of a receive buffer shorter than it (CVE-2026-86566 of
+    /// another back end).
+    #[test]
+    fn nothing_is_written_behind_a_runt_buffer() {
+        const RUNT: u32 = 5;
+        for (format, merges) in [(0, false), (0, true), (1, false), (1, true)] {
+            let mut wanted = Features::VERSION_1;
+            wanted.set(Features::RING_PACKED, format == 1);
+            wanted.set(Features::MRG_RXBUF, merges);
+            let folder = TempDir::new().expect("a folder");
+            let path = folder.path().join("vm");
+            let opened = open(&VhostOptions::new(&path)).expect("a port");
+            let guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+            let [EgressQueue::Vhost(egress)] = opened.device.egress.as_slice() else {
+                panic!("one queue")
+            };
+            while egress.ring.with(|_| ()).is_none() {
+                std::thread::yield_now();
+            }
+            let (memory, ring) = (guest.memory(), guest.rings(0).expect("a ring"));
+            let buffers: Vec<_> = (0..u64::from(ring.size))
+                .map(|number| {
+                    let (mut place, mut gpa) = (ring.descriptors, [0; 8]);
+                    place.0 += 16 * number;
+                    memory.read(place, &mut gpa);
+                    place.0 += 8;
+                    memory.write(place, &RUNT.to_le_bytes());
+                    place.0 = u64::from_le_bytes(gpa);
+                    place
+                })
+                .collect();
+            let send = |len: u32| {
+                let (bytes, mut drops) = (vec![0xee; len as usize], Vec::new());
+                let vnet = VnetHeader::default();
+                let frame = Outgoing { vnet, header: &bytes, payload: &[], len };
+                egress.deliver(&[frame], &mut drops).expect("deliver");
+                drops
+            };
+            let refused = [(0, EgressDrop::Refused)];
+            assert_eq!(send(60).as_slice(), if merges { &[][..] } else { &refused });
+            assert_eq!(send(1514), refused, "more than {MOST_BUFFERS} buffers");
+            let mut filled = 0;
+            for buffer in buffers {
+                let mut bytes = [0; 32];
+                memory.read(buffer, &mut bytes);
+                let (inside, behind) = bytes.split_at(RUNT as usize);
+                filled += inside.iter().filter(|byte| **byte == 0xee).count();
+                assert_eq!(behind, [0; 27], "written behind the buffer");
+            }
+            assert_eq!(filled, if merges { 60 } else { 0 });
+        }
+    }
+
     /// A guest that saw the ring's index before a copy would read the old bytes of its buffers.
     #[test]
     fn what_follows_a_copy_is_published_with_it() {

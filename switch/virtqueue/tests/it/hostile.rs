@@ -257,6 +257,22 @@ fn tables_that_are_wrong() {
     }
 }
 
+/// A length that is checked for one entry holds for the next ones too (CVE-2026-93683 of another
+/// back end).
+#[test]
+fn a_linked_table_has_no_entry_behind_its_length() {
+    let (guest, mut driver, mut queue) = pair(RingFeatures::empty());
+    driver.add(&[readable(BUFFER_REGION, 4); 2], Shape::Indirect).unwrap();
+    driver.publish();
+    // The first entry names one that is in memory and good, but not in the table.
+    let entry = |number: u64| Gpa(TABLES_START + 16 * number);
+    let mut good = [0; 16];
+    guest.memory.read(entry(1), &mut good);
+    guest.memory.write(entry(40), &good);
+    guest.memory.write(Gpa(entry(0).0 + 14), &40u16.to_le_bytes());
+    assert_eq!(queue.take(LIMIT), Err(QueueFault::NoSuchDescriptor { index: 40, size: 2 }));
+}
+
 #[test]
 fn good_chains_before_a_bad_one_are_delivered() {
     for format in FORMATS {
