@@ -1,6 +1,6 @@
 //! A burst: the frames taken at once from one ingress queue.
 
-use crate::{Nanos, Slice, Speaker, recycle};
+use crate::{Nanos, Slice, Speaker, Stopwatch, recycle};
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -39,6 +39,29 @@ pub struct Burst<'q> {
     speaker: Speaker,
     /// See [`Burst::waited`].
     waited: Option<Nanos>,
+    /// See [`Burst::set_time`].
+    time: BurstTime,
+    /// See [`Burst::refuse`].
+    refused: usize,
+}
+
+/// The time that taking a burst may take.
+#[derive(Clone, Copy, Debug)]
+pub struct BurstTime {
+    /// The time since the turn began.
+    pub stopwatch: Stopwatch,
+    /// CPU time after which no further portion is taken.
+    pub limit: Nanos,
+    /// Frames and bytes of a portion: those taken between two looks at the stopwatch.
+    pub portion: BurstLimit,
+}
+
+impl Default for BurstTime {
+    /// Returns a time without limit.
+    fn default() -> BurstTime {
+        let stopwatch = Stopwatch::default();
+        BurstTime { stopwatch, limit: Nanos(u64::MAX), portion: BurstLimit::default() }
+    }
 }
 
 /// Frames and bytes after which a burst is full.
@@ -88,7 +111,37 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
+            time: BurstTime::default(),
+            refused: 0,
         }
+    }
+
+    /// Limits the time of taking. What is not taken by then waits.
+    pub fn set_time(&mut self, time: BurstTime) {
+        self.time = time;
+    }
+
+    /// Returns the frames and bytes to take before [`Burst::is_late`] is asked again.
+    #[inline]
+    pub fn portion(&self) -> BurstLimit {
+        BurstLimit { frames: self.room(), bytes: self.room_bytes() }.min(self.time.portion)
+    }
+
+    /// Returns whether the time of taking is over.
+    #[inline]
+    pub fn is_late(&self) -> bool {
+        self.time.stopwatch.used_beyond(self.time.limit).is_some()
+    }
+
+    /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes.
+    pub fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
+    /// Returns how many frames were refused.
+    #[inline]
+    pub fn refused(&self) -> usize {
+        self.refused
     }
 
     /// Notes who writes the virtio-net headers of its frames.
@@ -129,7 +182,7 @@ impl<'q> Burst<'q> {
         if self.bytes >= self.limit.bytes {
             0
         } else {
-            self.limit.frames - self.frames.len().min(self.limit.frames)
+            self.limit.frames.saturating_sub(self.frames.len() + self.refused)
         }
     }
 
@@ -219,6 +272,8 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
+            time: BurstTime::default(),
+            refused: 0,
         }
     }
 }

@@ -58,6 +58,8 @@ pub enum EgressDrop {
     PathDown,
     /// The device refused this frame.
     Refused,
+    /// The frames before it took too long.
+    Late,
 }
 
 /// Free room of an egress queue.

@@ -23,6 +23,7 @@ mod bpf;
 mod burst;
 mod capabilities;
 pub mod capture;
+mod clock;
 pub mod closing;
 mod contract;
 pub mod fault;
@@ -45,8 +46,9 @@ pub mod vhost;
 pub mod xdp;
 
 pub use announced::Announced;
-pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
+pub use burst::{Burst, BurstLimit, BurstTime, RawFrame, VlanTag};
 pub use capabilities::{Capabilities, Speaker};
+pub use clock::{Clock, Stopwatch};
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use queue::{EgressQueue, IngressQueue};
 pub use recycle::recycle;

@@ -1,7 +1,7 @@
 //! A queue from the device's side: what a port uses, burst by burst.
 
 use crate::any_ring::AnyRing;
-use crate::chain::{Walk, Want};
+use crate::chain::{ELEMENT_WEIGHT, Walk, Want};
 use crate::packed::Packed;
 use crate::ring::Ring;
 use crate::split::Split;
@@ -22,7 +22,7 @@ const AHEAD: usize = 32;
 /// chains of a driver that merges no buffers have. A receiver that offers buffers of one byte gets
 /// no more of them filled in a burst and loses the frames that do not fit; its senders pay for the
 /// time of walking and filling that many.
-const AHEAD_WEIGHT: usize = 512 * 1024;
+const AHEAD_WEIGHT: usize = 8192 * ELEMENT_WEIGHT;
 
 /// Weight that its batches may have in addition, in bytes.
 const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
@@ -111,6 +111,12 @@ impl Queue {
     #[inline]
     pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
         self.walk.each()
+    }
+
+    /// Returns the elements of each chain that [`Queue::taken`] returns behind the first `count`.
+    #[inline]
+    pub fn taken_after(&self, count: usize) -> impl Iterator<Item = &[ChainElement]> {
+        self.walk.each_after(count)
     }
 
     /// Gives the oldest `count` taken chains back to the driver. Returns whether to notify it.

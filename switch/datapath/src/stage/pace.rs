@@ -98,6 +98,7 @@ impl Deliverer {
     #[cold]
     pub(crate) fn release(&mut self, view: &View, worker: usize, now: Nanos) -> u64 {
         let mut meter = Meter::new(0);
+        self.sender = None;
         let mut paced = std::mem::take(&mut self.paced);
         paced.retain_mut(|paced| {
             if paced.at > now {

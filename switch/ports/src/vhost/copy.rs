@@ -7,6 +7,9 @@ use crate::{Outgoing, Slice};
 use virtqueue::ChainElement;
 use wire::vnet::VnetHeader;
 
+/// Bytes of the smallest page of guest memory.
+const PAGE: usize = 4096;
+
 /// Lends a guest's buffer as bytes, from `from` on.
 ///
 /// # Safety
@@ -16,6 +19,28 @@ pub(super) unsafe fn lend<'q>(element: &ChainElement, from: usize) -> Slice<'q> 
     let from = from.min(element.len);
     // SAFETY: within the element, which is mapped for 'q as the caller says.
     unsafe { Slice::from_raw(element.start.add(from), element.len - from) }
+}
+
+/// Reads a byte of each page that lent bytes lie in behind their first byte's, so that the kernel
+/// finds the pages now.
+#[inline(always)]
+pub(super) fn touch_rest(bytes: &Slice<'_>) {
+    let first = PAGE - bytes.as_ptr().addr() % PAGE;
+    if first < bytes.len() {
+        touch(&bytes.skip(first));
+    }
+}
+
+/// Reads a byte of each page that lent bytes lie in.
+#[inline(never)]
+pub(super) fn touch(bytes: &Slice<'_>) {
+    let (start, len) = (bytes.as_ptr(), bytes.len());
+    let first = PAGE - start.addr() % PAGE;
+    for offset in [0].into_iter().chain((first..len).step_by(PAGE)).filter(|at| *at < len) {
+        // SAFETY: within the slice, which is mapped for the loan. Volatile, because nothing uses the
+        // byte.
+        unsafe { start.add(offset).read_volatile() };
+    }
 }
 
 /// Writes a frame into the elements of its room, which are as long as the virtio header and the

@@ -13,6 +13,12 @@ use wire::vnet::VnetHeader;
 /// Most pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
 
+/// Most pieces of a frame, whatever its bytes, and the bytes that each further piece must have on
+/// average. Each piece may cost a page fault, more than a thousand times what its bytes cost. Linux
+/// sends at most 19 pieces.
+const MOST_PIECES: usize = 32;
+const BYTES_A_PIECE: usize = 64;
+
 /// The ingress side of a guest's queue pair, see [`Ingress`]. The ring is borrowed from the session
 /// from take to release, so the lent buffers stay mapped.
 pub struct VhostIngress {
@@ -84,16 +90,39 @@ fn take(
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,
 ) {
-    let limit = Limit { chains: burst.room(), bytes: burst.room_bytes() };
-    if queue.take(limit).is_err() {
-        return;
+    let mut before = 0;
+    loop {
+        let (portion, bytes) = (burst.portion(), burst.bytes());
+        let limit = Limit { chains: portion.frames, bytes: portion.bytes };
+        let Ok(taken) = queue.take(limit) else { return };
+        push(queue.taken_after(before), header_len, burst, pieces);
+        before += taken;
+        let is_last = taken < portion.frames && burst.bytes() - bytes < portion.bytes;
+        if is_last || burst.room() == 0 || burst.is_late() {
+            return;
+        }
     }
-    for chain in queue.taken() {
+}
+
+/// Pushes the frames of chains. Each page that a frame lies in is touched here, so that the time of
+/// taking is all that the kernel takes for the sender's memory.
+#[inline(always)]
+fn push<'c>(
+    chains: impl Iterator<Item = &'c [ChainElement]>,
+    header_len: usize,
+    burst: &mut Burst<'_>,
+    pieces: &mut Vec<Slice<'static>>,
+) {
+    for chain in chains {
         let vnet = copy::read_header(chain, header_len).unwrap_or_default();
         match chain {
-            // SAFETY: the queue is borrowed from the session until release, and lent chains keep it
-            // from being remapped, so its pieces stay mapped for the burst.
-            [piece] => burst.push(vnet, None, &[unsafe { copy::lend(piece, header_len) }]),
+            [piece] => {
+                // SAFETY: the queue is borrowed from the session until release, and lent chains
+                // keep it from being remapped, so its pieces stay mapped for the burst.
+                let bytes = unsafe { copy::lend(piece, header_len) };
+                copy::touch_rest(&bytes.take(Burst::LARGEST_FRAME));
+                burst.push(vnet, None, &[bytes]);
+            }
             _ => push_chain(vnet, chain, header_len, burst, pieces),
         }
     }
@@ -127,13 +156,38 @@ fn push_chain(
         }
         skip -= skip.min(piece.len);
     }
-    burst.push(vnet, None, pieces);
+    let bytes = Burst::LARGEST_FRAME + 1 - room;
+    if pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE && touch(pieces, burst) {
+        burst.push(vnet, None, pieces);
+    } else {
+        burst.refuse();
+    }
     pieces.clear();
+}
+
+/// Touches the pages of a frame. Returns `false` if it has more than [`MOST_PIECES`] and takes too
+/// long.
+fn touch(pieces: &[Slice<'_>], burst: &Burst<'_>) -> bool {
+    let (first, others) = pieces.split_at(pieces.len().min(MOST_PIECES));
+    first.iter().for_each(copy::touch);
+    others.chunks(PIECES).all(|pieces| {
+        let in_time = !burst.is_late();
+        if in_time {
+            pieces.iter().for_each(copy::touch);
+        }
+        in_time
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vhost::{VhostOptions, open};
+    use crate::{BurstLimit, BurstTime, Clock, IngressQueue, Stopwatch};
+    use std::cell::Cell;
+    use tempfile::TempDir;
+    use test_guest::Guest;
+    use vhost_user::Features;
 
     #[test]
     fn a_chain_of_4_gib_is_no_short_frame() {
@@ -144,5 +198,72 @@ mod tests {
         let mut burst = Burst::new();
         push_chain(VnetHeader::default(), &chain, 12, &mut burst, &mut Vec::new());
         assert_eq!(burst.bytes(), Burst::LARGEST_FRAME + 1);
+    }
+
+    /// Returns a stopwatch by which each look at it takes a microsecond of work.
+    fn busy_stopwatch() -> Stopwatch {
+        thread_local!(static TIME: Cell<u64> = const { Cell::new(0) });
+        let read = || Nanos(TIME.replace(TIME.get() + 1_000) + 1_000);
+        let clock = Clock::new(read, || Nanos(TIME.get()));
+        Stopwatch::started(clock, Nanos(0), Nanos(0))
+    }
+
+    /// A chain of 1024 pieces of a byte, each in a page of its own, cost as many page faults.
+    #[test]
+    fn a_frame_of_crumbs_is_refused() {
+        let memory = vec![0u8; 1 << 20];
+        let frame = |pieces: usize, len| {
+            let start = memory.as_ptr().cast_mut();
+            let chain = vec![ChainElement { start, len }; pieces];
+            let mut burst = Burst::new();
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            (burst.frames().len(), burst.refused())
+        };
+        for (pieces, len) in [(2, 7), (MOST_PIECES, 1), (19, 4096), (1024, 64), (1056, 64)] {
+            assert_eq!(frame(pieces, len), (1, 0), "{pieces} pieces of {len} bytes");
+        }
+        let start = memory.as_ptr().cast_mut();
+        for (pieces, taken) in [(MOST_PIECES, 1), (MOST_PIECES + 1, 0)] {
+            let (mut burst, portion) = (Burst::new(), BurstLimit::default());
+            burst.set_time(BurstTime { stopwatch: busy_stopwatch(), limit: Nanos(0), portion });
+            let chain = vec![ChainElement { start, len: 64 }; pieces];
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            assert_eq!(burst.frames().len(), taken, "{pieces} pieces, late");
+        }
+        for (pieces, len) in [(MOST_PIECES + 1, 1), (1024, 1), (1024, 60), (2047, 1)] {
+            assert_eq!(frame(pieces, len), (0, 1), "{pieces} pieces of {len} bytes");
+        }
+    }
+
+    /// 18 huge pages that the kernel had to make held a worker for seconds.
+    #[test]
+    fn what_a_late_take_leaves_waits() {
+        let stopwatch = busy_stopwatch();
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("vm");
+        let mut opened = open(&VhostOptions::new(&path)).expect("a port");
+        let mut guest = Guest::connect(&path, Features::VERSION_1.bits(), 1).expect("a guest");
+        let [IngressQueue::Vhost(ingress)] = opened.device.ingress.as_mut_slice() else {
+            panic!("one queue")
+        };
+        for number in 0..20 {
+            assert!(guest.send(0, &[0; 12], &[number; 60]));
+        }
+        let mut seen: Vec<u8> = Vec::new();
+        while seen.len() < 20 {
+            let mut burst = Burst::new();
+            let portion = BurstLimit { frames: 8, bytes: usize::MAX };
+            burst.set_time(BurstTime { stopwatch, limit: Nanos(0), portion });
+            ingress.take(Nanos(0), &mut burst).expect("take");
+            assert!(burst.frames().len() <= 8, "late after a portion");
+            for frame in burst.frames() {
+                let mut bytes = Vec::new();
+                burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+                seen.extend(bytes.first());
+            }
+            drop(burst);
+            ingress.release();
+        }
+        assert!(seen.iter().copied().eq(0..20), "none is lost: {seen:?}");
     }
 }
