@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     };
+    daemon::log::flush();
     output::exit(outcome, &global)
 }
 

@@ -588,7 +588,10 @@ fn a_recording_whose_daemon_ends_is_kept() {
         daemon.stop().unwrap();
         let output = record.wait_with_output().unwrap();
         assert_eq!((output.status.code(), partial(&path)), (Some(3), 0));
-        assert!(text(&output.stderr).contains("no daemon answers"), "{}", text(&output.stderr));
+        // The daemon ends between two requests, or in one.
+        let told = text(&output.stderr);
+        let ends = ["no daemon answers", "closed the connection"];
+        assert!(ends.iter().any(|end| told.contains(end)), "{told}");
         path.exists() && simulator::Recording::read(&std::fs::read_to_string(path).unwrap()).is_ok()
     });
     assert!(kept);

@@ -176,7 +176,7 @@ impl Client {
         body: Bytes,
         if_match: Option<&str>,
     ) -> Result<(StatusCode, Option<String>, Bytes), ClientError> {
-        let lost = |error: hyper::Error| unreachable_at(&self.socket, &error);
+        let lost = |error: hyper::Error| lost_at(&self.socket, &error);
         let stream = self.stream().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
@@ -244,6 +244,20 @@ fn unreachable_at(socket: &Path, error: &dyn std::error::Error) -> ClientError {
     ClientError::Unreachable(Box::new(problem))
 }
 
+/// Returns the error of a connection that the daemon closed without an answer.
+fn lost_at(socket: &Path, error: &hyper::Error) -> ClientError {
+    let problem = Problem::new(format!(
+        "the daemon on {} closed the connection without an answer",
+        socket.display()
+    ))
+    .seen(error)
+    .wanted("at most 64 connections of one user (of a reader 32), and a daemon that goes on running")
+    .remedy(
+        "end the programs of this user that hold connections (`ss -xp` lists them); if there are none, read the daemon's log",
+    );
+    ClientError::Unreachable(Box::new(problem))
+}
+
 /// Returns the name with the characters percent-encoded that a path cannot contain, so that any
 /// name can be requested as typed.
 fn escape(name: &str) -> String {
@@ -262,6 +276,23 @@ fn escape(name: &str) -> String {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+
+    /// The client said that no daemon ran, and to start it.
+    #[test]
+    fn a_connection_that_is_closed_is_told_from_a_daemon_that_does_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("api.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            (0..2).for_each(|_| drop(listener.accept().unwrap()));
+        });
+        let client = Client::connect(&path).unwrap();
+        let problem = client.get::<()>("/v1/switch").unwrap_err().problem().clone();
+        assert!(problem.error.contains("closed the connection"), "{problem}");
+        daemon.join().unwrap();
+        let problem = client.get::<()>("/v1/switch").unwrap_err().problem().clone();
+        assert!(problem.error.contains("no daemon answers"), "{problem}");
+    }
 
     /// A stranger that kept the backlog full kept out admins, with "no daemon answers".
     #[test]

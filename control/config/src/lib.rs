@@ -21,6 +21,7 @@ mod scalar;
 mod section;
 mod steer;
 mod storm;
+mod strict;
 mod switch;
 mod value;
 mod vlan;
@@ -35,7 +36,7 @@ pub use port::{
     Compat, MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode,
 };
 pub use quantity::{Rate, Seconds, Size};
-pub use read::{from_json, from_toml, from_value, nearest};
+pub use read::{from_json, from_toml, from_value, nearest, strict_json};
 pub use scalar::ranged;
 pub use section::Section;
 pub use steer::hex;
@@ -51,6 +52,7 @@ pub use web::WebConfig;
 
 use problem::Problem;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// The whole configuration.
@@ -98,6 +100,11 @@ impl Config {
     pub fn to_toml(&self) -> Result<String, Problem> {
         toml::to_string(self)
             .map_err(|error| Problem::new("writing the configuration").seen(error.to_string()))
+    }
+
+    /// Returns the ports by name, for those who look up many; the first of each name.
+    pub fn by_name(&self) -> BTreeMap<&str, &PortConfig> {
+        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
     }
 
     /// Returns the port of this name.

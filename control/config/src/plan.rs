@@ -44,14 +44,31 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Returns the port that it closes, changes or opens.
+    pub fn port(&self) -> Option<&str> {
+        match self {
+            Step::Remove { port, .. } => Some(port),
+            Step::Change { port, .. } | Step::Add { port, .. } => Some(port.name.as_str()),
+            Step::Switch { .. } => None,
+        }
+    }
+
+    /// Returns what tells steps that do the same from others.
+    pub fn kind(&self) -> std::mem::Discriminant<Step> {
+        std::mem::discriminant(self)
+    }
+}
+
 /// Keys of `[switch]` that take effect at once; all others take effect at the next start.
 pub const LIVE: [&str; 3] = ["log", "rsc", "software-rsc"];
 
 /// Returns the steps from one configuration to the other, in a safe order.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     let (mut removed, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    let (olds, news) = (current.by_name(), wanted.by_name());
     for old in &current.ports {
-        if wanted.port(old.name.as_str()).is_none() {
+        if !news.contains_key(old.name.as_str()) {
             removed.push(Step::Remove {
                 port: old.name.to_string(),
                 reopens: false,
@@ -61,7 +78,7 @@ pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {
     }
     for new in &wanted.ports {
         let port = Box::new(new.clone());
-        let Some(old) = current.port(new.name.as_str()) else {
+        let Some(&old) = olds.get(new.name.as_str()) else {
             added.push(Step::Add { port, reopens: false });
             continue;
         };

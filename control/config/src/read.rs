@@ -2,7 +2,9 @@
 
 use super::Config;
 use super::rules::{self, Broken};
+use super::strict::Strict;
 use problem::Problem;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -12,7 +14,8 @@ use toml::de::{DeTable, DeValue};
 /// # Errors
 /// The text is not TOML, a key is unknown, or a value is not one of its key.
 pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Problem> {
-    toml::from_str(text).map_err(|error| {
+    let read = toml::Deserializer::parse(text).and_then(|text| T::deserialize(Strict(text)));
+    read.map_err(|error| {
         let mut problem = explain(error.message());
         if problem.seen.is_empty() {
             problem.seen = shown(text, error.span());
@@ -38,7 +41,18 @@ pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
 /// # Errors
 /// The text is not JSON, a key is unknown, or a value is not one of its key.
 pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(text).map_err(|error| explain_json(&error))
+    strict_json(text).map_err(|error| explain_json(&error))
+}
+
+/// Reads JSON like [`from_json`], for callers with errors of their own.
+///
+/// # Errors
+/// The text is not JSON, or not of this type.
+pub fn strict_json<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = T::deserialize(Strict(&mut reader))?;
+    reader.end()?;
+    Ok(value)
 }
 
 /// Reads a parsed JSON value.
@@ -46,7 +60,7 @@ pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
 /// # Errors
 /// A key is unknown, or a value is not one of its key.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Problem> {
-    serde_json::from_value(value).map_err(|error| explain_json(&error))
+    T::deserialize(Strict(value)).map_err(|error| explain_json(&error))
 }
 
 /// Returns an error of serde_json in our four parts. serde_json appends the place to the text; it
@@ -131,10 +145,20 @@ fn mismatch(message: &str) -> Problem {
             .wanted("true or false")
             .remedy("write true or false"),
         Some((what, wanted)) => {
+            let wanted = plain(wanted);
             let (error, seen) = what.split_once(": ").unwrap_or((what, ""));
             Problem::new(error).seen(seen).wanted(wanted).remedy(format!("write {wanted}"))
         }
         None => Problem::new(message).remedy("correct the text at this place"),
+    }
+}
+
+/// Returns what serde expects, in words for people.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        name if name.starts_with("struct ") => "keys with values",
+        other => other,
     }
 }
 

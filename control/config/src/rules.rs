@@ -1,7 +1,8 @@
 //! Rules between keys and between ports, which a configuration of valid values can still break.
 
-use super::{Config, Device, HostName, PortConfig, PortRole, Rule};
+use super::{Config, Device, HostName, Namespace, PortConfig, PortName, PortRole, Rule};
 use problem::Problem;
+use std::collections::HashMap;
 
 /// A broken rule and the key at fault, so that the reader can find its line.
 pub(crate) struct Broken {
@@ -23,8 +24,9 @@ impl Broken {
 
 /// Returns the first broken rule, in the order of the file.
 pub(crate) fn broken_rule(config: &Config) -> Option<Broken> {
+    let others = Others::of(config);
     config.ports.iter().enumerate().find_map(|(place, port)| {
-        let (key, problem) = own_rules(port).or_else(|| rules_among(config, place, port))?;
+        let (key, problem) = own_rules(port).or_else(|| others.rules(place, port))?;
         Some(Broken { port: place, name: port.name.to_string(), key, problem })
     })
 }
@@ -179,28 +181,62 @@ fn acl_rules(port: &PortConfig) -> Option<Fault> {
     })
 }
 
-/// Checks the rules between ports.
-fn rules_among(config: &Config, place: usize, port: &PortConfig) -> Option<Fault> {
-    let earlier = config.ports.get(..place).unwrap_or_default();
-    if earlier.iter().any(|other| other.name == port.name) {
-        let problem = Problem::new("the name is used twice")
-            .seen(&port.name)
-            .wanted("a different name for each port")
-            .remedy("rename one of the two ports");
-        return Some(("name", problem));
+/// The ports of a configuration, for the rules between them.
+struct Others<'c> {
+    config: &'c Config,
+    /// The first port of each name, by its place.
+    names: HashMap<&'c PortName, usize>,
+    /// The first port of each device.
+    devices: HashMap<(Option<&'c Namespace>, String), usize>,
+}
+
+impl<'c> Others<'c> {
+    fn of(config: &'c Config) -> Others<'c> {
+        let (mut names, mut devices) = (HashMap::new(), HashMap::new());
+        for (place, port) in config.ports.iter().enumerate() {
+            names.entry(&port.name).or_insert(place);
+            for device in port.device().names() {
+                devices.entry((port.netns.as_ref(), device)).or_insert(place);
+            }
+        }
+        Others { config, names, devices }
     }
-    let shares = |other: &&PortConfig| {
-        let names = port.device().names();
-        other.netns == port.netns && other.device().names().iter().any(|name| names.contains(name))
-    };
-    if let Some(other) = earlier.iter().find(shares) {
-        let problem = Problem::new("its device belongs to another port")
-            .seen(format!("{}, the device of port {}", port.device(), other.name))
-            .wanted("a different device for each port")
-            .remedy("name another device, or remove one of the two ports");
-        return Some((port.device().key(), problem));
+
+    /// Checks the rules between a port and the others.
+    fn rules(&self, place: usize, port: &PortConfig) -> Option<Fault> {
+        if self.names.get(&port.name).is_some_and(|first| *first < place) {
+            let problem = Problem::new("the name is used twice")
+                .seen(&port.name)
+                .wanted("a different name for each port")
+                .remedy("rename one of the two ports");
+            return Some(("name", problem));
+        }
+        let firsts = port.device().names().into_iter();
+        let firsts = firsts.filter_map(|name| self.devices.get(&(port.netns.as_ref(), name)));
+        let first = firsts.min().filter(|first| **first < place);
+        if let Some(other) = first.and_then(|first| self.config.ports.get(*first)) {
+            let problem = Problem::new("its device belongs to another port")
+                .seen(format!("{}, the device of port {}", port.device(), other.name))
+                .wanted("a different device for each port")
+                .remedy("name another device, or remove one of the two ports");
+            return Some((port.device().key(), problem));
+        }
+        member_rule(self.config, port).or_else(|| self.mirror_rule(port))
     }
-    member_rule(config, port).or_else(|| mirror_rule(config, port))
+
+    fn mirror_rule(&self, port: &PortConfig) -> Option<Fault> {
+        let target = port.mirror_to.as_ref()?;
+        let problem = if *target == port.name {
+            Problem::new("mirrors to itself").seen(target).wanted("another port")
+        } else if !self.names.contains_key(target) {
+            Problem::new("mirrors to a port that does not exist")
+                .seen(target)
+                .wanted(format!("one of {}", names(self.config, port)))
+        } else {
+            return None;
+        };
+        Some(("mirror-to", problem.remedy("name another port, or remove mirror-to")))
+    }
 }
 
 fn member_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
@@ -218,20 +254,6 @@ fn member_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
             .remedy("name a member of a team, or remove team-member");
         ("team-member", problem)
     })
-}
-
-fn mirror_rule(config: &Config, port: &PortConfig) -> Option<Fault> {
-    let target = port.mirror_to.as_ref()?;
-    let problem = if *target == port.name {
-        Problem::new("mirrors to itself").seen(target).wanted("another port")
-    } else if config.port(target.as_str()).is_none() {
-        Problem::new("mirrors to a port that does not exist")
-            .seen(target)
-            .wanted(format!("one of {}", names(config, port)))
-    } else {
-        return None;
-    };
-    Some(("mirror-to", problem.remedy("name another port, or remove mirror-to")))
 }
 
 fn names(config: &Config, but: &PortConfig) -> String {

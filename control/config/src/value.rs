@@ -3,6 +3,7 @@
 
 use super::scalar::{FromScalar, Scalar, text_or_number, through_scalar};
 use problem::Problem;
+use std::borrow::Borrow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use wire::Mac;
@@ -11,6 +12,13 @@ use wire::Mac;
 /// and tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName(String);
+
+/// Ordered as its text.
+impl Borrow<str> for PortName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Largest IP packet, in bytes: 68 (RFC 791) to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +66,7 @@ pub struct HostName(String);
 
 /// A network namespace: a name from `ip netns`, or a path, such as `/proc/PID/ns/net` for a
 /// container.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 
 /// The path of a Unix socket: absolute, and no longer than the kernel accepts.

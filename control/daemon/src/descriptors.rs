@@ -50,6 +50,21 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     })
 }
 
+/// Checks that this process may have what another daemon hands over, beside its own.
+///
+/// # Errors
+/// The limit is too low.
+pub(crate) fn room_for(handed_over: u64) -> Result<(), Problem> {
+    let (limit, wanted) = (limit(), OWN + handed_over);
+    if wanted <= limit {
+        return Ok(());
+    }
+    Err(Problem::new("this process may not have the descriptors of the daemon that runs")
+        .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))
+        .wanted(wanted)
+        .remedy(format!("`ulimit -n {wanted}` or more, and again; the old daemon goes on")))
+}
+
 /// Raises the limit of descriptors to the hard limit: the soft limit exists for programs that use
 /// select(2).
 pub(crate) fn raise() {
@@ -95,9 +110,8 @@ mod tests {
         let unit = include_str!("../../../packaging/millrace.service");
         let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
-        let ports = datapath::Switch::PORTS;
         let is_enough = |count, pairs| shortage(&guests(count, pairs), limit).is_none();
-        assert!(is_enough(ports, 43) && !is_enough(ports, 44));
+        assert!(is_enough(1024, 43) && !is_enough(1024, 44));
         assert!(is_enough(854, 64) && !is_enough(855, 64));
     }
 }

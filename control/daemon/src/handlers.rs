@@ -39,6 +39,7 @@ pub(crate) use guard::change;
 use problem::Problem;
 use reply::Refusal;
 pub(crate) use rsc::toggle as toggle_rsc;
+use std::sync::Arc;
 pub(crate) use trace::route as trace_frames;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -57,8 +58,10 @@ struct Document;
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, mut document) = documented().split_for_parts();
     refusals::describe(&mut document);
+    // Shared: each connection has a router of its own, and the document takes 2 MB.
+    let document = Arc::new(document);
     router
-        .route("/v1/openapi.json", get(async move || Json(document)))
+        .route("/v1/openapi.json", get(async move || Json(&*document).into_response()))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(middleware::from_fn_with_state(shared.clone(), guard::admit))

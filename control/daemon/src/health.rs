@@ -7,6 +7,7 @@
 mod kind;
 mod team;
 
+use crate::preflight;
 use crate::settings;
 use api::body::{FindingBody, HealthBody};
 use config::{Config, Device, PortConfig, PortRole};
@@ -129,9 +130,11 @@ impl Picture {
     }
 }
 
-/// Returns the findings about a configuration that is not running.
+/// Returns the findings about a configuration that is not running, on this host.
 pub fn offline(config: &Config) -> HealthBody {
-    HealthBody::of(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()))
+    let mut found = preflight::findings(&config.switch);
+    found.extend(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()));
+    HealthBody::of(found)
 }
 
 /// Returns all findings, port by port.
@@ -160,7 +163,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::SamePath, team::same_path(port, earlier)),
         ];
         found.extend(of_port.into_iter().filter_map(|(kind, told)| Some(kind.found(told?))));
-        found.extend(team::findings(port));
+        found.extend(team::findings(port, ports));
     }
     found
 }
@@ -290,7 +293,9 @@ fn uplinks_share_vlan(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
         )
         .wanted("one uplink or one team in each VLAN")
         .remedy(
-            "links to one network: make them one team; a guest behind the port: set role = \"vnic\"; two networks to be joined: set transit = true on both",
+            "links to one network: make them one team; two networks to be kept apart, as two paths to a storage: give each uplink \
+             and its vNICs a VLAN of their own (`vlan = 10`; frames stay untagged outside); two networks to be joined: set \
+             transit = true on both; a guest behind the port: set role = \"vnic\"",
         ),
     )
 }

@@ -24,6 +24,7 @@ mod numa;
 mod own_host;
 mod peer;
 mod peer_groups;
+mod preflight;
 mod private_tmp;
 pub mod recent;
 pub mod reference;

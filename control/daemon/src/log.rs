@@ -7,9 +7,10 @@
 //! - debug: everything else
 //!
 //! Repeated events are logged once a minute (`event_log`), and events that front ends can cause are
-//! limited.
+//! limited. Nothing waits for the log's reader once [`write_aside`] was called.
 
 mod line;
+mod queue;
 
 pub(crate) use line::write_as;
 
@@ -40,11 +41,30 @@ pub fn start(levels: Option<&str>) -> Result<(), Problem> {
     let lines = fmt::layer()
         .event_format(Lines::new())
         .with_ansi(stderr().is_terminal())
-        .with_writer(stderr);
+        .with_writer(queue::Queued);
     let set = registry().with(filter).with(lines).try_init();
     set.map_err(|error| Problem::new("the log cannot be set up").seen(error))?;
     let _ = LEVELS.set(handle);
     Ok(())
+}
+
+/// Has the lines of this process's log written by a thread of their own from now on, so that nothing
+/// waits for their reader. The thread inherits the restrictions of the caller.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn write_aside() -> Result<(), Problem> {
+    LEVELS.get().map_or(Ok(()), |_| queue::start())
+}
+
+/// Waits until all lines are written, or for a second: at the end of the process.
+pub fn flush() {
+    queue::flush();
+}
+
+/// Returns the number of lines that were dropped because their reader did not keep up.
+pub(crate) fn dropped() -> u64 {
+    queue::dropped()
 }
 
 fn parse(levels: &str) -> Result<Targets, Problem> {

@@ -9,12 +9,15 @@ pub mod family;
 mod format;
 mod ports;
 mod process;
+mod renderings;
 mod switch;
 
 pub use format::{Exposition, OPEN_METRICS, TEXT};
+pub(crate) use renderings::Renderings;
 
 use crate::running::{Reloads, Running, team};
 use crate::shared::Shared;
+use crate::state::Found;
 use api::body::{CountersBody, HealthBody, PortBody, TeamBody, WorkerBody};
 use family::Families;
 use problem::Problem;
@@ -29,7 +32,7 @@ use std::time::{Instant, SystemTime};
 ///
 /// # Errors
 /// A metric cannot be written, or the switch's thread has ended.
-pub(crate) async fn read(shared: &Shared) -> Result<Exposition, Problem> {
+async fn read(shared: &Shared) -> Result<Exposition, Problem> {
     let scrape = shared.run(|running| Scrape::of(running)).await?;
     let started = scrape.started;
     write("millrace", Box::new(scrape), started)
@@ -66,6 +69,7 @@ struct Scrape {
     workers: Vec<WorkerBody>,
     health: HealthBody,
     reloads: Reloads,
+    state: Found,
 }
 
 impl Scrape {
@@ -79,6 +83,7 @@ impl Scrape {
             workers: report.workers(),
             health: running.health(Instant::now()),
             reloads: running.journal.reloads(),
+            state: running.journal.state().clone(),
         }
     }
 }

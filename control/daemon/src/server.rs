@@ -16,7 +16,9 @@ use crate::commands::{Ended, Owner};
 use crate::descriptors;
 use crate::handover;
 use crate::log;
+use crate::metrics::Renderings;
 use crate::peer::Groups;
+use crate::preflight;
 use crate::private_tmp;
 use crate::running::Running;
 use crate::sandbox;
@@ -36,6 +38,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -101,6 +104,7 @@ pub async fn serve(
     // A successor receives the descriptors of all ports.
     descriptors::raise();
     if options.take_over {
+        preflight::check(&config.switch, &state_path(options, &config.switch))?;
         handover::take_over(&socket_path(options, &config.switch), &store)?;
     }
     let (keeps, kept) = open_state(options, &config.switch)?;
@@ -117,6 +121,7 @@ pub async fn serve(
         let places = sandbox::Places { file, socket: socket.path(), state };
         sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
     }
+    log::write_aside()?;
     let keeper = Keeper::start(keeps)?;
     let (owner, commands) = Owner::start(start(config, kept, opener, filtered)?)?;
     let shared = Shared::new(commands, keeper.clone(), source);
@@ -128,8 +133,9 @@ pub async fn serve(
     let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
+    let next = next(successors.as_ref(), &store);
     let successor = tokio::select! {
-        successor = ends(stop, successors.as_ref(), &shared) => successor,
+        successor = ends(stop, next, &shared) => successor,
         () = attend(&shared, hangup) => None,
     };
     // From here on ports close because the process ends, not because they are removed.
@@ -152,8 +158,7 @@ pub async fn serve(
 /// could otherwise find the other's socket before that listens.
 fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
     let socket = socket_path(options, config);
-    let directory = options.state_directory.clone().or(config.state_directory.clone());
-    state::open(&state::directory(directory, &socket)).or_else(|problem| {
+    state::open(&state_path(options, config)).or_else(|problem| {
         socket::refuse_taken(&socket)?;
         Err(problem)
     })
@@ -167,10 +172,13 @@ fn answer(
     shared: &Shared,
     stopped: &watch::Receiver<bool>,
 ) -> Vec<JoinHandle<()>> {
-    let api = serving::api(listener, shared.clone(), groups, stopped.clone());
+    let counters = Arc::<Renderings>::default();
+    let api =
+        serving::api(listener, shared.clone(), Arc::clone(&counters), groups, stopped.clone());
     let mut answering = vec![tokio::spawn(api)];
     let tcp = [
-        metrics.map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone()))),
+        metrics
+            .map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone(), counters))),
         web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
     ];
     for (section, address, router) in tcp.into_iter().flatten() {
@@ -205,12 +213,12 @@ fn successors(api: &Path) -> Option<handover::Listener> {
 /// full first.
 async fn ends(
     stop: impl Future<Output = ()>,
-    successors: Option<&handover::Listener>,
+    next: impl Future<Output = OwnedFd>,
     shared: &Shared,
 ) -> Option<OwnedFd> {
     let successor = tokio::select! {
         () = stop => None,
-        successor = next(successors) => Some(successor),
+        successor = next => Some(successor),
     };
     shared.finish_changes().await;
     successor
@@ -226,15 +234,16 @@ async fn end_state(shared: &Shared, keeper: &Keeper) {
     }
 }
 
-async fn next(successors: Option<&handover::Listener>) -> OwnedFd {
+async fn next(successors: Option<&handover::Listener>, store: &Store) -> OwnedFd {
     match successors {
-        Some(listener) => listener.next().await,
+        Some(listener) => listener.next(|| store.with_all(|all| all.len())).await,
         None => std::future::pending().await,
     }
 }
 
 /// Hands the descriptors that outlive the daemon to its successor, or leaves them with systemd,
-/// which uses them only after the end of this process and of a worker that hangs.
+/// which uses them only after the end of this process and of a worker that hangs. Without either
+/// they are closed.
 async fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     if let Some(successor) = successor {
         if !give_up(shared).await {
@@ -244,6 +253,8 @@ async fn leave(shared: &Shared, store: &Store, successor: Option<OwnedFd>) {
     } else if store.is_with_systemd() {
         give_up(shared).await;
         store.settle();
+    } else {
+        let _ = shared.run(Running::close_all).await;
     }
 }
 
@@ -273,6 +284,11 @@ fn start(
         running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
     Ok(running)
+}
+
+fn state_path(options: &Options, config: &SwitchConfig) -> PathBuf {
+    let directory = options.state_directory.clone().or(config.state_directory.clone());
+    state::directory(directory, &socket_path(options, config))
 }
 
 fn socket_path(options: &Options, config: &SwitchConfig) -> PathBuf {
@@ -325,7 +341,8 @@ fn save(shared: &Shared) {
 }
 
 async fn poll(shared: &Shared, trouble: Option<&str>) -> Result<(), Ended> {
-    if shared.keeper().trouble().is_some() {
+    shared.look_at_state().await?;
+    if shared.keeper().found().trouble.is_some() {
         save(shared);
     }
     let polled = shared.run(|running| {

@@ -5,6 +5,7 @@ use crate::running::Running;
 use crate::source::Source;
 use crate::state::Keeper;
 use problem::Problem;
+use std::time::Instant;
 
 /// What handlers and the daemon's own tasks share.
 #[derive(Clone)]
@@ -64,7 +65,24 @@ impl Shared {
             let text = running.state_text()?;
             Ok::<_, Problem>(keeper.keep(text))
         });
-        async move { handed_over.await??.await }
+        let shared = self.clone();
+        async move {
+            let kept = handed_over.await??.await;
+            if kept.is_err() {
+                shared.look_at_state().await?;
+            }
+            kept
+        }
+    }
+
+    /// Tells the switch's journal what is with the state on the disk.
+    ///
+    /// # Errors
+    ///
+    /// If the switch's thread has ended.
+    pub(crate) fn look_at_state(&self) -> impl Future<Output = Result<(), Ended>> + use<> {
+        let found = self.keeper.found();
+        self.run(move |running| running.journal.note_state(found, Instant::now()))
     }
 
     /// Returns the source of the configuration.

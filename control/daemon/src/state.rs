@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use directory::StateDirectory;
-pub(crate) use keeper::{Keeper, Writer, open};
+pub(crate) use keeper::{Found, Keeper, Writer, open, trusted};
 pub(crate) use place::directory;
 pub use place::xdg_state;
 

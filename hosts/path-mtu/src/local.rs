@@ -5,6 +5,7 @@
 //! there during the check. TAPs in one VLAN and one IP network are probed against each other, if they
 //! are in different namespaces: packets between addresses of one namespace do not leave it.
 
+use crate::attachment::Subnet;
 use crate::check::{Options, Progress, check};
 use crate::report::Report;
 use crate::session::Host;
@@ -68,6 +69,14 @@ struct Tap {
     _responder: Responder,
 }
 
+impl Tap {
+    /// Returns its network's name: the subnet, and the VLAN.
+    fn network(&self) -> String {
+        let subnet = Subnet { ip: self.address.ip, prefix: self.address.prefix() };
+        format!("{subnet} ({})", self.vlan)
+    }
+}
+
 /// A network namespace: device and number of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Namespace(u64, u64);
@@ -114,10 +123,21 @@ pub fn check_host(
             continue;
         }
         let options = Options { mtu, may_be_apart: true, ..Options::default() };
-        networks.push(check(&hosts, &options, progress)?);
+        let name = network.first().map(Tap::network).unwrap_or_default();
+        networks.push((name, check(&hosts, &options, progress)?));
     }
+    let networks = named(networks);
     let healthy = configuration.healthy && networks.iter().all(|network| network.healthy);
     Ok(LocalReport { healthy, configuration, networks, not_probed })
+}
+
+/// Names the networks if there are several.
+fn named(networks: Vec<(String, Report)>) -> Vec<Report> {
+    let are_several = networks.len() > 1;
+    let named = |(name, report): (String, Report)| {
+        if are_several { report.of_network(&name) } else { report }
+    };
+    networks.into_iter().map(named).collect()
 }
 
 /// Leaves out TAPs that share a namespace with one before, with the reasons.

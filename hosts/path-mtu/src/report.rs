@@ -133,6 +133,12 @@ impl Networks {
         }
     }
 
+    /// Returns what is wrong in any network, each problem with its network's name.
+    pub fn problems(&self) -> Vec<Problem> {
+        let of_networks = self.networks.iter().flat_map(Report::problems);
+        of_networks.chain(self.unchecked.iter().cloned()).collect()
+    }
+
     /// Returns the reports as text for people.
     pub fn text(&self) -> String {
         let mut text = self.networks.iter().map(Report::text).collect::<Vec<_>>().join("\n");
@@ -182,6 +188,25 @@ impl Report {
         }
     }
 
+    /// Returns what is wrong, with the network's name if it has one: findings, then what could not
+    /// be checked.
+    pub fn problems(&self) -> Vec<Problem> {
+        let findings = self.findings.iter().map(|finding| &finding.problem);
+        let all = findings.chain(&self.unchecked).cloned();
+        all.map(|it| match &self.network {
+            Some(name) => it.at(name),
+            None => it,
+        })
+        .collect()
+    }
+
+    /// Names the network, in its findings too.
+    pub(crate) fn of_network(mut self, name: &str) -> Report {
+        self.network = Some(name.to_owned());
+        self.findings.iter_mut().for_each(|it| it.network.clone_from(&self.network));
+        self
+    }
+
     /// Returns the hop that limits each direction that does not carry the MTU.
     pub fn limited(&self) -> BTreeMap<Direction, Hop> {
         let all = self.findings.iter().flat_map(|finding| {
@@ -206,8 +231,8 @@ impl Report {
         }
         text += &self.matrix();
         text += &self.failing();
-        for problem in self.findings.iter().map(|finding| &finding.problem).chain(&self.unchecked) {
-            let _ = writeln!(text, "{network}{problem}");
+        for problem in self.problems() {
+            let _ = writeln!(text, "{problem}");
         }
         if self.healthy {
             text += &network;
@@ -372,6 +397,19 @@ pub(crate) mod tests {
             observations: plan::all(hosts.into()).into_iter().map(observe).collect(),
             unchecked: Vec::new(),
         })
+    }
+
+    /// `guide jumbo --network` said neither which network, nor what could not be checked in it.
+    #[test]
+    fn a_problem_names_its_network() {
+        let mut narrow = report(4, &[(0, 2, 1500)]).of_network("storage");
+        narrow.unchecked.push(Problem::new("host3 does not answer"));
+        let networks = Networks::of(vec![report(3, &[]), narrow], Vec::new());
+        let said: Vec<String> = networks.problems().into_iter().map(|it| it.error).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("storage: the path from host0 to host2"), "{said:?}");
+        assert_eq!(said[1], "storage: host3 does not answer");
+        assert_eq!(networks.findings[0].network.as_deref(), Some("storage"));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Agent {
     pub(super) fn run(&self, global: &Global) -> Outcome {
         let levels = std::env::var("MILLRACE_LOG").ok();
         log::start(levels.as_deref()).map_err(Failure::Failed)?;
+        log::write_aside().map_err(Failure::Failed)?;
         let options = Options {
             host: self.labels.host(&self.host),
             etcd: self.at.access()?,

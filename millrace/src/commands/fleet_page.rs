@@ -27,6 +27,7 @@ impl Page {
     pub(super) fn run(&self) -> Outcome {
         let levels = std::env::var("MILLRACE_LOG").ok();
         log::start(levels.as_deref()).map_err(Failure::Failed)?;
+        log::write_aside().map_err(Failure::Failed)?;
         fleet::page::serve(self.at.access()?, self.listen, &mut output::tell)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -10,6 +10,7 @@ mod iscsi;
 mod jumbo;
 mod keep;
 mod linux;
+mod paths;
 mod people;
 mod place;
 mod prerequisites;
@@ -25,6 +26,7 @@ use super::networks::{Named, networks};
 use crate::global::Global;
 use crate::output::{self, Failure, INTERRUPTED, Outcome};
 use ::traffic::schema;
+use api::body::PortBody;
 use clap::{Args, ValueEnum};
 use config::PortRole;
 use document::{Document, SCHEMA, Verdict};
@@ -66,7 +68,8 @@ pub(crate) struct Arguments {
     /// The guide.
     #[arg(value_enum, required_unless_present = "list")]
     guide: Option<Name>,
-    /// The vNIC's port [default: the only vNIC].
+    /// The vNIC's port; for iscsi the guest's two, as NAME,NAME [default: the only vNIC; for iscsi
+    /// those with a link of their own].
     #[arg(long, add = names::ports())]
     port: Option<String>,
     /// Length of a measurement.
@@ -103,6 +106,9 @@ pub(crate) struct Arguments {
     #[arg(long, short)]
     yes: bool,
 }
+
+/// What to do where there is no vNIC.
+const NO_VNIC: &str = "`millrace port add NAME --tap DEVICE` adds one";
 
 /// The guides.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -215,13 +221,16 @@ fn place(arguments: &Arguments, guide: &Guide<Place>, global: &Global) -> Result
     let (agents, networks) = (arguments.agents(guide.name)?, arguments.networks(guide.name)?);
     let client = global.client()?;
     let port = match (guide.is_of_one_vnic, &arguments.port) {
-        (true, Some(name)) => client.port(name)?.name,
-        (true, None) => {
+        (true, Some(name)) => vnic(&client.port(name)?, &vnics(&client.ports()?))?,
+        (true, None) => only(&vnics(&client.ports()?))?,
+        (false, Some(names)) => {
             let ports = client.ports()?;
-            let vnics = ports.iter().filter(|port| port.role == PortRole::Vnic);
-            only(&vnics.map(|port| port.name.as_str()).collect::<Vec<_>>())?
+            for name in names.split(',') {
+                vnic(&client.port(name)?, &vnics(&ports))?;
+            }
+            names.clone()
         }
-        (false, _) => String::new(),
+        (false, None) => String::new(),
     };
     let mut place = Place::new(client, global.socket(), port);
     place.length = Duration::from_secs(arguments.seconds.into());
@@ -267,6 +276,32 @@ impl Arguments {
     }
 }
 
+/// Returns the names of the vNICs.
+fn vnics(ports: &[PortBody]) -> Vec<&str> {
+    let vnics = ports.iter().filter(|port| port.role == PortRole::Vnic);
+    vnics.map(|port| port.name.as_str()).collect()
+}
+
+/// Returns the name of a port that is a vNIC.
+///
+/// # Errors
+/// It is an uplink.
+fn vnic(port: &PortBody, vnics: &[&str]) -> Result<String, Failure> {
+    if port.role == PortRole::Vnic {
+        return Ok(port.name.clone());
+    }
+    let remedy = match vnics {
+        [] => NO_VNIC.to_owned(),
+        vnics => format!("`--port {}`", vnics.join("` or `--port ")),
+    };
+    Err(Failure::Usage(
+        Problem::new(format!("port {} is not a vNIC", port.name))
+            .seen(format!("an uplink ({})", port.device))
+            .wanted("the vNIC toward the receiver")
+            .remedy(remedy),
+    ))
+}
+
 /// Returns the only vNIC.
 ///
 /// # Errors
@@ -276,7 +311,7 @@ fn only(vnics: &[&str]) -> Result<String, Failure> {
         [only] => Ok((*only).to_owned()),
         [] => Err(Problem::new("the switch has no vNIC")
             .wanted("the port toward the receiver")
-            .remedy("`millrace port add NAME --tap DEVICE`, or name an uplink with --port")
+            .remedy(NO_VNIC)
             .into()),
         several => Err(Failure::Usage(
             Problem::new("the switch has several vNICs")

@@ -28,7 +28,8 @@ Examples:
   millrace queue show
   millrace queue show vm1 --json | jq '.[].load_percent'
 
-LOAD is the share of the worker's time that frames from the queue took in the last second.
+LOAD is the share of the worker's time that frames from the queue took in the last second, at most
+100 %: the time for which another program held the worker up counts too.
 WAIT is how long frames waited in the queue before they were taken, the mean of the last second;
 - if no frame came, or the port does not know (it is known at packet ports).
 ENTRIES is how many entries of the port's indirection table lead to the queue, for flows toward the

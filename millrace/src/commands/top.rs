@@ -67,6 +67,12 @@ fn picture(
     ))
 }
 
+/// Returns a share of some seconds, at most 100: a worker that was held up in a turn, or two
+/// readings that were further apart, make more of it.
+fn busy_percent(busy_ns: u64, seconds: u16) -> u64 {
+    (busy_ns / 10_000_000 / u64::from(seconds)).min(100)
+}
+
 /// Returns how busy each worker was between the two readings, `seconds` apart.
 fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
     let rows = now.iter().map(|worker| {
@@ -76,14 +82,23 @@ fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
         vec![
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
-            format!(
-                "{} %",
-                worker.busy_ns.saturating_sub(old.busy_ns) / 10_000_000 / u64::from(seconds)
-            ),
+            format!("{} %", busy_percent(worker.busy_ns.saturating_sub(old.busy_ns), seconds)),
             format!("{} %", (100 * busy).checked_div(turns).unwrap_or(0)),
             worker.sleeps.saturating_sub(old.sleeps).to_string(),
             worker.frames.saturating_sub(old.frames).to_string(),
         ]
     });
     table(&["WORKER", "CORE", "BUSY", "BUSY TURNS", "SLEEPS", "FRAMES"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A held-up worker was shown as busy for more than all of its time.
+    #[test]
+    fn a_worker_is_busy_for_all_of_its_time_at_most() {
+        assert_eq!(busy_percent(1_500_000_000, 2), 75);
+        assert_eq!(busy_percent(7_000_000_000, 1), 100);
+    }
 }

@@ -180,7 +180,9 @@ fn two_paths() -> (Switch, Host) {
         run(&format!("ip link add eth{path} type veth peer name p{path} netns net"));
         run(&format!("ip link set eth{path} up"));
         net.run(&format!("ip link set p{path} master br0 up"));
-        ports += &format!("[[port]]\nname = 'iscsi{path}'\ntap = 'tap{path}'\nnetns = 'guest'\n");
+        ports += &format!(
+            "[[port]]\nname = 'iscsi{path}'\ntap = 'tap{path}'\nnetns = 'guest'\nqueues = 2\n"
+        );
     }
     let switch = Switch::start(&ports);
     for path in [1, 2] {
@@ -197,10 +199,12 @@ fn two_paths() -> (Switch, Host) {
 fn the_iscsi_guide_waits_for_a_pull_and_sees_the_other_path_carry_on() {
     story(&[Need::Tap, Need::Program("ping")], || {
         let (_switch, guest) = two_paths();
+        let (code, told) = complaint("team map team team eth1");
+        assert!(code == 1 && told.contains("a vNIC: iscsi1, iscsi2"), "{told}");
         let output = guide_at_home("iscsi --wait 1s");
         let document = json(&output);
         assert_eq!((output.status.code(), &document["verdict"]), (Some(1), &"problems".into()));
-        let pinned = task(&document, "Two vNICs of the guest, each pinned to a member");
+        let pinned = task(&document, "Two vNICs of the guest, each with a link of its own");
         let typed = commands(pinned["remedy"].as_str().unwrap());
         let wanted = ["millrace team map team iscsi1 eth1", "millrace team map team iscsi2 eth2"];
         assert_eq!(typed[..2], wanted, "{pinned:#}");
@@ -232,12 +236,68 @@ fn the_iscsi_guide_waits_for_a_pull_and_sees_the_other_path_carry_on() {
     });
 }
 
+/// `check` advised two uplinks for two storage networks, and the guide called the lack of a team a
+/// problem.
+#[test]
+fn the_iscsi_guide_and_check_agree_on_two_separate_networks() {
+    const QUEUES: &str = "Several queues and one MTU on both paths";
+    story(&NEEDS, || {
+        let _guest = Host::new("guest");
+        let mut ports = String::new();
+        for (path, net) in [(1, "net1"), (2, "net2")] {
+            let far = Host::new(net);
+            run(&format!("ip link add eth{path} type veth peer name far netns {net}"));
+            run(&format!("ip link set eth{path} up"));
+            far.run("ip link set far up");
+            ports += &format!("[[port]]\nname = 'storage{path}'\npacket = 'eth{path}'\n");
+            ports += &format!("[[port]]\nname = 'vm{path}'\ntap = 'tap{path}'\nnetns = 'guest'\n");
+        }
+        let switch = Switch::start(&(ports + "[switch]\nworkers = 2\n"));
+        for port in ["storage1", "storage2", "vm1", "vm2"] {
+            switch.wait_for(port, "up");
+        }
+        let kinds = || {
+            let health: Value = serde_json::from_slice(&cli("check --json").stdout).unwrap();
+            let findings = health["findings"].as_array().unwrap().iter();
+            findings.map(|it| it["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert!(kinds().contains(&"uplinks_share_vlan".to_owned()), "{:?}", kinds());
+        let document = json(&guide_at_home("iscsi --wait 1s"));
+        let vnics = task(&document, "Two vNICs of the guest, each with a link of its own");
+        assert_eq!(
+            (&document["verdict"], &vnics["status"]),
+            (&"problems".into(), &"problem".into())
+        );
+        for line in commands(vnics["remedy"].as_str().unwrap()) {
+            assert!(cli(line.strip_prefix("millrace ").unwrap()).status.success(), "{line}");
+        }
+        assert!(!kinds().contains(&"uplinks_share_vlan".to_owned()), "{:?}", kinds());
+        let document = json(&guide_at_home("iscsi --wait 1s"));
+        assert_eq!(document["verdict"], "noted", "no link was pulled: {document:#}");
+        assert_eq!(task(&document, QUEUES)["status"], "passed", "{document:#}");
+        switch.tell("port set vm2 queues=1");
+        switch.wait_for("vm2", "up");
+        let document = json(&guide_at_home("iscsi --wait 1s"));
+        let queues = task(&document, QUEUES);
+        assert_eq!(queues["status"], "problem", "{queues:#}");
+        let typed = queues["remedy"].as_str().unwrap();
+        assert!(typed.starts_with("`millrace port set vm2 queues="), "{typed}");
+    });
+}
+
 #[test]
 fn a_guide_that_cannot_begin_says_why_and_a_list_changes_nothing() {
     story(&NEEDS, || {
         let topology = Topology::new("[[port]]\nname = 'other'\ntap = 'tap1'\n");
         let (code, told) = complaint("guide rsc --yes");
         assert!(code == 2 && told.contains("guest, other") && told.contains("--port"), "{told}");
+        // It began, and looked at the uplink as if it were a vNIC.
+        let (code, told) = complaint("guide rsc --yes --port uplink");
+        assert!(code == 2 && told.contains("port uplink is not a vNIC"), "{told}");
+        assert!(told.contains("an uplink (packet uplink)"), "{told}");
+        assert!(told.contains("`--port guest` or `--port other`"), "{told}");
+        let (code, told) = complaint("guide iscsi --yes --port guest,uplink");
+        assert!(code == 2 && told.contains("port uplink is not a vNIC"), "{told}");
         let (code, told) =
             complaint(&format!("guide jumbo --sender {}@127.0.0.1:5900", "0".repeat(32)));
         assert!(code == 2 && told.contains("guide jumbo --sender"), "{told}");

@@ -6,7 +6,7 @@ use crate::outage::{Pinged, Probe, is_long, restarts, told};
 use crate::qemu::Machine;
 use crate::sandbox::{Need, run, story};
 use crate::shell::{Transfer, addresses};
-use crate::switch::{Switch, cli, write};
+use crate::switch::{Switch, cli, millrace, write};
 use crate::systemd::Systemd;
 use crate::transfer::transfer_during;
 use rustix::net::{
@@ -15,6 +15,7 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use waiting::until;
 
@@ -194,6 +195,34 @@ fn one_that_speaks_another_version_is_refused_and_the_daemon_goes_on() {
             assert!(answer.starts_with("refused: "), "{said}: {answer}");
         }
         assert_eq!((switch.state("a").0, index(a)), ("up".into(), before));
+        switch.take_over().end(Signal::TERM);
+    });
+}
+
+/// The daemon that ran was ended first, so afterwards there was no switch.
+#[test]
+fn a_successor_that_cannot_start_leaves_the_daemon_running() {
+    story(&[Need::Tap], || {
+        let (switch, (a, ..)) = two_taps(|| Switch::start(PORTS));
+        let before = index(a);
+        std::fs::create_dir("/run/open").unwrap();
+        std::fs::set_permissions("/run/open", PermissionsExt::from_mode(0o777)).unwrap();
+        for (key, reason) in [
+            ("admin-group = 'no-such-group'", "no-such-group"),
+            ("workers = [4095]", "4095"),
+            ("# With --state-dir.", "mode 0777"),
+        ] {
+            std::fs::write("/run/other.toml", format!("[switch]\n{key}\n{PORTS}")).unwrap();
+            let mut command = millrace();
+            command.args(["run", "-c", "/run/other.toml", "--take-over"]);
+            if key.starts_with('#') {
+                command.args(["--state-dir", "/run/open"]);
+            }
+            let output = command.output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && told.contains(reason), "{key}: {told}");
+            assert_eq!((switch.state("a").0, index(a)), ("up".into(), before.clone()), "{key}");
+        }
         switch.take_over().end(Signal::TERM);
     });
 }

@@ -42,7 +42,7 @@ fn two_queues_of_an_uplink_carry_sixteen_connections_in_order() {
 #[test]
 fn an_uplink_of_one_queue_is_as_it_was() {
     story(&NEEDS, || {
-        let topology = Topology::with("queues = 1\n", TWO_WORKERS);
+        let topology = Topology::with("queues = 1\nvmmq = 'static'\n", TWO_WORKERS);
         let shown = topology.switch.ask("port show uplink");
         assert_eq!(
             (shown["spread"].clone(), shown["queues"].as_array().unwrap().len()),

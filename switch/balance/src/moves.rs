@@ -59,12 +59,17 @@ pub struct Move {
     pub to_load: (f64, f64),
 }
 
-/// A share of a worker, in percent.
+/// A share of a worker, in percent. A worker gives at most all of its time; what is wanted beyond
+/// that is an estimate.
 struct Percent(f64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.0} %", self.0 * 100.0)
+        let percent = self.0 * 100.0;
+        match percent.round() > 100.0 {
+            true => write!(f, "100 % (about {percent:.0} % wanted)"),
+            false => write!(f, "{percent:.0} %"),
+        }
     }
 }
 
@@ -103,5 +108,17 @@ impl fmt::Display for Move {
                 "{reason}: worker {source} at {from}, above {threshold}; {from_then} without it, and worker {target} from {to} to {to_then}"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_gives_all_of_its_time_at_most() {
+        assert_eq!(Percent(0.87).to_string(), "87 %");
+        assert_eq!(Percent(1.004).to_string(), "100 %");
+        assert_eq!(Percent(1.3).to_string(), "100 % (about 130 % wanted)");
     }
 }

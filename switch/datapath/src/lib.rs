@@ -53,6 +53,6 @@ pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
     Waits, WorkerInfo,
 };
-pub use switch::Switch;
 pub use switch::rehearsal::{Rehearsal, Snapshot};
+pub use switch::{NewPort, Switch};
 pub use wire::Prefix;

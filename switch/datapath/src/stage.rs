@@ -210,6 +210,7 @@ impl Turn<'_> {
                 noter.note(next.get(..count).unwrap_or_default(), &parts.headers);
             }
             if self.from.capture.is_some() {
+                decider.unlock();
                 for frame in next.iter().take(count).filter(|frame| !frame.is_dropped()) {
                     show(self.from, Direction::Ingress, frame, parts, self.now, verdict.err());
                 }

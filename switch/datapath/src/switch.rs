@@ -20,10 +20,11 @@ use crate::stage::black_hole::BlackHoles;
 use crate::turn::queue::QueueLoad;
 use crate::worker::command::Command;
 use crate::worker::handle::Handle;
-use crate::{HealthEvent, PortId, PortInfo, PortSettings, PortState};
+use crate::{HealthEvent, PortId, PortInfo, PortSettings, PortState, Vlan};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
 use ports::{Device, IngressQueue, Nanos, lock};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -47,6 +48,16 @@ pub struct Switch {
     waiting: Option<Vec<(PortId, Vec<IngressQueue>)>>,
 }
 
+/// A port to add.
+pub struct NewPort {
+    /// Its name, which no other port has.
+    pub name: String,
+    /// Its queues.
+    pub device: Device,
+    /// How frames pass it.
+    pub settings: PortSettings,
+}
+
 /// A port as the control plane keeps it.
 struct Entry {
     port: Arc<Port>,
@@ -58,7 +69,7 @@ struct Entry {
 
 impl Switch {
     /// The most ports.
-    pub const PORTS: usize = 1024;
+    pub const PORTS: usize = 1 << 14;
 
     /// Starts the workers.
     ///
@@ -101,10 +112,8 @@ impl Switch {
 
     /// Hands out all queues to workers, once the ports that frames go to are there as well.
     pub fn let_go(&mut self) {
-        for (port, ingress) in self.waiting.take().into_iter().flatten() {
-            // If a worker does not answer, that is an event, and no error here.
-            let _ = self.hand_out(port, ingress);
-        }
+        // If a worker does not answer, that is an event, and no error here.
+        let _ = self.waiting.take().map(|waiting| self.hand_out(waiting));
     }
 
     /// Ends the workers, each after its turn: the frames they took are delivered, and the others
@@ -134,13 +143,53 @@ impl Switch {
         settings: PortSettings,
     ) -> Result<PortId, SwitchError> {
         self.all_answer()?;
-        if self.entries().any(|entry| entry.port.shared.name == name) {
-            return Err(SwitchError::NameInUse(name.to_owned()));
+        let mut names = self.names();
+        let added = self.place(NewPort { name: name.to_owned(), device, settings }, &mut names)?;
+        let id = added.0;
+        self.put_in_force(vec![added]).map(|()| id)
+    }
+
+    /// Adds ports as [`Switch::add_port`] does, all with one view. Returns the number of each, or
+    /// why it was not added.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a worker does not answer; then no port is added.
+    pub fn add_ports(
+        &mut self,
+        ports: Vec<NewPort>,
+    ) -> Result<Vec<Result<PortId, SwitchError>>, SwitchError> {
+        self.all_answer()?;
+        let mut names = self.names();
+        let (mut added, mut results) = (Vec::new(), Vec::new());
+        for port in ports {
+            let placed = self.place(port, &mut names);
+            results.push(placed.map(|(id, ingress)| {
+                added.push((id, ingress));
+                id
+            }));
+        }
+        self.put_in_force(added).map(|()| results)
+    }
+
+    fn names(&self) -> HashSet<String> {
+        self.entries().map(|entry| entry.port.shared.name.clone()).collect()
+    }
+
+    /// Gives a port a number, in no view yet. Returns its ingress queues as well.
+    fn place(
+        &mut self,
+        port: NewPort,
+        names: &mut HashSet<String>,
+    ) -> Result<(PortId, Vec<IngressQueue>), SwitchError> {
+        let NewPort { name, device, settings } = port;
+        if names.contains(&name) {
+            return Err(SwitchError::NameInUse(name));
         }
         let place = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
         let id = u16::try_from(place).ok().filter(|_| place < Self::PORTS).map(PortId);
         let id = id.ok_or(SwitchError::TooManyPorts(Self::PORTS))?;
-        let (shared, ingress) = self.shared_of(id, name, device);
+        let (shared, ingress) = self.shared_of(id, &name, device);
         let queue_workers: Vec<usize> =
             (0..ingress.len()).map(|queue| (place + queue) % self.workers.len().max(1)).collect();
         let port = Arc::new(new_port(Arc::new(shared), settings, None, None));
@@ -151,16 +200,23 @@ impl Switch {
             let loads = ingress.iter().map(|_| Arc::default()).collect();
             *free = Some(Entry { port, queue_workers, loads });
         }
-        let mut added = self.publish();
-        self.reclaim(id);
+        names.insert(name);
+        Ok((id, ingress))
+    }
+
+    /// Publishes new ports and hands out their queues, or takes the ports out again.
+    fn put_in_force(&mut self, added: Vec<(PortId, Vec<IngressQueue>)>) -> Result<(), SwitchError> {
+        let ids: BTreeSet<PortId> = added.iter().map(|(id, _)| *id).collect();
+        let mut done = self.publish();
+        self.reclaim(&ids);
         match &mut self.waiting {
-            Some(waiting) => waiting.push((id, ingress)),
-            None => added = added.and_then(|()| self.hand_out(id, ingress)),
+            Some(waiting) => waiting.extend(added),
+            None => done = done.and_then(|()| self.hand_out(added)),
         }
-        if added.is_err() {
-            let _ = self.remove_port(id);
+        if done.is_err() {
+            let _ = self.remove_ports(&ids);
         }
-        added.map(|()| id)
+        done
     }
 
     /// Makes the part of a new port that outlives a change of its settings. Returns its ingress
@@ -189,16 +245,27 @@ impl Switch {
         (shared, ingress)
     }
 
-    /// Takes the configured address of a port from those that learned or held it in its VLANs.
-    fn reclaim(&self, port: PortId) {
-        let settings = self.entry(port).map(|entry| &entry.port.settings);
-        if let Ok(PortSettings { mac: Some(mac), vlan, .. }) = settings {
-            let met = self.entries().map(|entry| &entry.port);
-            let met = met.filter(|other| other.settings.vlan.overlaps(vlan));
-            let holds = |other: &PortShared| other.held_mac() == Some(*mac);
-            met.for_each(|other| self.release_mac(&other.shared, holds));
-            self.macs.forget(|key, _| key.mac() == *mac && vlan.tagging(key.vlan()).is_some());
+    /// Takes the configured addresses of these ports from those that learned or held them in their
+    /// VLANs.
+    fn reclaim(&self, ports: &BTreeSet<PortId>) {
+        let settings = ports.iter().filter_map(|port| Some(&self.entry(*port).ok()?.port.settings));
+        let mut owned: HashMap<Mac, Vec<&Vlan>> = HashMap::new();
+        for PortSettings { mac, vlan, .. } in settings {
+            mac.iter().for_each(|mac| owned.entry(*mac).or_default().push(vlan));
         }
+        if owned.is_empty() {
+            return;
+        }
+        let is_owned = |mac: Mac, meets: &dyn Fn(&Vlan) -> bool| {
+            owned.get(&mac).is_some_and(|vlans| vlans.iter().any(|vlan| meets(vlan)))
+        };
+        for Entry { port, .. } in self.entries() {
+            let overlaps = |vlan: &Vlan| port.settings.vlan.overlaps(vlan);
+            self.release_mac(&port.shared, |other| {
+                other.held_mac().is_some_and(|mac| is_owned(mac, &overlaps))
+            });
+        }
+        self.macs.forget(|key, _| is_owned(key.mac(), &|vlan| vlan.tagging(key.vlan()).is_some()));
     }
 
     /// Releases the address that a port is held to, if it is the one meant at that moment.
@@ -221,15 +288,34 @@ impl Switch {
     /// Fails if there is no such port. If a worker does not answer, the port is removed once it
     /// does.
     pub fn remove_port(&mut self, port: PortId) -> Result<(), SwitchError> {
-        let entry = self.ports.get_mut(usize::from(port.0)).and_then(Option::take);
-        let entry = entry.ok_or(SwitchError::NoSuchPort(port))?;
-        // First no worker delivers to it, then none takes from it; then its queues can be dropped.
+        self.remove_ports(&BTreeSet::from([port]))
+    }
+
+    /// Removes ports as [`Switch::remove_port`] does, all with one view.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Switch::remove_port`] does. Those that there are, are removed.
+    pub fn remove_ports(&mut self, ports: &BTreeSet<PortId>) -> Result<(), SwitchError> {
+        let (mut entries, mut done) = (Vec::new(), Ok(()));
+        for port in ports {
+            match self.ports.get_mut(usize::from(port.0)).and_then(Option::take) {
+                Some(entry) => entries.push(entry),
+                None => done = Err(SwitchError::NoSuchPort(*port)),
+            }
+        }
+        if entries.is_empty() {
+            return done;
+        }
+        // First no worker delivers to them, then none takes from them; then their queues can be
+        // dropped.
         let published = self.publish();
-        let queues = self.ask(|reply| Command::GiveBack(port, reply));
-        self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(id, _)| *id != port));
-        self.macs.forget(|_, seen| seen.port == port);
-        drop(entry);
-        published.and(queues.map(drop))
+        let gone = Arc::new(ports.clone());
+        let queues = self.ask(|reply| Command::GiveBack(gone.clone(), reply));
+        self.waiting.iter_mut().for_each(|waiting| waiting.retain(|(id, _)| !ports.contains(id)));
+        self.macs.forget(|_, seen| ports.contains(&seen.port));
+        drop(entries);
+        done.and(published).and(queues.map(drop))
     }
 
     /// Changes a running port. Turning coalescing off drains every open train before this returns.
@@ -238,40 +324,65 @@ impl Switch {
     ///
     /// Fails if there is no such port, or if a worker does not answer.
     pub fn change_port(&mut self, port: PortId, settings: PortSettings) -> Result<(), SwitchError> {
+        self.change_ports(vec![(port, settings)])
+    }
+
+    /// Changes running ports as [`Switch::change_port`] does, all with one view.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one is not there, before any is changed, or if a worker does not answer.
+    pub fn change_ports(
+        &mut self,
+        changes: Vec<(PortId, PortSettings)>,
+    ) -> Result<(), SwitchError> {
         self.all_answer()?;
-        let Port { settings: old, shared, .. } = &*self.entry(port)?.port;
-        let other_limit = old.mac_limit != settings.mac_limit;
+        changes.iter().try_for_each(|(port, _)| self.entry(*port).map(drop))?;
+        let changed: BTreeSet<PortId> = changes.iter().map(|(port, _)| *port).collect();
+        let mut before = Vec::new();
+        for (port, settings) in changes {
+            let place = self.ports.get_mut(usize::from(port.0)).and_then(Option::as_mut);
+            let Some(Entry { port: place, .. }) = place else { continue };
+            let old = place.clone();
+            *place = Arc::new(changed_port(&old, settings));
+            before.push(old);
+        }
+        let mut done = self.publish();
+        for old in &before {
+            self.settle_change(old);
+        }
+        self.reclaim(&changed);
+        // Not before: by its old settings the port may not send from the new address.
+        let moved = self.with_other_address(&before);
+        if done.is_ok() && !moved.is_empty() {
+            done = self.announce(&moved);
+        }
+        done
+    }
+
+    /// Returns the vNICs among these ports that have got another address since.
+    fn with_other_address(&self, before: &[Arc<Port>]) -> Vec<PortId> {
+        let has_other = |old: &&Arc<Port>| {
+            let new = self.entry(old.shared.id).map(|entry| &entry.port.settings);
+            new.is_ok_and(|new| new.role == crate::PortRole::Vnic && new.mac != old.settings.mac)
+        };
+        before.iter().filter(has_other).map(|old| old.shared.id).collect()
+    }
+
+    /// Does what follows once every worker has a port's new settings.
+    fn settle_change(&self, old: &Port) {
+        let id = old.shared.id;
+        let Ok(Entry { port: new, .. }) = self.entry(id) else { return };
+        self.pace(id, old.settings.clone());
         let guard = |of: &PortSettings| (of.mac, of.mac_guard, of.vlan.clone());
-        let other_guard = guard(old) != guard(&settings);
-        let (shared, paced) = (shared.clone(), old.clone());
-        let is_vnic = settings.role == crate::PortRole::Vnic;
-        if let Some(mac) = settings.mac.filter(|mac| is_vnic && old.mac != Some(*mac)) {
-            shared.live.announce(settings.announced().frames(mac));
+        if guard(&old.settings) != guard(&new.settings) {
+            // No worker holds the port to an address by the old settings any more.
+            self.release_mac(&new.shared, |_| true);
         }
-        let replaced = self.replace(port, |old| {
-            let capture = old.capture.clone();
-            let mut new = new_port(old.shared.clone(), settings, capture, Some(old));
-            if new.settings.rate == old.settings.rate {
-                new.rate.clone_from(&old.rate);
-            }
-            new.pacer = old.pacer.clone().or(new.pacer);
-            if new.settings.storm == old.settings.storm {
-                new.storm.clone_from(&old.storm);
-            }
-            new
-        });
-        self.pace(port, paced);
-        if other_guard {
-            // Every worker has the new settings by now: none holds the port to an address by the
-            // old ones.
-            self.release_mac(&shared, |_| true);
-        }
-        if other_limit {
+        if old.settings.mac_limit != new.settings.mac_limit {
             // Addresses that were learned without a limit are in no port's list.
-            self.macs.forget(|_, seen| seen.port == port);
+            self.macs.forget(|_, seen| seen.port == id);
         }
-        self.reclaim(port);
-        replaced
     }
 
     /// Tells a port's pacer a changed rate. What waits there passed by the settings of before, so it
@@ -288,8 +399,13 @@ impl Switch {
         }
     }
 
+    /// Returns whether an announcement of the port still waits for its worker.
+    pub fn is_announcing(&self, port: PortId) -> bool {
+        self.entry(port).is_ok_and(|entry| entry.port.shared.live.is_announcing())
+    }
+
     /// Announces the configured addresses of these ports again, in case the first announcement got
-    /// lost.
+    /// lost. It replaces one that still waits.
     ///
     /// # Errors
     ///
@@ -372,8 +488,11 @@ impl Switch {
         for entry in self.ports.iter_mut().flatten() {
             let is_weighted = weighs && entry.port.settings.role == crate::PortRole::Uplink;
             let waits = entry.port.settings.back_pressure || weighs && !is_weighted;
-            let old = (*entry.port).clone();
-            entry.port = Arc::new(Port { slot: slots, is_weighted, waits, ..old });
+            let Port { slot, is_weighted: was_weighted, waits: waited, .. } = *entry.port;
+            if (slot, was_weighted, waited) != (slots, is_weighted, waits) {
+                let old = (*entry.port).clone();
+                entry.port = Arc::new(Port { slot: slots, is_weighted, waits, ..old });
+            }
             slots += entry.port.shared.egress.len();
         }
         let ports =
@@ -425,6 +544,19 @@ impl Drop for Switch {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Makes a port with other settings, and keeps what it has of the old ones.
+fn changed_port(old: &Port, settings: PortSettings) -> Port {
+    let mut new = new_port(old.shared.clone(), settings, old.capture.clone(), Some(old));
+    if new.settings.rate == old.settings.rate {
+        new.rate.clone_from(&old.rate);
+    }
+    new.pacer = old.pacer.clone().or(new.pacer);
+    if new.settings.storm == old.settings.storm {
+        new.storm.clone_from(&old.storm);
+    }
+    new
 }
 
 fn new_port(

@@ -15,8 +15,7 @@ use crate::port::view::{Owners, Port, View};
 use crate::port::weights::Weights;
 use crate::settings::{PortId, PortRole};
 use crate::turn::outbox::Target;
-use ports::{Burst, Nanos, Offloads, Stopwatch, lock};
-use std::sync::MutexGuard;
+use ports::{Burst, Locked, Nanos, Offloads, Stopwatch, lock};
 
 /// The context of one turn, which its stages read.
 pub(crate) struct Turn<'t> {
@@ -49,7 +48,7 @@ pub(crate) struct Carried {
 
 impl Turn<'_> {
     /// Returns the senders to an egress queue, if they share it by weights.
-    pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<MutexGuard<'p, Weights>> {
+    pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<Locked<'p, Weights>> {
         let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
         to.shared.weights.get(at.queue).filter(|_| is_shared).map(lock)
     }

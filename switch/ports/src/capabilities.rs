@@ -136,10 +136,16 @@ impl Capabilities {
         *announcement = frames;
     }
 
+    /// Returns whether some of these frames are still there.
+    #[inline]
+    pub fn is_announcing(&self) -> bool {
+        self.is_announcing.load(Relaxed)
+    }
+
     /// Takes at most so many of these frames.
     #[inline]
     pub fn take_announcement(&self, most: usize) -> Vec<Vec<u8>> {
-        if !self.is_announcing.load(Relaxed) {
+        if !self.is_announcing() {
             return Vec::new();
         }
         let mut announcement = lock(&self.announcement);

@@ -1,4 +1,4 @@
-//! Closes the sockets of all ports at the same time when a daemon ends, by [`side_by_side`].
+//! Closes the descriptors of many ports at the same time, by [`side_by_side`].
 //!
 //! Workers close ingress queues and the control thread closes the rest, so the collection belongs
 //! to the whole process.
@@ -7,10 +7,10 @@ use crate::{lock, side_by_side};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// Sockets to close, while [`at_once`] collects them.
+/// Descriptors to close, while [`at_once`] collects them.
 static COLLECTED: Mutex<Option<Vec<OwnedFd>>> = Mutex::new(None);
 
-/// Runs `close`, which drops ports, and returns when all their sockets are closed.
+/// Runs `close`, which drops ports, and returns when all their descriptors are closed.
 pub fn at_once(close: impl FnOnce()) {
     *lock(&COLLECTED) = Some(Vec::new());
     close();
@@ -19,8 +19,8 @@ pub fn at_once(close: impl FnOnce()) {
     side_by_side::map(&files, |file| drop(lock(file).take()));
 }
 
-/// Collects a socket that is about to be dropped. While sockets are collected the owner's close
-/// waits for no grace period: its descriptor is not the last one.
+/// Collects a descriptor that is about to be dropped. While descriptors are collected the owner's
+/// close waits for no grace period: its own is not the last one.
 pub(crate) fn collect(socket: BorrowedFd<'_>) {
     // If no descriptor is left for a copy, the owner's close closes the socket.
     lock(&COLLECTED).iter_mut().for_each(|files| files.extend(socket.try_clone_to_owned()));

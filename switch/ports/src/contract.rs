@@ -39,11 +39,11 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Whether a copy of these frames takes so long that other workers should not wait for it: 32
-    /// KiB or more.
+    /// Whether the payload is in so many pieces that absent pages, one for each, could delay what
+    /// is delivered after it: more than a KiB of payload explains.
     #[inline]
-    pub(crate) fn are_long(frames: &[Outgoing<'_>]) -> bool {
-        frames.iter().map(|frame| u64::from(frame.len)).sum::<u64>() >= 32 * 1024
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.payload.len() > 2 + self.len as usize / 1024
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::vnet::VnetHeader;
 
 /// A frame of the memory port: the virtio header and the bytes.
@@ -144,6 +144,13 @@ impl MemoryFrame {
     }
 }
 
+/// Whether a copy of these frames takes so long that other workers should not wait for it: 32 KiB or
+/// more.
+#[inline]
+fn are_long(frames: &[Outgoing<'_>]) -> bool {
+    frames.iter().map(|frame| u64::from(frame.len)).sum::<u64>() >= 32 * 1024
+}
+
 /// Moves all frames to the end of another list, usually without a copy.
 fn hand_over(from: &mut Vec<MemoryFrame>, to: &mut Vec<MemoryFrame>) {
     if to.is_empty() {
@@ -159,6 +166,14 @@ struct Wire {
     depth: usize,
     /// Wakes the worker. `None`: no worker sleeps on this port.
     wake: Option<OwnedFd>,
+}
+
+impl Wire {
+    /// Locks the frames to the peer; short ones may be copied meanwhile, because the peer is no
+    /// guest: [`lock`] would not allow it.
+    fn copying(&self) -> MutexGuard<'_, FromSwitch> {
+        self.from_switch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The other side of a memory port, in the place of a guest.
@@ -290,14 +305,14 @@ impl Egress for MemoryEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        let mut lane = lock(&self.wire.from_switch);
+        let mut lane = self.wire.copying();
         let mut fits = frames.len().min(lane.room(self.wire.depth));
         let mut copied = None;
-        if Outgoing::are_long(frames) {
+        if are_long(frames) {
             let mut list = lane.list(fits);
             drop(lane);
             list.iter_mut().zip(frames).take(fits).for_each(|(place, frame)| place.fill(frame));
-            lane = lock(&self.wire.from_switch);
+            lane = self.wire.copying();
             fits = fits.min(lane.room(self.wire.depth));
             copied = Some(list);
         }

@@ -20,6 +20,7 @@ mod kept;
 mod position;
 mod ring;
 pub(crate) mod socket;
+mod sparse;
 mod stall;
 pub(crate) mod steering;
 

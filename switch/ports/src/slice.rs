@@ -8,11 +8,13 @@
 //! Bytes leave a slice in four ways, all by raw pointer: copied to private memory (here), copied to
 //! another guest ([`vhost`](crate::vhost)'s `copy.rs`), summed ([`Slice::sum`]), or read by the
 //! kernel ([`Slice::as_io_slices`]). Each gives one value of each byte, old or new. No decision
-//! depends on bytes that the guest can still change: headers are parsed from a private copy.
+//! depends on bytes that the guest can still change: headers are parsed from a private copy. All
+//! happen without a [`lock`](crate::lock): a guest's page may have to be faulted in.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
+use vhost_user::expect_none_held;
 use wire::checksum::Sum;
 
 /// Bytes lent for `'a` by the port they came from. Laid out as `struct iovec`.
@@ -79,6 +81,7 @@ impl<'a> Slice<'a> {
     /// Copies as many bytes as both hold. Returns the number copied.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        expect_none_held();
         let count = self.len().min(out.len());
         // SAFETY: the source is mapped for 'a, the destination is ours alone, and lent memory is
         // never borrowed mutably.
@@ -89,6 +92,7 @@ impl<'a> Slice<'a> {
     /// Copies the first `LEN` bytes. Returns `false` if there are fewer.
     #[inline(always)]
     pub fn copy_first<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
+        expect_none_held();
         let fits = LEN <= self.len();
         if fits {
             // SAFETY: as in `copy_to`, for a part of the source.
@@ -100,6 +104,7 @@ impl<'a> Slice<'a> {
     /// Copies the last `LEN` bytes. Returns `false` if there are fewer.
     #[inline(always)]
     pub fn copy_last<const LEN: usize>(&self, out: &mut [u8; LEN]) -> bool {
+        expect_none_held();
         let fits = LEN <= self.len();
         if fits {
             // SAFETY: as above.
@@ -114,6 +119,7 @@ impl<'a> Slice<'a> {
     /// Copies all bytes to the end of a list.
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) {
+        expect_none_held();
         let (before, len) = (out.len(), self.len());
         out.reserve(len);
         // SAFETY: the list has room for `len` more bytes, all of which are written; the source as
@@ -127,12 +133,14 @@ impl<'a> Slice<'a> {
     /// Returns the Internet checksum's sum of the bytes.
     #[inline]
     pub fn sum(&self) -> Sum {
+        expect_none_held();
         // SAFETY: mapped and readable for 'a.
         unsafe { Sum::of_raw(self.as_ptr(), self.len()) }
     }
 
     /// Returns a list of slices as an `iovec` array for the kernel.
     pub fn as_io_slices<'s>(list: &'s [Slice<'a>]) -> &'s [IoSlice<'a>] {
+        expect_none_held();
         // SAFETY: both are laid out as iovec (`IoSlice` guarantees it on Unix), and both only read
         // for 'a.
         unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }

@@ -258,8 +258,14 @@ impl Backend {
         self.shared.note(|status| status.mapped = mapped);
         self.slots.hold(memory.regions().len());
         self.memory = Some(memory);
-        self.pause = lock(&self.shared.memory_pace).pause(Instant::now(), began.elapsed());
+        self.pay(began);
         Ok(())
+    }
+
+    /// Makes the front end's next message wait for a change of what is mapped that began then.
+    fn pay(&mut self, began: Instant) {
+        let pause = lock(&self.shared.memory_pace).pause(Instant::now(), began.elapsed());
+        self.pause = self.pause.max(pause);
     }
 
     fn apply_log(&mut self) -> Result<()> {

@@ -8,9 +8,8 @@
 //! * ingress (the guest's transmit queues, odd numbers) by [`RingSlot::borrow`] and
 //!   [`RingSlot::give_back`], so that what the guest lent stays mapped from take to release, while
 //!   the session waits;
-//! * egress (the guest's receive queues, even numbers) by [`RingSlot::with`], one lock a burst; a
-//!   long burst by [`RingSlot::begin`] and [`RingSlot::end`], between which it is copied without
-//!   the lock.
+//! * egress (the guest's receive queues, even numbers) by [`RingSlot::begin`] and
+//!   [`RingSlot::end`], between which a burst is copied without the lock.
 //!
 //! What the guest takes of the offered [`Features`], and how many of its queue pairs it uses, is
 //! told to the port at once by the `changed` callback of [`Options`].
@@ -38,9 +37,10 @@
 //! end names by `SEND_RARP`, which may come before any ring is known, else [`Options::mac`]. Later
 //! `SEND_RARP`s announce it again.
 //!
-//! **Locks.** A guest decides how long its ring's lock is held: a worker holds it while it copies a
-//! short burst into the guest's buffers, the session while it serves a bounded number of commands.
-//! So only those two and a change of the ring take it. Whatever answers people
+//! **Locks.** A guest decides how long its memory takes to be touched, so a worker copies without
+//! its ring's lock (`lock.rs`). A worker holds it while it walks the ring itself, the session while
+//! it serves a bounded number of commands. Only those two and a change of the ring take it. Whatever
+//! answers people
 //! ([`Session::status`], and with it the API, health and the watchdog) takes no lock that is held
 //! while a guest's memory is touched: what it needs is kept beside the ring. Whatever a guest can
 //! fill again while it is emptied is emptied in bounded steps, and messages, the end of the session
@@ -76,12 +76,12 @@ mod vring;
 pub use compat::Compat;
 pub use error::SessionError;
 pub use features::Features;
-pub use lock::lock;
+pub use lock::{Locked, expect_none_held, lock};
 pub use log_limit::LogLimit;
 pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
-pub use ring_slot::{RingSlot, Running};
+pub use ring_slot::{NotLent, RingSlot, Running};
 pub use session::{Inherited, Session};
 pub use slots::{OWN as REGIONS_OWN, SHARED as REGIONS_SHARED};
 pub use socket::permit;

@@ -3,18 +3,22 @@
 //!
 //! The session may change or remove the ring only while no worker has it. A worker gives a borrowed
 //! ring back at the end of its turn, and ends the filling of buffers without the lock; the session
-//! waits for both. While it waits, [`RingSlot::borrow`] and [`RingSlot::begin`] return `None`, so a
-//! worker that polls without pause cannot keep it waiting.
+//! waits for both. While it waits, [`RingSlot::borrow`] lends nothing and [`RingSlot::begin`] only
+//! [`LATE`] times, so workers that poll without pause cannot keep it waiting.
 
 use crate::Features;
-use crate::lock::lock;
+use crate::lock::{Locked, lock};
 use crate::signal::Signal;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use virtqueue::{Queue, QueueFault};
+
+/// How often buffers are lent while the session waits. Several workers fill buffers at a time, each
+/// for a short while: without these, every change of a ring would cost frames.
+const LATE: u32 = 64;
 
 /// A ring that has been started.
 #[derive(Debug)]
@@ -40,6 +44,15 @@ impl Running {
     }
 }
 
+/// Why [`RingSlot::begin`] lends no buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotLent {
+    /// No ring is started, or the caller wants none of its buffers.
+    Idle,
+    /// The session waits for the ring.
+    Wanted,
+}
+
 #[derive(Debug, Default)]
 struct Content {
     running: Option<Box<Running>>,
@@ -47,6 +60,8 @@ struct Content {
     loans: u32,
     /// Number of threads of the session that wait until the ring is given back.
     wanted: u32,
+    /// Number of loans since the session last had the ring to itself that began while it waited.
+    late: u32,
 }
 
 /// A ring's slot, as the head of this file explains.
@@ -114,18 +129,27 @@ impl RingSlot {
     }
 
     /// Locks the slot and calls `use_it`. If that returns an answer, the session leaves the ring as
-    /// it is until [`RingSlot::end`], so that its buffers can be filled without the lock. `None` if
-    /// no ring is started or the session waits for it.
+    /// it is until [`RingSlot::end`], so that its buffers can be filled without the lock.
+    ///
+    /// # Errors
+    /// Fails if no ring is started, if `use_it` returns `None`, and if the session waits for the
+    /// ring.
     pub fn begin<Answer>(
         &self,
         use_it: impl FnOnce(&mut Running) -> Option<Answer>,
-    ) -> Option<Answer> {
-        let content = &mut *self.started()?;
-        let running = content.running.as_mut().filter(|_| content.wanted == 0)?;
+    ) -> Result<Answer, NotLent> {
+        let content = &mut *self.started().ok_or(NotLent::Idle)?;
+        if content.wanted > 0 {
+            if content.late == LATE {
+                return Err(NotLent::Wanted);
+            }
+            content.late += 1;
+        }
+        let running = content.running.as_mut().ok_or(NotLent::Idle)?;
         let answer = use_it(running);
         self.note_fault(running);
         content.loans += u32::from(answer.is_some());
-        answer
+        answer.ok_or(NotLent::Idle)
     }
 
     /// Locks the slot and ends what [`RingSlot::begin`] began.
@@ -153,7 +177,7 @@ impl RingSlot {
 
     /// Locks the slot, unless no ring is started.
     #[inline]
-    fn started(&self) -> Option<MutexGuard<'_, Content>> {
+    fn started(&self) -> Option<Locked<'_, Content>> {
         self.is_started.load(Ordering::Acquire).then(|| lock(&self.content))
     }
 
@@ -261,12 +285,12 @@ impl RingSlot {
     }
 
     /// Waits until no worker has the ring, and locks the slot.
-    fn own(&self) -> MutexGuard<'_, Content> {
+    fn own(&self) -> Locked<'_, Content> {
         let mut content = lock(&self.content);
         content.wanted += 1;
-        let wait = self.given_back.wait_while(content, |content| content.loans > 0);
-        let mut content = wait.unwrap_or_else(PoisonError::into_inner);
+        let mut content = content.wait_while(&self.given_back, |content| content.loans > 0);
         content.wanted -= 1;
+        content.late = 0;
         content
     }
 }
@@ -302,13 +326,17 @@ mod tests {
         slot.start(ring().0).unwrap();
         slot.begin(|_| Some(())).unwrap();
         slot.begin(|_| Some(())).unwrap();
-        assert!(slot.begin(|_| None::<()>).is_none(), "nothing was begun");
+        assert_eq!(slot.begin(|_| None::<()>), Err(NotLent::Idle), "nothing was begun");
         std::thread::scope(|scope| {
             scope.spawn(|| slot.change(|_| changed.store(true, Ordering::Relaxed)));
             while lock(&slot.content).wanted == 0 {
                 std::thread::yield_now();
             }
-            assert!(slot.begin(|_| Some(())).is_none(), "the session waits");
+            for _ in 0..LATE {
+                slot.begin(|_| Some(())).unwrap();
+                slot.end(|_| ());
+            }
+            assert_eq!(slot.begin(|_| Some(())), Err(NotLent::Wanted), "the session waits");
             slot.end(|_| ());
             assert!(slot.with(|_| ()).is_some(), "the lock is free");
             assert!(!changed.load(Ordering::Relaxed));

@@ -6,7 +6,7 @@ mod serving;
 pub(crate) use serving::Conversation;
 
 use crate::lock::lock;
-use crate::memory_pace::MemoryPace;
+use crate::memory_pace::{MemoryPace, MessagePace};
 use crate::migration::{Milestone, Milestones};
 use crate::plug::Plug;
 use crate::reconnect_backoff::ReconnectBackoff;
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) signals: Arc<Budget>,
     /// Limits the time that changes of its memory map take.
     pub(crate) memory_pace: Mutex<MemoryPace>,
+    /// Limits the time that its messages take.
+    pub(crate) message_pace: Mutex<MessagePace>,
     pub(crate) plug: Plug,
 }
 
@@ -176,6 +178,7 @@ impl Session {
             log_limit: Mutex::default(),
             signals,
             memory_pace: Mutex::default(),
+            message_pace: Mutex::default(),
             plug: Plug::default(),
         });
         let served = shared.clone();
@@ -189,7 +192,9 @@ impl Session {
             .spawn(move || {
                 let resumed = inherited.session.and_then(|record| go_on(&served, &record));
                 let _ = told.send(());
-                resumed.into_iter().for_each(|(it, from)| serve(&served, it, Some(from)));
+                resumed
+                    .into_iter()
+                    .for_each(|(it, from)| serve(&served, &entrance, it, Some(from)));
                 serve_all(&served, &entrance);
             })
             .map_err(failed("start a thread for"))?;
@@ -346,14 +351,17 @@ mod tests {
     use crate::signal::tests::AT_CLOSE;
     use crate::{Access, Negotiated};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
     use std::cell::RefCell;
     use std::fs::File;
+    use std::io::{Read, Write};
     use std::path::Path;
+
     use std::rc::Rc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use test_guest::Guest;
     use vhost::vhost_user::VhostUserBackendReqHandlerMut;
-    use vhost::vhost_user::message::VhostUserSingleMemoryRegion;
+    use vhost::vhost_user::message::{VhostUserLog, VhostUserSingleMemoryRegion};
     use virtqueue::Limit;
 
     /// Returns a session in a folder, and a guest that runs.
@@ -506,6 +514,65 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         let sources = [(fd, later), (fd, now), (fd, now)];
         assert_eq!(ready(&session.shared, sources), Some([false, true, true]));
+    }
+
+    /// A front end replaced its log 9,537 times a second.
+    #[test]
+    fn a_log_is_paced_like_a_map() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let mut backend = Backend::new(session.shared.clone());
+        let file = || {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, 4096).unwrap();
+            File::from(file)
+        };
+        let region = VhostUserSingleMemoryRegion::new(0, 4096, 0, 0);
+        backend.add_mem_region(&region, file(), None).unwrap();
+        let mut replace = || {
+            backend.set_log_base(&VhostUserLog::new(4096, 0), file()).unwrap();
+            backend.take_pause()
+        };
+        assert_eq!(replace(), Duration::ZERO);
+        lock(&session.shared.memory_pace).pause(Instant::now(), Duration::from_secs(2));
+        assert!(replace() > Duration::ZERO);
+    }
+
+    /// Connects its standard input, in a process of its own, if it was started to.
+    #[test]
+    fn connects_for_its_parent() {
+        if let Some(socket) = std::env::var_os(CONNECT_TO) {
+            let to = SocketAddrUnix::new(Path::new(&socket)).unwrap();
+            connect(std::io::stdin(), &to).unwrap();
+        }
+    }
+
+    /// Names the socket for [`connects_for_its_parent`].
+    const CONNECT_TO: &str = "MILLRACE_TEST_CONNECT_TO";
+
+    /// A child that had inherited the connection kept the port from every other front end.
+    #[test]
+    fn a_front_end_takes_the_place_of_one_whose_process_has_ended() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let session = opened(folder.path(), Box::new(|_| {}));
+        let path = &session.shared.options.socket;
+        let left = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "session::tests::connects_for_its_parent"]);
+        child.env(CONNECT_TO, path).stdin(left.try_clone().unwrap());
+        assert!(child.output().unwrap().status.success());
+        waiting::until("the child's is served", || session.status().connections == 1);
+        let mut next = UnixStream::connect(path).unwrap();
+        waiting::until("the next is served", || session.status().connections == 2);
+        let _third = UnixStream::connect(path).unwrap();
+        // GET_FEATURES: while it is answered, the third waits.
+        for _ in 0..2 {
+            next.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+            next.read_exact(&mut [0; 20]).unwrap();
+        }
+        assert_eq!(session.status().connections, 2, "its process lives");
+        drop(next);
+        waiting::until("the third is served", || session.status().connections == 3);
     }
 
     #[test]

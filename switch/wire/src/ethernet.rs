@@ -17,6 +17,8 @@ pub mod ethertype {
     pub const VLAN: u16 = 0x8100;
     /// The provider's tag, 802.1ad.
     pub const PROVIDER_VLAN: u16 = 0x88a8;
+    /// Tags of switches before 802.1ad, which some still read.
+    pub const OLD_TAGS: [u16; 3] = [0x9100, 0x9200, 0x9300];
     /// Smallest EtherType. A smaller value is an 802.3 length, before LLC.
     pub const SMALLEST: u16 = 0x0600;
 }

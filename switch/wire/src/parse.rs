@@ -111,8 +111,24 @@ impl<'h> Walk<'h> {
         match self.found.ethertype {
             ethertype::IPV4 => self.ipv4(),
             ethertype::IPV6 => self.ipv6(),
-            _ => Ok(Kind::NotIp),
+            kind => {
+                if ethertype::OLD_TAGS.contains(&kind) {
+                    self.old_tag();
+                }
+                Ok(Kind::NotIp)
+            }
         }
+    }
+
+    /// Notes a tag that is not read. Behind a priority tag it is like a tag that is cut off: such a
+    /// frame is in no VLAN.
+    #[cold]
+    fn old_tag(&mut self) {
+        let is_tagged = self.found.traits.contains(Traits::VLAN);
+        if self.found.vlan_tci & 0xfff == 0 {
+            self.found.vlan_tci = if is_tagged { Parsed::CUT_TAG } else { Parsed::OLD_TAG };
+        }
+        self.found.traits |= Traits::OLD_TAG;
     }
 
     /// Steps over two tags at most; a third is an EtherType unknown to the parser.

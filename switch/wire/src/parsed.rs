@@ -22,6 +22,11 @@ bitflags! {
         const SURPLUS = 1 << 5;
         /// The outer tag is one of 802.1ad.
         const SERVICE = 1 << 6;
+        /// Behind the addresses and these tags stands one of [`ethertype::OLD_TAGS`], which is not
+        /// read: a receiver may take what follows for a VLAN.
+        ///
+        /// [`ethertype::OLD_TAGS`]: crate::ethernet::ethertype::OLD_TAGS
+        const OLD_TAG = 1 << 7;
     }
 }
 
@@ -131,6 +136,9 @@ impl Parsed {
     /// The reserved VLAN id 4095, of which no port is a member: a frame that ends inside a tag
     /// belongs to no VLAN, since what pads it on its way would complete the tag.
     pub const CUT_TAG: u16 = 0xffff;
+    /// The TCI of a frame with [`Traits::OLD_TAG`] alone: id and priority 0, and unlike that of
+    /// other frames without a tag, so that [`Parsed::tags`] tells them apart.
+    pub const OLD_TAG: u16 = 0x1000;
 
     /// Returns the number of payload bytes of the transport, without padding.
     pub const fn payload_len(&self) -> u32 {

@@ -3,8 +3,9 @@
 //!
 //! A filter must not be passed by a frame that it reads in one way and a receiver in another. So
 //! whatever this crate cannot read and a receiver might is `Hidden`: malformed IP, a third VLAN
-//! tag, LLC/SNAP in front of IP (CVE-2021-27853 and its siblings), and a first fragment without the
-//! start of its transport (RFC 7112, RFC 7113 section 3).
+//! tag, LLC/SNAP in front of IP (CVE-2021-27853 and its siblings), a first fragment without the
+//! start of its transport (RFC 7112, RFC 7113 section 3), and a later one that names an extension
+//! header instead of the transport.
 
 use crate::ethernet::ethertype;
 use crate::ipv6::{ExtensionHeader, extension};
@@ -75,7 +76,8 @@ fn fragment(headers: &[u8], parsed: &Parsed) -> Option<Upper> {
     let offset_mask = if is_v4 { 0x1fff } else { 0xfff8 };
     let offset = u16::from_be_bytes(*headers.get(offset_at..)?.first_chunk()?);
     if offset & offset_mask != 0 {
-        return Some(Upper::Ip(parsed.protocol, None));
+        let is_named = is_v4 || !extension::KNOWN.contains(&parsed.protocol);
+        return is_named.then_some(Upper::Ip(parsed.protocol, None));
     }
     let start = (parsed.protocol, payload);
     let (protocol, at) = if is_v4 { start } else { behind_extensions(headers, start)? };
@@ -159,6 +161,20 @@ mod tests {
         let second = fragment(44, 0, true);
         assert_eq!(upper(&v6(0, 44, &[&second, &second, &[134; 8]])), Upper::Hidden);
         assert_eq!(upper(&v6(0, 44, &[&fragment(58, 1, false), &[0; 8]])), Upper::Ip(58, None));
+    }
+
+    /// A rule against a protocol let such fragments pass, whose transport only the first one names.
+    #[test]
+    fn a_later_fragment_that_names_an_extension_header_is_hidden() {
+        for named in extension::KNOWN {
+            assert_eq!(upper(&v6(0, 44, &[&fragment(named, 1, false), &[0; 8]])), Upper::Hidden);
+        }
+        let mut v4 = Vec::new();
+        let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+        let ip = builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+        ip.write(&mut v4, IpNumber(60), &[0; 8]).unwrap();
+        v4[21] = 1;
+        assert_eq!(upper(&v4), Upper::Ip(60, None));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub enum Severity {
     /// Frames flow, but some are lost, slowed or unprotected, or a part that carries no frames has
     /// failed.
     Warning,
-    /// Traffic that the configuration calls for does not flow.
+    /// Traffic that the configuration calls for does not flow, or would not after a restart.
     Error,
 }
 

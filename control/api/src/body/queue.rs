@@ -19,7 +19,8 @@ pub struct QueueBody {
     pub worker: usize,
     /// The worker's core.
     pub cpu: Option<usize>,
-    /// Share of its worker's time over the last second, in percent.
+    /// Share of its worker's time over the last second, in percent, at most 100: the time for which
+    /// another program held the worker up in a turn counts too.
     pub load_percent: f64,
     /// Entries of the port's indirection table that lead to the queue, for flows toward the port.
     pub entries: usize,

@@ -1,4 +1,4 @@
-//! Accepts clients over TCP. All clients count as one user.
+//! Accepts clients over TCP. Those of one address share its places.
 
 use super::{Connections, Kind, Limits, serve};
 use axum::{Extension, Router};
@@ -22,13 +22,9 @@ pub(crate) async fn accept(
             hesitate().await;
             continue;
         };
-        if let Some(place) = places.place(Kind::Monitoring) {
+        if let Some(place) = places.place(Kind::from(peer.ip())) {
             let router = router.clone().layer(Extension(peer));
-            let answers = serve(stream, router, Limits::METRICS, stopped.clone());
-            tokio::spawn(async move {
-                answers.await;
-                drop(place);
-            });
+            tokio::spawn(serve(stream, router, place, Limits::METRICS, stopped.clone()));
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn source(State(shared): State<Shared>) -> Json<SourceBody> {
     Json(SourceBody {
         file: shared.source().file().map(|file| file.display().to_string()),
         state: keeper.file().display().to_string(),
-        not_kept: keeper.trouble().map(|problem| problem.to_string()).unwrap_or_default(),
+        not_kept: keeper.found().trouble.map(|problem| problem.to_string()).unwrap_or_default(),
     })
 }
 

@@ -57,7 +57,13 @@ async fn carry_out(
     let before = ready.await?.map_err(Refusal::not_now)?;
     let line = format!("{} {}", request.method(), request.uri());
     let answer = actor::acting(client.clone(), next.run(request)).await;
+    let answer = stored(&shared, before, answer).await.unwrap_or_else(Refusal::into_response);
     tracing::info!(target: "control::api::guard", by = client, status = answer.status().as_u16(), "{line}");
+    Ok(answer)
+}
+
+/// Waits until what a request changed is on the disk. Returns its answer, or that it is not stored.
+async fn stored(shared: &Shared, before: u64, answer: Response) -> Result<Response, Refusal> {
     if shared.run(|running| running.desired.kept_changes()).await? == before {
         return Ok(answer);
     }

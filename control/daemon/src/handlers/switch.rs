@@ -2,15 +2,16 @@
 
 use super::Shared;
 use super::reply::{Asked, Refusal, Reply};
-use crate::metrics;
+use crate::metrics::{self, Renderings};
 use crate::running::pictures;
 use api::body::{EventBody, HealthBody, MacBody, MtuBody, SwitchBody, WorkerBody};
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use axum::{Extension, Json};
 use problem::Problem;
 use serde::Deserialize;
+use std::sync::Arc;
 use std::time::Instant;
 use utoipa::IntoParams;
 
@@ -115,8 +116,8 @@ pub(super) async fn mtu(State(shared): State<Shared>) -> Reply<MtuBody> {
 ))]
 pub(super) async fn metrics(
     State(shared): State<Shared>,
+    Extension(metrics): Extension<Arc<Renderings>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let read = metrics::read(&shared).await.map_err(Refusal::refused)?;
-    Ok(read.response(&headers))
+    metrics.answer(&shared, &headers).await.map_err(Refusal::refused)
 }

@@ -16,6 +16,13 @@ use tokio::net::{UnixListener, UnixStream};
 /// Longest time to wait for a successor's greeting, which it sends at once.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// The successor's second message: nothing keeps it from starting. Only then does this daemon stop.
+pub(super) const READY: &str = "ready";
+/// Longest time until then. The successor has checked everything before it connects.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How the answer to the greeting begins.
+const OFFER: &str = "descriptors: ";
+
 /// The socket; its file is removed on drop.
 pub(crate) struct Listener {
     path: PathBuf,
@@ -32,7 +39,17 @@ pub(super) fn path(api: &Path) -> PathBuf {
 
 /// Returns a successor's first message.
 pub(super) fn greeting() -> String {
-    format!("millrace hand-over {VERSION}")
+    format!("millrace hand-over {VERSION} when ready")
+}
+
+/// Returns this daemon's answer: how many descriptors it has to hand over.
+pub(super) fn offer(descriptors: usize) -> String {
+    format!("{OFFER}{descriptors}")
+}
+
+/// Reads the answer to the greeting.
+pub(super) fn offered(text: &str) -> Option<u64> {
+    text.strip_prefix(OFFER)?.parse().ok()
 }
 
 impl Listener {
@@ -56,8 +73,9 @@ impl Listener {
         Ok(Listener { path, socket: UnixListener::from_std(socket.into())? })
     }
 
-    /// Waits for the next admitted successor and returns its connection.
-    pub(crate) async fn next(&self) -> OwnedFd {
+    /// Waits for the next admitted successor that is ready and returns its connection. `descriptors`
+    /// counts those that it would get.
+    pub(crate) async fn next(&self, descriptors: impl Fn() -> usize) -> OwnedFd {
         loop {
             let accepted = self.socket.accept().await;
             let Ok(connection) = accepted.and_then(|(connection, _)| blocking(connection)) else {
@@ -65,7 +83,7 @@ impl Listener {
                 tokio::time::sleep(GREETING_TIMEOUT).await;
                 continue;
             };
-            match admit(&connection) {
+            match admit(&connection).and_then(|()| is_ready(&connection, descriptors())) {
                 Ok(()) => return connection,
                 Err(reason) => {
                     tracing::warn!(target: "control::handover::listener", "a hand-over was refused: {reason}");
@@ -106,4 +124,44 @@ fn admit(connection: &OwnedFd) -> Result<(), String> {
         return Err(format!("it sent `{said}`, this daemon expects `{}`", greeting()));
     }
     Ok(())
+}
+
+/// Waits until an admitted process is ready, for it may yet find that it cannot start.
+fn is_ready(connection: &OwnedFd, descriptors: usize) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    message::send(connection, &offer(descriptors), None).map_err(failed)?;
+    set_socket_timeout(connection, Timeout::Recv, Some(READY_TIMEOUT))
+        .map_err(|error| error.to_string())?;
+    match message::receive(connection).map_err(failed)? {
+        Some((said, _)) if said == READY => Ok(()),
+        _ => Err("it gave up".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::socketpair;
+
+    /// A successor that could not start had ended the daemon that ran.
+    #[test]
+    fn a_successor_is_one_only_when_it_is_ready() {
+        let pair = || {
+            let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+            socketpair(AddressFamily::UNIX, kind, flags, None).unwrap()
+        };
+        let meet = |said: &[&str]| {
+            let (own, new) = pair();
+            said.iter().for_each(|text| message::send(&new, text, None).unwrap());
+            rustix::net::shutdown(&new, rustix::net::Shutdown::Write).unwrap();
+            (admit(&own).and_then(|()| is_ready(&own, 7)), new)
+        };
+        let (ready, new) = meet(&[&greeting(), READY]);
+        assert_eq!(ready, Ok(()));
+        let (text, _) = message::receive(&new).unwrap().unwrap();
+        assert_eq!(offered(&text), Some(7));
+        assert_eq!(meet(&[&greeting()]).0, Err("it gave up".into()));
+        assert_eq!(meet(&[&greeting(), "no"]).0, Err("it gave up".into()));
+        assert!(meet(&["millrace hand-over 4", READY]).0.is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! Hands descriptors from one daemon to the next over a Unix socket, if systemd does not keep them:
 //! each in its own message with its name, the manifest last. The old daemon stops its ports before
-//! it sends the first.
+//! it sends the first, and that only once the new one, which has checked what it can, says that it is
+//! ready.
 
 use super::listener;
 use crate::descriptors;
@@ -55,11 +56,12 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
-/// Asks the daemon at this API socket to stop, and takes its descriptors. The new daemon calls
-/// this. Does nothing if no daemon runs there.
+/// Asks the daemon at this API socket to stop, and takes its descriptors. The new daemon calls this
+/// after its other checks. Does nothing if no daemon runs there.
 ///
 /// # Errors
-/// The old daemon runs as another user, refuses, or does not answer in time.
+/// The old daemon runs as another user, refuses, or does not answer in time; or this process may not
+/// have as many descriptors. The old daemon goes on.
 pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
     let path = listener::path(api);
     let failed = |error: &dyn std::fmt::Display| {
@@ -81,6 +83,9 @@ pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
         return Err(failed(&format!("it runs as user {}", peer.as_raw())));
     }
     message::send(&connection, &listener::greeting(), None).map_err(|error| failed(&error))?;
+    let descriptors = receive_offer(&connection).map_err(|error| failed(&error))?;
+    descriptors::room_for(descriptors)?;
+    message::send(&connection, listener::READY, None).map_err(|error| failed(&error))?;
     let given = receive_all(&connection).map_err(|error| failed(&error))?;
     store.inherit(given);
     Ok(())
@@ -93,6 +98,12 @@ fn connected(path: &Path) -> Result<OwnedFd, Errno> {
     set_socket_timeout(&socket, Timeout::Send, Some(RECEIVE_TIMEOUT))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
+}
+
+/// Receives how many descriptors the old daemon has.
+fn receive_offer(connection: &OwnedFd) -> io::Result<u64> {
+    let (text, _) = message::receive(connection)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    listener::offered(&text).ok_or_else(|| io::Error::other(text))
 }
 
 /// Receives everything up to the manifest.

@@ -10,6 +10,10 @@ use problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     WorkerHangs,
+    GroupMissing,
+    CoreMissing,
+    StateNotKept,
+    StateSetAside,
     PortBroken,
     UplinkDown,
     PortDown,
@@ -42,6 +46,7 @@ pub(crate) enum Kind {
     TeamVlans,
     TeamUnreachable,
     TeamPathMtu,
+    TeamApart,
     ListenerDown,
     ListenerFiltered,
     RestartNeeded,
@@ -52,6 +57,10 @@ impl Kind {
     const fn row(self) -> (&'static str, Severity) {
         match self {
             Kind::WorkerHangs => ("worker_hangs", Error),
+            Kind::GroupMissing => ("group_missing", Error),
+            Kind::CoreMissing => ("core_missing", Error),
+            Kind::StateNotKept => ("state_not_kept", Error),
+            Kind::StateSetAside => ("state_set_aside", Error),
             Kind::PortBroken => ("port_broken", Error),
             Kind::UplinkDown => ("uplink_down", Error),
             Kind::PortDown => ("port_down", Warning),
@@ -84,6 +93,7 @@ impl Kind {
             Kind::TeamVlans => ("team_vlans", Warning),
             Kind::TeamUnreachable => ("team_unreachable", Warning),
             Kind::TeamPathMtu => ("team_path_mtu", Warning),
+            Kind::TeamApart => ("team_apart", Info),
             Kind::ListenerDown => ("listener_down", Warning),
             Kind::ListenerFiltered => ("listener_filtered", Warning),
             Kind::RestartNeeded => ("restart_needed", Info),

@@ -2,6 +2,7 @@
 
 use super::{Kind, Picture};
 use api::body::FindingBody;
+use config::PortRole;
 use ports::team::{Apart, MemberStatus, Place};
 use problem::Problem;
 
@@ -44,17 +45,40 @@ pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> 
     )
 }
 
-pub(super) fn findings(port: &Picture) -> impl Iterator<Item = FindingBody> {
+/// Returns the findings about a team's members, among all ports.
+pub(super) fn findings(port: &Picture, ports: &[Picture]) -> Vec<FindingBody> {
     let down = port.members.iter().filter_map(|member| down(port, member));
+    let (vlans, unreachable) = (vlans(port), unreachable(port));
+    let (apart, vlans, unreachable) = match are_pinned(port, ports) {
+        true => (unreachable.or(vlans).map(|it| on_purpose(port, it)), None, None),
+        false => (None, vlans, unreachable),
+    };
     let alike = [
         (Kind::TeamSpeeds, speeds(port)),
         (Kind::TeamAddresses, addresses(port)),
-        (Kind::TeamVlans, vlans(port)),
-        (Kind::TeamUnreachable, unreachable(port)),
+        (Kind::TeamVlans, vlans),
+        (Kind::TeamUnreachable, unreachable),
         (Kind::TeamPathMtu, path_mtu(port)),
+        (Kind::TeamApart, apart),
     ];
     let alike = alike.into_iter().filter_map(|(kind, told)| Some(kind.found(told?)));
-    down.map(|told| Kind::MemberDown.found(told)).chain(alike)
+    down.map(|told| Kind::MemberDown.found(told)).chain(alike).collect()
+}
+
+/// Whether every vNIC that reaches the team is pinned to a member, so that the loss of one moves
+/// no vNIC into another network. Without vNICs none is.
+fn are_pinned(port: &Picture, ports: &[Picture]) -> bool {
+    let is_vnic = |other: &&Picture| other.role == PortRole::Vnic && other.meets(port);
+    let mut vnics = ports.iter().filter(is_vnic).peekable();
+    vnics.peek().is_some() && vnics.all(|vnic| vnic.member.is_some())
+}
+
+/// Returns what is known of members in networks of their own where no vNIC can move: two paths to a
+/// storage look like this.
+fn on_purpose(port: &Picture, told: Problem) -> Problem {
+    Problem::new(format!("team {}: its members are in networks of their own", port.name))
+        .seen(told.seen)
+        .remedy("none needed while every vNIC is pinned to a member; one that is not would lose its network with its member")
 }
 
 fn down(port: &Picture, member: &MemberStatus) -> Option<Problem> {
@@ -259,7 +283,8 @@ mod tests {
     fn found(members: Vec<MemberStatus>) -> Vec<(String, String)> {
         let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
         let port = Picture { members, ..Picture::of(&config.ports[0]) };
-        findings(&port).map(|found| (found.problem.error, found.problem.seen)).collect()
+        let found = findings(&port, &[]).into_iter();
+        found.map(|found| (found.problem.error, found.problem.seen)).collect()
     }
 
     #[test]
@@ -272,7 +297,8 @@ mod tests {
         let other = MemberStatus { mtu: 9000, speed: Some(1000), vlans: vec![0], ..member("e2") };
         let config = Config::from_toml("t", "[[port]]\nname='up'\nteam=['e1','e2']").unwrap();
         let port = Picture { members: vec![member("e1"), other], ..Picture::of(&config.ports[0]) };
-        let problems = mtus(&port).into_iter().chain(findings(&port).map(|found| found.problem));
+        let found = findings(&port, &[]).into_iter().map(|found| found.problem);
+        let problems = mtus(&port).into_iter().chain(found);
         let seen: Vec<String> = problems.map(|problem| problem.seen).collect();
         assert_eq!(
             seen,
@@ -310,6 +336,28 @@ mod tests {
         let error = "team up: its members receive different VLANs";
         let found = found(vec![member("e1"), silent]);
         assert_eq!(found, [(error.to_owned(), seen.to_owned())]);
+    }
+
+    /// `check` warned of two storage networks that `guide iscsi` asks for.
+    #[test]
+    fn members_in_two_networks_are_no_fault_where_every_vnic_is_pinned() {
+        let apart = Apart { vlan: 0, from: vec![Place(0)], bytes: None };
+        let silent = Some(40);
+        let other = MemberStatus { apart: vec![apart], silent, ..member("e2") };
+        let kinds = |vnics: &str| {
+            let text = format!("[[port]]\nname='up'\nteam=['e1','e2']\n{vnics}");
+            let config = Config::from_toml("t", &text).unwrap();
+            let mut ports: Vec<_> = config.ports.iter().map(Picture::of).collect();
+            ports[0].members = vec![member("e1"), other.clone()];
+            let found = findings(&ports[0], &ports);
+            found.into_iter().map(|found| found.kind).collect::<Vec<_>>()
+        };
+        let fault = ["team_vlans", "team_unreachable"];
+        assert_eq!(kinds(""), fault);
+        let pinned = "[[port]]\nname='a'\ntap='a'\nteam-member='e1'\n";
+        assert_eq!(kinds(pinned), ["team_apart"]);
+        let mixed = format!("{pinned}[[port]]\nname='b'\ntap='b'\n");
+        assert_eq!(kinds(&mixed), fault);
     }
 
     #[test]

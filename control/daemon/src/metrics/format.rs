@@ -5,7 +5,7 @@
 
 use axum::body::Bytes;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use std::fmt::Write;
 
@@ -13,6 +13,9 @@ use std::fmt::Write;
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Media type of OpenMetrics.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Headers of a response.
+type Names = [(HeaderName, HeaderValue); 2];
 
 /// Metrics in both formats.
 #[derive(Clone, Debug)]
@@ -29,10 +32,32 @@ impl Exposition {
 
     /// Returns the response in the format that the request's `Accept` prefers.
     pub fn response(&self, headers: &HeaderMap) -> Response {
-        let (kind, body) =
-            if prefers_open(headers) { (OPEN_METRICS, &self.open) } else { (TEXT, &self.text) };
+        self.response_with(headers, |text| text(self).clone())
+    }
+
+    /// Returns the response with the body that `body` makes of the preferred format.
+    pub(super) fn response_with<B>(
+        &self,
+        headers: &HeaderMap,
+        body: impl FnOnce(fn(&Exposition) -> &Bytes) -> B,
+    ) -> Response
+    where
+        (Names, B): IntoResponse,
+    {
+        let (kind, text): (_, fn(&Exposition) -> &Bytes) = match prefers_open(headers) {
+            true => (OPEN_METRICS, Exposition::open),
+            false => (TEXT, Exposition::text),
+        };
         let names = [(CONTENT_TYPE, HeaderValue::from_static(kind)), (VARY, ACCEPT.into())];
-        (names, body.clone()).into_response()
+        (names, body(text)).into_response()
+    }
+
+    fn open(&self) -> &Bytes {
+        &self.open
+    }
+
+    pub(super) fn text(&self) -> &Bytes {
+        &self.text
     }
 }
 

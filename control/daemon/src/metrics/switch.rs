@@ -2,6 +2,7 @@
 
 use super::Scrape;
 use super::family::{Families, Named, number, seconds};
+use crate::log;
 use api::body::{Severity, StateBody, WorkerBody};
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -35,7 +36,29 @@ impl Scrape {
                 (vec![("severity", severity.name())], number(self.health.count(severity)))
             }),
         )?;
+        out.counters(
+            (
+                "log_lines_dropped",
+                "Lines of the log that were dropped because its reader did not keep up",
+            ),
+            [(Vec::new(), log::dropped())],
+        )?;
+        self.encode_state(out)?;
         self.encode_reloads(out)
+    }
+
+    fn encode_state(&self, out: &mut Families<'_>) -> fmt::Result {
+        out.gauge(
+            ("state_kept", "Whether ports added or changed through the API are on the disk"),
+            i64::from(self.state.trouble.is_none()),
+        )?;
+        out.gauge(
+            (
+                "state_files_set_aside",
+                "State files that could not be read in full and were set aside",
+            ),
+            number(self.state.aside.len()),
+        )
     }
 
     fn encode_reloads(&self, out: &mut Families<'_>) -> fmt::Result {

@@ -10,23 +10,28 @@ use serde_json::Value;
 const SECRET: &str = "rss-key";
 
 /// Logs a line for each key that a step changes.
-pub(super) fn log(before: &Config, after: &Config, step: &Step) {
+pub(super) fn log(before: &Config, after: &Config, steps: &[Step]) {
     let by = actor::current();
-    for line in lines(before, after, step) {
+    for line in lines(before, after, steps) {
         tracing::info!(target: "control::running::changes", by, "{line}");
     }
 }
 
-fn lines(before: &Config, after: &Config, step: &Step) -> Vec<String> {
-    match step {
+fn lines(before: &Config, after: &Config, steps: &[Step]) -> Vec<String> {
+    let (olds, news) = (before.by_name(), after.by_name());
+    let of_port = |name: &str, keys: &[String]| {
+        let (old, new) = (olds.get(name), news.get(name));
+        keys.iter().map(|key| changed(&format!("port {name}"), key, &old, &new)).collect()
+    };
+    let of = |step: &Step| match step {
         Step::Add { port, reopens: false } => {
             vec![format!("port {} is added: {}", port.name, json(Some(&**port)))]
         }
         Step::Remove { port, reopens: false, .. } => {
-            vec![format!("port {port} is removed: it was {}", json(before.port(port)))]
+            vec![format!("port {port} is removed: it was {}", json(olds.get(port.as_str())))]
         }
-        Step::Remove { port, keys, .. } => of_port(before, after, port, keys),
-        Step::Change { port, keys } => of_port(before, after, port.name.as_str(), keys),
+        Step::Remove { port, keys, .. } => of_port(port, keys),
+        Step::Change { port, keys } => of_port(port.name.as_str(), keys),
         Step::Switch { keys, .. } => {
             let keys = keys.iter().map(|key| match key.split_once('.') {
                 Some(("metrics", key)) => {
@@ -38,12 +43,8 @@ fn lines(before: &Config, after: &Config, step: &Step) -> Vec<String> {
             keys.collect()
         }
         Step::Add { reopens: true, .. } => Vec::new(),
-    }
-}
-
-fn of_port(before: &Config, after: &Config, port: &str, keys: &[String]) -> Vec<String> {
-    let (old, new) = (before.port(port), after.port(port));
-    keys.iter().map(|key| changed(&format!("port {port}"), key, &old, &new)).collect()
+    };
+    steps.iter().flat_map(of).collect()
 }
 
 fn changed(what: &str, key: &str, old: &impl Serialize, new: &impl Serialize) -> String {
@@ -78,9 +79,8 @@ mod tests {
             "[switch]\nrsc='off'\n[[port]]\nname='a'\ntap='t'\nvlan=5\n[[port]]\nname='c'\ntap='v'",
         );
         let steps = plan(&before, &after);
-        let lines: Vec<_> = steps.iter().flat_map(|step| lines(&before, &after, step)).collect();
         assert_eq!(
-            lines,
+            lines(&before, &after, &steps),
             [
                 "port b is removed: it was {\"name\":\"b\",\"tap\":\"u\"}",
                 "[switch]: rsc was \"ndis\" and is \"off\"",

@@ -118,15 +118,14 @@ impl Desired {
     pub(super) fn begin(&mut self, wanted: Config, added: Origins) -> Result<Vec<Step>, Problem> {
         debug_assert!(self.in_work.is_none(), "a second plan waits until the first has ended");
         let steps = self.dry_run(&wanted)?;
-        for step in &steps {
-            changes::log(&self.config, &wanted, step);
-        }
+        changes::log(&self.config, &wanted, &steps);
         let kept = self.added_ports();
         self.config = wanted;
         let mut leaving = std::mem::replace(&mut self.added, added);
-        leaving.retain(|name, _| self.config.port(name.as_str()).is_none());
+        let stay = self.config.by_name();
+        leaving.retain(|name, _| !stay.contains_key(name.as_str()));
         self.kept_changes += u64::from(self.added_ports() != kept);
-        let pending = steps.iter().filter_map(port_of).map(str::to_owned).collect();
+        let pending = steps.iter().filter_map(Step::port).map(str::to_owned).collect();
         self.in_work = Some(InWork { pending, leaving });
         Ok(steps)
     }
@@ -134,8 +133,7 @@ impl Desired {
     /// Marks a step of the plan in work as taken.
     pub(super) fn taken(&mut self, step: &Step) {
         let comes_again = matches!(step, Step::Remove { reopens: true, .. });
-        if let (Some(name), Some(in_work), false) = (port_of(step), &mut self.in_work, comes_again)
-        {
+        if let (Some(name), Some(in_work), false) = (step.port(), &mut self.in_work, comes_again) {
             in_work.pending.remove(name);
         }
     }
@@ -203,20 +201,12 @@ impl Desired {
     /// Returns the origins of the ports that the API wants: new ports belong to the API, others keep
     /// their origin.
     pub(super) fn origins_of(&self, wanted: &Config) -> Origins {
+        let known = self.config.by_name();
         let origin = |port: &PortConfig| match self.added.get(&port.name) {
             Some(origin) => Some(*origin),
-            None => self.config.port(port.name.as_str()).is_none().then_some(Origin::Api),
+            None => (!known.contains_key(port.name.as_str())).then_some(Origin::Api),
         };
         let names = wanted.ports.iter();
         names.filter_map(|port| Some((port.name.clone(), origin(port)?))).collect()
-    }
-}
-
-/// The port of a step.
-fn port_of(step: &Step) -> Option<&str> {
-    match step {
-        Step::Remove { port, .. } => Some(port),
-        Step::Change { port, .. } | Step::Add { port, .. } => Some(port.name.as_str()),
-        Step::Switch { .. } => None,
     }
 }

@@ -1,7 +1,7 @@
-//! Makes a wanted configuration the running one: begins a plan, takes its steps one by one, and
-//! ends it.
+//! Makes a wanted configuration the running one: begins a plan, takes its steps, and ends it.
 //!
-//! Between two steps the thread that owns the switch does what else waits, for example reads and
+//! Steps of a kind are taken together, some at a time: their devices wait for the kernel at the same
+//! time, and the workers get one view for all. In between, the thread that owns the switch does what else waits, for example reads and
 //! the poll. They find the wanted configuration, and the API lists its ports
 //! ([`listed_ports`](super::report::Report::listed_ports)): one that a later step opens is down
 //! until then. [`Desired`](super::desired::Desired) knows the ports of later steps, and the poll
@@ -9,12 +9,13 @@
 
 use super::Running;
 use super::origin::Origins;
-use super::parallel_open::{self, AT_ONCE};
+use super::parallel_open::AT_ONCE;
 use crate::log;
 use api::body::StepBody;
 use config::Config;
 use config::plan::Step;
 use problem::Problem;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// What the owner's thread does between two steps of a plan.
@@ -42,48 +43,40 @@ impl Running {
         let began = Instant::now();
         let steps = self.begin(wanted, added)?;
         let mut results = Vec::with_capacity(steps.len());
-        for step in steps {
-            if !results.is_empty() {
-                self.pause();
+        for batch in steps.chunk_by(|one, next| one.kind() == next.kind()) {
+            for batch in batch.chunks(AT_ONCE) {
+                if !results.is_empty() {
+                    self.pause();
+                }
+                // Polls may have run since the plan began, and time never runs backwards.
+                results.extend(self.take(batch, now + began.elapsed()));
             }
-            // Polls may have run since the plan began, and time never runs backwards.
-            let result = self.take(&step, now + began.elapsed());
-            results.push((step, result));
         }
         let settled = self.end(now + began.elapsed());
-        if let Some((_, last)) = results.last_mut() {
+        if let Some(last) = results.last_mut() {
             *last = std::mem::replace(last, Ok(())).and(settled);
         }
-        Ok(results.into_iter().map(|(step, result)| StepBody::taken(step, result)).collect())
+        let taken = |(step, result)| StepBody::taken(step, result);
+        Ok(steps.into_iter().zip(results).map(taken).collect())
     }
 
     /// Makes a wanted configuration the running one, and returns the steps that its ports need.
     fn begin(&mut self, wanted: Config, added: Origins) -> Result<Vec<Step>, Problem> {
         let steps = self.desired.begin(wanted, added)?;
         log::write_as(self.config().switch.log);
-        // Without ports, no device waits for an earlier step to release it.
-        if self.ports.count() == 0 {
-            for (place, added) in parallel_open::ports(&steps).chunks(AT_ONCE).enumerate() {
-                if place > 0 {
-                    self.pause();
-                }
-                self.ports.open_ahead(added);
-            }
-        }
         Ok(steps)
     }
 
-    fn take(&mut self, step: &Step, now: Instant) -> Result<(), String> {
-        let done = self.carry_out(step, now);
-        let settled = match step {
-            Step::Switch { .. } => self.settle(now),
-            Step::Remove { port, .. } => self.settle_around(port, now),
-            Step::Change { port, .. } | Step::Add { port, .. } => {
-                self.settle_around(port.name.as_str(), now)
-            }
+    /// Takes steps of one kind. Returns the result of each.
+    fn take(&mut self, steps: &[Step], now: Instant) -> Vec<Result<(), String>> {
+        let done = self.carry_out(steps, now);
+        let names: BTreeSet<&str> = steps.iter().filter_map(Step::port).collect();
+        let settled = match names.is_empty() {
+            true => self.settle(now),
+            false => self.settle_around(&names, now),
         };
-        self.desired.taken(step);
-        done.and(settled)
+        steps.iter().for_each(|step| self.desired.taken(step));
+        done.into_iter().map(|done| done.and(settled.clone())).collect()
     }
 
     fn end(&mut self, now: Instant) -> Result<(), String> {

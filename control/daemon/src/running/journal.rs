@@ -2,6 +2,7 @@
 //! sections that it could not serve.
 
 use crate::event_log::EventLog;
+use crate::state::Found;
 use api::body::{EventBody, StepBody, StepOutcome};
 use config::Section;
 use problem::Problem;
@@ -17,6 +18,8 @@ pub(crate) struct Journal {
     listener_troubles: BTreeMap<Section, Problem>,
     /// Listeners that other hosts cannot reach, each with the reason.
     filtered: Vec<Problem>,
+    /// What is with the state on the disk.
+    state: Found,
     reloads: Reloads,
     /// The revision of the fleet that was applied in full last; none since the start, or after a
     /// failed step.
@@ -44,6 +47,7 @@ impl Journal {
             started,
             listener_troubles: BTreeMap::new(),
             filtered: Vec::new(),
+            state: Found::default(),
             reloads: Reloads { done: 0, failed: 0, last_succeeded: true, success_at: started },
             fleet_revision: None,
         }
@@ -125,6 +129,22 @@ impl Journal {
     pub(crate) fn note_filtered(&mut self, problem: Problem, now: Instant) {
         self.note(Level::WARN, now, problem.to_string());
         self.filtered.push(problem);
+    }
+
+    /// Records what is with the state on the disk. It is an event when it is not written any more,
+    /// and when it is again.
+    pub(crate) fn note_state(&mut self, found: Found, now: Instant) {
+        match (&found.trouble, &self.state.trouble) {
+            (Some(problem), None) => self.note(Level::ERROR, now, problem.to_string()),
+            (None, Some(_)) => self.note(Level::INFO, now, "the state is on the disk again"),
+            _ => {}
+        }
+        self.state = found;
+    }
+
+    /// Returns what is with the state on the disk.
+    pub(crate) fn state(&self) -> &Found {
+        &self.state
     }
 
     /// Returns the listeners that other hosts cannot reach, each with the reason.

@@ -23,10 +23,11 @@ pub(super) struct Merged {
 
 /// Merges added ports with those of a checked file. In a conflict the file wins, then the first.
 pub(super) fn merge(file: Config, added: Added) -> Merged {
+    let mut names: BTreeSet<PortName> = file.ports.iter().map(|port| port.name.clone()).collect();
     let mut merged = Merged { config: file, added: Origins::new(), notes: Vec::new() };
     for (origin, port) in added {
         let name = &port.name;
-        if merged.config.port(name.as_str()).is_some() {
+        if !names.insert(name.clone()) {
             let winner = merged.added.get(name).copied().unwrap_or_default().named();
             let by = origin.by();
             merged.notes.push(format!(

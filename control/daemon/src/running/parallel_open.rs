@@ -1,25 +1,21 @@
-//! Which devices of the ports that a plan adds are opened before its steps, many at the same time.
+//! Which devices of ports are opened at the same time.
 
 use config::PortConfig;
-use config::plan::Step;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Devices opened at the same time, each by a thread of its own. What waits for the owner's thread
-/// is done before the next ones.
+/// Steps taken at the same time; the devices of each are opened and closed by a thread of its own.
+/// What waits for the owner's thread is done before the next ones.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Returns the ports to be added whose devices are opened before the steps.
+/// Returns the ports whose devices are opened at the same time.
 ///
 /// If two ports name the same socket by different paths, only the first is among them. Opened at
 /// the same time, each would remove the other's socket as a stale one.
-pub(super) fn ports(steps: &[Step]) -> Vec<&PortConfig> {
-    let added = steps.iter().filter_map(|step| match step {
-        Step::Add { port, .. } => Some(&**port),
-        _ => None,
-    });
+pub(super) fn apart<'p>(ports: &[&'p PortConfig]) -> Vec<&'p PortConfig> {
     let mut seen = BTreeSet::new();
-    added.filter(|port| devices(port).into_iter().all(|device| seen.insert(device))).collect()
+    let is_apart = |port: &&PortConfig| devices(port).into_iter().all(|device| seen.insert(device));
+    ports.iter().copied().filter(is_apart).collect()
 }
 
 /// The devices of a port, each with its network namespace. Links in paths are resolved.

@@ -15,6 +15,7 @@ use config::{Device, PortName, PortRole};
 use datapath::{MacEntry, PortInfo};
 use ports::packet::Spread;
 use problem::Problem;
+use std::path::Path;
 use std::time::Instant;
 
 impl Running {
@@ -40,6 +41,9 @@ impl Running {
         let hangs = self.all_answer().err().map(|told| Kind::WorkerHangs.found(told));
         let mut findings: Vec<FindingBody> = hangs.into_iter().collect();
         findings.extend(health::findings(&pictures(&self.report(), now)));
+        let state = self.journal.state();
+        findings.extend(state.trouble.clone().map(|told| Kind::StateNotKept.found(told)));
+        findings.extend(state.aside.iter().map(|file| Kind::StateSetAside.found(set_aside(file))));
         let listeners = self.journal.listener_troubles().cloned();
         findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
         let filtered = self.journal.filtered().iter().cloned();
@@ -53,6 +57,13 @@ impl Running {
         }
         HealthBody::of(findings)
     }
+}
+
+fn set_aside(file: &Path) -> Problem {
+    Problem::new("a state file could not be read in full and was set aside: ports may be missing")
+        .seen(file.display())
+        .wanted("a state file that can be read in full")
+        .remedy(format!("add the missing ports again, then remove {}", file.display()))
 }
 
 /// Returns the MTUs of ports and devices.

@@ -1,12 +1,14 @@
 //! The poll once a second: links, events of the workers, rates, and retries of broken ports.
 
 use super::journal::Journal;
+use super::parallel_open::AT_ONCE;
 use super::port::{PortDevice, RunningPort};
 use super::ports::Ports;
 use super::{Running, team};
 use config::PortName;
 use datapath::{HealthEvent, PortInfo, PortState};
 use devices::Condition;
+use std::collections::BTreeSet;
 use std::mem::discriminant;
 use std::time::Instant;
 use tracing::Level;
@@ -75,7 +77,8 @@ impl Running {
                 // The first front end belonged to the guest before.
                 started_anew.push(name.clone());
             }
-            let Some(known) = infos.iter().find(|info| info.id == open.id) else { continue };
+            let place = infos.binary_search_by_key(&open.id, |info| info.id);
+            let Some(known) = place.ok().and_then(|place| infos.get(place)) else { continue };
             if discriminant(&known.state) != discriminant(&state) {
                 changed.push((name.clone(), known, state));
             }
@@ -96,12 +99,13 @@ impl Running {
 
     /// Removes a port from the switch and keeps it as broken.
     fn detach(&mut self, name: &PortName, reason: &str, now: Instant) {
-        let addresses = team::addresses_of(&self.ports, &self.switch, name);
+        let names = BTreeSet::from([name.as_str()]);
+        let addresses = team::addresses_of(&self.ports, &self.switch, &names);
         let Some(port) = self.ports.get_mut(name) else { return };
         let closed = PortDevice::Closed { reason: reason.to_owned(), denied: false };
         let PortDevice::Open(open) = std::mem::replace(&mut port.device, closed) else { return };
         self.captures.fail(name, reason);
-        let _ = self.settle_around(name.as_str(), now);
+        let _ = self.settle_around(&names, now);
         if let Err(error) = self.switch.remove_port(open.id) {
             self.journal.note(Level::ERROR, now, format!("port {name}: {error}"));
         }
@@ -121,13 +125,13 @@ impl Running {
         };
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
-        for port in broken {
-            // The reason is kept with the port.
-            let _ = self.open(port, now);
+        for ports in broken.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
+            // The reasons are kept with the ports.
+            let _ = self.open(ports, now);
         }
     }
 
-    /// Announces addresses of ports that are up a second time.
+    /// Announces addresses of ports that are up a second time, once the first announcement is sent.
     fn announce_again(&mut self) {
         if !self.ports.open().any(|(_, open)| open.announces) {
             return;
@@ -136,7 +140,8 @@ impl Running {
             self.infos().into_iter().filter(|info| info.state == PortState::Up).collect();
         let mut due = Vec::new();
         for (_, open) in self.ports.open_mut() {
-            if open.announces && up.iter().any(|info| info.id == open.id) {
+            let is_due = open.announces && !self.switch.is_announcing(open.id);
+            if is_due && up.iter().any(|info| info.id == open.id) {
                 open.announces = false;
                 due.push(open.id);
             }

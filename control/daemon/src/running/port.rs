@@ -89,10 +89,11 @@ impl RunningPort {
         self.config.vmmq() == VmmqMode::Dynamic
     }
 
-    /// Returns what the switch says about it.
+    /// Returns what the switch says about it, in the list of all ports.
     pub(super) fn info_in<'a>(&self, infos: &'a [PortInfo]) -> Option<&'a PortInfo> {
         let id = self.open()?.id;
-        infos.iter().find(|info| info.id == id)
+        let place = infos.binary_search_by_key(&id, |info| info.id).ok()?;
+        infos.get(place)
     }
 
     /// Returns why it carries no frames, as a finding. A guest that is off is not a fault, unless it

@@ -69,7 +69,7 @@ impl Ports {
 
     /// Finds a port by its name as typed.
     pub(super) fn find(&self, name: &str) -> Option<(&PortName, &RunningPort)> {
-        self.iter().find(|(other, _)| other.as_str() == name)
+        self.by_name.get_key_value(name)
     }
 
     /// Returns a port by its name as typed.
@@ -197,7 +197,7 @@ impl Ports {
     }
 
     /// Removes a port.
-    pub(super) fn remove(&mut self, name: &PortName) -> Option<RunningPort> {
+    pub(super) fn remove(&mut self, name: &str) -> Option<RunningPort> {
         self.by_name.remove(name)
     }
 
@@ -243,6 +243,11 @@ impl Ports {
             Some((name.to_string(), MacAddress(mac)))
         };
         self.iter().filter_map(of).collect()
+    }
+
+    /// Closes all ports.
+    pub(super) fn clear(&mut self) {
+        self.by_name.clear();
     }
 
     /// Leaves the devices to another process, which resumes with them.

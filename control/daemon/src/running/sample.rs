@@ -29,7 +29,8 @@ pub(super) struct Sample {
     coalesced_at: Option<Instant>,
     rates: RatesBody,
     queues: Vec<QueueInfo>,
-    /// Share of each queue's busy time in the time since the previous poll, in percent.
+    /// Share of each queue's busy time in the time since the previous poll, in percent, at most
+    /// 100: the time for which another program held up a turn counts too.
     loads: Vec<f64>,
     /// Waits of each queue's frames since the previous poll.
     waits: Vec<Waits>,
@@ -120,11 +121,11 @@ fn dropped(counters: &PortCounters, reason: DropReason) -> u64 {
     counters.drops.get(reason as usize).copied().unwrap_or_default()
 }
 
-/// A share of a number of seconds, in percent, to a tenth.
+/// Returns a share of a number of seconds, in percent, to a tenth and at most 100.
 fn percent(busy: Nanos, seconds: f64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a second has 2^30 nanoseconds")]
     let busy = busy.0 as f64;
-    (busy / seconds / 1e6).round() / 10.0
+    ((busy / seconds / 1e6).round() / 10.0).min(100.0)
 }
 
 fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
@@ -148,6 +149,14 @@ fn rates(old: &PortCounters, new: &PortCounters, seconds: f64) -> RatesBody {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    /// A queue read as 700 % busy whose turn another program had held up.
+    #[test]
+    fn a_turn_that_was_held_up_takes_no_more_than_all_of_its_worker() {
+        let busy = |ms: u64| Nanos(ms * 1_000_000);
+        assert_eq!(percent(busy(250), 1.0).to_string(), "25");
+        assert_eq!(percent(busy(7000), 1.0).to_string(), "100");
+    }
 
     #[test]
     fn returned_frames_are_a_finding_if_there_are_several_in_a_second() {

@@ -13,6 +13,7 @@ use ports::Offloads;
 use ports::team::{HomeStatus, MemberStatus, Place, Team, TeamStatus};
 use problem::Problem;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use wire::Mac;
 
 /// Returns all teams, by port.
@@ -89,12 +90,13 @@ fn vnic_addresses(ports: &Ports, switch: &Switch) -> Vec<(PortName, Mac)> {
     addresses
 }
 
-/// Returns the addresses of a vNIC that is about to close, for [`forget`]; none if there is no team.
-pub(super) fn addresses_of(ports: &Ports, switch: &Switch, vnic: &PortName) -> Vec<Mac> {
+/// Returns the addresses of vNICs that are about to close, for [`forget`]; none if there is no team.
+pub(super) fn addresses_of(ports: &Ports, switch: &Switch, vnics: &BTreeSet<&str>) -> Vec<Mac> {
     if ports.teams().next().is_none() {
         return Vec::new();
     }
-    let addresses = vnic_addresses(ports, switch).into_iter().filter(|(port, _)| port == vnic);
+    let all = vnic_addresses(ports, switch).into_iter();
+    let addresses = all.filter(|(port, _)| vnics.contains(port.as_str()));
     addresses.map(|(_, mac)| mac).collect()
 }
 
@@ -175,7 +177,7 @@ pub(crate) fn with_members(
 /// Returns the patch of a vNIC that pins it to a member of a team, or unpins it.
 ///
 /// # Errors
-/// There is no such team, or it has no such member.
+/// There is no such team, it has no such member, or the port is not a vNIC.
 pub(crate) fn pin(ports: &Ports, team: &str, mapping: &TeamMapping) -> Result<Value, Problem> {
     let (_, port) = ports.port(team)?;
     let members = port.config.members();
@@ -186,6 +188,18 @@ pub(crate) fn pin(ports: &Ports, team: &str, mapping: &TeamMapping) -> Result<Va
             .seen(member)
             .wanted(members.join(", "))
             .remedy("name a member of the team"));
+    }
+    let (_, vnic) = ports.port(&mapping.vnic)?;
+    if vnic.config.role() == PortRole::Uplink {
+        let vnics = ports.iter().filter(|(_, port)| port.config.role() == PortRole::Vnic);
+        let vnics: Vec<_> = vnics.map(|(name, _)| name.as_str()).collect();
+        return Err(Problem::new(format!("port {} is not a vNIC", mapping.vnic))
+            .seen("an uplink")
+            .wanted(match vnics.as_slice() {
+                [] => "a vNIC (there are none)".to_owned(),
+                vnics => format!("a vNIC: {}", vnics.join(", ")),
+            })
+            .remedy("name a vNIC"));
     }
     Ok(json!({ "team-member": mapping.member }))
 }

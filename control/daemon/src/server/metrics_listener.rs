@@ -2,53 +2,38 @@
 //! anyone who reaches the address may read.
 
 use crate::handlers::problem;
-use crate::metrics::{self, Exposition};
-use crate::recent::Recent;
+use crate::metrics::Renderings;
 use crate::shared::Shared;
 use crate::site::{self, Words};
-use axum::Router;
-use axum::extract::{FromRef, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use config::Section;
-use problem::Problem;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The port is not named, because anyone may ask.
 const HANGS: &str = "a worker does not answer\n";
 
-/// The state from which requests are answered.
-#[derive(Clone)]
-struct Monitored {
-    shared: Shared,
-    last: Arc<Recent<Result<Exposition, Problem>>>,
-}
-
-impl FromRef<Monitored> for Shared {
-    fn from_ref(monitored: &Monitored) -> Shared {
-        monitored.shared.clone()
-    }
-}
-
 /// Returns all routes.
-pub(super) fn router(shared: Shared) -> Router {
+pub(super) fn router(shared: Shared, metrics: Arc<Renderings>) -> Router {
     let routes = Router::new()
         .route("/metrics", get(page))
         .route("/healthz", get(health))
         .route("/readyz", get(ready));
     let words = Words { option: Section::Metrics.option(), instead: "use the API's Unix socket" };
-    site::read_only(routes.with_state(Monitored { shared, last: Arc::default() }), words)
+    site::read_only(routes.with_state(shared).layer(Extension(metrics)), words)
 }
 
 /// Counters at most half a second old.
-async fn page(State(Monitored { shared, last }): State<Monitored>, headers: HeaderMap) -> Response {
-    let make = async || metrics::read(&shared).await;
-    match last.answer(Instant::now(), make, Result::clone).await {
-        Ok(read) => read.response(&headers),
-        Err(told) => problem(StatusCode::INTERNAL_SERVER_ERROR, told),
-    }
+async fn page(
+    State(shared): State<Shared>,
+    Extension(metrics): Extension<Arc<Renderings>>,
+    headers: HeaderMap,
+) -> Response {
+    let answer = metrics.answer(&shared, &headers).await;
+    answer.unwrap_or_else(|told| problem(StatusCode::INTERNAL_SERVER_ERROR, told))
 }
 
 /// Alive while all workers answer: if one does not, only a restart helps.

@@ -2,11 +2,13 @@
 
 use super::tcp_listener;
 use crate::connections::{self, Connections, Kind, Limits, accept, hesitate};
+use crate::metrics::Renderings;
 use crate::peer::{Groups, Peer};
 use crate::shared::Shared;
 use axum::{Extension, Router};
 use config::Section;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,11 +17,12 @@ use tokio::task::JoinSet;
 pub(super) async fn api(
     listener: UnixListener,
     shared: Shared,
+    metrics: Arc<Renderings>,
     groups: Groups,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let (router, places, mut clients) =
-        (crate::handlers::router(shared), Connections::default(), JoinSet::new());
+    let router = crate::handlers::router(shared).layer(Extension(metrics));
+    let (places, mut clients) = (Connections::default(), JoinSet::new());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted.map(|(stream, _)| stream),
@@ -34,17 +37,14 @@ pub(super) async fn api(
         // A connection without a place is closed.
         if let Some(place) = places.place(Kind::from(&peer)) {
             let router = router.clone().layer(Extension(peer));
-            let answers = connections::serve(stream, router, Limits::API, stopped.clone());
-            clients.spawn(async move {
-                answers.await;
-                drop(place);
-            });
+            let answers = connections::serve(stream, router, place, Limits::API, stopped.clone());
+            clients.spawn(answers);
         }
     }
     while clients.join_next().await.is_some() {}
 }
 
-/// Serves clients over TCP once the address is available. All of them count as one user.
+/// Serves clients over TCP once the address is available.
 pub(super) async fn tcp(
     section: Section,
     address: SocketAddr,

@@ -3,8 +3,8 @@
 use super::LONGEST;
 use problem::Problem;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat, renameat,
-    statat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat,
+    renameat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -13,6 +13,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// What the names of files that were set aside have behind that of the state file.
+const ASIDE: &str = ".broken";
 
 /// A state directory with one file of state, locked by this process.
 pub struct StateDirectory {
@@ -29,15 +32,7 @@ impl StateDirectory {
     /// # Errors
     /// The directory cannot be opened or trusted, or another process has locked it.
     pub(crate) fn open(path: &Path, name: &'static str) -> Result<Option<StateDirectory>, Problem> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = match open(path, flags, Mode::empty()) {
-            Ok(folder) => folder,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(trouble(path, "cannot be opened", &error)),
-        };
-        if let Some(flaw) = flaw(&folder) {
-            return Err(trouble(path, "cannot be trusted", &flaw));
-        }
+        let Some(folder) = StateDirectory::look(path)? else { return Ok(None) };
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(StateDirectory { path: path.to_owned(), name, folder })),
             Err(Errno::WOULDBLOCK) => {
@@ -47,6 +42,23 @@ impl StateDirectory {
                     .remedy("stop the other process, or name another directory with --state-dir"))
             }
             Err(error) => Err(trouble(path, "cannot be locked", &error)),
+        }
+    }
+
+    /// Opens the directory without its lock; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or trusted.
+    pub(super) fn look(path: &Path) -> Result<Option<OwnedFd>, Problem> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = match open(path, flags, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(trouble(path, "cannot be opened", &error)),
+        };
+        match flaw(&folder) {
+            Some(flaw) => Err(trouble(path, "cannot be trusted", &flaw)),
+            None => Ok(Some(folder)),
         }
     }
 
@@ -67,6 +79,27 @@ impl StateDirectory {
     /// Returns the state file's path.
     pub fn file(&self) -> PathBuf {
         self.path.join(self.name)
+    }
+
+    /// Returns whether the path still leads to this directory.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let (Ok(here), Ok(there)) = (fstat(&self.folder), stat(&self.path)) else { return false };
+        (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    }
+
+    /// Returns whether the state file exists.
+    pub(crate) fn has_file(&self) -> bool {
+        statat(&self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Returns the files that were [set aside](StateDirectory::set_aside).
+    pub(crate) fn aside(&self) -> Vec<PathBuf> {
+        let start = format!("{}{ASIDE}", self.name);
+        let entries = Dir::read_from(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        let mut aside: Vec<_> = names.filter(|name| name.starts_with(&start)).collect();
+        aside.sort_unstable();
+        aside.into_iter().map(|name| self.path.join(name)).collect()
     }
 
     /// Returns the name of the next state file, until it is complete.
@@ -143,10 +176,10 @@ impl StateDirectory {
     /// # Errors
     /// The file cannot be renamed.
     pub fn set_aside(&self) -> Result<PathBuf, Problem> {
-        let stat = |name: &String| statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        let free = |name: &String| stat(name).err() == Some(Errno::NOENT);
-        let name = (1..10_000).map(|number| format!("{}.broken-{number}", self.name)).find(free);
-        let name = name.unwrap_or_else(|| format!("{}.broken", self.name));
+        let look = |name: &String| statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let free = |name: &String| look(name).err() == Some(Errno::NOENT);
+        let name = (1..10_000).map(|number| format!("{}{ASIDE}-{number}", self.name)).find(free);
+        let name = name.unwrap_or_else(|| format!("{}{ASIDE}", self.name));
         renameat(&self.folder, self.name, &self.folder, &name)
             .map_err(|error| trouble(&self.file(), "cannot be set aside", &error))?;
         Ok(self.path.join(name))

@@ -7,11 +7,13 @@
 use super::{FILE, Kept, StateDirectory, from_bytes, to_text};
 use problem::Problem;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// How often the writer looks whether the state is still where it was written.
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest time that a client waits for the disk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -21,9 +23,17 @@ pub(crate) struct Keeper {
     slot: Arc<Mutex<Slot>>,
     /// Wakes the writer; one message suffices for many requests.
     bell: SyncSender<()>,
-    /// Why the newest text is not on the disk.
-    trouble: Arc<Mutex<Option<Problem>>>,
+    found: Arc<Mutex<Found>>,
     file: PathBuf,
+}
+
+/// What the writer found on the disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// Why the newest text is not there.
+    pub(crate) trouble: Option<Problem>,
+    /// Files that were set aside, now or at an earlier start.
+    pub(crate) aside: Vec<PathBuf>,
 }
 
 /// What the writer does next.
@@ -63,7 +73,16 @@ pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
         Some(directory) => read(directory),
         None => (Kept::default(), to_text(&[], &[]).ok()),
     };
-    Ok((Writer { path: path.to_owned(), directory, last }, kept))
+    let has_file = directory.as_ref().is_some_and(StateDirectory::has_file);
+    Ok((Writer { path: path.to_owned(), directory, last, has_file }, kept))
+}
+
+/// Checks a directory without its lock, which another daemon may have.
+///
+/// # Errors
+/// The directory exists, but cannot be opened or trusted.
+pub(crate) fn trusted(path: &Path) -> Result<(), Problem> {
+    StateDirectory::look(path).map(drop)
 }
 
 impl Keeper {
@@ -73,16 +92,17 @@ impl Keeper {
     /// The thread cannot be started.
     pub(crate) fn start(mut writer: Writer) -> Result<Keeper, Problem> {
         let (bell, rings) = sync_channel(1);
-        let (slot, trouble) = (Arc::<Mutex<Slot>>::default(), Arc::default());
+        let (slot, found) = (Arc::<Mutex<Slot>>::default(), Arc::<Mutex<Found>>::default());
         let file = writer.path.join(FILE);
-        let (todo, told) = (Arc::clone(&slot), Arc::clone(&trouble));
+        writer.look(&found);
+        let (todo, told) = (Arc::clone(&slot), Arc::clone(&found));
         std::thread::Builder::new()
             .name("state".into())
             .spawn(move || writer.run(&rings, &todo, &told))
             .map_err(|error| {
                 Problem::new("the thread that writes the state cannot be started").seen(error)
             })?;
-        Ok(Keeper { slot, bell, trouble, file })
+        Ok(Keeper { slot, bell, found, file })
     }
 
     /// Returns the state file's path.
@@ -124,9 +144,9 @@ impl Keeper {
         }
     }
 
-    /// Returns why the newest text is not on the disk; `None` if it is.
-    pub(crate) fn trouble(&self) -> Option<Problem> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns what the writer found on the disk last.
+    pub(crate) fn found(&self) -> Found {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -164,6 +184,8 @@ pub(crate) struct Writer {
     directory: Option<StateDirectory>,
     /// The text on the disk, if known.
     last: Option<String>,
+    /// Whether there is a file with that text; an empty state needs none.
+    has_file: bool,
 }
 
 impl Writer {
@@ -172,8 +194,16 @@ impl Writer {
         &self.path
     }
 
-    fn run(&mut self, rings: &Receiver<()>, slot: &Mutex<Slot>, trouble: &Mutex<Option<Problem>>) {
-        while rings.recv().is_ok() {
+    fn run(&mut self, rings: &Receiver<()>, slot: &Mutex<Slot>, found: &Mutex<Found>) {
+        loop {
+            match rings.recv_timeout(LOOK) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look(found);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
             if todo.waiting.is_empty() {
                 // An earlier wake-up has already served it.
@@ -183,7 +213,7 @@ impl Writer {
             if todo.ends {
                 self.directory = None;
             }
-            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = result.clone().err();
+            found.lock().unwrap_or_else(PoisonError::into_inner).trouble = result.clone().err();
             for done in todo.waiting {
                 // The client may have given up.
                 let _ = done.send(result.clone());
@@ -194,19 +224,49 @@ impl Writer {
         }
     }
 
+    /// Looks for files that were set aside, and writes the state again if it is gone.
+    fn look(&mut self, found: &Mutex<Found>) {
+        let aside = self.directory.as_ref().map(StateDirectory::aside).unwrap_or_default();
+        let written = self.last.clone().filter(|_| self.is_gone()).map(|text| self.write(text));
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.aside = aside;
+        if let Some(written) = written {
+            found.trouble = written.err();
+        }
+    }
+
+    /// Returns whether the directory or its file was removed or replaced since it was written.
+    fn is_gone(&self) -> bool {
+        let Some(directory) = &self.directory else { return false };
+        !directory.is_in_place() || self.has_file && !directory.has_file()
+    }
+
     fn write(&mut self, text: String) -> Result<(), Problem> {
+        if self.is_gone() {
+            self.last = None;
+            self.directory.take_if(|directory| !directory.is_in_place());
+        }
         if self.last.as_ref() == Some(&text) {
             return Ok(());
         }
         let directory = match self.directory.take() {
             Some(directory) => directory,
-            None => StateDirectory::make(&self.path, FILE)?,
+            None => StateDirectory::make(&self.path, FILE).map_err(confined)?,
         };
         let written = directory.write(&text);
         self.directory = Some(directory);
         written?;
-        self.last = Some(text);
+        (self.last, self.has_file) = (Some(text), true);
         Ok(())
+    }
+}
+
+/// Adds what helps a daemon with a sandbox, which lets it write only into the directory that was
+/// there at its start.
+fn confined(problem: Problem) -> Problem {
+    match crate::sandbox::in_force().files.in_force {
+        true => problem.remedy("restart the daemon: its sandbox does not let it make a new one"),
+        false => problem,
     }
 }
 
@@ -297,9 +357,43 @@ mod tests {
         std::fs::write(&above, "a file in a directory's place").unwrap();
         let (keeper, _) = start(&above.join("state")).unwrap();
         let text = to_text(&ports("[[port]]\nname='a'\ntap='t'"), &[]).unwrap();
-        assert!(keep(&keeper, text.clone()).is_err() && keeper.trouble().is_some());
+        assert!(keep(&keeper, text.clone()).is_err() && keeper.found().trouble.is_some());
         std::fs::remove_file(&above).unwrap();
         keep(&keeper, text).unwrap();
-        assert_eq!(keeper.trouble(), None);
+        assert_eq!(keeper.found().trouble, None);
+    }
+
+    /// The daemon went on writing into a directory that was no more.
+    #[test]
+    fn a_directory_or_file_that_was_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("above/state");
+        let (keeper, _) = start(&path).unwrap();
+        let text = to_text(&ports("[[port]]\nname='a'\ntap='t'"), &[]).unwrap();
+        keep(&keeper, text.clone()).unwrap();
+        let is_there = || std::fs::read_to_string(keeper.file()).ok().as_ref() == Some(&text);
+        assert!(is_there());
+        std::fs::remove_file(keeper.file()).unwrap();
+        waiting::until("the file is there again", is_there);
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        waiting::until("the directory is there again", is_there);
+        std::fs::remove_dir_all(&path).unwrap();
+        keep(&keeper, text.clone()).unwrap();
+        assert!(is_there());
+        assert_eq!(keeper.found().trouble, None);
+    }
+
+    #[test]
+    fn files_that_were_set_aside_are_found_until_they_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ports.json"), "{").unwrap();
+        let (keeper, _) = start(folder.path()).unwrap();
+        let aside = folder.path().join("ports.json.broken-1");
+        assert_eq!(keeper.found().aside, std::slice::from_ref(&aside));
+        drop(keeper);
+        let (keeper, kept) = start_again(folder.path());
+        assert_eq!((kept, keeper.found().aside), (Kept::default(), vec![aside.clone()]));
+        std::fs::remove_file(aside).unwrap();
+        waiting::until("it is not found any more", || keeper.found().aside.is_empty());
     }
 }

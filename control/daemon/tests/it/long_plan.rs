@@ -1,7 +1,7 @@
 //! What clients see while a long plan is in work.
 //!
-//! Devices open at once after a test has let them, and otherwise one each 50 ms. So a plan of a
-//! hundred ports is in work until the test has its answers, but ends if there are none.
+//! Devices open at once after a test has let them, and otherwise after 0.5 s, some at the same time.
+//! So a plan of many ports is in work until the test has its answers, but ends if there are none.
 
 use crate::api::refused;
 use crate::test_daemon::{self, eventually};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use test_devices::MemoryDevices;
 use tokio::sync::oneshot;
 
-const PORTS: usize = 100;
+const PORTS: usize = 640;
 
 /// Opens memory devices, slowly until it is told to hurry.
 #[derive(Clone, Default)]
@@ -50,7 +50,7 @@ impl Opener for Slow {
         let mut opened = gate.lock().unwrap();
         opened.opened += 1;
         news.notify_all();
-        let slowly = Duration::from_millis(50);
+        let slowly = Duration::from_millis(500);
         drop(news.wait_timeout_while(opened, slowly, |gate| !gate.hurries).unwrap());
         self.devices.open(port, scale)
     }

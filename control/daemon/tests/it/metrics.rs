@@ -69,8 +69,11 @@ fn the_dashboard_and_the_alert_rules_ask_for_what_is_exported() {
 fn a_reload_that_is_refused_is_told_until_one_succeeds() {
     let daemon = Daemon::start(PORTS);
     let says = |line: &str| {
-        let page = daemon.client.text("/metrics").unwrap();
-        assert!(page.lines().any(|other| other == line), "{line}\n{page}");
+        // A page may be half a second old.
+        waiting::until(line, || {
+            let page = daemon.client.text("/metrics").unwrap();
+            page.lines().any(|other| other == line).then_some(()).ok_or(page)
+        });
     };
     says("millrace_config_last_reload_successful 1");
     let file = daemon.path("switch.toml");

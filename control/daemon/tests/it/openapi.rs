@@ -1,6 +1,8 @@
 //! The OpenAPI document, as far as it can be checked without a validator, which `scripts/openapi`
 //! runs.
 
+use crate::test_daemon::Daemon;
+use api::client::ClientError;
 use config::{Config, PortConfig, from_value};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -18,6 +20,34 @@ fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
         methods.map(move |(method, operation)| (path, method.as_str(), operation))
     };
     paths.iter().map(|(path, item)| (path.as_str(), item)).flat_map(of_path).collect()
+}
+
+/// `POST /v1/ports` with `["x1", "t9"]` added a port, by position.
+#[test]
+fn no_body_is_taken_from_a_list_of_values() {
+    let daemon = Daemon::start("[[port]]\nname = 'vm1'\ntap = 'tap1'\n");
+    let document = document();
+    let bodies: Vec<_> = operations(&document)
+        .into_iter()
+        .filter(|(.., operation)| operation["requestBody"].is_object())
+        .collect();
+    assert!(bodies.len() > 9);
+    for (path, method, operation) in bodies {
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let is_list = schema["type"] == "array";
+        let path = path.replace("{name}", "vm1").replace("{queue}", "0");
+        for values in [json!([]), json!(["vm1"]), json!(["x1", "t9"]), json!([[]]), json!([{}])] {
+            let body = if is_list { json!([values]) } else { values };
+            let answer = match method {
+                "put" => daemon.client.put::<Value>(&path, &body),
+                "patch" => daemon.client.patch::<Value>(&path, &body),
+                _ => daemon.client.post::<Value>(&path, &body),
+            };
+            let place = format!("{method} {path} {body}");
+            let Err(ClientError::Refused(problem)) = answer else { panic!("{place}: {answer:?}") };
+            assert!(problem.wanted.contains("keys"), "{place}: {problem}");
+        }
+    }
 }
 
 #[test]

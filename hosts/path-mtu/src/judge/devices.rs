@@ -76,11 +76,10 @@ impl<'c> Case<'c> {
         let (wanted, mtu, name) = (self.wanted, device.mtu, self.name(device.host));
         let interface = if device.interface.is_empty() { "its device" } else { device.interface };
         let what = match device.above {
-            None => format!("{interface} has MTU {mtu}, the path has {wanted}"),
-            Some(above) => {
-                format!("{interface}, below {above}, has MTU {mtu}, the path has {wanted}")
-            }
+            None => format!("{interface} has MTU {mtu}, not {wanted}"),
+            Some(above) => format!("{interface}, below {above}, has MTU {mtu}, not {wanted}"),
         };
+        let others = if mtu < wanted { "lower" } else { "raise" };
         Finding {
             network: None,
             hop: Hop::Vnic,
@@ -92,7 +91,7 @@ impl<'c> Case<'c> {
                 .wanted(wanted)
                 .remedy(format!(
                     "`ip link set {interface} mtu {wanted}` on {name} (for a guest also `millrace port set PORT mtu={wanted}`), \
-                     or `--mtu {mtu}` on all hosts"
+                     or {others} the devices of the network's other hosts to {mtu}"
                 )),
         }
     }

@@ -12,6 +12,7 @@ use api::body::{FindingBody, PortBody};
 use config::{Device, PortRole};
 use path_mtu::check::{self, check_networks};
 use path_mtu::local::check_host;
+use path_mtu::report::Report;
 use serde_json::json;
 
 /// Names of the two measurements.
@@ -132,11 +133,7 @@ fn members(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let is_ours = |it: &&FindingBody| it.kind.starts_with("team_") || it.kind == "member_down";
     Ok(match health.findings.iter().find(is_ours) {
         None => Sight::passed(members.join(", ")),
-        Some(FindingBody { problem, .. }) => Sight::problem(
-            format!("{}; {}", problem.error, problem.seen),
-            &problem.wanted,
-            &problem.remedy,
-        ),
+        Some(FindingBody { problem, .. }) => Sight::of_problem(problem, 0),
     })
 }
 
@@ -149,17 +146,13 @@ fn paths(place: &mut Place, _: &Document) -> Result<Sight, End> {
         }
     })?;
     let probed: usize = report.networks.iter().map(|network| network.directions.len()).sum();
-    let found = report.networks.iter().flat_map(|network| &network.findings).next();
+    let found = report.networks.iter().flat_map(Report::problems).collect::<Vec<_>>();
     let elsewhere = "`millrace mtu responder --listen ADDRESS:5910` in each guest and host, then `millrace mtu check` with \
                      what they print";
-    Ok(match found {
-        Some(finding) => {
-            let problem = serde_json::to_value(finding).unwrap_or_default();
-            let part = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
-            Sight::problem(part("error"), part("wanted"), part("remedy"))
-        }
-        None if probed > 0 => Sight::passed(format!("{probed} directions carry their MTU")),
-        None => Sight::noted(format!("no path was probed: {}", report.not_probed.join("; ")))
+    Ok(match found.as_slice() {
+        [first, more @ ..] => Sight::of_problem(first, more.len()),
+        [] if probed > 0 => Sight::passed(format!("{probed} directions carry their MTU")),
+        [] => Sight::noted(format!("no path was probed: {}", report.not_probed.join("; ")))
             .remedy(elsewhere),
     })
 }
@@ -186,18 +179,9 @@ fn networks(place: &Place) -> Result<Sight, End> {
     let found = check_networks(&place.networks, &check::Options::default(), &|_, _| ())?;
     let names = found.networks.iter().filter_map(|it| it.network.as_deref());
     let names = names.collect::<Vec<_>>().join(", ");
-    let problems = found.findings.iter().map(|it| &it.problem).chain(&found.unchecked);
-    Ok(match problems.collect::<Vec<_>>().as_slice() {
+    Ok(match found.problems().as_slice() {
         [] => Sight::passed(format!("every path of {names} carries its network's MTU")),
-        [first, rest @ ..] => {
-            let more =
-                if rest.is_empty() { String::new() } else { format!(" ({} more)", rest.len()) };
-            Sight::problem(
-                format!("{}: {}{more}", first.error, first.seen),
-                &*first.wanted,
-                &*first.remedy,
-            )
-        }
+        [first, more @ ..] => Sight::of_problem(first, more.len()),
     })
 }
 

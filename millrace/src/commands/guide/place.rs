@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) client: Client,
     /// The daemon's socket, which agents' measurements need too.
     pub(super) socket: PathBuf,
-    /// The vNIC's port; empty if the guide is about several.
+    /// The vNIC's port. If the guide is about several, the named ones as typed, or empty.
     pub(super) port: String,
     /// Length of a measurement.
     pub(super) length: Duration,

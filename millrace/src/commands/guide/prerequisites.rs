@@ -233,7 +233,7 @@ fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {
     ports.dedup();
     let busy = |worker: usize| {
         let own = queues.iter().filter(|queue| queue.worker == worker);
-        own.map(|queue| queue.load_percent).sum::<f64>()
+        own.map(|queue| queue.load_percent).sum::<f64>().min(100.0)
     };
     let workers = switch.workers.iter();
     let workers: Vec<_> =

@@ -93,6 +93,18 @@ impl Sight {
         }
     }
 
+    /// Returns a problem of the switch or of a network, the first of several. The value seen is
+    /// repeated only where the sentence before lacks it.
+    pub(super) fn of_problem(problem: &Problem, more: usize) -> Sight {
+        let Problem { error, seen, wanted, remedy } = problem;
+        let is_said = error.split([' ', ',']).any(|word| word == seen) || seen.is_empty();
+        let mut said = if is_said { error.clone() } else { format!("{error}; {seen}") };
+        if more > 0 {
+            said += &format!(" ({more} more)");
+        }
+        Sight::problem(said, wanted, remedy)
+    }
+
     /// Returns `passed` if so, otherwise a problem with the same value seen.
     pub(super) fn check(
         passed: bool,
@@ -158,5 +170,20 @@ impl From<LabError> for End {
             LabError::NoDaemon(problem) => End::Failed(Failure::Unreachable(*problem)),
             other => Problem::new(other.to_string()).into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It read "eth0 has MTU 1500, the path has 9000: 1500".
+    #[test]
+    fn a_value_that_the_sentence_has_is_not_repeated() {
+        let seen = |problem: Problem, more| Sight::of_problem(&problem, more).seen;
+        let device = Problem::new("storage: b: eth0 has MTU 1500, not 9000").seen(1500);
+        assert_eq!(seen(device, 2), "storage: b: eth0 has MTU 1500, not 9000 (2 more)");
+        let silent = Problem::new("the path from a to b carries nothing").seen("no packet");
+        assert_eq!(seen(silent, 0), "the path from a to b carries nothing; no packet");
     }
 }

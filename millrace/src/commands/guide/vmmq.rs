@@ -9,7 +9,7 @@ use super::script::{Activity, End, Guide, Sight, Task};
 use super::traffic::{SIXTEEN, measure};
 use crate::commands::anew::Tap;
 use api::body::{PortBody, VmmqQueueBody};
-use config::{Device, VmmqMode};
+use config::{Device, PortRole, VmmqMode};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -97,10 +97,45 @@ fn advised() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, MOST_QUEUES)
 }
 
+/// Returns how many queue pairs of a port are in use.
+pub(super) fn in_use(port: &PortBody) -> usize {
+    port.guest.as_ref().map_or(port.queues.len(), |guest| usize::from(guest.queues))
+}
+
+/// Returns what gives these ports several queue pairs; `None` if they have them. A team has one for
+/// each member.
+pub(super) fn several_queues(ports: &[&PortBody], workers: usize) -> Option<String> {
+    let is_short = |port: &&PortBody| !is_team(port) && in_use(port) < 2;
+    let short: Vec<&PortBody> = ports.iter().copied().filter(is_short).collect();
+    // Several workers bring several queues, and the restart that they need ends what is set here. A
+    // guest has its queues with one worker too.
+    let is_default = |port: &&PortBody| {
+        let is_vnic = port.role == PortRole::Vnic;
+        is_vnic && port.guest.is_none() && port.config.queues.is_none()
+    };
+    if workers < 2 && short.iter().any(is_default) {
+        let remedy = "`workers = 2` in [switch], then restart the daemon: its ports have several queues then";
+        return Some(remedy.to_owned());
+    }
+    let remedies = short.iter().map(|port| {
+        let set = format!("`millrace port set {} queues={}`", port.name, advised());
+        match (Tap::of(port), port.config.device()) {
+            (Some(tap), _) => format!("{set}: {}", tap.loses()),
+            (None, Device::VhostUser(_)) if port.queues.len() > 1 => {
+                format!("start the guest of {} with several queues (`mq=on`)", port.name)
+            }
+            (None, Device::VhostUser(_)) => format!("{set}: then a guest with as many (`mq=on`)"),
+            (None, _) => set,
+        }
+    });
+    let remedies: Vec<_> = remedies.collect();
+    (!remedies.is_empty()).then(|| remedies.join("; "))
+}
+
 fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let vnic = place.vnic()?;
     let uplinks = place.uplinks()?;
-    let used = vnic.guest.as_ref().map_or(vnic.queues.len(), |guest| usize::from(guest.queues));
+    let used = in_use(&vnic);
     let of_uplinks = uplinks.iter().map(|it| format!(", {} {}", it.name, it.queues.len()));
     let seen = format!(
         "{} {} queue pairs, {used} in use{}",
@@ -108,28 +143,11 @@ fn queues(place: &mut Place, _: &Document) -> Result<Sight, End> {
         vnic.queues.len(),
         of_uplinks.collect::<String>()
     );
-    let passed = used > 1 && uplinks.iter().filter(|it| !is_team(it)).all(|it| it.queues.len() > 1);
     let wanted =
         format!("one for each vCPU of the guest, at most {MOST_QUEUES}; the same at the uplink");
-    // Several workers bring several queues, and the restart that they need ends what is set here. A
-    // guest has its queues with one worker too.
-    let is_default = vnic.guest.is_none() && vnic.config.queues.is_none();
-    if is_default && place.client.switch()?.workers.len() < 2 {
-        let remedy = "`workers = 2` in [switch], then restart the daemon: its ports have several queues then";
-        return Ok(Sight::check(passed, seen, wanted, remedy));
-    }
-    let short = uplinks.iter().filter(|it| !is_team(it) && it.queues.len() < 2);
-    let mut remedies = Vec::new();
-    if used < 2 {
-        let after = match Tap::of(&vnic) {
-            Some(tap) => tap.loses(),
-            None => "then a guest with as many (`mq=on`)".to_owned(),
-        };
-        remedies.push(format!("`millrace port set {} queues={}`: {after}", vnic.name, advised()));
-    }
-    let one = |it: &PortBody| format!("`millrace port set {} queues={}`", it.name, advised());
-    remedies.extend(short.map(one));
-    Ok(Sight::check(passed, seen, wanted, remedies.join("; ")))
+    let all: Vec<&PortBody> = std::iter::once(&vnic).chain(&uplinks).collect();
+    let remedy = several_queues(&all, place.client.switch()?.workers.len());
+    Ok(Sight::check(remedy.is_none(), seen, wanted, remedy.unwrap_or_default()))
 }
 
 fn workers(place: &mut Place, _: &Document) -> Result<Sight, End> {

@@ -9,7 +9,7 @@
 use crate::settings::PortId;
 use crate::status::MacEntry;
 use ports::lock;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use wire::Mac;
 const WINDOW: usize = 8;
 
 /// Address and VLAN in one number that is never 0.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MacKey(u64);
 
 impl MacKey {
@@ -93,10 +93,49 @@ impl Slot {
     }
 }
 
-/// The slots that each port with a limit has filled, the first learned in front. Some may belong to
-/// another port by now.
+/// What each port with a limit has learned, by the port's number.
 type Learned = Vec<Places>;
-type Places = VecDeque<(usize, MacKey)>;
+
+/// The addresses that a port has learned and that no other port has, each once.
+#[derive(Default)]
+struct Places {
+    /// With the number of the time when each was learned last.
+    known: HashMap<MacKey, u64>,
+    /// The first learned in front. Those with another number than `known` has are there no longer.
+    order: VecDeque<(MacKey, u64)>,
+    /// The next number.
+    next: u64,
+}
+
+impl Places {
+    /// Makes room for a port's addresses, so that learning one does not allocate.
+    fn reserve(&mut self, limit: usize) {
+        self.known.reserve(limit.saturating_sub(self.known.len()));
+        self.order.reserve((2 * limit).saturating_sub(self.order.len()));
+    }
+
+    /// Notes an address as learned last. `limit` is the most that are known at a time.
+    fn push(&mut self, key: MacKey, limit: usize) {
+        let Places { known, order, next } = self;
+        if order.len() >= 2 * limit {
+            order.retain(|(key, number)| known.get(key) == Some(number));
+        }
+        known.insert(key, *next);
+        order.push_back((key, *next));
+        *next += 1;
+    }
+
+    /// Removes and returns the address learned first.
+    fn pop(&mut self) -> Option<MacKey> {
+        while let Some((key, number)) = self.order.pop_front() {
+            if self.known.get(&key) == Some(&number) {
+                self.known.remove(&key);
+                return Some(key);
+            }
+        }
+        None
+    }
+}
 
 /// The outcome of learning an address that is new, or new at its port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,16 +253,19 @@ impl MacTable {
             let (key, entry) = slot.read();
             key.0 == 0 || self.is_old(entry, second)
         };
-        let Some((place, slot)) = own.or_else(|| self.window(key).find(is_free)) else {
+        let Some((_, slot)) = own.or_else(|| self.window(key).find(is_free)) else {
             return Insertion::Full;
         };
+        if was_at != Some(port) {
+            empty(slot, &mut learned);
+        }
         let mut evicted = false;
         if limit != 0
             && was_at != Some(port)
             && let Some(own) = list_of(&mut learned, port, limit)
         {
             evicted = self.make_room(own, port, limit, second);
-            own.push_back((place, key));
+            own.push(key, usize::from(limit));
         }
         fill(slot, key, Entry::new(seen, second));
         if evicted { Insertion::Evicted } else { Insertion::Done }
@@ -237,12 +279,12 @@ impl MacTable {
     /// one of them was still in use.
     fn make_room(&self, own: &mut Places, port: PortId, limit: u16, second: u64) -> bool {
         let mut evicted = false;
-        while own.len() >= usize::from(limit)
-            && let Some((place, first)) = own.pop_front()
-            && let Some(slot) = self.slots.get(place)
+        while own.known.len() >= usize::from(limit)
+            && let Some(first) = own.pop()
         {
-            let (key, entry) = slot.read();
-            if key == first && entry.port() == port {
+            let found = self.window(first).map(|(_, slot)| (slot, slot.read()));
+            let mut of_port = found.filter(|(_, (key, it))| *key == first && it.port() == port);
+            if let Some((slot, (_, entry))) = of_port.next() {
                 slot.key.store(0, Ordering::Release);
                 evicted |= !self.is_old(entry, second);
             }
@@ -254,31 +296,33 @@ impl MacTable {
     #[inline]
     pub(crate) fn remove(&self, key: MacKey, second: u64) {
         if let Some((slot, _)) = self.find(key, second) {
-            let _writing = lock(&self.writer);
+            let mut learned = lock(&self.writer);
             // The slot may have got another key before the lock was taken.
             if slot.read().0 == key {
-                slot.key.store(0, Ordering::Release);
+                empty(slot, &mut learned);
             }
         }
     }
 
     /// Forgets the addresses for which `is_meant` says so.
     pub(crate) fn forget(&self, is_meant: impl Fn(MacKey, Seen) -> bool) {
-        let _writing = lock(&self.writer);
+        let mut learned = lock(&self.writer);
         for slot in &self.slots {
             let (key, entry) = slot.read();
             if key.0 != 0 && is_meant(key, entry.seen()) {
-                slot.key.store(0, Ordering::Release);
+                empty(slot, &mut learned);
             }
         }
     }
 
-    /// Returns the addresses that a port with a limit has learned, the first in front. The list
-    /// includes addresses that are at another port by now, or forgotten.
+    /// Returns the addresses that a port with a limit has learned, the first in front.
     pub(crate) fn learned_at(&self, port: PortId) -> Vec<MacKey> {
         let learned = lock(&self.writer);
-        let places = learned.get(usize::from(port.0)).into_iter().flatten();
-        places.map(|(_, key)| *key).collect()
+        let Some(Places { known, order, .. }) = learned.get(usize::from(port.0)) else {
+            return Vec::new();
+        };
+        let is_known = |(key, number): &&(MacKey, u64)| known.get(key) == Some(number);
+        order.iter().filter(is_known).map(|(key, _)| *key).collect()
     }
 
     /// Returns all addresses that are not too old.
@@ -300,11 +344,20 @@ impl MacTable {
 fn list_of(learned: &mut Learned, port: PortId, limit: u16) -> Option<&mut Places> {
     let place = usize::from(port.0);
     if learned.len() <= place {
-        learned.resize_with(place + 1, VecDeque::new);
+        learned.resize_with(place + 1, Places::default);
     }
     let list = learned.get_mut(place)?;
-    list.reserve(usize::from(limit).saturating_sub(list.len()));
+    list.reserve(usize::from(limit));
     Some(list)
+}
+
+/// Forgets the address of a slot. Only under the writers' lock.
+fn empty(slot: &Slot, learned: &mut Learned) {
+    let (key, entry) = slot.read();
+    slot.key.store(0, Ordering::Release);
+    if let Some(places) = learned.get_mut(usize::from(entry.port().0)) {
+        places.known.remove(&key);
+    }
 }
 
 /// Changes what a slot holds. Only under the writers' lock.
@@ -320,7 +373,6 @@ fn fill(slot: &Slot, key: MacKey, entry: Entry) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashMap;
 
     fn key(number: u64, vlan: u16) -> MacKey {
         let [.., a, b, c, d] = number.to_be_bytes();
@@ -425,6 +477,29 @@ mod tests {
         assert_eq!(insert(3), Insertion::Evicted);
         let known = |number| table.lookup(key(number, 0), 0).is_some();
         assert_eq!([known(1), known(2), known(3)], [false, true, true]);
+    }
+
+    /// Each time that an address came back it took one more place of the port's limit, until the
+    /// port's other addresses were forgotten.
+    #[test]
+    fn an_address_that_flaps_evicts_no_other_within_the_limit() {
+        let table = MacTable::new(64, 300);
+        let insert = |number, port| table.insert(key(number, 0), Seen::at(PortId(port)), 4, 0);
+        let others = [1, 2, 3];
+        for number in others {
+            assert_eq!(insert(number, 1), Insertion::Done);
+        }
+        for _ in 0..100 {
+            assert_eq!([insert(9, 1), insert(9, 2)], [Insertion::Done; 2]);
+            assert_eq!(insert(9, 1), Insertion::Done);
+            table.remove(key(9, 0), 0);
+        }
+        assert!(others.iter().all(|n| table.lookup(key(*n, 0), 0) == Some(PortId(1))));
+        assert_eq!(table.learned_at(PortId(1)), others.map(|n| key(n, 0)));
+        assert_eq!(insert(9, 1), Insertion::Done);
+        assert_eq!(insert(10, 1), Insertion::Evicted);
+        assert_eq!(table.lookup(key(1, 0), 0), None, "the first learned made room");
+        assert!(lock(&table.writer)[1].order.len() <= 8, "what is gone is not kept");
     }
 
     #[test]

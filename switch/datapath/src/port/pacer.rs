@@ -4,7 +4,8 @@
 //! What a port receives has many senders, which cannot all wait for one receiver. So frames wait
 //! here, in a copy, ready for the port's egress queue. Without a wait TCP gets a fraction of the
 //! rate: between ports of one host, a window at the rate is less than a segment, which no sender can
-//! halve. [Pacing](crate::stage::pace) puts frames in and takes them out.
+//! halve. [Pacing](crate::stage::pace) puts frames in and takes them out, as private copies: the
+//! pacer's lock is not held while a guest's memory is touched.
 
 use crate::port::bucket::Bucket;
 use crate::settings::PortId;
@@ -54,8 +55,8 @@ fn room_of(len: usize) -> usize {
     len.max(SMALLEST)
 }
 
-/// A frame that has waited.
-pub(crate) struct Oldest<'p> {
+/// A private copy of a frame.
+pub(crate) struct Copied<'p> {
     pub(crate) vnet: VnetHeader,
     /// What the port took when the frame was fitted.
     pub(crate) offloads: Offloads,
@@ -63,12 +64,60 @@ pub(crate) struct Oldest<'p> {
     pub(crate) payload: &'p [u8],
 }
 
-impl<'p> Oldest<'p> {
-    /// Returns the frame as an egress queue takes it; `payload` is [`Oldest::payload`].
+impl<'p> Copied<'p> {
+    /// Returns the frame as an egress queue takes it; `payload` is [`Copied::payload`].
     #[allow(clippy::cast_possible_truncation, reason = "the room is 16 MiB")]
     pub(crate) fn outgoing(&self, payload: &'p [Slice<'p>]) -> Outgoing<'p> {
         let len = (self.header.len() + self.payload.len()) as u32;
         Outgoing { vnet: self.vnet, header: self.header, payload, len }
+    }
+}
+
+/// Private copies of frames, in order: on their way into a pacer or out of it.
+#[derive(Default)]
+pub(crate) struct Copies {
+    bytes: Vec<u8>,
+    /// Virtio header, offloads as in [`Copied`], bytes of the header, and of the whole frame.
+    frames: Vec<(VnetHeader, Offloads, usize, usize)>,
+}
+
+impl Copies {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.frames.clear();
+    }
+
+    /// Copies frames that were fitted for these offloads, as far as they fit into so many bytes of
+    /// a pacer's room.
+    pub(crate) fn gather(&mut self, frames: &[Outgoing<'_>], offloads: Offloads, room: usize) {
+        self.clear();
+        let mut left = room;
+        for frame in frames {
+            let Some(rest) = left.checked_sub(room_of(frame.len as usize)) else { break };
+            left = rest;
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(frame.header);
+            frame.payload.iter().for_each(|piece| piece.append_to(&mut self.bytes));
+            let len = self.bytes.len() - start;
+            self.frames.push((frame.vnet, offloads, frame.header.len(), len));
+        }
+    }
+
+    fn push(&mut self, frame: &Copied<'_>) {
+        let header = frame.header.len();
+        self.frames.push((frame.vnet, frame.offloads, header, header + frame.payload.len()));
+        self.bytes.extend_from_slice(frame.header);
+        self.bytes.extend_from_slice(frame.payload);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Copied<'_>> {
+        let mut rest = self.bytes.as_slice();
+        self.frames.iter().map(move |(vnet, offloads, header, len)| {
+            let (frame, others) = rest.split_at_checked(*len).unwrap_or_default();
+            rest = others;
+            let (header, payload) = frame.split_at_checked(*header).unwrap_or_default();
+            Copied { vnet: *vnet, offloads: *offloads, header, payload }
+        })
     }
 }
 
@@ -95,6 +144,9 @@ pub(crate) struct Pacer {
     bytes: Vec<u8>,
     /// The end of the newest frame.
     tail: usize,
+    /// Whether a worker is delivering the frames that it took out last: until it is done, no others
+    /// leave, which would overtake them.
+    is_leaving: bool,
     /// Frames discarded since a worker last counted them.
     discarded: usize,
     /// Whether this is a rehearsal's: nothing waits for its time.
@@ -114,6 +166,7 @@ impl Pacer {
             bucket,
             room: 0,
             taken: 0,
+            is_leaving: false,
             limits: true,
             guest: 0,
             waiting: VecDeque::new(),
@@ -185,26 +238,31 @@ impl Pacer {
 
     /// Takes the tokens of frames that need not wait. Returns how many those are, the first ones.
     pub(crate) fn pass(&mut self, frames: &[Outgoing<'_>]) -> usize {
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || self.is_leaving {
             return 0;
         }
         frames.iter().take_while(|frame| self.bucket.take(8 * u64::from(frame.len))).count()
     }
 
+    /// Returns how many bytes of frames may wait beside those that do.
+    pub(crate) fn free(&self) -> usize {
+        self.room.saturating_sub(self.taken)
+    }
+
     /// Lets a frame wait for the egress queue of this number. Returns `false` if there is no room.
-    pub(crate) fn wait(&mut self, frame: &Outgoing<'_>, queue: usize, offloads: Offloads) -> bool {
-        let len = frame.len as usize;
+    pub(crate) fn wait(&mut self, frame: &Copied<'_>, queue: usize) -> bool {
+        let Copied { vnet, offloads, header, payload } = *frame;
+        let (len, header_len) = (header.len() + payload.len(), header.len());
         let room_taken = room_of(len);
         let Some(at) = self.place(room_taken) else { return false };
-        let header = frame.header.len().min(len);
-        let mut room = self.bytes.get_mut(at..at + len).unwrap_or_default();
-        for piece in [Slice::from(frame.header)].iter().chain(frame.payload) {
-            let copied = piece.copy_to(room);
-            room = room.get_mut(copied..).unwrap_or_default();
+        let room = self.bytes.get_mut(at..at + len).unwrap_or_default();
+        if let Some((to_header, to_payload)) = room.split_at_mut_checked(header_len) {
+            to_header.copy_from_slice(header);
+            to_payload.copy_from_slice(payload);
         }
         self.tail = at + room_taken;
         self.taken += room_taken;
-        self.waiting.push_back(Waiting { queue, vnet: frame.vnet, offloads, at, len, header });
+        self.waiting.push_back(Waiting { queue, vnet, offloads, at, len, header: header_len });
         true
     }
 
@@ -224,9 +282,29 @@ impl Pacer {
         if tail + len <= end { Some(tail) } else { from_start }
     }
 
+    /// Takes the oldest frames for one egress queue whose time has come, and their tokens. Returns
+    /// that queue's number; the caller delivers the frames and calls [`Pacer::has_left`]. `None` if
+    /// there are none, or others are leaving.
+    pub(crate) fn take_due(&mut self, out: &mut Copies) -> Option<usize> {
+        let (queue, count) = self.due()?;
+        out.clear();
+        self.oldest(count).for_each(|frame| out.push(&frame));
+        self.remove(count);
+        self.is_leaving = true;
+        Some(queue)
+    }
+
+    /// Notes that the frames that were taken out last are delivered.
+    pub(crate) fn has_left(&mut self) {
+        self.is_leaving = false;
+    }
+
     /// Takes the tokens of the oldest frames for one egress queue whose time has come. Returns that
     /// queue's number and how many they are.
-    pub(crate) fn due(&mut self) -> Option<(usize, usize)> {
+    fn due(&mut self) -> Option<(usize, usize)> {
+        if self.is_leaving {
+            return None;
+        }
         let Pacer { bucket, waiting, rehearses, .. } = self;
         let queue = waiting.front()?.queue;
         let (most, mut bytes) = (BATCH.1, 0);
@@ -240,16 +318,16 @@ impl Pacer {
     }
 
     /// Returns the oldest frames.
-    pub(crate) fn oldest(&self, count: usize) -> impl Iterator<Item = Oldest<'_>> {
+    fn oldest(&self, count: usize) -> impl Iterator<Item = Copied<'_>> {
         self.waiting.iter().take(count).map(|frame| {
             let bytes = self.bytes.get(frame.at..frame.at + frame.len).unwrap_or_default();
             let (header, payload) = bytes.split_at_checked(frame.header).unwrap_or_default();
-            Oldest { vnet: frame.vnet, offloads: frame.offloads, header, payload }
+            Copied { vnet: frame.vnet, offloads: frame.offloads, header, payload }
         })
     }
 
     /// Removes the oldest frames.
-    pub(crate) fn remove(&mut self, count: usize) {
+    fn remove(&mut self, count: usize) {
         let gone = self.waiting.drain(..count.min(self.waiting.len()));
         self.taken -= gone.map(|frame| frame.room()).sum::<usize>();
         if self.waiting.is_empty() && !self.limits {
@@ -260,6 +338,9 @@ impl Pacer {
     /// Returns how long to wait until the next look at the frames; `None` if none waits.
     pub(crate) fn pause(&self) -> Option<Nanos> {
         let next = self.waiting.front()?;
+        if self.is_leaving {
+            return Some(PAUSE);
+        }
         Some(self.bucket.time_until(8 * next.len as u64).clamp(PAUSE, LONGEST))
     }
 
@@ -341,9 +422,10 @@ mod tests {
             for frame in &outgoing[..passing] {
                 self.leaves(now, frame.header, frame.len as usize);
             }
-            for frame in &outgoing[passing..] {
-                self.dropped += usize::from(!self.pacer.wait(frame, 0, Offloads::empty()));
-            }
+            let mut copies = Copies::default();
+            copies.gather(&outgoing[passing..], Offloads::empty(), self.pacer.free());
+            let waits = copies.iter().filter(|frame| self.pacer.wait(frame, 0)).count();
+            self.dropped += outgoing.len() - passing - waits;
             if let Some(pause) = self.pacer.pause()
                 && self.looks_at.is_none()
             {
@@ -359,14 +441,12 @@ mod tests {
         fn look(&mut self, now: u64) {
             self.looks += 1;
             self.pacer.refill(Nanos(now));
-            while let Some((_, count)) = self.pacer.due() {
-                let all: Vec<_> = self
-                    .pacer
-                    .oldest(count)
-                    .map(|frame| (frame.header.to_vec(), frame.header.len() + frame.payload.len()))
-                    .collect();
-                all.iter().for_each(|(header, len)| self.leaves(now, header, *len));
-                self.pacer.remove(count);
+            let mut copies = Copies::default();
+            while self.pacer.take_due(&mut copies).is_some() {
+                let size = |frame: &Copied<'_>| frame.header.len() + frame.payload.len();
+                copies.iter().for_each(|frame| self.leaves(now, frame.header, size(&frame)));
+                assert!(self.pacer.pass(&[]) == 0 && self.pacer.due().is_none());
+                self.pacer.has_left();
             }
             self.looks_at = self.pacer.pause().map(|pause| now + pause.0);
         }
@@ -377,10 +457,9 @@ mod tests {
             let (mut now, mut step) = (0, 0);
             while now < until {
                 let len = lengths[step % lengths.len()];
-                if let Some(at) = self.looks_at
-                    && at + late[step % late.len()] <= now
-                {
-                    self.look(now);
+                let late = late[step % late.len()];
+                while let Some(at) = self.looks_at.filter(|at| at + late <= now) {
+                    self.look(at + late);
                 }
                 self.send(now, &[len]);
                 now += (len as u64 * 8_000_000_000 / bits).max(1);

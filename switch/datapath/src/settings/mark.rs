@@ -37,7 +37,7 @@ impl AclMark {
 fn set_priority(priority: u16, headers: &mut [u8], parsed: &mut Parsed) {
     let is_tagged = parsed.traits.contains(Traits::VLAN);
     if !is_tagged && parsed.vlan_tci != 0 {
-        // The frame ends within its tag.
+        // The frame ends within its tag, or has one that is not read.
         return;
     }
     parsed.vlan_tci = parsed.vlan_tci & !PRIORITY | priority;

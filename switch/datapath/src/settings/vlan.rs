@@ -34,11 +34,15 @@ impl Vlan {
     /// Returns the VLAN of a frame inside the switch; `None` if it is not allowed to enter.
     ///
     /// A tag of id 0 is only a priority (IEEE 802.1Q, 6.9): the frame is untagged. An access port
-    /// allows no other tag, and none behind it.
+    /// allows no other tag, and none behind it, nor one of switches before 802.1ad: it would leave
+    /// by an uplink's native VLAN, and the switch behind that may read it.
     #[inline]
     pub fn admit(&self, parsed: &Parsed) -> Option<u16> {
         match (self, parsed.vlan_id()) {
-            (Vlan::Access(vlan), 0) => (!parsed.traits.contains(Traits::QINQ)).then_some(*vlan),
+            (Vlan::Access(vlan), 0) => {
+                let more = Traits::QINQ | Traits::OLD_TAG;
+                (!parsed.traits.intersects(more)).then_some(*vlan)
+            }
             (Vlan::Access(_), _) => None,
             (Vlan::Trunk { native, .. }, 0) => Some(*native),
             (Vlan::Trunk { allowed, .. }, tag) => allowed.contains(tag).then_some(tag),

@@ -12,8 +12,8 @@ use crate::stage::steer::Steerer;
 use crate::turn::Turn;
 use crate::turn::outbox::{Cause, Outbox, Run, Target};
 use crate::turn::work::{self, Meter};
-use ports::lock;
-use std::sync::{Arc, MutexGuard};
+use ports::{Locked, lock};
+use std::sync::Arc;
 
 /// The error is the reason why the frame is dropped.
 type Verdict = Result<(), DropReason>;
@@ -24,8 +24,8 @@ pub(crate) struct Decider<'t> {
     second: u64,
     cell: &'t PortCell,
     /// The port's storm control, refilled; locked from the first flooded frame to the end of the
-    /// burst.
-    storm: Option<MutexGuard<'t, Storm>>,
+    /// burst, or until a frame is shown to a capture.
+    storm: Option<Locked<'t, Storm>>,
     /// The source address learned last in this burst: most frames have the same.
     learned: Option<MacKey>,
     /// Whether the port has neither an address of its own nor a guard that lets it hold one.
@@ -91,6 +91,11 @@ impl<'t> Decider<'t> {
             steerer: Steerer::new(turn.now),
             keeps_port: true,
         }
+    }
+
+    /// Gives the port's storm control back, for others and for whatever touches payload.
+    pub(crate) fn unlock(&mut self) {
+        self.storm = None;
     }
 
     /// Puts the first of the frames, at `place` of the turn, into the outbox, once for each queue

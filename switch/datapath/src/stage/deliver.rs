@@ -4,7 +4,7 @@ use crate::counters::{DropReason, PortCell, count_drop};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
-use crate::port::pacer::Paced;
+use crate::port::pacer::{Copies, Paced};
 use crate::port::policy::Policy;
 use crate::settings::PortId;
 use crate::stage::coalesce::Coalescer;
@@ -34,6 +34,9 @@ pub(crate) struct Deliverer {
     pub(crate) stopwatch: Stopwatch,
     /// The port whose memory the frames lie in; `None` if they lie in ours.
     pub(crate) sender: Option<PortId>,
+    /// Frames on their way into a pacer or out of it, and which of them wait there.
+    pub(super) copies: Copies,
+    pub(super) waits: Vec<bool>,
 }
 
 impl Deliverer {
@@ -49,6 +52,8 @@ impl Deliverer {
             slow: SlowPorts::default(),
             stopwatch: Stopwatch::default(),
             sender: None,
+            copies: Copies::default(),
+            waits: Vec::new(),
         }
     }
 

@@ -276,7 +276,8 @@ fn tag_change(frame: &Frame, to: &Port) -> Option<Tagging> {
 /// Returns whether a frame would lose its outer tag and then begin with the inner one. The receiver
 /// would take it for a frame of the inner tag's VLAN, of which the sender may not be a member.
 fn bares_inner_tag(frame: &Frame, to: &Port) -> bool {
-    tag_change(frame, to) == Some(Tagging::Untagged) && frame.parsed.traits.contains(Traits::QINQ)
+    let has_inner = frame.parsed.traits.intersects(Traits::QINQ | Traits::OLD_TAG);
+    has_inner && tag_change(frame, to) == Some(Tagging::Untagged)
 }
 
 /// Inserts or strips the tag of a newest span, and moves the checksum's place along. Returns the

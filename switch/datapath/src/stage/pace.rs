@@ -1,17 +1,17 @@
 //! Pace: what a port receives above its `rate-to` waits, and leaves when its time has come.
 //!
 //! The worker that left frames waiting looks at them again between its turns, and sleeps no longer
-//! than until then. Several workers may do so for one port; the pacer's lock, which is held while
-//! frames leave, keeps each flow in order.
+//! than until then. Several workers may do so for one port. Frames are copied and delivered without
+//! the pacer's lock, by one worker at a time, which keeps each flow in order.
 
 use crate::counters::{DropReason, count_drop};
-use crate::port::pacer::{Oldest, Paced, Pacer};
+use crate::port::pacer::{Copied, Copies, Paced, Pacer};
 use crate::port::view::View;
 use crate::stage::deliver::Deliverer;
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
-use ports::{Nanos, Outgoing, Slice, lock, recycle};
-use std::sync::{Mutex, MutexGuard};
+use ports::{Locked, Nanos, Outgoing, Slice, lock, recycle};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Calls of an egress queue in one look, so that a worker's own queues wait no longer than for a
@@ -22,7 +22,7 @@ const CALLS: usize = 8;
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// Locks a pacer, with the tokens and for the guest of now.
-fn of_now<'p>(pacer: &'p Mutex<Pacer>, exit: &Exit<'_>) -> MutexGuard<'p, Pacer> {
+fn of_now<'p>(pacer: &'p Mutex<Pacer>, exit: &Exit<'_>) -> Locked<'p, Pacer> {
     let mut pacer = lock(pacer);
     pacer.serve(exit.to.shared.live.guest());
     pacer.refill(exit.now);
@@ -41,9 +41,9 @@ impl Deliverer {
         meter: &mut Meter,
     ) -> Delivered {
         let exit = delivery.exit();
-        let passing = {
+        let (passing, free) = {
             let mut pacer = of_now(all, &exit);
-            pacer.pass(outgoing)
+            (pacer.pass(outgoing), pacer.free())
         };
         let (first, others) = outgoing.split_at_checked(passing).unwrap_or_default();
         let mut taken = match first {
@@ -54,9 +54,17 @@ impl Deliverer {
             return taken;
         }
         let (kernel_ns, mut slices, mut bytes) = (exit.to.shared.kernel_ns, 0, 0);
-        let mut pacer = lock(all);
-        for frame in others {
-            if pacer.wait(frame, delivery.queue, delivery.offloads) {
+        self.copies.gather(others, delivery.offloads, free);
+        self.waits.clear();
+        let (rehearses, pause) = {
+            let mut pacer = lock(all);
+            let waits = |frame: Copied<'_>| pacer.wait(&frame, delivery.queue);
+            self.waits.extend(self.copies.iter().map(waits));
+            (pacer.rehearses(), pacer.pause())
+        };
+        self.waits.resize(others.len(), false);
+        for (frame, waits) in others.iter().zip(&self.waits) {
+            if *waits {
                 (taken.frames, taken.bytes) =
                     (taken.frames + 1, taken.bytes + u64::from(frame.len));
             } else {
@@ -70,12 +78,11 @@ impl Deliverer {
         meter.add(work);
         meter.add_later(work);
         let id = exit.to.shared.id;
-        if pacer.rehearses() {
-            drop(pacer);
+        if rehearses {
             while self.look(all, exit, meter).is_some() {}
             return taken;
         }
-        if let Some(pause) = pacer.pause()
+        if let Some(pause) = pause
             && self.paced.iter().all(|paced| paced.port != id)
         {
             self.paced.push(Paced { port: id, at: exit.now + pause });
@@ -119,13 +126,13 @@ impl Deliverer {
 
     /// Delivers what waits, whatever the rates: the worker ends.
     pub(crate) fn flush(&mut self, view: &View, worker: usize, now: Nanos) {
-        for paced in &mut self.paced {
-            paced.at = now;
+        for paced in &self.paced {
             let pacer = view.port(paced.port).and_then(|port| port.pacer.as_ref());
             pacer.into_iter().for_each(|pacer| lock(pacer).set_rate(None));
         }
         let end = Instant::now() + FLUSH;
         while self.paces() && Instant::now() < end {
+            self.paced.iter_mut().for_each(|paced| paced.at = now);
             self.release(view, worker, now);
         }
         for paced in self.paced.drain(..) {
@@ -143,28 +150,34 @@ impl Deliverer {
     fn look(&mut self, pacer: &Mutex<Pacer>, exit: Exit<'_>, meter: &mut Meter) -> Option<Nanos> {
         drop(of_now(pacer, &exit));
         for _ in 0..CALLS {
-            let mut pacer = lock(pacer);
-            count_drop(exit.cell, DropReason::RateLimited, pacer.take_discarded());
-            let Some((queue, count)) = pacer.due() else { return pacer.pause() };
+            let queue = {
+                let mut pacer = lock(pacer);
+                count_drop(exit.cell, DropReason::RateLimited, pacer.take_discarded());
+                let Some(queue) = pacer.take_due(&mut self.copies) else { return pacer.pause() };
+                queue
+            };
             // The guest may have turned the queue off since.
             let queue = if queue < exit.to.shared.queues_in_use() { queue } else { 0 };
-            self.send_oldest(&pacer, count, &Exit { queue, ..exit }, meter);
-            pacer.remove(count);
+            let copies = std::mem::take(&mut self.copies);
+            self.send_copies(&copies, &Exit { queue, ..exit }, meter);
+            self.copies = copies;
+            lock(pacer).has_left();
         }
         Some(Nanos(0))
     }
 
-    /// Delivers the oldest frames. A guest that takes less than when they were fitted loses those
-    /// that need it.
-    fn send_oldest(&mut self, pacer: &Pacer, count: usize, exit: &Exit<'_>, meter: &mut Meter) {
+    /// Delivers frames that have waited. A guest that takes less than when they were fitted loses
+    /// those that need it.
+    fn send_copies(&mut self, copies: &Copies, exit: &Exit<'_>, meter: &mut Meter) {
+        let count = copies.iter().count();
         let shared = &exit.to.shared;
         if shared.is_at_rest(exit.queue, exit.now) {
             return count_drop(exit.cell, DropReason::EgressDown, count);
         }
         let live = shared.live.offloads();
         let is_taken =
-            |frame: &Oldest<'_>| live.contains(frame.offloads) || frame.vnet.asks_nothing();
-        let all = || pacer.oldest(count).filter(is_taken);
+            |frame: &Copied<'_>| live.contains(frame.offloads) || frame.vnet.asks_nothing();
+        let all = || copies.iter().filter(is_taken);
         count_drop(exit.cell, DropReason::EgressRefused, count - all().count());
         let mut slices: Vec<Slice<'_>> = recycle(std::mem::take(&mut self.slices));
         slices.extend(all().map(|frame| Slice::from(frame.payload)));

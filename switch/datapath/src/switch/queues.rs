@@ -6,26 +6,37 @@ use crate::options::SwitchError;
 use crate::status::QueueInfo;
 use crate::turn::queue::OwnedQueue;
 use crate::worker::command::Command;
+use crate::worker::handle::Handle;
 use ports::{IngressQueue, Nanos};
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 impl Switch {
-    /// Gives each queue of a new port to its worker.
+    /// Gives each queue of new ports to its worker.
     pub(super) fn hand_out(
         &mut self,
-        port: PortId,
-        ingress: Vec<IngressQueue>,
+        ports: Vec<(PortId, Vec<IngressQueue>)>,
     ) -> Result<(), SwitchError> {
-        let entry = self.entry(port)?;
-        let places = entry.queue_workers.clone().into_iter().zip(entry.loads.clone());
-        for (number, (ingress, (worker, load))) in ingress.into_iter().zip(places).enumerate() {
-            let queue = OwnedQueue::new(port, number, ingress, load);
-            if let Some(handle) = self.workers.get_mut(worker) {
-                let (reply, replied) = sync_channel(1);
-                handle.post(Command::Own(Box::new(queue), reply));
-                self.answer(worker, &replied, Instant::now());
+        let mut by_worker: Vec<Vec<OwnedQueue>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for (port, ingress) in ports {
+            let entry = self.entry(port)?;
+            let places = entry.queue_workers.iter().zip(&entry.loads);
+            for (number, (ingress, (worker, load))) in ingress.into_iter().zip(places).enumerate() {
+                let queue = OwnedQueue::new(port, number, ingress, load.clone());
+                if let Some(queues) = by_worker.get_mut(*worker) {
+                    queues.push(queue);
+                }
             }
+        }
+        let asked = Instant::now();
+        let post = |(handle, queues): (&mut Handle, Vec<OwnedQueue>)| {
+            let (reply, replied) = sync_channel(1);
+            handle.post(Command::Own(queues, reply));
+            replied
+        };
+        let replies: Vec<_> = self.workers.iter_mut().zip(by_worker).map(post).collect();
+        for (worker, replied) in replies.iter().enumerate() {
+            self.answer(worker, replied, asked);
         }
         self.all_answer()
     }

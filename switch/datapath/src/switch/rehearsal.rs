@@ -181,7 +181,7 @@ impl Snapshot {
             }
         }
         // A stepped worker always answers.
-        let _ = switch.publish().and_then(|()| switch.hand_out(self.from, taken));
+        let _ = switch.publish().and_then(|()| switch.hand_out(vec![(self.from, taken)]));
         self.teach_macs(&switch.macs, &macs, &learned);
         self.teach_flows(&switch);
         let frames = self.frames.into_iter();
@@ -191,16 +191,14 @@ impl Snapshot {
     /// Teaches a copy the addresses, and the order in which the port's own make room.
     fn teach_macs(&self, copy: &MacTable, macs: &[MacEntry], learned: &[MacKey]) {
         let (limit, second) = (self.mac_limit(self.from), self.now.as_secs());
-        for key in learned {
-            // An address that came back is in the list twice.
-            copy.insert(*key, Seen::at(PortId(u16::MAX)), 0, second);
-            copy.insert(*key, Seen::at(self.from), limit, second);
-        }
         let keys = macs.iter().map(|entry| MacKey::new(entry.mac.to_u64(), entry.vlan));
         let keys: Vec<_> = keys.collect();
         let known: HashSet<_> = keys.iter().collect();
-        let forgotten = learned.iter().filter(|key| !known.contains(key));
-        forgotten.for_each(|key| copy.remove(*key, second));
+        let too_old = second.saturating_sub(u64::from(self.mac_ageing_s) + 1);
+        for key in learned {
+            let seen = if known.contains(key) { second } else { too_old };
+            copy.insert(*key, Seen::at(self.from), limit, seen);
+        }
         for (key, entry) in keys.iter().zip(macs) {
             copy.insert(*key, Seen::at(entry.port), 0, second.saturating_sub(entry.age_s));
         }

@@ -7,6 +7,7 @@ use crate::turn::queue::OwnedQueue;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::wait::Waker;
 use ports::Nanos;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU16;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
@@ -15,10 +16,10 @@ use std::sync::{Arc, OnceLock};
 pub(crate) enum Command {
     /// Use this view from now on.
     View(Arc<View>, SyncSender<()>),
-    /// Own this queue from now on. The reply is how long no worker polled it.
-    Own(Box<OwnedQueue>, SyncSender<Nanos>),
-    /// Give back the queues of a port.
-    GiveBack(PortId, SyncSender<Vec<OwnedQueue>>),
+    /// Own these queues from now on. The reply is how long no worker polled the last of them.
+    Own(Vec<OwnedQueue>, SyncSender<Nanos>),
+    /// Give back the queues of these ports.
+    GiveBack(Arc<BTreeSet<PortId>>, SyncSender<Vec<OwnedQueue>>),
     /// Give a port's queue of this number to another worker, which replies.
     Pass(PortId, usize, Arc<WorkerShared>, SyncSender<Nanos>),
     /// Liveness probe: reading it proves that the worker responds.

@@ -20,24 +20,28 @@ impl Worker {
                     self.share_out();
                     let _ = reply.send(());
                 }
-                // A worker that hung passed the queue on after its port was removed.
-                Command::Own(queue, _) if self.view.port(queue.port).is_none() => drop(queue),
-                Command::Own(mut queue, reply) => {
-                    waiter.iter().for_each(|waiter| waiter.watch(&mut queue));
-                    let unpolled =
-                        queue.given_at.zip(waiter).map(|(at, waiter)| waiter.now().since(at));
-                    self.queues.push(*queue);
+                Command::Own(mut queues, reply) => {
+                    // A worker that hung may have passed one on after its port was removed.
+                    queues.retain(|queue| self.view.port(queue.port).is_some());
+                    let mut unpolled = None;
+                    for queue in &mut queues {
+                        waiter.iter().for_each(|waiter| waiter.watch(queue));
+                        unpolled =
+                            queue.given_at.zip(waiter).map(|(at, waiter)| waiter.now().since(at));
+                    }
+                    self.queues.append(&mut queues);
                     self.share_out();
                     let _ = reply.send(unpolled.unwrap_or_default());
                 }
-                Command::GiveBack(port, reply) => {
-                    let _ = reply.send(self.give(waiter, |queue| queue.port == port));
+                Command::GiveBack(ports, reply) => {
+                    let _ = reply.send(self.give(waiter, |queue| ports.contains(&queue.port)));
                 }
                 Command::Pass(port, number, to, reply) => {
                     let is_meant =
                         |queue: &OwnedQueue| queue.port == port && queue.number == number;
-                    for queue in self.give(waiter, is_meant) {
-                        to.post(Command::Own(Box::new(queue), reply.clone()));
+                    let given = self.give(waiter, is_meant);
+                    if !given.is_empty() {
+                        to.post(Command::Own(given, reply));
                     }
                 }
                 Command::Answer => {}

@@ -25,8 +25,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Makes an account. Its balance is that of the same account in `old`, so a debt outlives a
-    /// change of the worker's queues.
+    /// Makes an account. Its balance is that of the same account in `old`, which are in the order of
+    /// their ports, so a debt outlives a change of the worker's queues.
     pub(crate) fn of(
         port: PortId,
         queue: Option<usize>,
@@ -35,11 +35,12 @@ impl Account {
     ) -> Account {
         // If the role of a port has changed, it had an account of the other kind.
         let is_same = |account: &&Account| {
-            account.port == port
-                && (account.queue == queue || account.queue.is_none() || queue.is_none())
+            account.queue == queue || account.queue.is_none() || queue.is_none()
         };
+        let first = old.partition_point(|account| account.port < port);
+        let of_port = old.iter().skip(first).take_while(|account| account.port == port);
         let balance =
-            old.iter().filter(is_same).map(|account| account.balance).fold(QUANTUM, i64::min);
+            of_port.filter(is_same).map(|account| account.balance).fold(QUANTUM, i64::min);
         Account { port, queue, balance, last: queues.end, queues }
     }
 

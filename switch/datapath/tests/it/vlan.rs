@@ -100,6 +100,26 @@ fn a_double_tag_does_not_pass_behind_a_plain_priority_tag() {
     assert_eq!(drops(&bench, 0, DropReason::VlanNotAllowed), 1);
 }
 
+/// It left by an uplink's native VLAN, where the next switch read it as a tag.
+#[test]
+fn a_tag_of_old_switches_does_not_enter_by_an_access_port() {
+    let mut bench = bench();
+    learn(&mut bench, 6);
+    let plain = frame(9, &[], 0);
+    for tpid in [0x9100, 0x9200, 0x9300] {
+        for tags in [&[(tpid, 20)][..], &[(0x8100, 0), (tpid, 20)]] {
+            let before = drops(&bench, 0, DropReason::VlanNotAllowed);
+            bench.send(0, &[plain.clone(), frame(9, tags, 1), plain.clone()]);
+            assert_eq!(received(&bench)[6].len(), 2, "{tags:x?}");
+            assert_eq!(drops(&bench, 0, DropReason::VlanNotAllowed), before + 1);
+        }
+        // A trunk carries it, and no one strips the tag in front of it.
+        bench.send(1, &[frame(0xff, &[(0x8100, 10), (tpid, 20)], 0)]);
+        let out = received(&bench);
+        assert_eq!((out[6].len(), out[2].len()), (1, 0));
+    }
+}
+
 #[test]
 fn a_priority_tag_is_rewritten_as_the_port_tags_and_keeps_its_priority() {
     let mut bench = bench();

@@ -3,12 +3,16 @@
 //! A mapped transmit ring would also copy each byte once, but into slots of a fixed size that
 //! trains of 64 KiB do not fit, and all slots must be scanned for completed ones. The queueing
 //! discipline is not bypassed: a bypass drops trains that the device cannot segment itself.
+//!
+//! Workers call in parallel, each with its own scratch: the kernel copies the payload within the
+//! call, which takes as long as a guest's pages take to be faulted in. Frames of one worker stay in
+//! order because its calls follow each other.
 
 use super::VNET_LEN;
 use super::socket::{Batch, PacketSocket};
-use crate::{Egress, EgressDrop, Outgoing, PortFault, Room, Slice, lock, recycle};
+use crate::{Egress, EgressDrop, Outgoing, PortFault, Room, Slice, recycle};
 use rustix::io::{Errno, IoSlice};
-use std::sync::Mutex;
+use std::cell::RefCell;
 use zerocopy::IntoBytes;
 
 /// Bytes that may wait to be sent, with the kernel's overhead, before [`Egress::room`] is zero.
@@ -21,9 +25,13 @@ const PIECES: usize = 1022;
 /// The egress side of a queue pair. See [`Egress`].
 pub struct PacketEgress {
     socket: PacketSocket,
-    scratch: Mutex<Scratch>,
 }
 
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
+}
+
+/// What a thread reuses from call to call.
 struct Scratch {
     /// The pieces of a batch; empty between calls, kept for its capacity.
     pieces: Vec<IoSlice<'static>>,
@@ -33,12 +41,13 @@ struct Scratch {
 
 impl PacketEgress {
     pub(super) fn new(socket: PacketSocket) -> PacketEgress {
-        let pieces = Vec::with_capacity(16 * Batch::FRAMES);
-        PacketEgress { socket, scratch: Mutex::new(Scratch { pieces, joined: Vec::new() }) }
+        PacketEgress { socket }
     }
 }
 
 impl Scratch {
+    const EMPTY: Scratch = Scratch { pieces: Vec::new(), joined: Vec::new() };
+
     /// Sends at most [`Batch::FRAMES`] frames; the first is number `base` of the burst. Returns
     /// whether to go on.
     fn deliver_batch(
@@ -51,6 +60,7 @@ impl Scratch {
         join_payloads(frames, &mut self.joined);
         let mut joined = self.joined.as_slice();
         let mut pieces: Vec<IoSlice<'_>> = recycle(std::mem::take(&mut self.pieces));
+        pieces.reserve(16 * Batch::FRAMES);
         for frame in frames {
             let vnet = frame.vnet.as_bytes().get(..VNET_LEN).unwrap_or_default();
             pieces.extend([IoSlice::new(vnet), IoSlice::new(frame.header)]);
@@ -86,16 +96,17 @@ impl Egress for PacketEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        let mut scratch = lock(&self.scratch);
-        for (number, batch) in frames.chunks(Batch::FRAMES).enumerate() {
-            let base = number * Batch::FRAMES;
-            if !scratch.deliver_batch(&self.socket, base, batch, drops)? {
-                let rest = base + batch.len()..frames.len();
-                drops.extend(rest.map(|place| (place, EgressDrop::Down)));
-                break;
+        SCRATCH.with_borrow_mut(|scratch| {
+            for (number, batch) in frames.chunks(Batch::FRAMES).enumerate() {
+                let base = number * Batch::FRAMES;
+                if !scratch.deliver_batch(&self.socket, base, batch, drops)? {
+                    let rest = base + batch.len()..frames.len();
+                    drops.extend(rest.map(|place| (place, EgressDrop::Down)));
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

@@ -58,6 +58,11 @@ impl Gate {
         limit.saturating_sub(self.taken.load(Ordering::Relaxed))
     }
 
+    /// Whether this answer of [`Gate::enter`] is that of a queue that a fence holds.
+    pub(super) fn is_limit(may_take: u64) -> bool {
+        may_take < NONE / 2
+    }
+
     /// Ends a take of `count` slots.
     pub(super) fn leave(&self, count: u64) {
         let taken = self.taken.load(Ordering::Relaxed) + count;

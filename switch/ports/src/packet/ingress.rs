@@ -5,6 +5,7 @@ use super::fence::Fence;
 use super::gate::Gate;
 use super::ring::{Filled, Ring};
 use super::socket::PacketSocket;
+use super::sparse::Sparse;
 use super::stall::Watched;
 use crate::{Burst, Ingress, Nanos, PortFault, Slice, VlanTag};
 use rustix::io::Errno;
@@ -51,6 +52,7 @@ pub struct PacketIngress {
     /// Whether another process had the ring and no train has been received since: trains that it
     /// received are no longer beside the ring.
     is_resumed: bool,
+    sparse: Sparse,
 }
 
 /// A queue of a group, which a fence can hold.
@@ -93,6 +95,7 @@ impl PacketIngress {
             index,
             member,
             is_resumed: false,
+            sparse: Sparse::new(),
         }
     }
 
@@ -113,7 +116,12 @@ impl PacketIngress {
     /// Gives back the oldest slots while they are stale, with their trains, and counts them as
     /// lost.
     fn discard(&mut self, is_stale: impl Fn(&libc::tpacket2_hdr) -> bool) {
-        while let Some(slot) = self.ring.take_if(&is_stale) {
+        loop {
+            if self.ring.was_taken() {
+                self.ring.skip();
+                continue;
+            }
+            let Some(slot) = self.ring.take_if(&is_stale) else { break };
             self.lost += 1;
             if slot.bytes.len() != slot.header.tp_len as usize {
                 let (room, told) = (&mut self.trains.as_mut_slice(), &mut self.error);
@@ -166,10 +174,21 @@ impl Ingress for PacketIngress {
             return Err(fault);
         }
         let most = self.member.as_ref().map_or(u64::MAX, Member::enter);
+        let (ring, sparse) = (&self.ring, &mut self.sparse);
+        if !Gate::is_limit(most) {
+            sparse.look(ring);
+            take_ahead(ring, sparse, burst);
+        }
+        let ahead = burst.frames().len();
         let (mut taken, mut room) = (0, self.trains.as_mut_slice());
         while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_TRAIN {
-            let Some(slot) = self.ring.take() else { break };
-            if taken == 0 {
+            if sparse.skip(ring) {
+                taken += 1;
+                continue;
+            }
+            let Some(slot) = ring.take() else { break };
+            sparse.advance();
+            if burst.frames().len() == ahead {
                 burst.set_waited(waited(&slot.header, since_1970()));
             }
             taken += 1;
@@ -196,6 +215,7 @@ impl Ingress for PacketIngress {
         if let Some(gate) = gate {
             gate.begin_release();
         }
+        self.sparse.release(&self.ring);
         let count = self.ring.release();
         if let Some(gate) = gate {
             gate.release(count.into());
@@ -214,6 +234,15 @@ impl Ingress for PacketIngress {
     /// Costs a system call each time.
     fn lost(&self) -> u64 {
         self.lost + self.socket.statistics().1
+    }
+}
+
+/// Takes frames of sparse flows before their turn, as far as their share of the burst goes.
+fn take_ahead<'q>(ring: &'q Ring, sparse: &mut Sparse, burst: &mut Burst<'q>) {
+    let (frames, bytes) = (Sparse::share(burst.room()), Sparse::share(burst.room_bytes()));
+    while burst.frames().len() < frames && burst.bytes() < bytes {
+        let Some(slot) = sparse.take(ring) else { break };
+        burst.push(slot.vnet, tag(&slot.header), &[slot.bytes]);
     }
 }
 

@@ -7,6 +7,10 @@
 //! `TP_STATUS_KERNEL`; until then the kernel does not touch it. [`Ring::take`] lends slots for as
 //! long as the ring is borrowed, and [`Ring::release`], which needs the ring alone, gives all of
 //! them back. A kept ring stores its [`Position`] there, so that another process can resume it.
+//!
+//! A slot can also be lent before its turn ([`Ring::look_ahead`]). Once its frame is delivered that
+//! is noted in the slot's header, which the next process sees too; in its turn the slot is skipped,
+//! and given back with its neighbours.
 #![allow(unsafe_code)]
 
 use super::gate::Slots;
@@ -91,6 +95,15 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+/// Padding of a filled slot's header whose frame was delivered before its turn; the kernel fills in
+/// zeros.
+const TAKEN: [u8; 4] = [1, 0, 0, 0];
+
+/// Whether the frame of a filled slot was delivered before its turn.
+pub(super) fn was_taken(header: &libc::tpacket2_hdr) -> bool {
+    header.tp_padding == TAKEN
+}
+
 /// A slot the kernel filled.
 pub(super) struct Filled<'q> {
     /// Copy of the slot's header, with the status as read.
@@ -164,7 +177,8 @@ impl Ring {
                 != 0
     }
 
-    /// Takes the next filled slot, lent until [`Ring::release`].
+    /// Takes the next filled slot, lent until [`Ring::release`]. The caller skips slots that were
+    /// taken before.
     pub(super) fn take(&self) -> Option<Filled<'_>> {
         self.take_if(|_| true)
     }
@@ -179,16 +193,54 @@ impl Ring {
         if !self.has_filled() {
             return None;
         }
-        let shape = self.mapping.shape;
-        let slot = self.mapping.slot(self.next.get());
-        // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes.
-        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
-        if !is_wanted(&header) {
-            return None;
-        }
-        self.next.set((self.next.get() + 1) % shape.slots);
+        let header = self.mapping.header(self.next.get());
+        is_wanted(&header).then(|| self.lend(self.advance(), header))
+    }
+
+    /// Whether the next slot is filled and was taken before its turn.
+    pub(super) fn was_taken(&self) -> bool {
+        self.has_filled() && was_taken(&self.mapping.header(self.next.get()))
+    }
+
+    /// Skips the next slot, which is filled, until it is given back with the others.
+    pub(super) fn skip(&self) {
+        self.advance();
+    }
+
+    /// Counts the next slot as lent. Returns its index.
+    fn advance(&self) -> u32 {
         self.lent.set(self.lent.get() + 1);
-        let size = shape.slot_size as usize;
+        self.next.replace(self.index_ahead(1))
+    }
+
+    /// Whether the slot that is `ahead` of the next one is filled.
+    pub(super) fn is_filled_ahead(&self, ahead: u32) -> bool {
+        self.lent.get() + ahead < self.mapping.shape.slots
+            && self.mapping.status(self.index_ahead(ahead)).load(Ordering::Acquire)
+                & libc::TP_STATUS_USER
+                != 0
+    }
+
+    /// Lends the slot that is `ahead` of the next one, if it is filled. It keeps its turn.
+    pub(super) fn look_ahead(&self, ahead: u32) -> Option<Filled<'_>> {
+        let index = self.index_ahead(ahead);
+        self.is_filled_ahead(ahead).then(|| self.lend(index, self.mapping.header(index)))
+    }
+
+    /// Notes in the slot that is `ahead` of the next one, which is filled, that its frame was
+    /// delivered before its turn.
+    pub(super) fn note_taken(&self, ahead: u32) {
+        self.mapping.set_padding(self.index_ahead(ahead), TAKEN);
+    }
+
+    fn index_ahead(&self, ahead: u32) -> u32 {
+        (self.next.get() + ahead) % self.mapping.shape.slots
+    }
+
+    /// Returns a filled slot.
+    fn lend(&self, index: u32, header: libc::tpacket2_hdr) -> Filled<'_> {
+        let slot = self.mapping.slot(index);
+        let size = self.mapping.shape.slot_size as usize;
         let start = usize::from(header.tp_mac).min(size);
         let len = (header.tp_snaplen as usize).min(size - start);
         // SAFETY: within the slot, which stays ours and unchanged as long as the ring is borrowed.
@@ -198,7 +250,7 @@ impl Ring {
         // SAFETY: within the slot as well; the kernel puts the header right before the frame.
         let before = unsafe { Slice::from_raw(slot.as_ptr().add(vnet_start), start - vnet_start) };
         before.copy_to(vnet.as_mut_bytes());
-        Some(Filled { header, vnet, bytes })
+        Filled { header, vnet, bytes }
     }
 
     /// Gives all lent slots back, oldest first. Returns their number.
@@ -229,6 +281,20 @@ impl Mapping {
         unsafe { self.memory.add(index as usize * self.shape.slot_size as usize) }
     }
 
+    /// Returns the header of a filled slot.
+    fn header(&self, index: u32) -> libc::tpacket2_hdr {
+        // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes.
+        unsafe { self.slot(index).cast::<libc::tpacket2_hdr>().read() }
+    }
+
+    /// Writes the padding of a filled slot's header. The kernel clears it when it fills the slot.
+    fn set_padding(&self, index: u32, padding: [u8; 4]) {
+        let header = self.slot(index).cast::<libc::tpacket2_hdr>();
+        // SAFETY: the slot is ours and begins with its header, aligned to 16 bytes; no reference to
+        // it exists.
+        unsafe { (&raw mut (*header.as_ptr()).tp_padding).write(padding) };
+    }
+
     /// Returns `tp_status`, the first word of a slot.
     fn status(&self, index: u32) -> &AtomicU32 {
         // SAFETY: mapped as long as `self` lives, aligned to 16 bytes, and only ever accessed
@@ -253,6 +319,69 @@ impl Drop for Mapping {
         // SAFETY: our own mapping, and no slot is borrowed any more.
         let unmapped = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping was ours");
+    }
+}
+
+/// A ring that a test fills in the kernel's place.
+#[cfg(test)]
+pub(super) mod simulated {
+    use super::*;
+
+    /// Where the frame begins in a slot.
+    const FRAME: u16 = 96;
+
+    /// The kernel's side of a ring.
+    pub(in super::super) struct Kernel {
+        mapping: Arc<Mapping>,
+        next: u32,
+    }
+
+    impl Kernel {
+        /// Returns a ring of so many slots, and its kernel.
+        pub(in super::super) fn new(slots: u32) -> (Ring, Kernel) {
+            let shape = Shape { slot_size: 2048, slots };
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::PRIVATE;
+            // SAFETY: a new mapping at an address the kernel chooses.
+            let memory = unsafe {
+                rustix::mm::mmap_anonymous(std::ptr::null_mut(), shape.bytes(), protection, flags)
+            };
+            let memory = NonNull::new(memory.unwrap().cast()).unwrap();
+            let mapping = Arc::new(Mapping { memory, shape });
+            let kernel = Kernel { mapping: mapping.clone(), next: 0 };
+            let (next, lent) = (Cell::new(0), Cell::new(0));
+            (Ring { mapping, next, lent, position: None }, kernel)
+        }
+
+        /// Fills the next slot. Returns `false` if it has not been given back.
+        pub(in super::super) fn fill(&mut self, frame: &[u8]) -> bool {
+            let status = self.mapping.status(self.next);
+            if status.load(Ordering::Acquire) & libc::TP_STATUS_USER != 0 {
+                return false;
+            }
+            let slot = self.mapping.slot(self.next);
+            let header = libc::tpacket2_hdr {
+                tp_status: libc::TP_STATUS_KERNEL,
+                tp_len: frame.len().try_into().unwrap(),
+                tp_snaplen: frame.len().try_into().unwrap(),
+                tp_mac: FRAME,
+                tp_net: 0,
+                tp_sec: 0,
+                tp_nsec: 0,
+                tp_vlan_tci: 0,
+                tp_vlan_tpid: 0,
+                tp_padding: [0; 4],
+            };
+            // SAFETY: the slot is the kernel's, which this is, and large enough.
+            unsafe {
+                slot.cast::<libc::tpacket2_hdr>().write(header);
+                let to = slot.as_ptr().add(FRAME.into());
+                to.copy_from_nonoverlapping(frame.as_ptr(), frame.len());
+            }
+            status.store(libc::TP_STATUS_USER, Ordering::Release);
+            self.next = (self.next + 1) % self.mapping.shape.slots;
+            true
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The two sides of a TAP queue: one `read` for each frame in, one `writev` for each frame out,
 //! with no copy in between.
 
-use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, lock};
+use crate::{Burst, Egress, EgressDrop, Ingress, Nanos, Outgoing, PortFault, Slice, closing};
 use rustix::io::{Errno, IoSlice};
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use wire::vnet::VnetHeader;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -23,8 +24,23 @@ pub struct TapIngress {
 /// kernel.
 pub struct TapEgress {
     file: Arc<OwnedFd>,
+}
+
+thread_local! {
     /// Buffer for the rare frame of more pieces than [`PIECES`].
-    joined: Mutex<Vec<u8>>,
+    static JOINED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for TapIngress {
+    fn drop(&mut self) {
+        closing::collect(self.file.as_fd());
+    }
+}
+
+impl Drop for TapEgress {
+    fn drop(&mut self) {
+        closing::collect(self.file.as_fd());
+    }
 }
 
 impl TapIngress {
@@ -80,21 +96,20 @@ const PIECES: usize = 128;
 
 impl TapEgress {
     pub(super) fn new(file: Arc<OwnedFd>) -> TapEgress {
-        TapEgress { file, joined: Mutex::default() }
+        TapEgress { file }
     }
 
     fn write_joined(&self, frame: &Outgoing<'_>) -> Result<usize, Errno> {
         if frame.len as usize > Burst::LARGEST_FRAME {
             return Err(Errno::MSGSIZE);
         }
-        let joined = &mut *lock(&self.joined);
-        joined.clear();
-        joined.extend_from_slice(frame.vnet.as_bytes());
-        joined.extend_from_slice(frame.header);
-        for slice in frame.payload {
-            slice.append_to(joined);
-        }
-        rustix::io::write(&self.file, joined)
+        JOINED.with_borrow_mut(|joined| {
+            joined.clear();
+            joined.extend_from_slice(frame.vnet.as_bytes());
+            joined.extend_from_slice(frame.header);
+            frame.payload.iter().for_each(|slice| slice.append_to(joined));
+            rustix::io::write(&self.file, joined)
+        })
     }
 }
 

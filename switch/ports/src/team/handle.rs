@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Capabilities, Nanos, lock};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::Mac;
@@ -52,6 +52,12 @@ impl Inner {
         }
     }
 
+    /// Locks the members. No worker takes this lock, so what announces them is sent under it:
+    /// [`lock`] would not allow that.
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the time on the clock of the links.
     pub(super) fn now(&self) -> Nanos {
         self.start.elapsed().into()
@@ -60,19 +66,19 @@ impl Inner {
     /// Checks the links, and closes members that are no longer used.
     pub(super) fn look(&self) {
         let now = self.now();
-        lock(&self.members).look(now);
+        self.members().look(now);
         self.shared.slots.iter().for_each(Slot::close_retired);
     }
 
     /// Takes out members that are known to be down.
     pub(super) fn glance(&self) {
         let now = self.now();
-        lock(&self.members).glance(now);
+        self.members().glance(now);
     }
 
     /// Sets the offloads that all members take.
     pub(super) fn negotiate(&self) {
-        let members = lock(&self.members);
+        let members = self.members();
         let devices = || members.entries().filter_map(|(_, entry)| entry.device.as_ref());
         let offloads = devices().map(|device| device.offloads).reduce(|one, other| one & other);
         self.live.set_offloads(offloads.unwrap_or_default());
@@ -82,7 +88,7 @@ impl Inner {
     /// Reopens members that are not open, or have a device that was recreated or has stalled.
     pub(super) fn mend(&self) {
         let lost: Vec<(Place, String)> = {
-            let members = lock(&self.members);
+            let members = self.members();
             let is_lost = |(_, entry): &(Place, &MemberEntry)| {
                 entry.device.as_ref().is_none_or(Opened::is_lost)
             };
@@ -94,7 +100,7 @@ impl Inner {
         };
         for (place, name) in lost {
             let member = (self.open)(&name).map_err(|failure| failure.reason);
-            let mut members = lock(&self.members);
+            let mut members = self.members();
             // The member may have left the team meanwhile.
             if members.place_of(&name) == Some(place) {
                 members.install(place, member);
@@ -105,12 +111,12 @@ impl Inner {
 
     /// Lets members probe each other. Called about once a second.
     pub(super) fn probe(&self, now: Nanos) {
-        lock(&self.members).probe(now);
+        self.members().probe(now);
     }
 
     /// Returns the smallest MTU of the open members; the last one known if none is open.
     pub(super) fn mtu(&self) -> u16 {
-        let members = lock(&self.members);
+        let members = self.members();
         let mtus = members.entries().filter_map(|(_, entry)| entry.mtu());
         if let Some(mtu) = mtus.min() {
             self.mtu.store(mtu, Ordering::Relaxed);
@@ -119,7 +125,7 @@ impl Inner {
     }
 
     pub(super) fn next_look(&self, now: Nanos) -> Option<Nanos> {
-        lock(&self.members).due().map(|due| due.since(now))
+        self.members().due().map(|due| due.since(now))
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -164,7 +170,7 @@ impl Team {
     }
 
     fn open_new(&self, names: &[String]) -> Vec<(String, Result<Member, String>)> {
-        let is_new = |name: &&String| lock(&self.inner.members).place_of(name).is_none();
+        let is_new = |name: &&String| self.inner.members().place_of(name).is_none();
         let new: Vec<&String> = names.iter().filter(is_new).collect();
         let mut opened: Vec<(String, Result<Member, String>)> = Vec::new();
         for name in new {
@@ -186,7 +192,7 @@ impl Team {
         opened: &[(String, Result<Member, String>)],
     ) -> Option<String> {
         let index = member.index()?;
-        let members = lock(&self.inner.members);
+        let members = self.inner.members();
         let mut stay = members.entries().filter(|(_, entry)| names.contains(&entry.name));
         let stays = stay.find(|(_, entry)| entry.index() == Some(index));
         let mut new =
@@ -199,7 +205,7 @@ impl Team {
 
     fn replace_members(&self, names: &[String], opened: Vec<(String, Result<Member, String>)>) {
         let now = self.inner.now();
-        let mut members = lock(&self.inner.members);
+        let mut members = self.inner.members();
         let gone = members.entries().filter(|(_, entry)| !names.contains(&entry.name));
         let gone: Vec<Place> = gone.map(|(place, _)| place).collect();
         // A renamed device must not become a member twice.
@@ -236,7 +242,7 @@ impl Team {
     /// team does not have. Returns the addresses without room because too many are pinned.
     pub fn pin(&self, pins: &[(Mac, String)]) -> Vec<Mac> {
         let now = self.inner.now();
-        let mut members = lock(&self.inner.members);
+        let mut members = self.inner.members();
         let place = |(mac, name): &(Mac, String)| Some((*mac, members.place_of(name)?));
         let pins: Vec<(Mac, Place)> = pins.iter().filter_map(place).collect();
         members.pin(&pins, now)
@@ -258,13 +264,13 @@ impl Team {
 
     /// Sets how long a member must be up before it is used again, from now on.
     pub fn set_fail_back(&self, fail_back: Duration) {
-        lock(&self.inner.members).fail_back = fail_back.into();
+        self.inner.members().fail_back = fail_back.into();
         self.inner.shared.state.look();
     }
 
     /// Sets the condition of a member without a link, at a time of the caller's clock.
     pub fn note(&self, name: &str, condition: &Condition, now: Nanos) {
-        let mut members = lock(&self.inner.members);
+        let mut members = self.inner.members();
         if let Some(place) = members.place_of(name) {
             members.note(place, condition, now);
         }
@@ -275,7 +281,7 @@ impl Team {
     pub fn status(&self) -> TeamStatus {
         let state = &self.inner.shared.state;
         let algorithm = if state.is_dynamic() { Algorithm::Dynamic } else { Algorithm::HyperVPort };
-        let members = lock(&self.inner.members);
+        let members = self.inner.members();
         let link = |entry: &MemberEntry| entry.device.as_ref()?.link.clone();
         let links: Vec<_> = members.entries().map(|(_, entry)| link(entry)).collect();
         let of = |(place, entry)| MemberStatus::of(place, entry, &members);
@@ -295,7 +301,7 @@ impl Team {
     /// Returns each member's name and largest IP packet in bytes, 0 while it is not open. Asks no
     /// device for what may wait for others of the host.
     pub fn mtus(&self) -> Vec<(String, u16)> {
-        let members = lock(&self.inner.members);
+        let members = self.inner.members();
         let mtu = |entry: &MemberEntry| (entry.name.clone(), entry.mtu().unwrap_or_default());
         members.entries().map(|(_, entry)| mtu(entry)).collect()
     }
@@ -308,14 +314,14 @@ impl Team {
     /// Returns why this member carries no frames; `None` if it does, or is not in the team. Asks no
     /// device, as a device's answer may wait for others of the host.
     pub fn lost(&self, name: &str) -> Option<String> {
-        let members = lock(&self.inner.members);
+        let members = self.inner.members();
         let (place, entry) = members.entries().find(|(_, entry)| entry.name == name)?;
         idle_reason(members.is_used(place), entry.trouble.as_deref())
     }
 
     /// Returns why no member carries frames; `None` if one does.
     pub fn trouble(&self) -> Option<String> {
-        let members = lock(&self.inner.members);
+        let members = self.inner.members();
         if members.entries().any(|(place, _)| members.is_used(place)) {
             return None;
         }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::{Outgoing, Slice};
+use vhost_user::expect_none_held;
 use virtqueue::ChainElement;
 use wire::vnet::VnetHeader;
 
@@ -47,6 +48,7 @@ pub(super) fn touch(bytes: &Slice<'_>) {
 /// frame together.
 #[inline(always)]
 pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
+    expect_none_held();
     let [element] = room else { return scatter(frame, buffers, header_len, room) };
     let mut to = Cursor { start: element.start, left: element.len };
     // Kept in registers: a value stored by bytes and loaded as a word waits until all earlier
@@ -160,6 +162,7 @@ impl Cursor {
 /// shorter.
 #[inline(always)]
 pub(super) fn read_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
+    expect_none_held();
     match elements.first() {
         Some(element) if element.len >= VnetHeader::LEN && header_len == VnetHeader::LEN => {
             // SAFETY: the element is mapped and as long as what is read; any bytes are a header.

@@ -1,14 +1,16 @@
 //! Delivers to a guest: copies frames into the buffers it made available, and publishes them once
 //! per burst.
 //!
-//! Several workers use a guest's ring. They copy short bursts while holding the ring's lock. For
-//! longer ones they only reserve room under the lock and copy without it; the ring publishes in the
-//! order of the reservations.
+//! Several workers use a guest's ring. Under its lock they only reserve room; they copy without it,
+//! because how long a copy takes is up to two guests: the pages of either may be absent. The ring
+//! publishes in the order of the reservations, so frames of many pieces are gathered first: other
+//! workers' frames would wait behind them.
 
 use super::copy;
-use crate::{Burst, Egress, EgressDrop, Outgoing, PortFault, Room, lock};
-use std::sync::{Arc, Mutex};
-use vhost_user::{Features, RingSlot, Running};
+use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room};
+use std::cell::RefCell;
+use std::sync::Arc;
+use vhost_user::{Features, NotLent, RingSlot, Running};
 use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
 use wire::vnet::GsoType;
 
@@ -18,32 +20,54 @@ const MOST_BUFFERS: u16 = 64;
 /// The egress side of a guest's queue pair. See [`Egress`].
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
-    /// One list for each worker that was copying at a time; kept for their allocations.
-    copy_lists: Mutex<Vec<CopyList>>,
+}
+
+thread_local! {
+    static COPIES: RefCell<CopyList> = const { RefCell::new(CopyList::EMPTY) };
+    static GATHERER: RefCell<Gatherer> = const { RefCell::new(Gatherer::EMPTY) };
 }
 
 impl VhostEgress {
     pub(super) fn new(ring: Arc<RingSlot>) -> VhostEgress {
-        VhostEgress { ring, copy_lists: Mutex::default() }
+        VhostEgress { ring }
     }
 
-    /// Copies without the ring's lock. Returns `false` if the ring cannot be lent now; then nothing
-    /// was dropped.
-    #[inline(never)]
-    fn deliver_long(&self, frames: &[Outgoing<'_>], drops: &mut Vec<(usize, EgressDrop)>) -> bool {
-        let mut list = lock(&self.copy_lists).pop().unwrap_or_default();
-        let batch = self.ring.begin(|running| list.reserve(running, frames, drops));
-        let is_lent = batch.is_some();
-        if let Some(batch) = batch {
-            list.copy(frames);
-            self.ring.end(|running| {
-                if running.queue.end_batch(batch) {
-                    running.notify();
-                }
-            });
-        }
-        lock(&self.copy_lists).push(list);
-        is_lent
+    /// Reserves room for frames, copies and publishes them.
+    fn put(
+        &self,
+        list: &mut CopyList,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) {
+        let reason = match self.ring.begin(|running| list.reserve(running, frames, drops)) {
+            Ok(batch) => {
+                list.copy(frames);
+                return self.ring.end(|running| {
+                    if running.queue.end_batch(batch) {
+                        running.notify();
+                    }
+                });
+            }
+            Err(NotLent::Idle) => EgressDrop::Down,
+            Err(NotLent::Wanted) => EgressDrop::Full,
+        };
+        drops.extend((0..frames.len()).map(|place| (place, reason)));
+    }
+
+    #[cold]
+    fn put_gathered(
+        &self,
+        list: &mut CopyList,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) {
+        GATHERER.with_borrow_mut(|gatherer| {
+            gatherer.gather(
+                frames,
+                |frame| frame.is_scattered(),
+                |frames| self.put(list, frames, drops),
+            );
+        });
     }
 }
 
@@ -53,13 +77,10 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        if Outgoing::are_long(frames) && self.deliver_long(frames, drops) {
-            return Ok(());
-        }
-        let served = self.ring.with(|running| deliver(running, frames, drops));
-        if served != Some(true) {
-            drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
-        }
+        COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
+            false => self.put(list, frames, drops),
+            true => self.put_gathered(list, frames, drops),
+        });
         Ok(())
     }
 
@@ -70,24 +91,30 @@ impl Egress for VhostEgress {
     }
 }
 
-/// Frames of a burst, and where to copy them.
-#[derive(Default)]
+/// Frames of a burst, and where to copy them. Each thread keeps one for its allocations.
 struct CopyList {
     features: Features,
-    elements: Vec<ChainElement>,
     copies: Vec<FrameCopy>,
+    /// The elements of frames with several.
+    elements: Vec<ChainElement>,
 }
 
+/// Where to copy a frame.
 struct FrameCopy {
-    /// The frame's number in the burst.
-    frame: usize,
+    /// The only element, or the first.
+    element: ChainElement,
+    /// The frame's place in the list.
+    place: u32,
     /// See [`FrameBuffers::buffers`].
     buffers: u16,
-    /// Index behind its last element; its elements start where those of the copy before it end.
-    end: usize,
+    /// How many elements of the list are the frame's; 0 if it has only one.
+    several: u16,
 }
 
 impl CopyList {
+    const EMPTY: CopyList =
+        CopyList { features: Features::empty(), copies: Vec::new(), elements: Vec::new() };
+
     /// Reserves room for a burst. `None`: the guest does not want frames now.
     fn reserve(
         &mut self,
@@ -95,76 +122,67 @@ impl CopyList {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<BatchNumber> {
-        let CopyList { elements, copies, .. } = self;
-        elements.clear();
-        copies.clear();
-        let is_enabled = fill(running, frames, drops, |frame, _, room| {
-            elements.extend_from_slice(room.elements);
-            copies.push(FrameCopy { frame, buffers: room.buffers, end: elements.len() });
-        });
-        self.features = running.features;
-        is_enabled.then(|| running.queue.begin_batch())
+        let Running { queue, features, .. } = running;
+        self.features = *features;
+        self.copies.clear();
+        self.elements.clear();
+        if !queue.is_enabled() {
+            return None;
+        }
+        self.copies.reserve(frames.len());
+        for (place, frame) in frames.iter().enumerate() {
+            let found = if !frame.vnet.asks_nothing() && !takes(*features, frame) {
+                Err(EgressDrop::Refused)
+            } else if let Some(elements) = queue.reserve_one(len(frame, *features)) {
+                Ok(FrameBuffers { elements, buffers: 1 })
+            } else {
+                find_room(queue, frame, *features)
+            };
+            match found {
+                Ok(room) => self.add(place, room),
+                Err(EgressDrop::Refused) => drops.push((place, EgressDrop::Refused)),
+                // Later frames would overtake this one.
+                Err(reason) => {
+                    drops.extend((place..frames.len()).map(|place| (place, reason)));
+                    break;
+                }
+            }
+        }
+        Some(queue.begin_batch())
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a list has a few hundred frames")]
+    fn add(&mut self, place: usize, room: FrameBuffers<'_>) {
+        let (place, buffers) = (place as u32, room.buffers);
+        let (element, several) = match room.elements {
+            [element] => (*element, 0),
+            elements => self.add_several(elements),
+        };
+        self.copies.push(FrameCopy { element, place, buffers, several });
+    }
+
+    #[inline(never)]
+    fn add_several(&mut self, elements: &[ChainElement]) -> (ChainElement, u16) {
+        self.elements.extend_from_slice(elements);
+        let several = u16::try_from(elements.len());
+        (elements.first().copied().unwrap_or_default(), several.unwrap_or(u16::MAX))
     }
 
     /// Copies the frames. Their elements are mapped for as long as the ring is lent.
     fn copy(&self, frames: &[Outgoing<'_>]) {
-        let mut start = 0;
-        for FrameCopy { frame, buffers, end } in &self.copies {
-            let elements = self.elements.get(start..*end).unwrap_or_default();
-            start = *end;
-            if let Some(frame) = frames.get(*frame) {
-                write(frame, FrameBuffers { elements, buffers: *buffers }, self.features);
+        let mut others = self.elements.as_slice();
+        for FrameCopy { element, place, buffers, several } in &self.copies {
+            let Some(frame) = frames.get(*place as usize) else { continue };
+            let (buffers, elements) = (*buffers, std::slice::from_ref(element));
+            if *several == 0 {
+                write(frame, FrameBuffers { elements, buffers }, self.features);
+            } else if let Some((elements, rest)) = others.split_at_checked((*several).into()) {
+                others = rest;
+                write(frame, FrameBuffers { elements, buffers }, self.features);
             }
         }
     }
-}
-
-/// Delivers a burst under the ring's lock. Returns `false` if the guest does not want frames now.
-fn deliver(
-    running: &mut Running,
-    frames: &[Outgoing<'_>],
-    drops: &mut Vec<(usize, EgressDrop)>,
-) -> bool {
-    let features = running.features;
-    let is_enabled = fill(running, frames, drops, |_, frame, room| write(frame, room, features));
-    if is_enabled && running.queue.publish() {
-        running.notify();
-    }
-    is_enabled
-}
-
-/// Finds room for each frame, and calls `put` with the frame's place, the frame and its room.
-/// Returns `false` if the guest does not want frames now.
-#[inline(always)]
-fn fill<'f>(
-    running: &mut Running,
-    frames: &'f [Outgoing<'f>],
-    drops: &mut Vec<(usize, EgressDrop)>,
-    mut put: impl FnMut(usize, &'f Outgoing<'f>, FrameBuffers<'_>),
-) -> bool {
-    let Running { queue, features, .. } = running;
-    if !queue.is_enabled() {
-        return false;
-    }
-    for (place, frame) in frames.iter().enumerate() {
-        let found = if !frame.vnet.asks_nothing() && !takes(*features, frame) {
-            Err(EgressDrop::Refused)
-        } else if let Some(elements) = queue.reserve_one(len(frame, *features)) {
-            Ok(FrameBuffers { elements, buffers: 1 })
-        } else {
-            find_room(queue, frame, *features)
-        };
-        match found {
-            Ok(room) => put(place, frame, room),
-            Err(EgressDrop::Refused) => drops.push((place, EgressDrop::Refused)),
-            // Later frames would overtake this one.
-            Err(reason) => {
-                drops.extend((place..frames.len()).map(|place| (place, reason)));
-                break;
-            }
-        }
-    }
-    true
 }
 
 /// Returns the bytes of a frame with its header.
@@ -250,7 +268,7 @@ mod tests {
                 Outgoing { vnet: VnetHeader::default(), header, payload: &[], len }
             });
             let [first, short, long] = frames;
-            let (mut list, mut drops) = (CopyList::default(), Vec::new());
+            let (mut list, mut drops) = (CopyList::EMPTY, Vec::new());
             let batch = egress.ring.begin(|running| list.reserve(running, &[first], &mut drops));
             for later in [short, long] {
                 egress.deliver(&[later], &mut drops).expect("deliver");

@@ -13,14 +13,18 @@
 //! count as lost by the device, since those frames were counted as sent. (A kernel that sends in
 //! its own `poll` while a worker sleeps does not report a drop at all: only the device counts it.)
 //!
+//! Several workers deliver to a queue. Under its lock they reserve chunks, and later put them into
+//! the ring; they fill them without it, since a guest's pages may be absent.
+//!
 //! A frame that the kernel rejects would stay at the head of the ring for good, so frames that it
 //! could reject are refused here.
 use super::ring::{Reader, Writer};
 use super::socket::{MOST_DROPPED, XdpSocket};
-use super::umem::EgressChunks;
+use super::umem::{ChunkMemory, EgressChunks, Filled, Reserved};
 use crate::{Egress, EgressDrop, Outgoing, PortFault, Room, lock};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use wire::vnet::{Flags, GsoType, VnetHeader};
 
@@ -35,9 +39,22 @@ const ETHERNET: u32 = 14;
 /// The egress side of a queue. See [`Egress`].
 pub struct XdpEgress {
     state: Mutex<State>,
+    memory: ChunkMemory,
     socket: Arc<XdpSocket>,
     /// Most bytes of a frame.
     room: u32,
+}
+
+thread_local! {
+    static CHUNKS: RefCell<Chunks> =
+        const { RefCell::new(Chunks { reserved: Vec::new(), filled: Vec::new() }) };
+}
+
+/// The chunks of a call; empty between calls, kept for their allocations.
+struct Chunks {
+    reserved: Vec<Reserved>,
+    /// With the bytes of the frame, and what the device is asked.
+    filled: Vec<(Filled, u32, XdpDescOptions)>,
 }
 
 struct State {
@@ -54,9 +71,44 @@ impl XdpEgress {
         socket: Arc<XdpSocket>,
         chunks: EgressChunks,
     ) -> XdpEgress {
-        let room = chunks.room();
+        let (room, memory) = (chunks.room(), chunks.memory());
         let state = State { transmit, completion, chunks, down: false };
-        XdpEgress { state: Mutex::new(state), socket, room }
+        XdpEgress { state: Mutex::new(state), memory, socket, room }
+    }
+
+    /// Whether the interface is down, asked of the kernel anew if it was. Fails if it has a fault.
+    fn is_down(&self) -> Result<bool, PortFault> {
+        let mut state = lock(&self.state);
+        if state.down {
+            // Frames in the ring were reported when they were put there.
+            state.send(&self.socket)?;
+        }
+        Ok(state.down)
+    }
+
+    /// Fills the reserved chunks with the first of the frames, the first of which is at `place`.
+    /// Without a chunk all others are dropped. Returns how many frames are done with.
+    fn fill(
+        &self,
+        place: usize,
+        frames: &[Outgoing<'_>],
+        Chunks { reserved, filled }: &mut Chunks,
+        is_full: bool,
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> usize {
+        for (number, frame) in frames.iter().enumerate() {
+            if self.refuses(frame) {
+                drops.push((place + number, EgressDrop::Refused));
+            } else if let Some(chunk) = reserved.pop() {
+                let (options, metadata) = asked(frame.vnet);
+                filled.push((self.memory.fill(chunk, metadata, frame), frame.len, options));
+            } else if is_full {
+                drops.push((place + number, EgressDrop::Full));
+            } else {
+                return number;
+            }
+        }
+        frames.len()
     }
 
     fn refuses(&self, frame: &Outgoing<'_>) -> bool {
@@ -75,6 +127,14 @@ impl State {
             self.chunks.completed(address);
         }
         self.completion.release(|_| {});
+    }
+
+    /// Puts filled chunks into the transmit ring.
+    fn queue(&mut self, filled: &mut Vec<(Filled, u32, XdpDescOptions)>) {
+        for (chunk, len, options) in filled.drain(..) {
+            let addr = self.chunks.send(chunk);
+            self.transmit.put(XdpDesc { addr, len, options });
+        }
     }
 
     /// Makes a chunk free if possible. If all are in use, calls the kernel once for each burst.
@@ -163,29 +223,25 @@ impl Egress for XdpEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        let mut state = lock(&self.state);
-        if state.down {
-            // Frames in the ring were reported when they were put there.
-            state.send(&self.socket)?;
-        }
-        if state.down {
+        if self.is_down()? {
             drops.extend((0..frames.len()).map(|place| (place, EgressDrop::Down)));
             return Ok(());
         }
-        let (before, mut called, mut dropped) = (drops.len(), false, 0);
-        for (place, frame) in frames.iter().enumerate() {
-            if self.refuses(frame) {
-                drops.push((place, EgressDrop::Refused));
-                continue;
+        let (before, mut called, mut dropped, mut next) = (drops.len(), false, 0, 0);
+        CHUNKS.with_borrow_mut(|chunks| {
+            while let Some(rest @ [_, ..]) = frames.get(next..) {
+                let wanted = rest.iter().filter(|frame| !self.refuses(frame)).count();
+                let mut state = lock(&self.state);
+                dropped += state.make_room(&self.socket, &mut called)?;
+                chunks.reserved.extend((0..wanted).map_while(|_| state.chunks.reserve()));
+                drop(state);
+                let is_full = chunks.reserved.is_empty();
+                next += self.fill(next, rest, chunks, is_full, drops);
+                lock(&self.state).queue(&mut chunks.filled);
             }
-            dropped += state.make_room(&self.socket, &mut called)?;
-            let (options, metadata) = asked(frame.vnet);
-            let Some(addr) = state.chunks.put(metadata, frame) else {
-                drops.push((place, EgressDrop::Full));
-                continue;
-            };
-            state.transmit.put(XdpDesc { addr, len: frame.len, options });
-        }
+            Ok(())
+        })?;
+        let mut state = lock(&self.state);
         dropped += state.send(&self.socket)?;
         state.reap();
         // Frames left in the ring of a device that is down may still leave when it comes up; they
@@ -299,7 +355,8 @@ mod tests {
             let frame = Outgoing { vnet, header: &[2; 60], payload: &[], len: 60 };
             let descriptor =
                 |addr| XdpDesc { addr, len: frame.len, options: XdpDescOptions::empty() };
-            let mut state = lock(&egress.state);
+            // Not by `lock`, under which no chunk is filled: no other thread delivers.
+            let mut state = egress.state.lock().unwrap();
             let mut last = 0;
             while let Some(addr) = state.chunks.put([0; 16], &frame) {
                 state.transmit.put(descriptor(addr));

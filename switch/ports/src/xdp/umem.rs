@@ -166,20 +166,22 @@ impl EgressChunks {
         self.umem.shape.chunk - METADATA
     }
 
-    /// Copies a frame, which must fit, and its metadata into a free chunk. Returns the chunk's
-    /// address for the transmit ring; `None` if no chunk is free.
-    pub(super) fn put(&mut self, metadata: [u8; 16], frame: &Outgoing<'_>) -> Option<u64> {
-        let place = self.free.pop()?;
-        *self.under_way.get_mut(place as usize)? = true;
-        let (address, bytes) = self.chunk(place);
-        let (before, mut rest) = bytes.split_at_mut(METADATA as usize);
-        before.fill(0);
-        before.iter_mut().zip(metadata).for_each(|(place, byte)| *place = byte);
-        for slice in std::iter::once(&Slice::from(frame.header)).chain(frame.payload) {
-            let copied = slice.copy_to(rest);
-            rest = rest.get_mut(copied..).unwrap_or_default();
+    /// Returns the memory of these chunks, to fill reserved ones without the lock of this list.
+    pub(super) fn memory(&self) -> ChunkMemory {
+        ChunkMemory { umem: self.umem.clone(), queue: self.queue }
+    }
+
+    /// Takes a free chunk for a frame; `None` if there is none.
+    pub(super) fn reserve(&mut self) -> Option<Reserved> {
+        self.free.pop().map(Reserved)
+    }
+
+    /// Returns the address of a filled chunk for the transmit ring, where it now belongs.
+    pub(super) fn send(&mut self, chunk: Filled) -> u64 {
+        if let Some(under_way) = self.under_way.get_mut(chunk.place as usize) {
+            *under_way = true;
         }
-        Some(address + u64::from(METADATA))
+        chunk.address
     }
 
     /// Frees the chunk of an address from the completion ring, if it was in use.
@@ -192,16 +194,56 @@ impl EgressChunks {
             self.free.push(place);
         }
     }
+}
 
-    fn chunk(&mut self, place: u32) -> (u64, &mut [u8]) {
+/// A chunk that is neither free nor the kernel's, by its index: there is one for each.
+#[derive(Debug)]
+pub(super) struct Reserved(u32);
+
+/// A reserved chunk with a frame in it.
+#[derive(Debug)]
+pub(super) struct Filled {
+    place: u32,
+    /// Where the frame is in the UMEM.
+    address: u64,
+}
+
+/// The memory of a queue's egress chunks.
+pub(super) struct ChunkMemory {
+    umem: Arc<Umem>,
+    queue: u32,
+}
+
+impl ChunkMemory {
+    /// Copies a frame, which must fit, and its metadata into a chunk that was reserved of the same
+    /// queue.
+    pub(super) fn fill(
+        &self,
+        mut chunk: Reserved,
+        metadata: [u8; 16],
+        frame: &Outgoing<'_>,
+    ) -> Filled {
+        let (address, bytes) = self.chunk(&mut chunk);
+        let (before, mut rest) = bytes.split_at_mut(METADATA as usize);
+        before.fill(0);
+        before.iter_mut().zip(metadata).for_each(|(place, byte)| *place = byte);
+        for slice in std::iter::once(&Slice::from(frame.header)).chain(frame.payload) {
+            let copied = slice.copy_to(rest);
+            rest = rest.get_mut(copied..).unwrap_or_default();
+        }
+        Filled { place: chunk.0, address: address + u64::from(METADATA) }
+    }
+
+    fn chunk<'c>(&'c self, Reserved(place): &'c mut Reserved) -> (u64, &'c mut [u8]) {
+        let place = *place;
         debug_assert!(place < self.umem.shape.egress, "a place of this queue");
         let Shape { chunk, ingress, .. } = self.umem.shape;
         let number = u64::from(self.queue) * u64::from(self.umem.shape.chunks());
         let address = (number + u64::from(ingress) + u64::from(place)) * u64::from(chunk);
         let start = usize::try_from(address).unwrap_or(usize::MAX);
         // SAFETY: indices in `free` are below `egress`, so the chunk lies within the mapping, which
-        // the UMEM keeps. A chunk just taken from `free` is not the kernel's, and by `under_way` it
-        // is not in `free` a second time.
+        // the UMEM keeps. A reserved chunk was taken from `free`, so it is not the kernel's, and by
+        // `under_way` it is not in `free` a second time: this is the only `Reserved` of its index.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(self.umem.memory.as_ptr().add(start), chunk as usize)
         };
@@ -276,6 +318,15 @@ mod tests {
                 let all = usize::try_from(chunks.umem.shape.egress).unwrap();
                 prop_assert_eq!(chunks.free.len() + under_way.len(), all);
             }
+        }
+    }
+
+    impl EgressChunks {
+        /// Reserves a chunk and fills it.
+        pub(crate) fn put(&mut self, metadata: [u8; 16], frame: &Outgoing<'_>) -> Option<u64> {
+            let chunk = self.reserve()?;
+            let filled = self.memory().fill(chunk, metadata, frame);
+            Some(self.send(filled))
         }
     }
 

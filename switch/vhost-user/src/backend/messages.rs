@@ -275,7 +275,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 "an inflight region was given while ring {place} runs: all rings must be stopped (GET_VRING_BASE) first"
             )));
         }
-        let limit = self.shared.options.memory_limit;
+        let (limit, began) = (self.shared.options.memory_limit, Instant::now());
         let adopted = self
             .check_inflight(said)
             .and_then(|()| Inflight::adopt(said, file.clone(), limit).map_err(refused));
@@ -286,6 +286,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 return Err(error);
             }
         }
+        self.pay(began);
         Ok(())
     }
 
@@ -349,6 +350,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let Some(memory) = &self.memory else {
             return Err(refused("there is no memory to log yet"));
         };
+        let began = Instant::now();
         let log = match DirtyLog::map(file.as_fd(), said.mmap_offset, said.mmap_size, memory) {
             Ok(log) => Log { log, said: *said, file },
             Err(error) => {
@@ -357,8 +359,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
             }
         };
         // Dropped only after no ring has it: gigabytes must not be unmapped under a ring's lock.
-        let _old = self.log.replace(log);
+        let old = self.log.replace(log);
         self.apply_log()?;
-        self.start_waiting()
+        self.start_waiting()?;
+        drop(old);
+        self.pay(began);
+        Ok(())
     }
 }

@@ -10,7 +10,9 @@ use crate::resume::resume;
 use crate::socket;
 use crate::{SocketRole, State};
 use rustix::event::Timespec;
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,6 +21,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut};
 
+/// A pause that is longer than any wait needs.
+const FAR: Duration = Duration::from_secs(3600);
 /// How long to wait before connecting again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -48,6 +52,14 @@ pub(super) enum Entrance {
 }
 
 impl Entrance {
+    /// Returns the socket at which the session listens, if it does.
+    fn listener(&self) -> Option<Arc<UnixListener>> {
+        match self {
+            Entrance::Listen(listener) => listener.upgrade(),
+            Entrance::Connect => None,
+        }
+    }
+
     /// Waits for the next front end. Returns its connection; `None` if the session has to end. A
     /// front end that was cut off because its link is down is refused.
     fn next(&self, shared: &Shared) -> Option<io::Result<UnixStream>> {
@@ -93,7 +105,7 @@ pub(super) fn serve_all(shared: &Arc<Shared>, entrance: &Entrance) {
         }
         match entrance.next(shared) {
             None => return,
-            Some(Ok(connection)) => greet(shared, connection),
+            Some(Ok(connection)) => greet(shared, entrance, connection),
             // There is no listener yet, or the connection is gone: try again after a moment.
             Some(Err(_)) => {
                 if shared.wait(&[], Some(&RETRY)).is_none() {
@@ -111,7 +123,7 @@ pub(crate) struct Conversation {
 }
 
 /// Sets up and serves a front end that has connected.
-fn greet(shared: &Arc<Shared>, connection: UnixStream) {
+fn greet(shared: &Arc<Shared>, entrance: &Entrance, connection: UnixStream) {
     if shared.reconnect_backoff.pause().is_none() {
         shared.tell(|untold| {
             let socket = shared.options.socket.display();
@@ -123,11 +135,17 @@ fn greet(shared: &Arc<Shared>, connection: UnixStream) {
     let backend = Arc::new(Mutex::new(Backend::new(shared.clone())));
     let ours = connection.try_clone().ok();
     let handler = BackendReqHandler::from_stream(connection, backend.clone());
-    serve(shared, Conversation { backend, handler }, ours);
+    serve(shared, entrance, Conversation { backend, handler }, ours);
 }
 
-/// Serves one front end until it disconnects, breaks the protocol, or the session has to end.
-pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Option<UnixStream>) {
+/// Serves one front end until it disconnects, breaks the protocol, makes place for another, or the
+/// session has to end.
+pub(super) fn serve(
+    shared: &Shared,
+    entrance: &Entrance,
+    conversation: Conversation,
+    connection: Option<UnixStream>,
+) {
     let Conversation { backend, mut handler } = conversation;
     let process = connection.as_ref().and_then(process_of);
     shared.plug.connect(process);
@@ -138,7 +156,7 @@ pub(super) fn serve(shared: &Shared, conversation: Conversation, connection: Opt
     shared.unplug();
     let (began, is_loop) = (Instant::now(), shared.reconnect_backoff.pause().is_some());
     shared.reconnect_backoff.begin();
-    let ended = converse(shared, &backend, &mut handler);
+    let ended = converse(shared, &mut Place::of(process, entrance), &backend, &mut handler);
     let suspends = ended.is_none() && shared.suspends.load(Ordering::Acquire);
     if suspends {
         suspend(shared, &backend);
@@ -201,10 +219,57 @@ fn tell_of_end(shared: &Shared, ended: Option<Error>, lasted: Duration, is_loop:
     }
 }
 
+/// The place of a front end at a socket, which another may take once its process has ended: its
+/// connection lasts as long as any process has the other end.
+struct Place<'e> {
+    /// A descriptor that is readable once the process has ended; `None` if it has, or is not known.
+    process: Option<OwnedFd>,
+    /// The socket at which others wait; `None` while they have to.
+    others: Option<Arc<UnixListener>>,
+    entrance: &'e Entrance,
+}
+
+impl<'e> Place<'e> {
+    /// The place of a front end of this process. Where the process is not known, as in another
+    /// namespace of processes, no other takes it.
+    fn of(process: Option<u32>, entrance: &'e Entrance) -> Place<'e> {
+        let process = process.and_then(|process| Pid::from_raw(process.cast_signed()));
+        let opened = process.map(|process| pidfd_open(process, PidfdFlags::empty()));
+        let mut place = Place { process: None, others: None, entrance };
+        match opened {
+            Some(Ok(process)) => place.process = Some(process),
+            Some(Err(Errno::SRCH)) => place.end(),
+            _ => {}
+        }
+        place
+    }
+
+    /// Notes that the process has ended.
+    fn end(&mut self) {
+        (self.process, self.others) = (None, self.entrance.listener());
+    }
+
+    /// Returns what to wait for, for [`Place::is_taken`].
+    fn source(&self) -> Option<BorrowedFd<'_>> {
+        let process = self.process.as_ref().map(AsFd::as_fd);
+        process.or(self.others.as_ref().map(|others| others.as_fd()))
+    }
+
+    /// Looks at what [`Place::source`] has. Returns whether another front end waits for the place.
+    fn is_taken(&mut self) -> bool {
+        if self.process.is_some() {
+            self.end();
+            return false;
+        }
+        self.others.is_some()
+    }
+}
+
 /// Serves messages, commands and owed signals as they come. Returns why the connection ended;
 /// `None` if the session has to end.
 fn converse(
     shared: &Shared,
+    place: &mut Place<'_>,
     backend: &Mutex<Backend>,
     handler: &mut BackendReqHandler<Mutex<Backend>>,
 ) -> Option<Error> {
@@ -213,12 +278,21 @@ fn converse(
     let began = Instant::now();
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
+        let never = Instant::now() + FAR;
         let sources = [
             (connection.as_fd(), messages_from),
             (shared.signals.owed_fd(), began),
             (control.ready_fd(), commands_from),
+            place.source().map_or((control.ready_fd(), never), |source| (source, began)),
         ];
-        let [is_message, is_owed, is_command] = ready(shared, sources)?;
+        let [is_message, is_owed, is_command, is_other] = ready(shared, sources)?;
+        if is_other && place.is_taken() {
+            let socket = shared.options.socket.display();
+            shared.tell(|untold| {
+                tracing::warn!(%socket, untold, "another front end takes the place of one whose process has ended");
+            });
+            return Some(Error::Disconnected);
+        }
         if is_owed {
             lock(backend).send_owed();
         }
@@ -228,17 +302,23 @@ fn converse(
             commands_from = Instant::now() + control::pause_after(began.elapsed());
         }
         if is_message {
+            let began = Instant::now();
             if let Err(error) = serve_one(&connection, backend, handler) {
                 return Some(error);
             }
-            messages_from = Instant::now() + lock(backend).take_pause();
+            let now = Instant::now();
+            let pause = lock(&shared.message_pace).pause(now, now - began);
+            messages_from = now + pause.max(lock(backend).take_pause());
         }
     }
 }
 
 /// Waits until one of the sources can be read, each looked at only from its time on, or until such
 /// a pause ends. Returns which can be read; `None` if the session has to end.
-pub(super) fn ready(shared: &Shared, sources: [(BorrowedFd<'_>, Instant); 3]) -> Option<[bool; 3]> {
+pub(super) fn ready<const COUNT: usize>(
+    shared: &Shared,
+    sources: [(BorrowedFd<'_>, Instant); COUNT],
+) -> Option<[bool; COUNT]> {
     let now = Instant::now();
     let pauses = sources.map(|(_, from)| from.checked_duration_since(now));
     let timeout = pauses.iter().flatten().min().and_then(|pause| (*pause).try_into().ok());
