@@ -37,7 +37,8 @@ reasons! {
         /// A train of the kernel's whose transport the switch does not find, so it cannot segment
         /// it, see frame/merged.rs.
         UnknownTrain = "unknown_train",
-        /// In so many pieces that they have less than 64 bytes each: each may cost a page fault.
+        /// In so many pieces that they have less than 64 bytes each, or in pages that took too long to
+        /// find: each may cost a page fault.
         Scattered = "scattered",
         /// Tagged (but for a priority) on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",

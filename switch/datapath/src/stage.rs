@@ -87,7 +87,8 @@ impl Turn<'_> {
         let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
-        burst.set_time(scratch.deliverer.slow.time(self.from.shared.id, self.stopwatch));
+        burst
+            .limit_time(scratch.deliverer.slow.time_of_taking(self.from.shared.id, self.stopwatch));
         burst.set_speaker(self.from.shared.live.speaker());
         let (kernel_ns, is_guest) = (queue.ingress.kernel_ns(), queue.ingress.is_guest());
         let fault = queue.ingress.take(self.now, &mut burst).err();

@@ -40,7 +40,7 @@ pub(crate) struct Carried {
     pub(crate) work: u64,
     /// Work that is left to a later turn.
     pub(crate) later: u64,
-    /// CPU time of a slow take, and of slow deliveries beyond their work, that the sender pays.
+    /// CPU time of a slow take, and of slow deliveries, beyond their work that the sender pays.
     pub(crate) taking: u64,
     /// CPU time of slow deliveries beyond their work that the receivers pay.
     pub(crate) receivers: u64,

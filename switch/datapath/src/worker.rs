@@ -82,6 +82,7 @@ impl Worker {
                 let next_look = self.scratch.deliverer.next_look();
                 if waiter.idle(&mut self.queues, (now, next_look), || shared.mailbox.is_waiting()) {
                     counters.sleeps.add(1);
+                    self.kernel_time.has_slept();
                 }
                 now = waiter.now();
             }

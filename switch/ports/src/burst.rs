@@ -1,6 +1,6 @@
 //! A burst: the frames taken at once from one ingress queue.
 
-use crate::{Nanos, Slice, Speaker, Stopwatch, recycle};
+use crate::{Nanos, Slice, Speaker, TimeLimit, recycle};
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -39,29 +39,10 @@ pub struct Burst<'q> {
     speaker: Speaker,
     /// See [`Burst::waited`].
     waited: Option<Nanos>,
-    /// See [`Burst::set_time`].
-    time: BurstTime,
+    /// See [`Burst::limit_time`].
+    time: TimeLimit,
     /// See [`Burst::refuse`].
     refused: usize,
-}
-
-/// The time that taking a burst may take.
-#[derive(Clone, Copy, Debug)]
-pub struct BurstTime {
-    /// The time since the turn began.
-    pub stopwatch: Stopwatch,
-    /// CPU time after which no further portion is taken.
-    pub limit: Nanos,
-    /// Frames and bytes of a portion: those taken between two looks at the stopwatch.
-    pub portion: BurstLimit,
-}
-
-impl Default for BurstTime {
-    /// Returns a time without limit.
-    fn default() -> BurstTime {
-        let stopwatch = Stopwatch::default();
-        BurstTime { stopwatch, limit: Nanos(u64::MAX), portion: BurstLimit::default() }
-    }
 }
 
 /// Frames and bytes after which a burst is full.
@@ -111,29 +92,24 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
-            time: BurstTime::default(),
+            time: TimeLimit::NONE,
             refused: 0,
         }
     }
 
     /// Limits the time of taking. What is not taken by then waits.
-    pub fn set_time(&mut self, time: BurstTime) {
+    pub fn limit_time(&mut self, time: TimeLimit) {
         self.time = time;
     }
 
-    /// Returns the frames and bytes to take before [`Burst::is_late`] is asked again.
+    /// Returns the limit of the time of taking.
     #[inline]
-    pub fn portion(&self) -> BurstLimit {
-        BurstLimit { frames: self.room(), bytes: self.room_bytes() }.min(self.time.portion)
+    pub fn time(&self) -> &TimeLimit {
+        &self.time
     }
 
-    /// Returns whether the time of taking is over.
-    #[inline]
-    pub fn is_late(&self) -> bool {
-        self.time.stopwatch.used_beyond(self.time.limit).is_some()
-    }
-
-    /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes.
+    /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes,
+    /// or they took too long to find.
     pub fn refuse(&mut self) {
         self.refused += 1;
     }
@@ -272,7 +248,7 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
-            time: BurstTime::default(),
+            time: TimeLimit::NONE,
             refused: 0,
         }
     }

@@ -58,7 +58,7 @@ pub enum EgressDrop {
     PathDown,
     /// The device refused this frame.
     Refused,
-    /// The frames before it took too long.
+    /// It, or the frames before it, took too long: see [`TimeLimit`](crate::TimeLimit).
     Late,
 }
 

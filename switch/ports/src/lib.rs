@@ -47,9 +47,9 @@ pub mod vhost;
 pub mod xdp;
 
 pub use announced::Announced;
-pub use burst::{Burst, BurstLimit, BurstTime, RawFrame, VlanTag};
+pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
 pub use capabilities::{Capabilities, Speaker};
-pub use clock::{Clock, Stopwatch};
+pub use clock::{Clock, Stopwatch, TimeLimit};
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use gather::Gatherer;
 pub use queue::{EgressQueue, IngressQueue};

@@ -141,10 +141,10 @@ impl EgressQueue {
         each!(EgressQueue, self, queue => queue.deliver_at(now, frames, drops))
     }
 
-    /// Returns whether its frames are copied into memory that a guest may take away.
+    /// Returns the queue if its frames are copied into memory that a guest may take away.
     #[inline]
-    pub fn is_guest(&self) -> bool {
-        matches!(self, EgressQueue::Vhost(_))
+    pub fn guest(&self) -> Option<&vhost::VhostEgress> {
+        if let EgressQueue::Vhost(queue) = self { Some(queue) } else { None }
     }
 
     /// Returns the cost of a frame in the kernel, see [`Egress::kernel_ns`].

@@ -226,10 +226,19 @@ impl Queue {
 
     /// Ends a batch that is written. Hands over all written batches with no open one in front.
     /// Returns whether to notify the driver.
-    pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
+    pub fn end_batch(&mut self, number: BatchNumber) -> bool {
+        self.end_batch_partly(number, 0)
+    }
+
+    /// Does what [`Queue::end_batch`] does, for a batch whose last `empty` buffers were not written.
+    /// The driver gets them with a length of 0: later batches may be behind them.
+    pub fn end_batch_partly(&mut self, BatchNumber(number): BatchNumber, empty: usize) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
-        let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
-        batch.into_iter().for_each(|batch| batch.written = true);
+        let place = number.wrapping_sub(self.oldest) as usize;
+        let after = self.batches.iter().take(place + 1).map(|batch| batch.chains).sum();
+        let chains = self.walk.chains_mut().get_mut(..after).unwrap_or_default();
+        chains.iter_mut().rev().take(empty).for_each(|chain| chain.written = 0);
+        self.batches.get_mut(place).into_iter().for_each(|batch| batch.written = true);
         self.merge_last();
         let mut chains = 0;
         while let Some(batch) = self.batches.front().filter(|batch| batch.written) {

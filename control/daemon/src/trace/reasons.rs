@@ -31,7 +31,7 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
              segment them",
         ),
         R::Scattered => {
-            (Stage::Read, "it comes in so many pieces that they average below 64 bytes")
+            (Stage::Read, "its pieces average below 64 bytes, or their pages took too long to find")
         }
         R::DhcpGuard => {
             (Stage::Guards, "it is a DHCP server's message, or hides whether it is one")

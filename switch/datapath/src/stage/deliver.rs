@@ -12,7 +12,7 @@ use crate::stage::fit::{Fitted, Fitter, are_taken};
 use crate::stage::too_big::Answer;
 use crate::status::{HealthEvent, PortState};
 use crate::turn::outbox::{Cause, Run};
-use crate::turn::slow::SlowPorts;
+use crate::turn::slow::{Part, SlowPorts};
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
 use ports::capture::Direction;
@@ -30,7 +30,7 @@ pub(crate) struct Deliverer {
     pub(super) slices: Vec<Slice<'static>>,
     pub(super) paced: Vec<Paced>,
     pub(crate) slow: SlowPorts,
-    /// The turn's.
+    /// The time since the turn, or the release of paced frames, began.
     pub(crate) stopwatch: Stopwatch,
     /// The port whose memory the frames lie in; `None` if they lie in ours.
     pub(crate) sender: Option<PortId>,
@@ -50,7 +50,7 @@ impl Deliverer {
             slices: Vec::new(),
             paced: Vec::new(),
             slow: SlowPorts::default(),
-            stopwatch: Stopwatch::default(),
+            stopwatch: Stopwatch::STILL,
             sender: None,
             copies: Copies::default(),
             waits: Vec::new(),
@@ -170,10 +170,13 @@ impl Deliverer {
         };
         let load = Load::of(outgoing);
         let work = load.work(outgoing.len(), shared.kernel_ns);
-        let result = if queue.is_guest() && self.slow.measures(work, exit.now) {
-            self.send_measured(queue, outgoing, exit, (work, meter))
-        } else {
-            queue.deliver_at(exit.now, outgoing, &mut self.drops)
+        let result = match queue.guest() {
+            Some(guest) => {
+                let part = Part { work, frames: outgoing.len(), bytes: load.bytes };
+                self.send_to_guest(guest, outgoing, exit, (part, meter));
+                Ok(())
+            }
+            None => queue.deliver_at(exit.now, outgoing, &mut self.drops),
         };
         match result {
             Ok(()) => {

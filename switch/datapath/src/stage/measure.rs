@@ -1,48 +1,44 @@
-//! Measure: delivers to a guest and takes the time of it, see [`slow`](crate::turn::slow).
+//! Measure: delivers to a guest within limited time, see [`slow`](crate::turn::slow).
 
 use crate::stage::deliver::Deliverer;
 use crate::turn::Exit;
-use crate::turn::slow::SlowPorts;
+use crate::turn::slow::Part;
 use crate::turn::work::Meter;
-use ports::{EgressDrop, EgressQueue, Outgoing, PortFault};
+use ports::vhost::VhostEgress;
+use ports::{EgressDrop, Outgoing};
 
 impl Deliverer {
-    /// Calls a guest's egress queue, and charges the time that is more than the frames' work. If one
-    /// of the two guests was slow lately, the frames go one at a time, until that is slow.
+    /// Calls a guest's egress queue, and charges the time that is more than the work.
     #[inline(never)]
-    pub(super) fn send_measured(
+    pub(super) fn send_to_guest(
         &mut self,
-        queue: &EgressQueue,
+        guest: &VhostEgress,
         outgoing: &[Outgoing<'_>],
         exit: &Exit<'_>,
-        (work, meter): (u64, &mut Meter),
-    ) -> Result<(), PortFault> {
-        let (id, stopwatch) = (exit.to.shared.id, self.stopwatch.restarted());
-        let is_watched =
-            self.slow.is_watched(id) || self.sender.is_some_and(|from| self.slow.is_watched(from));
-        let portion = if is_watched { 1 } else { outgoing.len().max(1) };
-        let mut result = Ok(());
-        for (number, frames) in outgoing.chunks(portion).enumerate() {
-            let (first, before) = (number * portion, self.drops.len());
-            result = queue.deliver_at(exit.now, frames, &mut self.drops);
-            self.drops.iter_mut().skip(before).for_each(|(place, _)| *place += first);
-            if result.is_err() {
-                break;
-            }
-            if SlowPorts::excess(&stopwatch, work).is_some() {
-                let late = first + frames.len()..outgoing.len();
-                self.drops.extend(late.map(|place| (place, EgressDrop::Late)));
-                break;
-            }
+        (mut part, meter): (Part, &mut Meter),
+    ) {
+        let (sender, id) = (self.sender, exit.to.shared.id);
+        let is_measured = self.slow.measures(part, exit.now);
+        let stopwatch = match is_measured {
+            true => self.stopwatch.restarted(),
+            false => self.stopwatch,
+        };
+        if !is_measured {
+            // Its time is that of the turn so far.
+            part.work += meter.total();
         }
-        if let Some(time) = SlowPorts::excess(&stopwatch, work) {
-            let time = time.saturating_sub(work);
-            if self.slow.blame(self.sender, id, time, exit.now) {
+        let time = self.slow.time_of_delivering(sender, id, part, stopwatch);
+        guest.deliver_within(&time, outgoing, &mut self.drops);
+        let is_late = || self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Late);
+        if !is_measured && !is_late() {
+            return;
+        }
+        if let Some(time) = part.excess(&stopwatch) {
+            if self.slow.blame(sender, id, time, exit.now) {
                 meter.add_receivers(time);
             } else {
                 meter.add_sender(time);
             }
         }
-        result
     }
 }

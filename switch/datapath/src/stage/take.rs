@@ -4,8 +4,7 @@ use crate::port::view::Port;
 use crate::status::PortState;
 use crate::turn::pressure::PAUSE;
 use crate::turn::queue::OwnedQueue;
-use crate::turn::slow::{self, SlowPorts};
-use crate::turn::work;
+use crate::turn::slow::{self, Part, SlowPorts};
 use crate::turn::{Carried, Turn};
 use ports::{Burst, BurstLimit, Nanos, PortFault, lock};
 use std::sync::atomic::Ordering;
@@ -50,11 +49,12 @@ impl Turn<'_> {
     /// Returns the CPU time of a take that was slow for its work, and watches its port.
     #[inline]
     pub(crate) fn time_of_taking(&self, burst: &Burst<'_>, work: u64, slow: &mut SlowPorts) -> u64 {
-        let work = work + work::of_checksum(u32::try_from(burst.bytes()).unwrap_or(u32::MAX));
-        if !slow.measures(work, self.now) {
+        let (frames, bytes) = (burst.frames().len() + burst.refused(), burst.bytes() as u64);
+        let part = Part { work, frames, bytes };
+        if !slow.measures(part, self.now) {
             return 0;
         }
-        let time = SlowPorts::excess(&self.stopwatch, work);
+        let time = part.excess(&self.stopwatch);
         if time.is_some() {
             slow.watch(self.from.shared.id, 0, self.now);
         }

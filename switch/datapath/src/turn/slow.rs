@@ -11,26 +11,32 @@
 //!   slow themselves lately.
 //!
 //! Clocks are read where a burst is long enough not to notice. If a turn was slow and the part that
-//! was is not known, the worker is *alert* for a while and measures each part of each turn. A port
-//! that was found slow is *watched*: its frames are taken and delivered in small portions.
+//! was is not known, the worker is *alert* for a while and measures each part of each turn. Taking
+//! and delivering end when their time is over. The time of a port that was found slow is *watched* for
+//! a while: looked at before every frame and piece instead of every 32nd.
 
 use crate::settings::PortId;
 use crate::turn::Carried;
 use crate::turn::work::{self, QUANTUM, TURN_TARGET};
-use ports::{BurstLimit, BurstTime, Nanos, Stopwatch};
+use ports::{Nanos, Stopwatch, TimeLimit};
 
 /// How long a worker is alert after a turn, and a port is watched after a part of a turn, that was
 /// slow.
 const ALERT: Nanos = Nanos::SECOND;
 
-/// Work from which on a part of a turn is measured although the worker is not alert. Reading the
-/// clock costs less than a hundredth of it.
-const MEASURED: u64 = 8192;
+/// Work and frames from which on a part of a turn is measured although the worker is not alert.
+/// Reading the clock costs a hundredth of it.
+const MEASURED_WORK: u64 = 2048;
+const MEASURED_FRAMES: usize = 32;
 
 /// CPU time that each part of a turn may take whatever its work: some twenty page faults.
 const SLACK: u64 = 16_384;
-/// How many times its work a part of a turn may take, beyond the slack.
+/// How many times its work a part of a turn may take, beyond the slack and the page faults.
 const TRUST: u64 = 4;
+/// Nanoseconds of CPU time for each so many bytes, for finding a page: the pages of a guest that has
+/// just started, or whose memory was mapped anew, are found once.
+const FAULT: u64 = 2048;
+const PAGE: u64 = 4096;
 
 /// How many times the CPU time of a slow take, or of a slow delivery, is charged. A guest that uses
 /// its memory pays it once for each page. One that has the kernel find its pages again and again
@@ -41,10 +47,32 @@ const DEARNESS: u64 = 4;
 /// that a guest that has just started, or whose memory was mapped anew, loses none.
 const CREDIT: u64 = 4_000_000;
 
-/// Frames and bytes that are taken between two looks at the clock.
-const PORTION: BurstLimit = BurstLimit { frames: 64, bytes: 128 * 1024 };
-/// Of a port that is watched.
-const SMALL_PORTION: BurstLimit = BurstLimit { frames: 1, bytes: 1 };
+/// A part of a turn: taking a burst, or delivering a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) work: u64,
+    pub(crate) frames: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Part {
+    /// Returns the CPU time for finding its pages, if each is full.
+    fn faults(&self) -> u64 {
+        self.bytes / PAGE * FAULT
+    }
+
+    /// Returns the CPU time beyond which it is slow.
+    fn allowed(&self) -> u64 {
+        self.work.saturating_mul(TRUST) + self.faults() + SLACK
+    }
+
+    /// Returns the CPU time that it took beyond its work and faults if it was slow.
+    #[inline]
+    pub(crate) fn excess(&self, stopwatch: &Stopwatch) -> Option<u64> {
+        let used = stopwatch.used_beyond(Nanos(self.allowed()))?;
+        Some(used.0.saturating_sub(self.work + self.faults()))
+    }
+}
 
 /// What a worker knows of slow ports.
 #[derive(Default)]
@@ -61,17 +89,10 @@ struct SlowPort {
 }
 
 impl SlowPorts {
-    /// Returns whether a part of a turn, of so much work, is to be measured.
+    /// Returns whether a part of a turn is to be measured.
     #[inline]
-    pub(crate) fn measures(&self, work: u64, now: Nanos) -> bool {
-        work >= MEASURED || now < self.alert_until
-    }
-
-    /// Returns the CPU time of a part of a turn that was slow.
-    #[inline]
-    pub(crate) fn excess(stopwatch: &Stopwatch, work: u64) -> Option<u64> {
-        let used = stopwatch.used_beyond(Nanos(work.saturating_mul(TRUST) + SLACK))?;
-        Some(used.0)
+    pub(crate) fn measures(&self, part: Part, now: Nanos) -> bool {
+        part.work >= MEASURED_WORK || part.frames >= MEASURED_FRAMES || now < self.alert_until
     }
 
     /// Measures each part of each turn for a while.
@@ -132,9 +153,22 @@ impl SlowPorts {
 
     /// Returns the time that taking a burst of a port may take.
     #[inline]
-    pub(crate) fn time(&self, port: PortId, stopwatch: Stopwatch) -> BurstTime {
-        let portion = if self.is_watched(port) { SMALL_PORTION } else { PORTION };
-        BurstTime { stopwatch, limit: Nanos(TURN_TARGET), portion }
+    pub(crate) fn time_of_taking(&self, port: PortId, stopwatch: Stopwatch) -> TimeLimit {
+        TimeLimit { stopwatch, limit: Nanos(TURN_TARGET), is_close: self.is_watched(port) }
+    }
+
+    /// Returns the time that delivering may take.
+    #[inline]
+    pub(crate) fn time_of_delivering(
+        &self,
+        sender: Option<PortId>,
+        receiver: PortId,
+        part: Part,
+        stopwatch: Stopwatch,
+    ) -> TimeLimit {
+        let is_close =
+            self.is_watched(receiver) || sender.is_some_and(|sender| self.is_watched(sender));
+        TimeLimit { stopwatch, limit: Nanos(part.allowed() + TURN_TARGET), is_close }
     }
 
     /// Lets rounds pass: each debt is less by a quantum for each. After a round without a frame no
@@ -196,16 +230,22 @@ mod tests {
     #[test]
     fn a_port_is_watched_for_a_while_and_frames_reach_it_within_its_credit() {
         let (mut slow, start) = (SlowPorts::default(), Nanos::SECOND);
-        assert!(!slow.measures(MEASURED - 1, start) && slow.measures(MEASURED, start));
+        let part = |work, frames| Part { work, frames, bytes: 0 };
+        assert!(!slow.measures(part(MEASURED_WORK - 1, MEASURED_FRAMES - 1), start));
+        assert!(slow.measures(part(MEASURED_WORK, 1), start));
+        assert!(slow.measures(part(0, MEASURED_FRAMES), start));
         slow.watch(ONE, (CREDIT + 2 * QUANTUM.unsigned_abs()) / DEARNESS, start);
-        assert!(slow.measures(0, start) && slow.is_watched(ONE) && !slow.owes(PortId(2)));
+        assert!(slow.measures(part(0, 1), start) && slow.is_watched(ONE) && !slow.owes(PortId(2)));
         slow.pass(1, false, start);
         assert!(slow.owes(ONE));
         slow.pass(1, false, start);
         assert!(!slow.owes(ONE) && slow.is_watched(ONE));
         slow.watch(ONE, u64::MAX, start);
         slow.pass(1, true, start + ALERT);
-        assert!(!slow.is_watched(ONE) && !slow.measures(0, start + ALERT), "nobody waited");
+        assert!(
+            !slow.is_watched(ONE) && !slow.measures(part(0, 1), start + ALERT),
+            "nobody waited"
+        );
     }
 
     /// A sender could take its pages away after take had touched them.

@@ -34,6 +34,11 @@ impl KernelTime {
         KernelTime { clock, watch: Watch { clock, epoch, lag: clock.lag() }, read_at: now }
     }
 
+    /// Has the lag read anew: it has grown by as much as the worker has slept.
+    pub(crate) fn has_slept(&mut self) {
+        self.read_at = Nanos::default();
+    }
+
     /// Returns the parameters of the stopwatches of a round that begins now.
     #[inline]
     pub(crate) fn watch(&mut self, now: Nanos) -> Watch {

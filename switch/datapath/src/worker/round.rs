@@ -25,6 +25,7 @@ impl Worker {
         let (mut end, mut looks, mut busy) = (now, 0, 0);
         if scratch.deliverer.paces() {
             // The senders' turns have paid for it.
+            (scratch.deliverer.stopwatch, scratch.deliverer.sender) = (watch.since(now), None);
             end = clock(scratch.deliverer.release(view, *index, now));
         }
         let (mut stopwatch, mut stale) = (watch.since(end), 0);

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::copy;
-use crate::{Burst, Ingress, Nanos, PortFault, Slice};
+use crate::{Burst, BurstLimit, Ingress, Nanos, PortFault, Slice, TimeLimit};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use vhost_user::{RingSlot, Running};
@@ -18,6 +18,12 @@ const PIECES: usize = 18;
 /// sends at most 19 pieces.
 const MOST_PIECES: usize = 32;
 const BYTES_A_PIECE: usize = 64;
+
+/// What is taken between two looks at the clock: each chain may have a table and a page of its own
+/// that the kernel has to find.
+const PORTION: BurstLimit = BurstLimit { frames: 32, bytes: 32 * 1024 };
+/// The same if the time is watched closely.
+const SMALL_PORTION: BurstLimit = BurstLimit { frames: 1, bytes: 1 };
 
 /// The ingress side of a guest's queue pair, see [`Ingress`]. The ring is borrowed from the session
 /// from take to release, so the lent buffers stay mapped.
@@ -90,15 +96,20 @@ fn take(
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,
 ) {
+    let portion = if burst.time().is_close { SMALL_PORTION } else { PORTION };
     let mut before = 0;
-    loop {
-        let (portion, bytes) = (burst.portion(), burst.bytes());
-        let limit = Limit { chains: portion.frames, bytes: portion.bytes };
-        let Ok(taken) = queue.take(limit) else { return };
+    while burst.room() > 0 {
+        let chains = burst.room().min(portion.frames);
+        let bytes = burst.room_bytes().min(portion.bytes);
+        let Ok(taken @ 1..) = queue.take(Limit { chains, bytes }) else { return };
+        let (old_bytes, old_slices) = (burst.bytes(), burst.slice_count());
         push(queue.taken_after(before), header_len, burst, pieces);
         before += taken;
-        let is_last = taken < portion.frames && burst.bytes() - bytes < portion.bytes;
-        if is_last || burst.room() == 0 || burst.is_late() {
+        // Fewer than asked for, and none in pieces, which count for more than their bytes: the ring
+        // has no more.
+        let are_whole = burst.slice_count() - old_slices == taken;
+        let is_drained = taken < chains && are_whole && burst.bytes() - old_bytes < bytes;
+        if is_drained || burst.time().is_over() {
             return;
         }
     }
@@ -157,7 +168,8 @@ fn push_chain(
         skip -= skip.min(piece.len);
     }
     let bytes = Burst::LARGEST_FRAME + 1 - room;
-    if pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE && touch(pieces, burst) {
+    if pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE && touch(pieces, burst.time().doubled())
+    {
         burst.push(vnet, None, pieces);
     } else {
         burst.refuse();
@@ -165,26 +177,24 @@ fn push_chain(
     pieces.clear();
 }
 
-/// Touches the pages of a frame. Returns `false` if it has more than [`MOST_PIECES`] and takes too
-/// long.
-fn touch(pieces: &[Slice<'_>], burst: &Burst<'_>) -> bool {
-    let (first, others) = pieces.split_at(pieces.len().min(MOST_PIECES));
-    first.iter().for_each(copy::touch);
-    others.chunks(PIECES).all(|pieces| {
-        let in_time = !burst.is_late();
-        if in_time {
-            pieces.iter().for_each(copy::touch);
+/// Touches the pages of a frame. Returns `false` if the time is over before the last. A frame that
+/// begins when it is nearly over has as long again, so a guest's first pages cost it no frame.
+fn touch(pieces: &[Slice<'_>], time: TimeLimit) -> bool {
+    pieces.iter().enumerate().all(|(number, piece)| {
+        let is_over = time.is_over_before(number);
+        if !is_over {
+            copy::touch(piece);
         }
-        in_time
+        !is_over
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IngressQueue;
+    use crate::clock::tests::over_at;
     use crate::vhost::{VhostOptions, open};
-    use crate::{BurstLimit, BurstTime, Clock, IngressQueue, Stopwatch};
-    use std::cell::Cell;
     use tempfile::TempDir;
     use test_guest::Guest;
     use vhost_user::Features;
@@ -198,14 +208,6 @@ mod tests {
         let mut burst = Burst::new();
         push_chain(VnetHeader::default(), &chain, 12, &mut burst, &mut Vec::new());
         assert_eq!(burst.bytes(), Burst::LARGEST_FRAME + 1);
-    }
-
-    /// Returns a stopwatch by which each look at it takes a microsecond of work.
-    fn busy_stopwatch() -> Stopwatch {
-        thread_local!(static TIME: Cell<u64> = const { Cell::new(0) });
-        let read = || Nanos(TIME.replace(TIME.get() + 1_000) + 1_000);
-        let clock = Clock::new(read, || Nanos(TIME.get()));
-        Stopwatch::started(clock, Nanos(0), Nanos(0))
     }
 
     /// A chain of 1024 pieces of a byte, each in a page of its own, cost as many page faults.
@@ -222,14 +224,6 @@ mod tests {
         for (pieces, len) in [(2, 7), (MOST_PIECES, 1), (19, 4096), (1024, 64), (1056, 64)] {
             assert_eq!(frame(pieces, len), (1, 0), "{pieces} pieces of {len} bytes");
         }
-        let start = memory.as_ptr().cast_mut();
-        for (pieces, taken) in [(MOST_PIECES, 1), (MOST_PIECES + 1, 0)] {
-            let (mut burst, portion) = (Burst::new(), BurstLimit::default());
-            burst.set_time(BurstTime { stopwatch: busy_stopwatch(), limit: Nanos(0), portion });
-            let chain = vec![ChainElement { start, len: 64 }; pieces];
-            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
-            assert_eq!(burst.frames().len(), taken, "{pieces} pieces, late");
-        }
         for (pieces, len) in [(MOST_PIECES + 1, 1), (1024, 1), (1024, 60), (2047, 1)] {
             assert_eq!(frame(pieces, len), (0, 1), "{pieces} pieces of {len} bytes");
         }
@@ -237,8 +231,26 @@ mod tests {
 
     /// 18 huge pages that the kernel had to make held a worker for seconds.
     #[test]
+    fn a_frame_whose_pages_take_too_long_is_refused() {
+        let memory = vec![0u8; 4096];
+        let frame = |pieces: usize, look, is_close| {
+            let start = memory.as_ptr().cast_mut();
+            let chain = vec![ChainElement { start, len: 64 }; pieces];
+            let mut burst = Burst::new();
+            burst.limit_time(over_at(look, is_close));
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            (burst.frames().len(), burst.refused())
+        };
+        const EVERY: usize = TimeLimit::EVERY;
+        // The frame may take twice the time.
+        for (pieces, look, is_close) in [(EVERY, 1, false), (3 * EVERY, 2, false), (19, 10, true)] {
+            assert_eq!(frame(pieces, look, is_close), (1, 0), "{pieces} pieces, over at {look}");
+            assert_eq!(frame(pieces + 1, look, is_close), (0, 1), "one more");
+        }
+    }
+
+    #[test]
     fn what_a_late_take_leaves_waits() {
-        let stopwatch = busy_stopwatch();
         let folder = TempDir::new().expect("a folder");
         let path = folder.path().join("vm");
         let mut opened = open(&VhostOptions::new(&path)).expect("a port");
@@ -252,10 +264,9 @@ mod tests {
         let mut seen: Vec<u8> = Vec::new();
         while seen.len() < 20 {
             let mut burst = Burst::new();
-            let portion = BurstLimit { frames: 8, bytes: usize::MAX };
-            burst.set_time(BurstTime { stopwatch, limit: Nanos(0), portion });
+            burst.limit_time(over_at(3, true));
             ingress.take(Nanos(0), &mut burst).expect("take");
-            assert!(burst.frames().len() <= 8, "late after a portion");
+            assert!(burst.frames().len() <= 3, "over after the third frame");
             for frame in burst.frames() {
                 let mut bytes = Vec::new();
                 burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
