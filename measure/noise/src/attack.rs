@@ -1,6 +1,7 @@
 //! The attackers: each is a guest that does one hostile thing each time its step is called.
 
 use crate::bed::{ACCOMPLICE, ATTACKER, Bed, SINK, frame, train, train_header};
+use crate::scattered::{self, Pages};
 use anyhow::Result;
 use guestmem::Gpa;
 use rustix::event::{EventfdFlags, eventfd};
@@ -30,7 +31,7 @@ pub(crate) struct Attack {
     pub(crate) start: fn(&Bed) -> Result<Step>,
 }
 
-pub(crate) const ATTACKS: [Attack; 14] = [
+pub(crate) const ATTACKS: [Attack; 20] = [
     attack("giant trains", giant_trains),
     attack("blocking eventfd", blocking_eventfd),
     attack("gso_size 1", |bed| trains(bed, 1, false)),
@@ -44,6 +45,12 @@ pub(crate) const ATTACKS: [Attack; 14] = [
     attack("ECN trains", |bed| trains(bed, 1448, true)),
     attack("packed restarts", packed_restarts),
     attack("64 B flood", |bed| frames(bed, vec![frame(SINK, ATTACKER, 60)])),
+    attack("crumbs from absent pages", |bed| scattered::send(bed, Pages::Punched, 1)),
+    attack("scattered from cold pages", |bed| scattered::send(bed, Pages::Cold, 64)),
+    attack("scattered from absent pages", |bed| scattered::send(bed, Pages::Punched, 64)),
+    attack("scattered into cold pages", |bed| scattered::receive(bed, Pages::Cold)),
+    attack("scattered into absent pages", |bed| scattered::receive(bed, Pages::Punched)),
+    attack("slowly into absent pages", |bed| scattered::receive(bed, Pages::Slow)),
     attack("broadcast flood", |bed| frames(bed, vec![to_group(frame(0, ATTACKER, 60), [0xff; 6])])),
 ];
 
@@ -70,7 +77,7 @@ fn to_group(mut frame: Vec<u8>, address: [u8; 6]) -> Vec<u8> {
 /// Writes the guest's sending ring by hand. It holds these frames, and each step makes all that
 /// were taken available again. That costs the attacker nothing, so it sends as fast as the switch
 /// takes.
-fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
+pub(crate) fn replay(guest: &Guest, header: VnetHeader, frames: &[Vec<u8>]) -> Option<RingLayout> {
     let rings = guest.rings(1)?;
     let mut at = rings.descriptors.0 + SCRATCH;
     for (place, frame) in (0..).zip(frames) {
@@ -190,7 +197,7 @@ fn say(guest: &Guest, request: u32, payload: &[u8], file: Option<BorrowedFd<'_>>
     Ok(())
 }
 
-fn write_descriptor(
+pub(crate) fn write_descriptor(
     guest: &Guest,
     table: u64,
     place: u64,

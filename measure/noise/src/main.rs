@@ -1,4 +1,4 @@
-//! Measures two victims beside each of 14 attackers, all on one worker: how much of their rate and
+//! Measures two victims beside each of 20 attackers, all on one worker: how much of their rate and
 //! latency the victims keep.
 //!
 //! The worker polls on one core. On another core one thread is all guests: it asks and answers
@@ -15,6 +15,7 @@
 
 mod attack;
 mod bed;
+mod scattered;
 
 use anyhow::{Context, Result, ensure};
 use attack::{ATTACKS, Attack};

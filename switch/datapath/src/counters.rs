@@ -37,6 +37,9 @@ reasons! {
         /// A train of the kernel's whose transport the switch does not find, so it cannot segment
         /// it, see frame/merged.rs.
         UnknownTrain = "unknown_train",
+        /// In so many pieces that they have less than 64 bytes each, or in pages that took too long to
+        /// find: each may cost a page fault.
+        Scattered = "scattered",
         /// Tagged (but for a priority) on an access port, or a VLAN the trunk does not allow.
         VlanNotAllowed = "vlan_not_allowed",
         /// A source address the port may not use.
@@ -62,7 +65,8 @@ reasons! {
         NoPort = "no_port",
         /// The turn had reached its work limit, and the frame was to be flooded or the train to be
         /// segmented. Such frames cost many times what the port's last frames did. A train is
-        /// counted at the port it was to leave by.
+        /// counted at the port it was to leave by. So is a frame for a guest whose memory had the
+        /// kernel work for longer than its share, see turn/slow.rs.
         WorkLimit = "work_limit",
         /// A rule of the port's ACL denies it, counted at the port of the rule.
         AclDenied = "acl_denied",

@@ -11,6 +11,7 @@ pub(crate) mod decide;
 pub(crate) mod deliver;
 pub(crate) mod filter;
 pub(crate) mod fit;
+mod measure;
 pub(crate) mod pace;
 pub(crate) mod read;
 pub(crate) mod segment;
@@ -18,7 +19,7 @@ pub(crate) mod steer;
 pub(crate) mod take;
 pub(crate) mod too_big;
 
-use crate::counters::{PortCell, count_drop};
+use crate::counters::{DropReason, PortCell, count_drop};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
@@ -32,7 +33,7 @@ use crate::status::HealthEvent;
 use crate::turn::outbox::{Outbox, Target};
 use crate::turn::queue::OwnedQueue;
 use crate::turn::work::{self, Meter};
-use crate::turn::{Delivered, Delivery, Turn};
+use crate::turn::{Carried, Delivered, Delivery, Turn};
 use ports::Burst;
 use ports::capture::Direction;
 use wire::vnet::VnetHeader;
@@ -80,19 +81,16 @@ struct Lead {
 }
 
 impl Turn<'_> {
-    /// Carries one burst of one queue from take to release. Returns the frames taken, the work, and
-    /// the work that is left to a later turn.
-    pub(crate) fn carry_out(
-        &self,
-        queue: &mut OwnedQueue,
-        scratch: &mut Scratch,
-    ) -> (usize, u64, u64) {
-        let Some(limit) = self.burst_limit(queue) else { return (0, 0, 0) };
+    /// Carries one burst of one queue from take to release.
+    pub(crate) fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> Carried {
+        let Some(limit) = self.burst_limit(queue) else { return Carried::default() };
         let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
+        burst
+            .limit_time(scratch.deliverer.slow.time_of_taking(self.from.shared.id, self.stopwatch));
         burst.set_speaker(self.from.shared.live.speaker());
-        let kernel_ns = queue.ingress.kernel_ns();
+        let (kernel_ns, is_guest) = (queue.ingress.kernel_ns(), queue.ingress.is_guest());
         let fault = queue.ingress.take(self.now, &mut burst).err();
         if queue.number == 0 && fault.is_none() {
             announcement = self.from.shared.live.take_announcement(burst.room());
@@ -100,30 +98,36 @@ impl Turn<'_> {
                 burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
             }
         }
-        let (taken, bytes) = (burst.frames().len(), burst.bytes());
-        let (mut work, mut later) = (0, 0);
+        let (taken, bytes) = (burst.frames().len() + burst.refused(), burst.bytes());
+        let mut carried = Carried { taken, ..Carried::default() };
         if taken > 0 {
+            let work = work::of_taking(taken, burst.slice_count(), kernel_ns);
+            if is_guest {
+                carried.taking = self.time_of_taking(&burst, work, &mut scratch.deliverer.slow);
+            }
             queue.load.frames.add(taken as u64);
             queue.load.bytes.add(bytes as u64);
             if let Some(waited) = burst.waited() {
                 queue.load.waits.add(waited, taken);
             }
             self.pay_rate(bytes);
-            let mut meter = Meter::new(work::of_taking(taken, burst.slice_count(), kernel_ns));
+            let mut meter = Meter::new(work);
             let sent = self.run(&burst, scratch, &mut meter);
             if self.from.waits {
                 queue.pressure.leave(self, sent.toward);
                 queue.pressure.note(sent.toward, sent.delivered, self.now);
             }
-            (work, later) = (meter.total(), meter.later());
-            queue.cost.note(taken, bytes, work);
+            (carried.work, carried.later) = (meter.total(), meter.later());
+            carried.taking += meter.sender();
+            carried.receivers = meter.receivers();
+            queue.cost.note(taken, bytes, carried.work);
         } else if self.from.waits {
             queue.pressure.leave(self, None);
         }
         scratch.burst = burst.recycle();
         queue.ingress.release();
         queue.note(self.from, fault.as_ref(), self.now, taken);
-        (taken, work, later)
+        carried
     }
 
     /// Runs the stages between take and release.
@@ -131,6 +135,11 @@ impl Turn<'_> {
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
         let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
+        (deliverer.stopwatch, deliverer.sender) = (self.stopwatch, Some(self.from.shared.id));
+        if burst.refused() > 0 {
+            from_cell.ingress_frames.add(burst.refused() as u64);
+            count_drop(from_cell, DropReason::Scattered, burst.refused());
+        }
         let mut parts = std::mem::take(&mut scratch.parts).recycle();
         let frames = self.read(burst, &mut parts, frames, from_cell);
         meter.add(parts.work);

@@ -3,6 +3,7 @@
 pub(crate) mod outbox;
 pub(crate) mod pressure;
 pub(crate) mod queue;
+pub(crate) mod slow;
 pub(crate) mod waits;
 pub(crate) mod work;
 
@@ -14,7 +15,7 @@ use crate::port::view::{Owners, Port, View};
 use crate::port::weights::Weights;
 use crate::settings::{PortId, PortRole};
 use crate::turn::outbox::Target;
-use ports::{Burst, Locked, Nanos, Offloads, lock};
+use ports::{Burst, Locked, Nanos, Offloads, Stopwatch, lock};
 
 /// The context of one turn, which its stages read.
 pub(crate) struct Turn<'t> {
@@ -28,6 +29,21 @@ pub(crate) struct Turn<'t> {
     /// The number of its queue there.
     pub(crate) queue: usize,
     pub(crate) now: Nanos,
+    /// The time since the turn began.
+    pub(crate) stopwatch: Stopwatch,
+}
+
+/// The outcome of a turn.
+#[derive(Default)]
+pub(crate) struct Carried {
+    pub(crate) taken: usize,
+    pub(crate) work: u64,
+    /// Work that is left to a later turn.
+    pub(crate) later: u64,
+    /// CPU time of a slow take, and of slow deliveries, beyond their work that the sender pays.
+    pub(crate) taking: u64,
+    /// CPU time of slow deliveries beyond their work that the receivers pay.
+    pub(crate) receivers: u64,
 }
 
 impl Turn<'_> {

@@ -6,6 +6,7 @@
 
 pub(crate) mod command;
 pub(crate) mod handle;
+mod kernel_time;
 pub(crate) mod mailbox;
 mod queues;
 mod round;
@@ -17,8 +18,10 @@ use crate::port::view::{Owners, View};
 use crate::stage::Scratch;
 use crate::turn::queue::OwnedQueue;
 use crate::worker::command::WorkerShared;
+use crate::worker::kernel_time::KernelTime;
 use crate::worker::share::Account;
 use crate::worker::wait::Waiter;
+use ports::Clock;
 use std::sync::Arc;
 
 /// One thread of the switch, and the queues it polls.
@@ -33,18 +36,31 @@ pub(crate) struct Worker {
     queues: Vec<OwnedQueue>,
     accounts: Vec<Account>,
     scratch: Scratch,
+    kernel_time: KernelTime,
 }
 
 impl Worker {
     pub(crate) fn new(index: usize, shared: Arc<WorkerShared>, macs: Arc<MacTable>) -> Worker {
         let scratch = Scratch::new(index);
         let (view, owners, queues, accounts) = Default::default();
-        Worker { index, shared, macs, view, owners, owners_version: 0, queues, accounts, scratch }
+        Worker {
+            index,
+            shared,
+            macs,
+            view,
+            owners,
+            owners_version: 0,
+            queues,
+            accounts,
+            scratch,
+            kernel_time: KernelTime::still(),
+        }
     }
 
     /// Polls until it reads [`Command::Stop`](command::Command::Stop).
     pub(crate) fn run(mut self, mut waiter: Waiter) {
         let mut now = waiter.now();
+        self.kernel_time = KernelTime::new(Clock::KERNEL, now);
         loop {
             if self.shared.mailbox.is_waiting() {
                 if !self.read_commands(Some(&waiter)) {
@@ -66,6 +82,7 @@ impl Worker {
                 let next_look = self.scratch.deliverer.next_look();
                 if waiter.idle(&mut self.queues, (now, next_look), || shared.mailbox.is_waiting()) {
                     counters.sleeps.add(1);
+                    self.kernel_time.has_slept();
                 }
                 now = waiter.now();
             }

@@ -1,6 +1,6 @@
 //! A burst: the frames taken at once from one ingress queue.
 
-use crate::{Nanos, Slice, Speaker, recycle};
+use crate::{Nanos, Slice, Speaker, TimeLimit, recycle};
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -39,6 +39,10 @@ pub struct Burst<'q> {
     speaker: Speaker,
     /// See [`Burst::waited`].
     waited: Option<Nanos>,
+    /// See [`Burst::limit_time`].
+    time: TimeLimit,
+    /// See [`Burst::refuse`].
+    refused: usize,
 }
 
 /// Frames and bytes after which a burst is full.
@@ -88,7 +92,32 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
+            time: TimeLimit::NONE,
+            refused: 0,
         }
+    }
+
+    /// Limits the time of taking. What is not taken by then waits.
+    pub fn limit_time(&mut self, time: TimeLimit) {
+        self.time = time;
+    }
+
+    /// Returns the limit of the time of taking.
+    #[inline]
+    pub fn time(&self) -> &TimeLimit {
+        &self.time
+    }
+
+    /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes,
+    /// or they took too long to find.
+    pub fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
+    /// Returns how many frames were refused.
+    #[inline]
+    pub fn refused(&self) -> usize {
+        self.refused
     }
 
     /// Notes who writes the virtio-net headers of its frames.
@@ -129,7 +158,7 @@ impl<'q> Burst<'q> {
         if self.bytes >= self.limit.bytes {
             0
         } else {
-            self.limit.frames - self.frames.len().min(self.limit.frames)
+            self.limit.frames.saturating_sub(self.frames.len() + self.refused)
         }
     }
 
@@ -219,6 +248,8 @@ impl<'q> Burst<'q> {
             limit: BurstLimit::default(),
             speaker: Speaker::Guest,
             waited: None,
+            time: TimeLimit::NONE,
+            refused: 0,
         }
     }
 }

@@ -58,6 +58,8 @@ pub enum EgressDrop {
     PathDown,
     /// The device refused this frame.
     Refused,
+    /// It, or the frames before it, took too long: see [`TimeLimit`](crate::TimeLimit).
+    Late,
 }
 
 /// Free room of an egress queue.

@@ -94,6 +94,12 @@ impl IngressQueue {
         each!(IngressQueue, self, queue => queue.ready_fd())
     }
 
+    /// Returns whether its frames lie in memory that a guest may take away.
+    #[inline]
+    pub fn is_guest(&self) -> bool {
+        matches!(self, IngressQueue::Vhost(_))
+    }
+
     /// Returns the cost of a frame in the kernel, see [`Ingress::kernel_ns`].
     #[inline]
     pub fn kernel_ns(&self) -> u32 {
@@ -133,6 +139,12 @@ impl EgressQueue {
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
         each!(EgressQueue, self, queue => queue.deliver_at(now, frames, drops))
+    }
+
+    /// Returns the queue if its frames are copied into memory that a guest may take away.
+    #[inline]
+    pub fn guest(&self) -> Option<&vhost::VhostEgress> {
+        if let EgressQueue::Vhost(queue) = self { Some(queue) } else { None }
     }
 
     /// Returns the cost of a frame in the kernel, see [`Egress::kernel_ns`].

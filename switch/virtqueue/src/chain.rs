@@ -16,9 +16,9 @@ pub(crate) const LONGEST: u16 = 1024;
 /// Bytes of a linked table that are copied at once: more entries than drivers use.
 const HEAD: u32 = 512;
 
-/// Bytes a buffer counts for at least, where a chain has several: 8192 of them fill a burst of 512
-/// KiB.
-const ELEMENT_WEIGHT: usize = 64;
+/// Bytes a buffer counts for at least, where a chain has several: 1024 of them fill a burst of 512
+/// KiB. Each may lie in a page of its own that the kernel has to find first.
+pub(crate) const ELEMENT_WEIGHT: usize = 512;
 
 /// Direction that a chain's buffers must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +137,14 @@ impl Walk {
     /// Returns the elements of each chain.
     #[inline(always)]
     pub(crate) fn each(&self) -> impl Iterator<Item = &[ChainElement]> {
-        let (mut start, elements) = (0, self.elements.as_slice());
-        self.chains().iter().map(move |chain| {
+        self.each_after(0)
+    }
+
+    /// Returns the elements of each chain behind the first `count`.
+    #[inline(always)]
+    pub(crate) fn each_after(&self, count: usize) -> impl Iterator<Item = &[ChainElement]> {
+        let (mut start, elements) = (self.start_of(count) as usize, self.elements.as_slice());
+        self.chains().get(count..).unwrap_or_default().iter().map(move |chain| {
             let range = start..chain.end as usize;
             start = range.end;
             elements.get(range).unwrap_or_default()

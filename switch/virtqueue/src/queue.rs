@@ -1,7 +1,7 @@
 //! A queue from the device's side: what a port uses, burst by burst.
 
 use crate::any_ring::AnyRing;
-use crate::chain::{Walk, Want};
+use crate::chain::{ELEMENT_WEIGHT, Walk, Want};
 use crate::packed::Packed;
 use crate::ring::Ring;
 use crate::split::Split;
@@ -22,7 +22,7 @@ const AHEAD: usize = 32;
 /// chains of a driver that merges no buffers have. A receiver that offers buffers of one byte gets
 /// no more of them filled in a burst and loses the frames that do not fit; its senders pay for the
 /// time of walking and filling that many.
-const AHEAD_WEIGHT: usize = 512 * 1024;
+const AHEAD_WEIGHT: usize = 8192 * ELEMENT_WEIGHT;
 
 /// Weight that its batches may have in addition, in bytes.
 const BATCHES_WEIGHT: usize = 8 * AHEAD_WEIGHT;
@@ -111,6 +111,12 @@ impl Queue {
     #[inline]
     pub fn taken(&self) -> impl Iterator<Item = &[ChainElement]> {
         self.walk.each()
+    }
+
+    /// Returns the elements of each chain that [`Queue::taken`] returns behind the first `count`.
+    #[inline]
+    pub fn taken_after(&self, count: usize) -> impl Iterator<Item = &[ChainElement]> {
+        self.walk.each_after(count)
     }
 
     /// Gives the oldest `count` taken chains back to the driver. Returns whether to notify it.
@@ -220,10 +226,19 @@ impl Queue {
 
     /// Ends a batch that is written. Hands over all written batches with no open one in front.
     /// Returns whether to notify the driver.
-    pub fn end_batch(&mut self, BatchNumber(number): BatchNumber) -> bool {
+    pub fn end_batch(&mut self, number: BatchNumber) -> bool {
+        self.end_batch_partly(number, 0)
+    }
+
+    /// Does what [`Queue::end_batch`] does, for a batch whose last `empty` buffers were not written.
+    /// The driver gets them with a length of 0: later batches may be behind them.
+    pub fn end_batch_partly(&mut self, BatchNumber(number): BatchNumber, empty: usize) -> bool {
         #[allow(clippy::cast_possible_truncation, reason = "a place in the list")]
-        let batch = self.batches.get_mut(number.wrapping_sub(self.oldest) as usize);
-        batch.into_iter().for_each(|batch| batch.written = true);
+        let place = number.wrapping_sub(self.oldest) as usize;
+        let after = self.batches.iter().take(place + 1).map(|batch| batch.chains).sum();
+        let chains = self.walk.chains_mut().get_mut(..after).unwrap_or_default();
+        chains.iter_mut().rev().take(empty).for_each(|chain| chain.written = 0);
+        self.batches.get_mut(place).into_iter().for_each(|batch| batch.written = true);
         self.merge_last();
         let mut chains = 0;
         while let Some(batch) = self.batches.front().filter(|batch| batch.written) {

@@ -30,6 +30,9 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
             "the kernel has merged packets whose transport the switch does not find, so it cannot \
              segment them",
         ),
+        R::Scattered => {
+            (Stage::Read, "its pieces average below 64 bytes, or their pages took too long to find")
+        }
         R::DhcpGuard => {
             (Stage::Guards, "it is a DHCP server's message, or hides whether it is one")
         }
@@ -49,7 +52,7 @@ pub(super) fn meaning(reason: DropReason) -> (Stage, &'static str) {
             (Stage::Lookup, "uplinks exchange frames only if both have `transit = true`")
         }
         R::NoPort => (Stage::Lookup, "no other port is in its VLAN"),
-        R::WorkLimit => (Stage::Lookup, "the turn has used up its work limit"),
+        R::WorkLimit => (Stage::Lookup, "the turn, or the receiver, has used up its work limit"),
         R::Storm => (Stage::Lookup, "the port floods more than its `storm` limit allows"),
         R::RateLimited => (Stage::Egress, "the port receives more than its `rate-to` allows"),
         R::TooBig => (Stage::Egress, "it is longer than the port's MTU"),

@@ -6,15 +6,17 @@ use crate::frame::parts::Parts;
 use crate::port::capture::show;
 use crate::port::pacer::{Copies, Paced};
 use crate::port::policy::Policy;
+use crate::settings::PortId;
 use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
 use crate::stage::too_big::Answer;
 use crate::status::{HealthEvent, PortState};
 use crate::turn::outbox::{Cause, Run};
+use crate::turn::slow::{Part, SlowPorts};
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
 use ports::capture::Direction;
-use ports::{Burst, EgressDrop, Outgoing, PortFault, Slice, recycle};
+use ports::{Burst, EgressDrop, Outgoing, PortFault, Slice, Stopwatch, recycle};
 use wire::vnet::{GsoType, VnetHeader};
 
 /// The buffers of delivering, kept between turns.
@@ -22,11 +24,16 @@ pub(crate) struct Deliverer {
     coalescer: Coalescer,
     fitted: Vec<Fitted>,
     outgoing: Vec<Outgoing<'static>>,
-    drops: Vec<(usize, EgressDrop)>,
+    pub(super) drops: Vec<(usize, EgressDrop)>,
     /// Frames that have waited, and their payload.
     pub(super) released: Vec<Outgoing<'static>>,
     pub(super) slices: Vec<Slice<'static>>,
     pub(super) paced: Vec<Paced>,
+    pub(crate) slow: SlowPorts,
+    /// The time since the turn, or the release of paced frames, began.
+    pub(crate) stopwatch: Stopwatch,
+    /// The port whose memory the frames lie in; `None` if they lie in ours.
+    pub(crate) sender: Option<PortId>,
     /// Frames on their way into a pacer or out of it, and which of them wait there.
     pub(super) copies: Copies,
     pub(super) waits: Vec<bool>,
@@ -42,6 +49,9 @@ impl Deliverer {
             released: Vec::new(),
             slices: Vec::new(),
             paced: Vec::new(),
+            slow: SlowPorts::default(),
+            stopwatch: Stopwatch::STILL,
+            sender: None,
             copies: Copies::default(),
             waits: Vec::new(),
         }
@@ -55,10 +65,12 @@ impl Deliverer {
         delivery: &mut Delivery<'_, '_>,
         meter: &mut Meter,
     ) -> Delivered {
-        if delivery.to.shared.is_at_rest(delivery.queue, delivery.now) {
+        let rests = delivery.to.shared.is_at_rest(delivery.queue, delivery.now);
+        if rests || self.slow.owes(delivery.to.shared.id) {
             let frames = list.iter().map(Run::count).sum();
             meter.add(work::OF_REST * frames as u64);
-            count_drop(delivery.cell, DropReason::EgressDown, frames);
+            let reason = if rests { DropReason::EgressDown } else { DropReason::WorkLimit };
+            count_drop(delivery.cell, reason, frames);
             return Delivered::default();
         }
         count_causes(list, delivery.cell);
@@ -156,7 +168,16 @@ impl Deliverer {
         let Some(queue) = shared.egress.get(exit.queue) else {
             return Delivered::default();
         };
-        let result = queue.deliver_at(exit.now, outgoing, &mut self.drops);
+        let load = Load::of(outgoing);
+        let work = load.work(outgoing.len(), shared.kernel_ns);
+        let result = match queue.guest() {
+            Some(guest) => {
+                let part = Part { work, frames: outgoing.len(), bytes: load.bytes };
+                self.send_to_guest(guest, outgoing, exit, (part, meter));
+                Ok(())
+            }
+            None => queue.deliver_at(exit.now, outgoing, &mut self.drops),
+        };
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
@@ -173,27 +194,23 @@ impl Deliverer {
             shared.note_fault(&PortFault::Down);
             shared.rest(exit.queue, exit.now);
         }
-        self.count(outgoing, exit, meter)
+        meter.add(work);
+        self.count(outgoing, &load, exit, meter)
     }
 
     /// Counts what was delivered and dropped, and shows it to the capture.
     fn count(
         &mut self,
         outgoing: &[Outgoing<'_>],
+        load: &Load,
         exit: &Exit<'_>,
         meter: &mut Meter,
     ) -> Delivered {
         let Exit { to, cell, .. } = *exit;
-        let (mut bytes, mut slices, mut claims) = (0, 0, 0);
-        for frame in outgoing {
-            bytes += u64::from(frame.len);
-            slices += frame.payload.len();
-            claims |= frame.vnet.claims();
-        }
+        let Load { mut bytes, claims, .. } = *load;
         if claims > u16::from(u8::MAX) {
             count_trains(outgoing, cell);
         }
-        meter.add(work::of_delivering(outgoing.len(), slices, bytes, to.shared.kernel_ns));
         if to.shared.kernel_ns > 0 {
             meter.add(outgoing.iter().map(work::of_cutting).sum());
         }
@@ -215,6 +232,33 @@ impl Deliverer {
             }
         }
         Delivered { frames, bytes }
+    }
+}
+
+/// What a list of frames has together.
+struct Load {
+    bytes: u64,
+    slices: usize,
+    /// See [`VnetHeader::claims`].
+    claims: u16,
+}
+
+impl Load {
+    #[inline]
+    fn of(outgoing: &[Outgoing<'_>]) -> Load {
+        let mut load = Load { bytes: 0, slices: 0, claims: 0 };
+        for frame in outgoing {
+            load.bytes += u64::from(frame.len);
+            load.slices += frame.payload.len();
+            load.claims |= frame.vnet.claims();
+        }
+        load
+    }
+
+    /// Returns the work of delivering so many frames.
+    #[inline]
+    fn work(&self, frames: usize, kernel_ns: u32) -> u64 {
+        work::of_delivering(frames, self.slices, self.bytes, kernel_ns)
     }
 }
 
@@ -342,5 +386,6 @@ fn egress_reason(drop: EgressDrop) -> DropReason {
         EgressDrop::Down => DropReason::EgressDown,
         EgressDrop::PathDown => DropReason::PathDown,
         EgressDrop::Refused => DropReason::EgressRefused,
+        EgressDrop::Late => DropReason::WorkLimit,
     }
 }

@@ -10,7 +10,7 @@ use crate::port::view::View;
 use crate::stage::deliver::Deliverer;
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivered, Delivery, Exit};
-use ports::{Locked, Nanos, Outgoing, Slice, lock, recycle};
+use ports::{Locked, Nanos, Outgoing, Slice, Stopwatch, lock, recycle};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,7 @@ impl Deliverer {
             let pacer = view.port(paced.port).and_then(|port| port.pacer.as_ref());
             pacer.into_iter().for_each(|pacer| lock(pacer).set_rate(None));
         }
+        (self.stopwatch, self.sender) = (Stopwatch::STILL, None);
         let end = Instant::now() + FLUSH;
         while self.paces() && Instant::now() < end {
             self.paced.iter_mut().for_each(|paced| paced.at = now);

@@ -2,10 +2,11 @@
 
 use crate::port::view::Port;
 use crate::status::PortState;
-use crate::turn::Turn;
 use crate::turn::pressure::PAUSE;
 use crate::turn::queue::OwnedQueue;
-use ports::{BurstLimit, Nanos, PortFault, lock};
+use crate::turn::slow::{self, Part, SlowPorts};
+use crate::turn::{Carried, Turn};
+use ports::{Burst, BurstLimit, Nanos, PortFault, lock};
 use std::sync::atomic::Ordering;
 
 /// How long a queue rests after its device was found down, and at most for its port's rate.
@@ -45,6 +46,32 @@ impl Turn<'_> {
 }
 
 impl Turn<'_> {
+    /// Returns the CPU time of a take that was slow for its work, and watches its port.
+    #[inline]
+    pub(crate) fn time_of_taking(&self, burst: &Burst<'_>, work: u64, slow: &mut SlowPorts) -> u64 {
+        let (frames, bytes) = (burst.frames().len() + burst.refused(), burst.bytes() as u64);
+        let part = Part { work, frames, bytes };
+        if !slow.measures(part, self.now) {
+            return 0;
+        }
+        let time = part.excess(&self.stopwatch);
+        if time.is_some() {
+            slow.watch(self.from.shared.id, 0, self.now);
+        }
+        time.unwrap_or_default()
+    }
+
+    /// Returns what the port is charged for a turn that took so long. Alerts the worker if it worked
+    /// for longer than anybody pays.
+    #[inline]
+    pub(crate) fn charge(&self, carried: &Carried, took: Nanos, slow_ports: &mut SlowPorts) -> u64 {
+        let charge = slow::charge(carried, took);
+        if charge.left_over && self.stopwatch.used_beyond(charge.known).is_some() {
+            slow_ports.alert(self.now);
+        }
+        charge.total
+    }
+
     /// Charges the port's rate for a burst.
     #[inline]
     pub(crate) fn pay_rate(&self, bytes: usize) {

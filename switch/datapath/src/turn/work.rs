@@ -135,12 +135,14 @@ pub(crate) struct Meter {
     work: u64,
     filtering: u64,
     later: u64,
+    sender: u64,
+    receivers: u64,
 }
 
 impl Meter {
     /// Creates a meter that starts with the work of taking the burst.
     pub(crate) fn new(work: u64) -> Meter {
-        Meter { work, filtering: 0, later: 0 }
+        Meter { work, filtering: 0, later: 0, sender: 0, receivers: 0 }
     }
 
     /// Adds work that counts toward the turn's limit.
@@ -163,6 +165,26 @@ impl Meter {
     /// Returns that work.
     pub(crate) fn later(&self) -> u64 {
         self.later
+    }
+
+    /// Adds CPU time of a slow delivery that the sender pays, see [`slow`](crate::turn::slow).
+    pub(crate) fn add_sender(&mut self, time: u64) {
+        self.sender += time;
+    }
+
+    /// Returns that time.
+    pub(crate) fn sender(&self) -> u64 {
+        self.sender
+    }
+
+    /// Adds CPU time of a slow delivery that a receiver pays.
+    pub(crate) fn add_receivers(&mut self, time: u64) {
+        self.receivers += time;
+    }
+
+    /// Returns that time.
+    pub(crate) fn receivers(&self) -> u64 {
+        self.receivers
     }
 
     /// Returns whether the turn would have reached [`TURN_LIMIT`] with this much more work.

@@ -1,10 +1,12 @@
 //! A round of a worker: one turn for each of its queues that may have one.
 
-use crate::turn::Turn;
-use crate::turn::work;
+use crate::turn::{Turn, work};
 use crate::worker::{Worker, share};
 use ports::Nanos;
 use std::sync::atomic::Ordering;
+
+/// Work of looks at empty queues after which a stopwatch is started anew: their time is no queue's.
+const STALE: u64 = 40 * work::OF_LOOK;
 
 impl Worker {
     /// Runs one turn for each queue that is neither resting nor in debt, see [`share::round`].
@@ -18,32 +20,50 @@ impl Worker {
             self.owners_version = version;
             self.owners.read(&self.view);
         }
+        let watch = self.kernel_time.watch(now);
         let Worker { index, shared, macs, view, owners, queues, accounts, scratch, .. } = self;
         let (mut end, mut looks, mut busy) = (now, 0, 0);
         if scratch.deliverer.paces() {
             // The senders' turns have paid for it.
+            (scratch.deliverer.stopwatch, scratch.deliverer.sender) = (watch.since(now), None);
             end = clock(scratch.deliverer.release(view, *index, now));
         }
-        let taken = share::round(accounts, queues, |queue| match view.port(queue.port) {
+        let (mut stopwatch, mut stale) = (watch.since(end), 0);
+        let (taken, rounds) = share::round(accounts, queues, |queue| match view.port(queue.port) {
             Some(from) if !queue.is_resting(now) => {
                 let number = queue.number;
                 shared.turn.store(queue.port.0, Ordering::Relaxed);
-                let turn = Turn { worker: *index, view, macs, owners, from, queue: number, now };
-                let (taken, work, later) = turn.carry_out(queue, scratch);
-                if taken == 0 {
-                    looks += work::OF_LOOK;
+                if stale >= STALE {
+                    (stopwatch, stale) = (stopwatch.restarted(), 0);
+                }
+                let turn = Turn {
+                    worker: *index,
+                    view,
+                    macs,
+                    owners,
+                    from,
+                    queue: number,
+                    now,
+                    stopwatch,
+                };
+                let carried = turn.carry_out(queue, scratch);
+                if carried.taken == 0 {
+                    (looks, stale) = (looks + work::OF_LOOK, stale + work::OF_LOOK);
                     return (0, work::OF_LOOK);
                 }
                 // The looks at empty queues since the last such turn are not charged to this queue.
                 let looked = Nanos(std::mem::take(&mut looks));
-                let start = std::mem::replace(&mut end, clock(looked.0 + work));
+                let start = std::mem::replace(&mut end, clock(looked.0 + carried.work));
                 let took = end.since(start).since(looked);
                 queue.load.busy.add(took.0);
                 busy += took.0;
-                (taken, work::charged(work, took) + later)
+                let charge = turn.charge(&carried, took, &mut scratch.deliverer.slow);
+                (stopwatch, stale) = (watch.since(end), 0);
+                (carried.taken, charge)
             }
             _ => (0, 0),
         });
+        scratch.deliverer.slow.pass(rounds, taken == 0, now);
         shared.counters.busy.add(busy);
         (taken, end)
     }

@@ -70,7 +70,8 @@ impl Account {
     }
 }
 
-/// Runs one round, or as many as it takes until a queue has frames. Returns the frames taken.
+/// Runs one round, or as many as it takes until a queue has frames. Returns the frames taken and the
+/// rounds.
 ///
 /// `turn` is called for queues in credit, and returns the frames taken and what they cost.
 #[inline]
@@ -78,9 +79,10 @@ pub(crate) fn round<Queue>(
     accounts: &mut [Account],
     queues: &mut [Queue],
     mut turn: impl FnMut(&mut Queue) -> (usize, u64),
-) -> usize {
-    let (mut rounds, mut highest) = (1, i64::MAX);
+) -> (usize, i64) {
+    let (mut rounds, mut highest, mut passed) = (1, i64::MAX, 0_i64);
     loop {
+        passed = passed.saturating_add(rounds);
         let (mut taken, mut least_debt) = (0, i64::MAX);
         for account in accounts.iter_mut().filter(|account| account.balance <= highest) {
             if !account.pass(rounds) {
@@ -97,7 +99,7 @@ pub(crate) fn round<Queue>(
             }
         }
         if taken > 0 || least_debt == i64::MAX {
-            return taken;
+            return (taken, passed);
         }
         // Queues in credit were looked at and had nothing: only debtors are left.
         (rounds, highest) = (least_debt, 0);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     fn turn_round(accounts: &mut [Account], senders: &mut [Sender]) -> usize {
-        round(accounts, senders, Sender::turn)
+        round(accounts, senders, Sender::turn).0
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //! Copies frames to and from a guest's buffers, which only this file touches.
 #![allow(unsafe_code)]
 
-use crate::{Outgoing, Slice};
+use crate::{Outgoing, Slice, TimeLimit};
 use vhost_user::expect_none_held;
 use virtqueue::ChainElement;
 use wire::vnet::VnetHeader;
+
+/// Bytes of the smallest page of guest memory.
+const PAGE: usize = 4096;
 
 /// Lends a guest's buffer as bytes, from `from` on.
 ///
@@ -19,12 +22,41 @@ pub(super) unsafe fn lend<'q>(element: &ChainElement, from: usize) -> Slice<'q> 
     unsafe { Slice::from_raw(element.start.add(from), element.len - from) }
 }
 
-/// Writes a frame into the elements of its room, which are as long as the virtio header and the
-/// frame together.
+/// Reads a byte of each page that lent bytes lie in behind their first byte's, so that the kernel
+/// finds the pages now.
 #[inline(always)]
-pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
+pub(super) fn touch_rest(bytes: &Slice<'_>) {
+    let first = PAGE - bytes.as_ptr().addr() % PAGE;
+    if first < bytes.len() {
+        touch(&bytes.skip(first));
+    }
+}
+
+/// Reads a byte of each page that lent bytes lie in.
+#[inline(never)]
+pub(super) fn touch(bytes: &Slice<'_>) {
     expect_none_held();
-    let [element] = room else { return scatter(frame, buffers, header_len, room) };
+    let (start, len) = (bytes.as_ptr(), bytes.len());
+    let first = PAGE - start.addr() % PAGE;
+    for offset in [0].into_iter().chain((first..len).step_by(PAGE)).filter(|at| *at < len) {
+        // SAFETY: within the slice, which is mapped for the loan. Volatile, because nothing uses the
+        // byte.
+        unsafe { start.add(offset).read_volatile() };
+    }
+}
+
+/// Writes a frame into the elements of its room, which are as long as the virtio header and the
+/// frame together. Returns `false` if the time was over before the end.
+#[inline(always)]
+pub(super) fn write(
+    frame: &Outgoing<'_>,
+    buffers: u16,
+    header_len: usize,
+    room: &[ChainElement],
+    time: &TimeLimit,
+) -> bool {
+    expect_none_held();
+    let [element] = room else { return scatter(frame, buffers, header_len, room, time) };
     let mut to = Cursor { start: element.start, left: element.len };
     // Kept in registers: a value stored by bytes and loaded as a word waits until all earlier
     // stores are done, including those into the last frame's buffer.
@@ -39,22 +71,32 @@ pub(super) fn write(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room:
     for slice in frame.payload {
         to.put_short(slice);
     }
+    true
 }
 
 /// Writes a frame that takes several elements.
 #[inline(never)]
-fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainElement]) {
+fn scatter(
+    frame: &Outgoing<'_>,
+    buffers: u16,
+    header_len: usize,
+    room: &[ChainElement],
+    time: &TimeLimit,
+) -> bool {
     let mut vnet = frame.vnet;
     vnet.num_buffers.set(buffers);
     let vnet = vnet.encode();
-    let mut room = room.iter();
+    let mut room = room.iter().enumerate();
     let mut to = Cursor { start: std::ptr::null_mut(), left: 0 };
     let header = vnet.get(..header_len).unwrap_or(&vnet);
     let private = [header, frame.header].map(Slice::from);
     for mut bytes in private.iter().chain(frame.payload).copied() {
         while !bytes.is_empty() {
             if to.left == 0 {
-                let Some(element) = room.next() else { return };
+                let Some((number, element)) = room.next() else { return true };
+                if time.is_over_before(number) {
+                    return false;
+                }
                 to = Cursor { start: element.start, left: element.len };
             }
             let now = bytes.take(to.left);
@@ -62,6 +104,7 @@ fn scatter(frame: &Outgoing<'_>, buffers: u16, header_len: usize, room: &[ChainE
             bytes = bytes.skip(now.len());
         }
     }
+    true
 }
 
 /// Address of the next byte, and how many bytes may follow.

@@ -7,7 +7,7 @@
 //! workers' frames would wait behind them.
 
 use super::copy;
-use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room};
+use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room, TimeLimit};
 use std::cell::RefCell;
 use std::sync::Arc;
 use vhost_user::{Features, NotLent, RingSlot, Running};
@@ -32,21 +32,42 @@ impl VhostEgress {
         VhostEgress { ring }
     }
 
+    /// Does what [`Egress::deliver`] does, in limited time: frames left then are
+    /// [`EgressDrop::Late`].
+    pub fn deliver_within(
+        &self,
+        time: &TimeLimit,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) {
+        COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
+            false => self.put(list, time, frames, drops),
+            true => self.put_gathered(list, time, frames, drops),
+        });
+    }
+
     /// Reserves room for frames, copies and publishes them.
     fn put(
         &self,
         list: &mut CopyList,
+        time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) {
-        let reason = match self.ring.begin(|running| list.reserve(running, frames, drops)) {
+        let reason = match self.ring.begin(|running| list.reserve(running, time, frames, drops)) {
             Ok(batch) => {
-                list.copy(frames);
-                return self.ring.end(|running| {
-                    if running.queue.end_batch(batch) {
+                let done = list.copy(time, frames);
+                let late = list.copies.get(done..).unwrap_or_default();
+                self.ring.end(|running| {
+                    let empty = late.iter().map(|copy| usize::from(copy.buffers)).sum();
+                    if running.queue.end_batch_partly(batch, empty) {
                         running.notify();
                     }
                 });
+                if !late.is_empty() {
+                    note_late(late, drops);
+                }
+                return;
             }
             Err(NotLent::Idle) => EgressDrop::Down,
             Err(NotLent::Wanted) => EgressDrop::Full,
@@ -58,6 +79,7 @@ impl VhostEgress {
     fn put_gathered(
         &self,
         list: &mut CopyList,
+        time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) {
@@ -65,7 +87,7 @@ impl VhostEgress {
             gatherer.gather(
                 frames,
                 |frame| frame.is_scattered(),
-                |frames| self.put(list, frames, drops),
+                |frames| self.put(list, time, frames, drops),
             );
         });
     }
@@ -77,10 +99,7 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
-            false => self.put(list, frames, drops),
-            true => self.put_gathered(list, frames, drops),
-        });
+        self.deliver_within(&TimeLimit::NONE, frames, drops);
         Ok(())
     }
 
@@ -119,6 +138,7 @@ impl CopyList {
     fn reserve(
         &mut self,
         running: &mut Running,
+        time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<BatchNumber> {
@@ -131,7 +151,10 @@ impl CopyList {
         }
         self.copies.reserve(frames.len());
         for (place, frame) in frames.iter().enumerate() {
-            let found = if !frame.vnet.asks_nothing() && !takes(*features, frame) {
+            // The guest's tables may be absent too.
+            let found = if time.is_over_before(place) {
+                Err(EgressDrop::Late)
+            } else if !frame.vnet.asks_nothing() && !takes(*features, frame) {
                 Err(EgressDrop::Refused)
             } else if let Some(elements) = queue.reserve_one(len(frame, *features)) {
                 Ok(FrameBuffers { elements, buffers: 1 })
@@ -169,20 +192,31 @@ impl CopyList {
         (elements.first().copied().unwrap_or_default(), several.unwrap_or(u16::MAX))
     }
 
-    /// Copies the frames. Their elements are mapped for as long as the ring is lent.
-    fn copy(&self, frames: &[Outgoing<'_>]) {
+    /// Copies the frames. Their elements are mapped for as long as the ring is lent. Returns how many
+    /// were copied before the time was over.
+    fn copy(&self, time: &TimeLimit, frames: &[Outgoing<'_>]) -> usize {
         let mut others = self.elements.as_slice();
-        for FrameCopy { element, place, buffers, several } in &self.copies {
+        for (number, copy) in self.copies.iter().enumerate() {
+            let FrameCopy { element, place, buffers, several } = copy;
             let Some(frame) = frames.get(*place as usize) else { continue };
-            let (buffers, elements) = (*buffers, std::slice::from_ref(element));
-            if *several == 0 {
-                write(frame, FrameBuffers { elements, buffers }, self.features);
-            } else if let Some((elements, rest)) = others.split_at_checked((*several).into()) {
-                others = rest;
-                write(frame, FrameBuffers { elements, buffers }, self.features);
+            let elements = match usize::from(*several) {
+                0 => std::slice::from_ref(element),
+                several => others.split_off(..several).unwrap_or_default(),
+            };
+            let room = FrameBuffers { elements, buffers: *buffers };
+            if time.is_over_before(number) || !write(frame, room, self.features, time) {
+                return number;
             }
         }
+        self.copies.len()
     }
+}
+
+/// Notes copies that were not made, so that the drops are in the order of their places.
+#[cold]
+fn note_late(late: &[FrameCopy], drops: &mut Vec<(usize, EgressDrop)>) {
+    drops.extend(late.iter().map(|copy| (copy.place as usize, EgressDrop::Late)));
+    drops.sort_unstable_by_key(|(place, _)| *place);
 }
 
 /// Returns the bytes of a frame with its header.
@@ -208,21 +242,32 @@ fn find_room<'q>(
     }
 }
 
-/// Writes a frame, with the number of segments for a guest that counts them.
+/// Writes a frame, with the number of segments for a guest that counts them. Returns `false` if the
+/// time was over before the end.
 #[inline(always)]
-fn write(frame: &Outgoing<'_>, room: FrameBuffers<'_>, features: Features) {
-    let FrameBuffers { elements, buffers } = room;
+fn write(
+    frame: &Outgoing<'_>,
+    room: FrameBuffers<'_>,
+    features: Features,
+    time: &TimeLimit,
+) -> bool {
     if features.contains(Features::RSC_EXT) && frame.vnet.coalesced() > 0 {
-        write_counted(frame, buffers, elements, features);
-    } else {
-        copy::write(frame, buffers, features.header_len(), elements);
+        return write_counted(frame, room, features, time);
     }
+    let FrameBuffers { elements, buffers } = room;
+    copy::write(frame, buffers, features.header_len(), elements, time)
 }
 
 #[inline(never)]
-fn write_counted(frame: &Outgoing<'_>, buffers: u16, room: &[ChainElement], features: Features) {
-    let vnet = frame.vnet.with_rsc_info();
-    copy::write(&Outgoing { vnet, ..*frame }, buffers, features.header_len(), room);
+fn write_counted(
+    frame: &Outgoing<'_>,
+    room: FrameBuffers<'_>,
+    features: Features,
+    time: &TimeLimit,
+) -> bool {
+    let FrameBuffers { elements, buffers } = room;
+    let frame = Outgoing { vnet: frame.vnet.with_rsc_info(), ..*frame };
+    copy::write(&frame, buffers, features.header_len(), elements, time)
 }
 
 /// Whether the guest takes the frame, which may have been made for its features before its last
@@ -241,11 +286,28 @@ fn takes(features: Features, frame: &Outgoing<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EgressQueue;
+    use crate::clock::tests::over_at;
     use crate::vhost::{VhostOptions, open};
+    use crate::{Device, EgressQueue};
     use tempfile::TempDir;
     use test_guest::Guest;
     use wire::vnet::VnetHeader;
+
+    const FORMATS: [Features; 2] = [Features::empty(), Features::RING_PACKED];
+
+    fn outgoing(header: &[u8]) -> Outgoing<'_> {
+        let len = u32::try_from(header.len()).expect("short");
+        Outgoing { vnet: VnetHeader::default(), header, payload: &[], len }
+    }
+
+    /// Returns the queue of a port's only pair when it has room.
+    fn queue_of(device: &Device) -> &VhostEgress {
+        let egress = device.egress.first().and_then(EgressQueue::guest).expect("one queue");
+        while egress.room().is_none_or(|room| room.buffers == 0) {
+            std::thread::yield_now();
+        }
+        egress
+    }
 
     /// A header was written past the end of a receive buffer shorter than it (CVE-2026-86566 of
     /// another back end).
@@ -300,34 +362,70 @@ mod tests {
         }
     }
 
-    /// A guest that saw the ring's index before a copy would read the old bytes of its buffers.
+    /// Absent huge pages, one for each frame, held a worker for as long as it took to make them all.
     #[test]
-    fn what_follows_a_copy_is_published_with_it() {
-        for format in [Features::empty(), Features::RING_PACKED] {
+    fn a_late_delivery_ends_and_gives_its_room_back_empty() {
+        for format in FORMATS {
             let folder = TempDir::new().expect("a folder");
             let path = folder.path().join("vm");
             let opened = open(&VhostOptions::new(&path)).expect("a port");
             let wanted = Features::VERSION_1 | Features::MRG_RXBUF | format;
             let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
-            let [EgressQueue::Vhost(egress)] = opened.device.egress.as_slice() else {
-                panic!("one queue")
-            };
-            while egress.room().is_none_or(|room| room.buffers == 0) {
-                std::thread::yield_now();
-            }
+            let egress = queue_of(&opened.device);
+            let bytes: Vec<[u8; 60]> = (0..10).map(|number| [number; 60]).collect();
+            let frames: Vec<_> = bytes.iter().map(|bytes| outgoing(bytes)).collect();
+            let mut drops = Vec::new();
+            // Room is found for four frames, of which one is copied.
+            egress.deliver_within(&over_at(4, true), &frames, &mut drops);
+            assert!(drops.iter().copied().eq((1..10).map(|place| (place, EgressDrop::Late))));
+            egress.deliver(&frames[9..], &mut drops).expect("deliver");
+            let received: Vec<_> = (0..5).map(|_| Some(guest.receive(0)?.1)).collect();
+            let whole = |number: u8| Some(vec![number; 60]);
+            assert_eq!(received, [whole(0), None, None, None, whole(9)]);
+        }
+    }
+
+    /// A frame in thousands of buffers is ended in its middle.
+    #[test]
+    fn a_frame_that_takes_too_long_is_dropped() {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("vm");
+        let opened = open(&VhostOptions::new(&path)).expect("a port");
+        let wanted = Features::VERSION_1 | Features::MRG_RXBUF;
+        let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+        let egress = queue_of(&opened.device);
+        let bytes = vec![7; 40_000];
+        let mut drops = Vec::new();
+        egress.deliver_within(&over_at(2, true), &[outgoing(&bytes)], &mut drops);
+        assert_eq!(drops, [(0, EgressDrop::Late)]);
+        assert!(guest.receive(0).is_none());
+        drops.clear();
+        egress.deliver_within(&over_at(200, true), &[outgoing(&bytes)], &mut drops);
+        assert!(drops.is_empty(), "in time");
+    }
+
+    /// A guest that saw the ring's index before a copy would read the old bytes of its buffers.
+    #[test]
+    fn what_follows_a_copy_is_published_with_it() {
+        for format in FORMATS {
+            let folder = TempDir::new().expect("a folder");
+            let path = folder.path().join("vm");
+            let opened = open(&VhostOptions::new(&path)).expect("a port");
+            let wanted = Features::VERSION_1 | Features::MRG_RXBUF | format;
+            let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+            let egress = queue_of(&opened.device);
             let bytes = [1, 2, 3].map(|fill| vec![fill; if fill == 2 { 60 } else { 40_000 }]);
-            let frames = bytes.each_ref().map(|header| {
-                let len = u32::try_from(header.len()).expect("short");
-                Outgoing { vnet: VnetHeader::default(), header, payload: &[], len }
-            });
+            let frames = bytes.each_ref().map(|bytes| outgoing(bytes));
             let [first, short, long] = frames;
             let (mut list, mut drops) = (CopyList::EMPTY, Vec::new());
-            let batch = egress.ring.begin(|running| list.reserve(running, &[first], &mut drops));
+            let time = TimeLimit::NONE;
+            let batch =
+                egress.ring.begin(|running| list.reserve(running, &time, &[first], &mut drops));
             for later in [short, long] {
                 egress.deliver(&[later], &mut drops).expect("deliver");
                 assert!(guest.receive(0).is_none(), "the first is not copied yet");
             }
-            list.copy(&[first]);
+            assert_eq!(list.copy(&time, &[first]), 1);
             egress.ring.end(|running| {
                 running.queue.end_batch(batch.expect("a batch"));
             });

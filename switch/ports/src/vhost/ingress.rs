@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::copy;
-use crate::{Burst, Ingress, Nanos, PortFault, Slice};
+use crate::{Burst, BurstLimit, Ingress, Nanos, PortFault, Slice, TimeLimit};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use vhost_user::{RingSlot, Running};
@@ -12,6 +12,18 @@ use wire::vnet::VnetHeader;
 
 /// Most pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
+
+/// Most pieces of a frame, whatever its bytes, and the bytes that each further piece must have on
+/// average. Each piece may cost a page fault, more than a thousand times what its bytes cost. Linux
+/// sends at most 19 pieces.
+const MOST_PIECES: usize = 32;
+const BYTES_A_PIECE: usize = 64;
+
+/// What is taken between two looks at the clock: each chain may have a table and a page of its own
+/// that the kernel has to find.
+const PORTION: BurstLimit = BurstLimit { frames: 32, bytes: 32 * 1024 };
+/// The same if the time is watched closely.
+const SMALL_PORTION: BurstLimit = BurstLimit { frames: 1, bytes: 1 };
 
 /// The ingress side of a guest's queue pair, see [`Ingress`]. The ring is borrowed from the session
 /// from take to release, so the lent buffers stay mapped.
@@ -84,16 +96,44 @@ fn take(
     burst: &mut Burst<'_>,
     pieces: &mut Vec<Slice<'static>>,
 ) {
-    let limit = Limit { chains: burst.room(), bytes: burst.room_bytes() };
-    if queue.take(limit).is_err() {
-        return;
+    let portion = if burst.time().is_close { SMALL_PORTION } else { PORTION };
+    let mut before = 0;
+    while burst.room() > 0 {
+        let chains = burst.room().min(portion.frames);
+        let bytes = burst.room_bytes().min(portion.bytes);
+        let Ok(taken @ 1..) = queue.take(Limit { chains, bytes }) else { return };
+        let (old_bytes, old_slices) = (burst.bytes(), burst.slice_count());
+        push(queue.taken_after(before), header_len, burst, pieces);
+        before += taken;
+        // Fewer than asked for, and none in pieces, which count for more than their bytes: the ring
+        // has no more.
+        let are_whole = burst.slice_count() - old_slices == taken;
+        let is_drained = taken < chains && are_whole && burst.bytes() - old_bytes < bytes;
+        if is_drained || burst.time().is_over() {
+            return;
+        }
     }
-    for chain in queue.taken() {
+}
+
+/// Pushes the frames of chains. Each page that a frame lies in is touched here, so that the time of
+/// taking is all that the kernel takes for the sender's memory.
+#[inline(always)]
+fn push<'c>(
+    chains: impl Iterator<Item = &'c [ChainElement]>,
+    header_len: usize,
+    burst: &mut Burst<'_>,
+    pieces: &mut Vec<Slice<'static>>,
+) {
+    for chain in chains {
         let vnet = copy::read_header(chain, header_len).unwrap_or_default();
         match chain {
-            // SAFETY: the queue is borrowed from the session until release, and lent chains keep it
-            // from being remapped, so its pieces stay mapped for the burst.
-            [piece] => burst.push(vnet, None, &[unsafe { copy::lend(piece, header_len) }]),
+            [piece] => {
+                // SAFETY: the queue is borrowed from the session until release, and lent chains
+                // keep it from being remapped, so its pieces stay mapped for the burst.
+                let bytes = unsafe { copy::lend(piece, header_len) };
+                copy::touch_rest(&bytes.take(Burst::LARGEST_FRAME));
+                burst.push(vnet, None, &[bytes]);
+            }
             _ => push_chain(vnet, chain, header_len, burst, pieces),
         }
     }
@@ -127,13 +167,37 @@ fn push_chain(
         }
         skip -= skip.min(piece.len);
     }
-    burst.push(vnet, None, pieces);
+    let bytes = Burst::LARGEST_FRAME + 1 - room;
+    if pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE && touch(pieces, burst.time().doubled())
+    {
+        burst.push(vnet, None, pieces);
+    } else {
+        burst.refuse();
+    }
     pieces.clear();
+}
+
+/// Touches the pages of a frame. Returns `false` if the time is over before the last. A frame that
+/// begins when it is nearly over has as long again, so a guest's first pages cost it no frame.
+fn touch(pieces: &[Slice<'_>], time: TimeLimit) -> bool {
+    pieces.iter().enumerate().all(|(number, piece)| {
+        let is_over = time.is_over_before(number);
+        if !is_over {
+            copy::touch(piece);
+        }
+        !is_over
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IngressQueue;
+    use crate::clock::tests::over_at;
+    use crate::vhost::{VhostOptions, open};
+    use tempfile::TempDir;
+    use test_guest::Guest;
+    use vhost_user::Features;
 
     #[test]
     fn a_chain_of_4_gib_is_no_short_frame() {
@@ -144,5 +208,73 @@ mod tests {
         let mut burst = Burst::new();
         push_chain(VnetHeader::default(), &chain, 12, &mut burst, &mut Vec::new());
         assert_eq!(burst.bytes(), Burst::LARGEST_FRAME + 1);
+    }
+
+    /// A chain of 1024 pieces of a byte, each in a page of its own, cost as many page faults.
+    #[test]
+    fn a_frame_of_crumbs_is_refused() {
+        let memory = vec![0u8; 1 << 20];
+        let frame = |pieces: usize, len| {
+            let start = memory.as_ptr().cast_mut();
+            let chain = vec![ChainElement { start, len }; pieces];
+            let mut burst = Burst::new();
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            (burst.frames().len(), burst.refused())
+        };
+        for (pieces, len) in [(2, 7), (MOST_PIECES, 1), (19, 4096), (1024, 64), (1056, 64)] {
+            assert_eq!(frame(pieces, len), (1, 0), "{pieces} pieces of {len} bytes");
+        }
+        for (pieces, len) in [(MOST_PIECES + 1, 1), (1024, 1), (1024, 60), (2047, 1)] {
+            assert_eq!(frame(pieces, len), (0, 1), "{pieces} pieces of {len} bytes");
+        }
+    }
+
+    /// 18 huge pages that the kernel had to make held a worker for seconds.
+    #[test]
+    fn a_frame_whose_pages_take_too_long_is_refused() {
+        let memory = vec![0u8; 4096];
+        let frame = |pieces: usize, look, is_close| {
+            let start = memory.as_ptr().cast_mut();
+            let chain = vec![ChainElement { start, len: 64 }; pieces];
+            let mut burst = Burst::new();
+            burst.limit_time(over_at(look, is_close));
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            (burst.frames().len(), burst.refused())
+        };
+        const EVERY: usize = TimeLimit::EVERY;
+        // The frame may take twice the time.
+        for (pieces, look, is_close) in [(EVERY, 1, false), (3 * EVERY, 2, false), (19, 10, true)] {
+            assert_eq!(frame(pieces, look, is_close), (1, 0), "{pieces} pieces, over at {look}");
+            assert_eq!(frame(pieces + 1, look, is_close), (0, 1), "one more");
+        }
+    }
+
+    #[test]
+    fn what_a_late_take_leaves_waits() {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("vm");
+        let mut opened = open(&VhostOptions::new(&path)).expect("a port");
+        let mut guest = Guest::connect(&path, Features::VERSION_1.bits(), 1).expect("a guest");
+        let [IngressQueue::Vhost(ingress)] = opened.device.ingress.as_mut_slice() else {
+            panic!("one queue")
+        };
+        for number in 0..20 {
+            assert!(guest.send(0, &[0; 12], &[number; 60]));
+        }
+        let mut seen: Vec<u8> = Vec::new();
+        while seen.len() < 20 {
+            let mut burst = Burst::new();
+            burst.limit_time(over_at(3, true));
+            ingress.take(Nanos(0), &mut burst).expect("take");
+            assert!(burst.frames().len() <= 3, "over after the third frame");
+            for frame in burst.frames() {
+                let mut bytes = Vec::new();
+                burst.slices(frame).iter().for_each(|slice| slice.append_to(&mut bytes));
+                seen.extend(bytes.first());
+            }
+            drop(burst);
+            ingress.release();
+        }
+        assert!(seen.iter().copied().eq(0..20), "none is lost: {seen:?}");
     }
 }

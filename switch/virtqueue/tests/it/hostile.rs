@@ -407,9 +407,9 @@ fn a_chain_of_millions_of_pieces_fills_a_burst() {
         let (guest, mut driver, mut queue) = pair(format);
         crumble(&guest, &mut driver, false);
         assert_eq!(
-            queue.take(Limit { chains: 8, bytes: 100_000 }),
+            queue.take(Limit { chains: 8, bytes: 600_000 }),
             Ok(2),
-            "1024 bytes count as 65536"
+            "1024 bytes count as 524288"
         );
     }
 }

@@ -1,0 +1,44 @@
+//! Measure: delivers to a guest within limited time, see [`slow`](crate::turn::slow).
+
+use crate::stage::deliver::Deliverer;
+use crate::turn::Exit;
+use crate::turn::slow::Part;
+use crate::turn::work::Meter;
+use ports::vhost::VhostEgress;
+use ports::{EgressDrop, Outgoing};
+
+impl Deliverer {
+    /// Calls a guest's egress queue, and charges the time that is more than the work.
+    #[inline(never)]
+    pub(super) fn send_to_guest(
+        &mut self,
+        guest: &VhostEgress,
+        outgoing: &[Outgoing<'_>],
+        exit: &Exit<'_>,
+        (mut part, meter): (Part, &mut Meter),
+    ) {
+        let (sender, id) = (self.sender, exit.to.shared.id);
+        let is_measured = self.slow.measures(part, exit.now);
+        let stopwatch = match is_measured {
+            true => self.stopwatch.restarted(),
+            false => self.stopwatch,
+        };
+        if !is_measured {
+            // Its time is that of the turn so far.
+            part.work += meter.total();
+        }
+        let time = self.slow.time_of_delivering(sender, id, part, stopwatch);
+        guest.deliver_within(&time, outgoing, &mut self.drops);
+        let is_late = || self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Late);
+        if !is_measured && !is_late() {
+            return;
+        }
+        if let Some(time) = part.excess(&stopwatch) {
+            if self.slow.blame(sender, id, time, exit.now) {
+                meter.add_receivers(time);
+            } else {
+                meter.add_sender(time);
+            }
+        }
+    }
+}
