@@ -62,7 +62,8 @@ reasons! {
         NoPort = "no_port",
         /// The turn had reached its work limit, and the frame was to be flooded or the train to be
         /// segmented. Such frames cost many times what the port's last frames did. A train is
-        /// counted at the port it was to leave by.
+        /// counted at the port it was to leave by. So is a flood toward many ports for which the
+        /// worker has no time left, see turn/floods.rs.
         WorkLimit = "work_limit",
         /// A rule of the port's ACL denies it, counted at the port of the rule.
         AclDenied = "acl_denied",

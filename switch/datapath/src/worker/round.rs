@@ -40,7 +40,9 @@ impl Worker {
                 let took = end.since(start).since(looked);
                 queue.load.busy.add(took.0);
                 busy += took.0;
-                (taken, work::charged(work, took) + later)
+                let charge = work::charged(work, took);
+                scratch.floods.end_turn(queue.port, charge.saturating_sub(work));
+                (taken, charge + later)
             }
             _ => (0, 0),
         });
