@@ -4,8 +4,9 @@ use super::*;
 use crate::host::router::PATH;
 use crate::host::{Host, Whereabouts};
 use proptest::prelude::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddrV4};
 use std::thread::JoinHandle;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -127,6 +128,29 @@ fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
     assert!(answer.contains("error") && !answer.contains("403"), "{answer}");
 }
 
+/// Eight silent connections kept everybody away for as long as there were more of them.
+#[test]
+fn silent_connections_of_one_address_keep_no_other_away() {
+    let agent = Fixture::new();
+    let silent: Vec<_> = (0..100)
+        .map(|_| {
+            let socket =
+                socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+            let socket = socket.unwrap();
+            bind(&socket, &SocketAddrV4::new([127, 0, 0, 9].into(), 0)).unwrap();
+            connect(&socket, &agent.at).unwrap();
+            socket
+        })
+        .collect();
+    drop(agent.served_peer());
+    let said = agent.said.lock().unwrap();
+    assert!(
+        !said.iter().any(|line| line.contains("no request")),
+        "their time was not over: {said:?}"
+    );
+    drop(silent);
+}
+
 #[test]
 fn a_stranger_is_told_why_and_the_next_one_is_served() {
     let agent = Fixture::new();
@@ -224,7 +248,7 @@ fn connections_that_say_nothing_do_not_keep_others_out() {
 #[test]
 fn a_byte_now_and_then_wins_no_time() {
     let agent = Fixture::new();
-    let peer = Peer::new(&agent.listening, agent.at);
+    let peer = Peer::new(&agent.listening, agent.at, None);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.state().until = Instant::now() + 5 * GLANCE;
