@@ -21,7 +21,6 @@ mod scalar;
 mod section;
 mod steer;
 mod storm;
-mod strict;
 mod switch;
 mod value;
 mod vlan;
@@ -36,7 +35,7 @@ pub use port::{
     Compat, MacSpoofing, PathMtuMode, PortConfig, PortRole, RscMode, TeamAlgorithm, VmmqMode,
 };
 pub use quantity::{Rate, Seconds, Size};
-pub use read::{from_json, from_toml, from_value, nearest, strict_json};
+pub use read::{from_json, from_toml, from_value, nearest};
 pub use scalar::ranged;
 pub use section::Section;
 pub use steer::hex;

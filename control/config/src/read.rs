@@ -2,11 +2,10 @@
 
 use super::Config;
 use super::rules::{self, Broken};
-use super::strict::Strict;
 use problem::Problem;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
+use strict::Strict;
 use toml::de::{DeTable, DeValue};
 
 /// Reads a TOML text as strictly as the configuration. Messages call it `name`.
@@ -41,18 +40,7 @@ pub(super) fn config(name: &str, text: &str) -> Result<Config, Problem> {
 /// # Errors
 /// The text is not JSON, a key is unknown, or a value is not one of its key.
 pub fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
-    strict_json(text).map_err(|error| explain_json(&error))
-}
-
-/// Reads JSON like [`from_json`], for callers with errors of their own.
-///
-/// # Errors
-/// The text is not JSON, or not of this type.
-pub fn strict_json<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = T::deserialize(Strict(&mut reader))?;
-    reader.end()?;
-    Ok(value)
+    strict::from_json(text).map_err(|error| explain_json(&error))
 }
 
 /// Reads a parsed JSON value.
@@ -199,5 +187,17 @@ mod tests {
         assert_eq!(nearest(&name, &[name.as_str()]), Some(name.as_str()));
         let longer = format!("{name}n");
         assert_eq!(nearest(&longer, &[longer.as_str()]), None);
+    }
+    /// `PUT /v1/config` with `[]` removed every port.
+    #[test]
+    fn a_list_is_no_configuration_however_deep_it_is() {
+        for text in ["[]", "[[]]", "[{}]", &"[".repeat(200), &"[".repeat(1 << 20), "null"] {
+            let problem = from_json::<Config>(text.as_bytes()).unwrap_err();
+            assert_eq!(problem.wanted, "keys with values", "{problem}");
+        }
+        let problem = from_toml::<Config>("t", "port = [['vm1', 'tap1']]").unwrap_err();
+        assert!(problem.error.starts_with("t:1:"), "{problem}");
+        assert_eq!(problem.wanted, "keys with values", "{problem}");
+        assert!(from_value::<Config>(serde_json::json!([])).is_err());
     }
 }

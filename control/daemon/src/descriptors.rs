@@ -36,6 +36,19 @@ fn of(port: &PortConfig, scale: Scale) -> u64 {
     }
 }
 
+/// Returns what a port takes to be opened. For a guest that is two a ring, two to wake the session's
+/// thread, and the socket with its copy for the next process; for others one a queue at least.
+fn at_start(port: &PortConfig, scale: Scale) -> u64 {
+    let queues = u64::from(port.queue_pairs(scale));
+    match port.device() {
+        Device::VhostUser(_) => {
+            let socket = if port.vhost_client == Some(true) { 0 } else { 2 };
+            2 * (2 * queues + 1) + 2 + socket
+        }
+        _ => queues,
+    }
+}
+
 /// Returns the problem if the configuration may need more than `limit` descriptors.
 pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
     let scale = Scale::of(&config.switch.workers);
@@ -46,6 +59,26 @@ pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
             .wanted(format!("{wanted} for this configuration, if front ends use all that they may"))
             .remedy(format!(
                 "set LimitNOFILE={wanted} or more in the systemd unit, or `ulimit -n {wanted}`"
+            ))
+    })
+}
+
+/// Returns the problem if a daemon with this configuration cannot open all of its ports, although no
+/// front end has connected yet.
+pub(crate) fn too_few(config: &Config) -> Option<Problem> {
+    // A daemon raises its limit to the hard one.
+    too_few_by(config, getrlimit(Resource::Nofile).maximum?)
+}
+
+fn too_few_by(config: &Config, limit: u64) -> Option<Problem> {
+    let scale = Scale::of(&config.switch.workers);
+    let wanted = OWN + config.ports.iter().map(|port| at_start(port, scale)).sum::<u64>();
+    (wanted > limit).then(|| {
+        Problem::new("a daemon may not have as many file descriptors as its ports need to be opened")
+            .seen(format!("a hard limit of {limit} for this process (RLIMIT_NOFILE)"))
+            .wanted(format!("{wanted}, and more for each front end that connects"))
+            .remedy(format!(
+                "set LimitNOFILE={wanted} or more in the systemd unit; if that has it, this is the limit of your shell"
             ))
     })
 }
@@ -102,6 +135,16 @@ mod tests {
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
         assert!(shortage(&uplink, OWN + 260).is_some() && shortage(&uplink, OWN + 261).is_none());
         assert!(problem.remedy.contains("LimitNOFILE=1258"), "{problem}");
+    }
+
+    #[test]
+    fn ports_that_cannot_all_be_opened_are_found_before_the_start() {
+        assert_eq!(too_few_by(&guests(1_900, 1), 20_000), None);
+        let problem = too_few_by(&guests(2_000, 1), 20_000).unwrap();
+        assert!(problem.seen.contains("20000") && problem.wanted.starts_with("20064"), "{problem}");
+        assert!(problem.remedy.contains("LimitNOFILE=20064"), "{problem}");
+        assert!(too_few_by(&guests(521, 8), 20_000).is_none());
+        assert!(too_few_by(&guests(525, 8), 20_000).is_some());
     }
 
     /// The unit had no limit, so systemd's 1024 applied. A later limit allowed only 22 queue pairs.

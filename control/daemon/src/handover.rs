@@ -4,5 +4,5 @@
 mod listener;
 mod successor;
 
-pub(crate) use listener::Listener;
-pub(crate) use successor::{hand_over, take_over};
+pub(crate) use listener::{Listener, Offer};
+pub(crate) use successor::{Predecessor, hand_over};

@@ -7,6 +7,7 @@
 mod kind;
 mod team;
 
+use crate::descriptors;
 use crate::preflight;
 use crate::settings;
 use api::body::{FindingBody, HealthBody};
@@ -133,6 +134,7 @@ impl Picture {
 /// Returns the findings about a configuration that is not running, on this host.
 pub fn offline(config: &Config) -> HealthBody {
     let mut found = preflight::findings(&config.switch);
+    found.extend(descriptors::too_few(config).map(|problem| Kind::DescriptorsFew.found(problem)));
     found.extend(findings(&config.ports.iter().map(Picture::of).collect::<Vec<_>>()));
     HealthBody::of(found)
 }

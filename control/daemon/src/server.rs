@@ -14,7 +14,7 @@ pub use crate::source::read_file;
 
 use crate::commands::{Ended, Owner};
 use crate::descriptors;
-use crate::handover;
+use crate::handover::{self, Offer, Predecessor};
 use crate::log;
 use crate::metrics::Renderings;
 use crate::peer::Groups;
@@ -24,7 +24,7 @@ use crate::running::Running;
 use crate::sandbox;
 use crate::shared::Shared;
 use crate::source::Source;
-use crate::state::{self, Keeper, Kept};
+use crate::state::{self, Identity, Keeper, Kept};
 use crate::web;
 use api::body::{StepBody, StepOutcome};
 use config::{Config, Poll, Scale, Section, SwitchConfig, WebConfig};
@@ -103,12 +103,11 @@ pub async fn serve(
     let store = opener.store();
     // A successor receives the descriptors of all ports.
     descriptors::raise();
-    if options.take_over {
-        preflight::check(&config.switch, &state_path(options, &config.switch))?;
-        handover::take_over(&socket_path(options, &config.switch), &store)?;
-    }
-    let (keeps, kept) = open_state(options, &config.switch)?;
-    let socket = Socket::bind(&socket_path(options, &config.switch), &config.switch)?;
+    let ((keeps, kept), socket) = if options.take_over {
+        take_over(options, &config.switch, &store)?
+    } else {
+        places(options, &config.switch)?
+    };
     let groups = Groups::of(&config.switch)?;
     let tcp = (config.metrics.listen, config.web.clone());
     private_tmp::look();
@@ -133,7 +132,7 @@ pub async fn serve(
     let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
-    let next = next(successors.as_ref(), &store);
+    let next = next(successors.as_ref(), &store, &keeper);
     let successor = tokio::select! {
         successor = ends(stop, next, &shared) => successor,
         () = attend(&shared, hangup) => None,
@@ -154,14 +153,37 @@ pub async fn serve(
     Ok(())
 }
 
+/// The state directory, locked, with what it holds, and the API's socket.
+type Places = ((state::Writer, Kept), Socket);
+
 /// Locks the state directory, before binding the socket: of two daemons that start at once, one
 /// could otherwise find the other's socket before that listens.
-fn open_state(options: &Options, config: &SwitchConfig) -> Result<(state::Writer, Kept), Problem> {
+fn places(options: &Options, config: &SwitchConfig) -> Result<Places, Problem> {
     let socket = socket_path(options, config);
-    state::open(&state_path(options, config)).or_else(|problem| {
+    let state = state::open(&state_path(options, config)).or_else(|problem| {
         socket::refuse_taken(&socket)?;
         Err(problem)
-    })
+    });
+    Ok((state?, Socket::bind(&socket, config)?))
+}
+
+/// Ends the daemon that runs and takes its places and its descriptors, once it is certain that this
+/// process will have them: of the two, one always runs.
+fn take_over(options: &Options, config: &SwitchConfig, store: &Store) -> Result<Places, Problem> {
+    let (path, socket) = (state_path(options, config), socket_path(options, config));
+    preflight::check(config, &path)?;
+    let state = state::open(&path);
+    let Some(predecessor) = Predecessor::meet(&socket)? else {
+        drop(state);
+        return places(options, config);
+    };
+    let state = match state {
+        Err(problem) if !predecessor.has_locked(&path) => return Err(problem),
+        state => state.ok(),
+    };
+    let socket = Socket::bind_beside(&socket, config)?;
+    predecessor.end(store)?;
+    Ok((state.map_or_else(|| state::open(&path), Ok)?, socket.put_in_place()?))
 }
 
 /// Starts answering clients of the API, of the metrics and of the page.
@@ -234,9 +256,13 @@ async fn end_state(shared: &Shared, keeper: &Keeper) {
     }
 }
 
-async fn next(successors: Option<&handover::Listener>, store: &Store) -> OwnedFd {
+async fn next(successors: Option<&handover::Listener>, store: &Store, keeper: &Keeper) -> OwnedFd {
+    let offer = || Offer {
+        descriptors: store.with_all(|all| all.len()),
+        state: keeper.file().parent().and_then(Identity::of),
+    };
     match successors {
-        Some(listener) => listener.next(|| store.with_all(|all| all.len())).await,
+        Some(listener) => listener.next(offer).await,
         None => std::future::pending().await,
     }
 }

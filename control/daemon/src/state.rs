@@ -15,6 +15,7 @@ use problem::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use directory::Identity;
 pub use directory::StateDirectory;
 pub(crate) use keeper::{Found, Keeper, Writer, open, trusted};
 pub(crate) use place::directory;

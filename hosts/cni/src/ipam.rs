@@ -56,7 +56,7 @@ impl<'a> Ipam<'a> {
     /// Runs `ADD`. Returns the addresses that the plugin assigned.
     pub(crate) fn add(&self) -> Result<Outcome, CniError> {
         let answer = self.run("ADD")?;
-        let outcome: Outcome = config::strict_json(&answer)
+        let outcome: Outcome = strict::from_json(&answer)
             .map_err(|error| self.failed("its answer cannot be read", error))?;
         if outcome.ips.is_empty() {
             return Err(self.failed("its answer has no address", String::from_utf8_lossy(&answer)));
@@ -111,7 +111,7 @@ impl<'a> Ipam<'a> {
             #[serde(default)]
             details: String,
         }
-        let said: Said = config::strict_json(answer).ok()?;
+        let said: Said = strict::from_json(answer).ok()?;
         Some(CniError::new(
             said.code,
             format!("IPAM plugin {}: {}", self.name, said.msg),

@@ -62,7 +62,7 @@ pub(crate) fn version_of(text: &[u8]) -> String {
         #[serde(rename = "cniVersion")]
         version: String,
     }
-    let read = config::strict_json::<Versioned>(text).map(|written| written.version);
+    let read = strict::from_json::<Versioned>(text).map(|written| written.version);
     read.unwrap_or_else(|_| UNREADABLE.to_owned())
 }
 
@@ -178,7 +178,7 @@ impl Network {
     /// Fails if the text is not JSON of the right shape, the version is not supported, or a name in
     /// it is not valid.
     pub fn read(text: Vec<u8>) -> Result<Network, CniError> {
-        let written: Written = config::strict_json(&text).map_err(|error| {
+        let written: Written = strict::from_json(&text).map_err(|error| {
             CniError::new(CniError::DECODING, "the network's configuration cannot be read", error)
         })?;
         let version = version(&written.version)?;

@@ -21,16 +21,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strangers::{Strangers, Visit};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Timeout for a client to send the token: others may wait for its seat.
+/// Timeout for a client to send the token.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for a client's next order.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
-/// Most connections at once; others wait in the backlog.
+/// Most connections at once; one without the token makes room for another.
 const SEATS: usize = 32;
-/// Interval between checks for a free seat while all are taken.
-const SEAT_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval between checks for a free seat while all are taken, and after how many of them another
+/// connection ends.
+const SEAT_INTERVAL: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 10;
 /// Pause after an error of `accept`, which may last.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -146,15 +149,15 @@ impl Shared {
     }
 
     fn accept(self: Arc<Shared>, listener: &TcpListener) {
+        let mut strangers = Strangers::default();
         while !self.is_stopped() {
-            let Some(seat) = Seat::take(&self) else {
-                std::thread::sleep(SEAT_INTERVAL);
-                continue;
-            };
             match listener.accept() {
-                Ok((stream, _)) => {
+                Ok((stream, at)) => {
+                    let Some(seat) = self.seat(&mut strangers) else { return };
+                    // Without a descriptor left the connection is closed.
+                    let Ok(visit) = strangers.add(&stream, at.ip()) else { continue };
                     // The error of a client that has gone is ignored.
-                    let serve = move || drop(seat.serve(stream));
+                    let serve = move || drop(seat.serve(stream, &visit));
                     // If no thread can be made, the connection is closed, and its seat is free
                     // again.
                     let _ = std::thread::Builder::new().name("mtu".into()).spawn(serve);
@@ -165,8 +168,26 @@ impl Shared {
         }
     }
 
+    /// Waits for a seat, which a connection without the token may have to leave; `None` if the
+    /// responder ends.
+    fn seat(self: &Arc<Shared>, strangers: &mut Strangers) -> Option<Seat> {
+        for look in 0.. {
+            if self.is_stopped() {
+                break;
+            }
+            if let Some(seat) = Seat::take(self) {
+                return Some(seat);
+            }
+            if look % LOOKS == 0 {
+                strangers.make_room();
+            }
+            std::thread::sleep(SEAT_INTERVAL);
+        }
+        None
+    }
+
     /// Serves a client until it ends or loses its session.
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn serve(&self, mut stream: TcpStream, visit: &Visit) -> io::Result<()> {
         stream.set_nodelay(true)?;
         // A client that reads nothing must not keep its seat.
         stream.set_write_timeout(Some(HELLO_TIMEOUT))?;
@@ -176,6 +197,7 @@ impl Shared {
         if !hello.token().is_some_and(|token| self.options.token.matches(token)) {
             return Ok(());
         }
+        visit.is_known();
         let _session = Session::open(self, hello.badge);
         stream.write_all(Answer::attached(&self.attachment(&stream)).as_bytes())?;
         let ip = self.options.listen.ip();
@@ -270,8 +292,8 @@ impl Seat {
         Some(Seat(shared.clone()))
     }
 
-    fn serve(&self, stream: TcpStream) -> io::Result<()> {
-        self.0.serve(stream)
+    fn serve(&self, stream: TcpStream, visit: &Visit) -> io::Result<()> {
+        self.0.serve(stream, visit)
     }
 }
 

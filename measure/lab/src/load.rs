@@ -28,6 +28,7 @@ impl Way {
 
 /// Bulk connections: each sends as fast as it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bulk {
     /// Connections at once.
     pub connections: u32,
@@ -44,6 +45,7 @@ pub struct Bulk {
 
 /// Bytes of the sockets' buffers; `None` leaves them to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sockets {
     /// The receiver's (NTttcp's `-rb`).
     pub receive: Option<u32>,

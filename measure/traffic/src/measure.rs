@@ -11,6 +11,7 @@ macro_rules! counters {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
         $visible struct $name {
             $($(#[$what])* $visible $counter: u64,)+
         }

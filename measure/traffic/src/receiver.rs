@@ -194,7 +194,7 @@ fn exchange(server: &mut SyncServer, report: &mut Report) {
 }
 
 fn take_figures(report: &mut Report, body: &[u8]) -> bool {
-    match serde_json::from_slice::<Side>(body) {
+    match strict::from_json::<Side>(body) {
         Ok(side) => {
             report.peer_kind = PeerKind::Millrace;
             report.add_peer(side);

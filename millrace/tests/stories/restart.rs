@@ -6,7 +6,7 @@ use crate::outage::{Pinged, Probe, is_long, restarts, told};
 use crate::qemu::Machine;
 use crate::sandbox::{Need, run, story};
 use crate::shell::{Transfer, addresses};
-use crate::switch::{Switch, cli, millrace, write};
+use crate::switch::{FILE, Switch, cli, millrace, write};
 use crate::systemd::Systemd;
 use crate::transfer::transfer_during;
 use rustix::net::{
@@ -207,22 +207,31 @@ fn a_successor_that_cannot_start_leaves_the_daemon_running() {
         let before = index(a);
         std::fs::create_dir("/run/open").unwrap();
         std::fs::set_permissions("/run/open", PermissionsExt::from_mode(0o777)).unwrap();
+        std::fs::create_dir("/run/locked").unwrap();
+        let locked = std::fs::File::open("/run/locked").unwrap();
+        locked.lock().unwrap();
         for (key, reason) in [
             ("admin-group = 'no-such-group'", "no-such-group"),
             ("workers = [4095]", "4095"),
-            ("# With --state-dir.", "mode 0777"),
+            ("# With --state-dir /run/open", "mode 0777"),
+            ("# With --state-dir /run/locked", "another process keeps its state"),
         ] {
             std::fs::write("/run/other.toml", format!("[switch]\n{key}\n{PORTS}")).unwrap();
             let mut command = millrace();
             command.args(["run", "-c", "/run/other.toml", "--take-over"]);
-            if key.starts_with('#') {
-                command.args(["--state-dir", "/run/open"]);
-            }
+            command.args(key.strip_prefix("# With ").iter().flat_map(|more| more.split(' ')));
             let output = command.output().unwrap();
             let told = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success() && told.contains(reason), "{key}: {told}");
             assert_eq!((switch.state("a").0, index(a)), ("up".into(), before.clone()), "{key}");
         }
+        run("mount --bind /run/millrace /run/millrace");
+        run("mount -o remount,bind,ro /run/millrace");
+        let output = millrace().args(["run", "-c", FILE, "--take-over"]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains("cannot be created"), "{told}");
+        assert_eq!((switch.state("a").0, index(a)), ("up".into(), before));
+        run("umount /run/millrace");
         switch.take_over().end(Signal::TERM);
     });
 }

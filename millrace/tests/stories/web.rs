@@ -274,3 +274,48 @@ fn a_thousand_ports_are_a_few_rows() {
         );
     });
 }
+
+/// Puts markup before every word of the daemon's answers, and before the reasons of drops.
+const MARKUP: &str = r#"
+    const real = globalThis.fetch, mark = (text) => `<img src=x onerror="document.title='hit'">${text}`;
+    const walk = (value, key) => {
+        if (typeof value === "string") return mark(value);
+        if (Array.isArray(value)) return value.map((one) => walk(one));
+        if (value === null || typeof value !== "object") return value;
+        const name = (it) => key === "drops" ? mark(it) : it;
+        return Object.fromEntries(Object.entries(value).map(([it, inner]) => [name(it), walk(inner, it)]));
+    };
+    globalThis.fetch = async (path, options) => {
+        const answer = await real(path.replaceAll(encodeURIComponent(mark("")), ""), options);
+        const body = walk(await answer.json());
+        if (path === "/state") {
+            body.findings.push({severity: "error", kind: mark("k"), port: mark("guest"), message: mark("m"),
+                error: mark("e"), seen: mark("s"), wanted: mark("w"), remedy: mark("r")});
+            body.ports.forEach((port) => port.drops = {[mark("storm")]: 7, ...port.drops});
+        }
+        return new Response(JSON.stringify(body), {status: answer.status});
+    };
+"#;
+
+/// Whatever guests, networks and other hosts have a daemon say is text.
+#[test]
+fn no_answer_of_the_daemon_becomes_markup() {
+    story(&[Need::Tap, Need::Program("chromium"), Need::Program("ethtool")], || {
+        let _topology = Topology::new(WEB);
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.prepare(MARKUP);
+        browser.visit(PAGE);
+        browser.wait("a row has it as text", &text_has("#rows", "<img src=x"));
+        browser.wait("so has a finding", &text_has("#finding-list", "<img src=x"));
+        browser.wait("and an event", &text_has("#event-list", "<img src=x"));
+        browser.value("document.getElementById('grid').focus()");
+        browser.press("End");
+        browser.press("Enter");
+        browser.wait("so has a port's title", &text_has("#port-title", "<img src=x"));
+        browser.wait("and its facts and drops", &text_has("#port-body dl", "<img src=x"));
+        browser.wait("and a drop", &text_has("#port-body table", "<img src=x"));
+        assert_eq!(browser.value("document.images.length"), 0);
+        assert_ne!(browser.value("document.title"), "hit");
+    });
+}

@@ -65,8 +65,9 @@ reasons! {
         NoPort = "no_port",
         /// The turn had reached its work limit, and the frame was to be flooded or the train to be
         /// segmented. Such frames cost many times what the port's last frames did. A train is
-        /// counted at the port it was to leave by. So is a frame for a guest whose memory had the
-        /// kernel work for longer than its share, see turn/slow.rs.
+        /// counted at the port it was to leave by. So are a frame for a guest whose memory had the
+        /// kernel work for longer than its share, see turn/slow.rs, and a flood toward many ports for
+        /// which the worker has no time left, see turn/floods.rs.
         WorkLimit = "work_limit",
         /// A rule of the port's ACL denies it, counted at the port of the rule.
         AclDenied = "acl_denied",

@@ -30,6 +30,7 @@ use crate::stage::deliver::Deliverer;
 use crate::stage::filter::Filtering;
 use crate::stage::steer::Noter;
 use crate::status::HealthEvent;
+use crate::turn::floods::Floods;
 use crate::turn::outbox::{Outbox, Target};
 use crate::turn::queue::OwnedQueue;
 use crate::turn::work::{self, Meter};
@@ -46,6 +47,7 @@ pub(crate) struct Scratch {
     parts: Parts<'static>,
     /// The lists of the egress queues.
     pub(crate) outbox: Outbox,
+    pub(crate) floods: Floods,
     pub(crate) deliverer: Deliverer,
     filtering: Filtering,
 }
@@ -57,6 +59,7 @@ impl Scratch {
             frames: (0..Burst::FRAMES).map(Frame::at).collect(),
             parts: Parts::new(),
             outbox: Outbox::default(),
+            floods: Floods::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(worker),
         }
@@ -133,7 +136,7 @@ impl Turn<'_> {
     /// Runs the stages between take and release.
     #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
-        let Scratch { frames, outbox, deliverer, filtering, .. } = scratch;
+        let Scratch { frames, outbox, floods, deliverer, filtering, .. } = scratch;
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
         (deliverer.stopwatch, deliverer.sender) = (self.stopwatch, Some(self.from.shared.id));
         if burst.refused() > 0 {
@@ -147,7 +150,8 @@ impl Turn<'_> {
             filtering.enter(self, frames, &parts, from_cell, meter);
             filtering.mark(self.from, frames, &mut parts.headers, meter);
         }
-        self.decide(&parts, frames, outbox, from_cell, meter);
+        let decider = Decider::new(self, from_cell, floods, meter);
+        self.decide(&parts, frames, outbox, from_cell, decider);
         let frames = &*frames;
         let (mut sent, mut lead) = (Sent::default(), None);
         let (mut last, mut targets) = (None, 0);
@@ -198,9 +202,8 @@ impl Turn<'_> {
         frames: &mut [Frame],
         outbox: &mut Outbox,
         cell: &PortCell,
-        meter: &mut Meter,
+        mut decider: Decider<'_>,
     ) {
-        let mut decider = Decider::new(self, cell, meter);
         let mut noter = Noter::new(self.from, self.queue, self.now);
         let mut place = 0;
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {

@@ -1,6 +1,7 @@
 //! The socket at which a successor asks for this process's descriptors. It lies beside the API's
 //! socket and serves only processes of the same user.
 
+use crate::state::Identity;
 use devices::store::{VERSION, message};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
@@ -18,10 +19,20 @@ const GREETING_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The successor's second message: nothing keeps it from starting. Only then does this daemon stop.
 pub(super) const READY: &str = "ready";
-/// Longest time until then. The successor has checked everything before it connects.
+/// Longest time until then. What takes long, the successor does before it connects.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How the answer to the greeting begins.
-const OFFER: &str = "descriptors: ";
+/// The parts of the answer to the greeting.
+const DESCRIPTORS: &str = "descriptors: ";
+const STATE: &str = ", state: ";
+
+/// What a daemon has that its successor needs: the answer to the greeting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Offer {
+    /// How many descriptors it hands over.
+    pub(crate) descriptors: usize,
+    /// The state directory that it has locked.
+    pub(crate) state: Option<Identity>,
+}
 
 /// The socket; its file is removed on drop.
 pub(crate) struct Listener {
@@ -42,14 +53,27 @@ pub(super) fn greeting() -> String {
     format!("millrace hand-over {VERSION} when ready")
 }
 
-/// Returns this daemon's answer: how many descriptors it has to hand over.
-pub(super) fn offer(descriptors: usize) -> String {
-    format!("{OFFER}{descriptors}")
-}
+impl Offer {
+    fn to_text(self) -> String {
+        let state = self.state.map(|Identity { device, inode }| format!("{STATE}{device}:{inode}"));
+        format!("{DESCRIPTORS}{}{}", self.descriptors, state.unwrap_or_default())
+    }
 
-/// Reads the answer to the greeting.
-pub(super) fn offered(text: &str) -> Option<u64> {
-    text.strip_prefix(OFFER)?.parse().ok()
+    /// Reads the answer to the greeting; `None` if it is another message.
+    pub(super) fn read(text: &str) -> Option<Offer> {
+        let text = text.strip_prefix(DESCRIPTORS)?;
+        let (descriptors, state) = match text.split_once(STATE) {
+            Some((descriptors, state)) => (descriptors, Some(state.split_once(':')?)),
+            None => (text, None),
+        };
+        let state = match state {
+            Some((device, inode)) => {
+                Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
+            }
+            None => None,
+        };
+        Some(Offer { descriptors: descriptors.parse().ok()?, state })
+    }
 }
 
 impl Listener {
@@ -73,9 +97,8 @@ impl Listener {
         Ok(Listener { path, socket: UnixListener::from_std(socket.into())? })
     }
 
-    /// Waits for the next admitted successor that is ready and returns its connection. `descriptors`
-    /// counts those that it would get.
-    pub(crate) async fn next(&self, descriptors: impl Fn() -> usize) -> OwnedFd {
+    /// Waits for the next admitted successor that is ready and returns its connection.
+    pub(crate) async fn next(&self, offer: impl Fn() -> Offer) -> OwnedFd {
         loop {
             let accepted = self.socket.accept().await;
             let Ok(connection) = accepted.and_then(|(connection, _)| blocking(connection)) else {
@@ -83,7 +106,7 @@ impl Listener {
                 tokio::time::sleep(GREETING_TIMEOUT).await;
                 continue;
             };
-            match admit(&connection).and_then(|()| is_ready(&connection, descriptors())) {
+            match admit(&connection).and_then(|()| is_ready(&connection, offer())) {
                 Ok(()) => return connection,
                 Err(reason) => {
                     tracing::warn!(target: "control::handover::listener", "a hand-over was refused: {reason}");
@@ -127,9 +150,9 @@ fn admit(connection: &OwnedFd) -> Result<(), String> {
 }
 
 /// Waits until an admitted process is ready, for it may yet find that it cannot start.
-fn is_ready(connection: &OwnedFd, descriptors: usize) -> Result<(), String> {
+fn is_ready(connection: &OwnedFd, offer: Offer) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
-    message::send(connection, &offer(descriptors), None).map_err(failed)?;
+    message::send(connection, &offer.to_text(), None).map_err(failed)?;
     set_socket_timeout(connection, Timeout::Recv, Some(READY_TIMEOUT))
         .map_err(|error| error.to_string())?;
     match message::receive(connection).map_err(failed)? {
@@ -150,16 +173,21 @@ mod tests {
             let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
             socketpair(AddressFamily::UNIX, kind, flags, None).unwrap()
         };
+        let state = Some(Identity { device: 64_769, inode: u64::MAX });
+        let offer = Offer { descriptors: 7, state };
         let meet = |said: &[&str]| {
             let (own, new) = pair();
             said.iter().for_each(|text| message::send(&new, text, None).unwrap());
             rustix::net::shutdown(&new, rustix::net::Shutdown::Write).unwrap();
-            (admit(&own).and_then(|()| is_ready(&own, 7)), new)
+            (admit(&own).and_then(|()| is_ready(&own, offer)), new)
         };
         let (ready, new) = meet(&[&greeting(), READY]);
         assert_eq!(ready, Ok(()));
         let (text, _) = message::receive(&new).unwrap().unwrap();
-        assert_eq!(offered(&text), Some(7));
+        assert_eq!(Offer::read(&text), Some(offer));
+        let without = Offer { state: None, ..offer };
+        assert_eq!(Offer::read(&without.to_text()), Some(without));
+        assert_eq!(Offer::read("descriptors: 7, state: 1"), None);
         assert_eq!(meet(&[&greeting()]).0, Err("it gave up".into()));
         assert_eq!(meet(&[&greeting(), "no"]).0, Err("it gave up".into()));
         assert!(meet(&["millrace hand-over 4", READY]).0.is_err());

@@ -3,8 +3,9 @@
 //! it sends the first, and that only once the new one, which has checked what it can, says that it is
 //! ready.
 
-use super::listener;
+use super::listener::{self, Offer};
 use crate::descriptors;
+use crate::state::Identity;
 use devices::store::{MANIFEST, Store, message};
 use problem::Problem;
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The message sent instead of descriptors.
@@ -56,39 +57,62 @@ fn has_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | WouldBlock)
 }
 
-/// Asks the daemon at this API socket to stop, and takes its descriptors. The new daemon calls this
-/// after its other checks. Does nothing if no daemon runs there.
-///
-/// # Errors
-/// The old daemon runs as another user, refuses, or does not answer in time; or this process may not
-/// have as many descriptors. The old daemon goes on.
-pub(crate) fn take_over(api: &Path, store: &Store) -> Result<(), Problem> {
-    let path = listener::path(api);
-    let failed = |error: &dyn std::fmt::Display| {
-        Problem::new(format!("the daemon at {} does not hand over its ports", api.display()))
-            .seen(error)
-            .wanted("a daemon of the same user and of a compatible version")
-            .remedy("stop it and start this one without --take-over; if systemd runs it, use `systemctl restart`")
-    };
-    let connection = match connected(&path) {
-        Ok(connection) => connection,
-        Err(Errno::NOENT | Errno::CONNREFUSED) => {
-            tracing::info!(target: "control::handover::successor", "there is no daemon to take over from: all devices are opened anew");
-            return Ok(());
+/// The daemon that runs, connected. It goes on, also if this is dropped, until [`Predecessor::end`].
+pub(crate) struct Predecessor {
+    api: PathBuf,
+    connection: OwnedFd,
+    offer: Offer,
+}
+
+impl Predecessor {
+    /// Connects to the daemon at this API socket; `None` if none runs there. It waits for a second,
+    /// so checks that take time come before.
+    ///
+    /// # Errors
+    /// The daemon runs as another user, refuses, or does not answer in time; or this process may not
+    /// have as many descriptors.
+    pub(crate) fn meet(api: &Path) -> Result<Option<Predecessor>, Problem> {
+        let connection = match connected(&listener::path(api)) {
+            Ok(connection) => connection,
+            Err(Errno::NOENT | Errno::CONNREFUSED) => {
+                tracing::info!(target: "control::handover::successor", "there is no daemon to take over from: all devices are opened anew");
+                return Ok(None);
+            }
+            Err(error) => return Err(failed(api, &error)),
+        };
+        let peer = socket_peercred(&connection).map_err(|error| failed(api, &error))?.uid;
+        if peer != rustix::process::geteuid() {
+            return Err(failed(api, &format!("it runs as user {}", peer.as_raw())));
         }
-        Err(error) => return Err(failed(&error)),
-    };
-    let peer = socket_peercred(&connection).map_err(|error| failed(&error))?.uid;
-    if peer != rustix::process::geteuid() {
-        return Err(failed(&format!("it runs as user {}", peer.as_raw())));
+        let greeted = message::send(&connection, &listener::greeting(), None);
+        let offer = greeted.and_then(|()| receive_offer(&connection));
+        let offer = offer.map_err(|error| failed(api, &error))?;
+        descriptors::room_for(offer.descriptors as u64)?;
+        Ok(Some(Predecessor { api: api.to_owned(), connection, offer }))
     }
-    message::send(&connection, &listener::greeting(), None).map_err(|error| failed(&error))?;
-    let descriptors = receive_offer(&connection).map_err(|error| failed(&error))?;
-    descriptors::room_for(descriptors)?;
-    message::send(&connection, listener::READY, None).map_err(|error| failed(&error))?;
-    let given = receive_all(&connection).map_err(|error| failed(&error))?;
-    store.inherit(given);
-    Ok(())
+
+    /// Returns whether this directory's lock is the daemon's, which it releases at its end.
+    pub(crate) fn has_locked(&self, state: &Path) -> bool {
+        self.offer.state.is_some() && self.offer.state == Identity::of(state)
+    }
+
+    /// Tells the daemon to stop, and takes its descriptors.
+    ///
+    /// # Errors
+    /// It gave up waiting and goes on, or ended without handing over everything.
+    pub(crate) fn end(self, store: &Store) -> Result<(), Problem> {
+        let told = message::send(&self.connection, listener::READY, None);
+        let given = told.and_then(|()| receive_all(&self.connection));
+        store.inherit(given.map_err(|error| failed(&self.api, &error))?);
+        Ok(())
+    }
+}
+
+fn failed(api: &Path, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(format!("the daemon at {} does not hand over its ports", api.display()))
+        .seen(error)
+        .wanted("a daemon of the same user and of a compatible version")
+        .remedy("stop it and start this one without --take-over; if systemd runs it, use `systemctl restart`")
 }
 
 fn connected(path: &Path) -> Result<OwnedFd, Errno> {
@@ -100,10 +124,9 @@ fn connected(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Receives how many descriptors the old daemon has.
-fn receive_offer(connection: &OwnedFd) -> io::Result<u64> {
+fn receive_offer(connection: &OwnedFd) -> io::Result<Offer> {
     let (text, _) = message::receive(connection)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    listener::offered(&text).ok_or_else(|| io::Error::other(text))
+    Offer::read(&text).ok_or_else(|| io::Error::other(text))
 }
 
 /// Receives everything up to the manifest.

@@ -5,12 +5,13 @@
 //! socket, and the file is removed only while it is still that one, so a directory that others can
 //! write to cannot redirect us to another file.
 
+use crate::state::Identity;
 use config::SwitchConfig;
 use devices::accounts;
 use problem::Problem;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, chmod, chownat, fchmod, fstat, open, openat,
-    statat, unlinkat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -28,16 +29,29 @@ const BACKLOG: i32 = 4096;
 
 /// A bound socket; its file is removed on drop.
 pub(super) struct Socket {
+    /// Where it is.
     path: PathBuf,
+    /// Where clients look for it.
+    meant: PathBuf,
     folder: OwnedFd,
-    /// Device and inode of its file.
-    file: (u64, u64),
+    file: Identity,
     listener: UnixListener,
 }
 
 impl Socket {
     /// Binds the path. A socket without a listener is left over from a crash and replaced.
     pub(super) fn bind(path: &Path, config: &SwitchConfig) -> Result<Socket, Problem> {
+        Socket::bind_as(path, path, config)
+    }
+
+    /// Binds another name in the path's directory, for a path at which a daemon still listens.
+    pub(super) fn bind_beside(path: &Path, config: &SwitchConfig) -> Result<Socket, Problem> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".next");
+        Socket::bind_as(path, Path::new(&name), config)
+    }
+
+    fn bind_as(meant: &Path, path: &Path, config: &SwitchConfig) -> Result<Socket, Problem> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(parent).map_err(|error| trouble(path, &error))?;
@@ -46,7 +60,17 @@ impl Socket {
         remove_stale(path, &folder)?;
         let bound = bind_in(path, &folder, config);
         let (listener, file) = bound.map_err(|error| trouble(path, &error))??;
-        Ok(Socket { path: path.to_owned(), folder, file, listener })
+        Ok(Socket { path: path.to_owned(), meant: meant.to_owned(), folder, file, listener })
+    }
+
+    /// Gives a socket that was bound beside its path the name that it was meant to have.
+    pub(super) fn put_in_place(self) -> Result<Socket, Problem> {
+        remove_stale(&self.meant, &self.folder)?;
+        renameat(&self.folder, name(&self.path), &self.folder, name(&self.meant))
+            .map_err(|error| trouble(&self.meant, &error))?;
+        let mut socket = self;
+        socket.path = socket.meant.clone();
+        Ok(socket)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -63,14 +87,14 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let found = statat(&self.folder, name(&self.path), AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| identity(&found) == self.file) {
+        if found.is_ok_and(|found| Identity::from(&found) == self.file) {
             // The file may already be gone; other errors have no remedy here.
             let _ = unlinkat(&self.folder, name(&self.path), AtFlags::empty());
         }
     }
 }
 
-type Bound = (UnixListener, (u64, u64));
+type Bound = (UnixListener, Identity);
 
 /// The file is created without any permission, so no client can connect until owner, group and mode
 /// are set.
@@ -102,7 +126,7 @@ fn bind_in(
     // The link leads to the open file itself.
     chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(mode))?;
     listen(&socket, BACKLOG)?;
-    Ok(Ok((UnixListener::from(socket), identity(&facts))))
+    Ok(Ok((UnixListener::from(socket), Identity::from(&facts))))
 }
 
 fn new_socket() -> Result<OwnedFd, Errno> {
@@ -126,11 +150,6 @@ fn access(config: &SwitchConfig) -> Result<(u32, Option<u32>), Problem> {
 
 fn name(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
-}
-
-#[allow(clippy::unnecessary_cast, reason = "their types differ by architecture")]
-fn identity(facts: &Stat) -> (u64, u64) {
-    (facts.st_dev as u64, facts.st_ino as u64)
 }
 
 fn remove_stale(path: &Path, folder: &OwnedFd) -> Result<(), Problem> {
@@ -207,6 +226,26 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         Socket::bind(&path, &config).unwrap();
+    }
+
+    /// A daemon that took over bound its socket after the other had ended.
+    #[test]
+    fn a_socket_is_bound_while_another_has_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let config = SwitchConfig::default();
+        let first = Socket::bind(&path, &config).unwrap();
+        let next = Socket::bind_beside(&path, &config).unwrap();
+        let file = next.file;
+        assert!(Socket::bind_beside(&path, &config).is_err(), "one at a time");
+        drop(first);
+        let next = next.put_in_place().unwrap();
+        assert_eq!((next.path(), Identity::of(&path)), (path.as_path(), Some(file)));
+        assert_eq!(try_to_connect(&path), Ok(()));
+        let third = Socket::bind_beside(&path, &config).unwrap();
+        assert!(third.put_in_place().err().unwrap().error.contains("already listens"));
+        drop(next);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]

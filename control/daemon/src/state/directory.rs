@@ -3,7 +3,7 @@
 use super::LONGEST;
 use problem::Problem;
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, fsync, open, openat,
     renameat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
@@ -16,6 +16,27 @@ use std::path::{Path, PathBuf};
 
 /// What the names of files that were set aside have behind that of the state file.
 const ASIDE: &str = ".broken";
+
+/// Device and inode of a file, by which two processes know it whatever they call it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl Identity {
+    /// Returns the identity of what is at a path now; `None` if nothing is.
+    pub(crate) fn of(path: &Path) -> Option<Identity> {
+        stat(path).ok().map(|facts| Identity::from(&facts))
+    }
+}
+
+impl From<&Stat> for Identity {
+    #[allow(clippy::unnecessary_cast, reason = "their types differ by architecture")]
+    fn from(facts: &Stat) -> Identity {
+        Identity { device: facts.st_dev as u64, inode: facts.st_ino as u64 }
+    }
+}
 
 /// A state directory with one file of state, locked by this process.
 pub struct StateDirectory {
@@ -83,8 +104,7 @@ impl StateDirectory {
 
     /// Returns whether the path still leads to this directory.
     pub(crate) fn is_in_place(&self) -> bool {
-        let (Ok(here), Ok(there)) = (fstat(&self.folder), stat(&self.path)) else { return false };
-        (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        fstat(&self.folder).is_ok_and(|here| Identity::of(&self.path) == Some((&here).into()))
     }
 
     /// Returns whether the state file exists.

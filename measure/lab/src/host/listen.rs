@@ -21,10 +21,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use strangers::{Strangers, Visit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// Time in which a peer must send the token; a silent connection takes a seat from others.
+/// Time in which a peer must send the token.
 const HELLO: Duration = Duration::from_secs(2);
 /// How long a peer waits for the previous experiment to end its connections.
 const AFTER_ANOTHER: Duration = Duration::from_secs(2);
@@ -36,12 +37,15 @@ const END: Duration = Duration::from_secs(10);
 /// How long an interrupted agent waits for its peer's next request, to answer it with the reason.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Maximum number of connections. One has the experiment, the others are refused with that reason;
-/// further ones wait to be accepted.
+/// one without the token makes room for a further one.
 const PEERS_MAX: usize = 8;
 /// Answer of an interrupted agent.
 const INTERRUPTED: &str = "the agent was interrupted";
 /// How often the agent polls for new connections, and a connection checks whether to end.
 const GLANCE: Duration = Duration::from_millis(20);
+/// How often the agent looks for a free seat, and after how many looks it ends another connection.
+const BEAT: Duration = Duration::from_millis(2);
+const BEATS: u32 = 10;
 
 /// A listening agent.
 pub struct Listening {
@@ -113,14 +117,16 @@ impl Listening {
     /// Serves peers until the interrupt is set, then waits until their connections have ended, for
     /// at most ten seconds.
     pub fn serve(self: &Arc<Listening>) {
+        let mut strangers = Strangers::default();
         while !self.interrupt.is_set() {
-            let seat = || self.seats.clone().try_acquire_owned().ok();
-            let next = seat().and_then(|seat| Some((seat, self.listener.accept().ok()?)));
-            let Some((seat, (stream, at))) = next else {
+            let Ok((stream, at)) = self.listener.accept() else {
                 std::thread::sleep(GLANCE);
                 continue;
             };
-            let peer = Peer::new(self, at);
+            let Some(seat) = self.seat(&mut strangers) else { break };
+            // Without a descriptor left the connection is closed.
+            let Ok(visit) = strangers.add(&stream, at.ip()) else { continue };
+            let peer = Peer::new(self, at, Some(visit));
             std::thread::spawn(move || {
                 peer.meet(stream);
                 drop(seat);
@@ -132,13 +138,31 @@ impl Listening {
         }
     }
 
+    /// Waits for a seat, which a connection without the token may have to leave; `None` if the agent
+    /// is interrupted.
+    fn seat(&self, strangers: &mut Strangers) -> Option<OwnedSemaphorePermit> {
+        for beat in 0.. {
+            if self.interrupt.is_set() {
+                break;
+            }
+            if let Ok(seat) = self.seats.clone().try_acquire_owned() {
+                return Some(seat);
+            }
+            if beat % BEATS == 0 {
+                strangers.make_room();
+            }
+            std::thread::sleep(BEAT);
+        }
+        None
+    }
+
     /// Returns the router of a peer's connection, with `handle` in place of the agent; for the fuzz
     /// target.
     pub fn router(
         self: &Arc<Listening>,
         handle: impl FnMut(Request) -> Reply + Send + 'static,
     ) -> Router {
-        Peer::new(self, ([127, 0, 0, 1], 0).into()).router(handle)
+        Peer::new(self, ([127, 0, 0, 1], 0).into(), None).router(handle)
     }
 }
 
@@ -151,6 +175,8 @@ struct Peer {
 
 /// State of a conversation.
 struct Conversation {
+    /// The connection's part among those without the token.
+    visit: Option<Visit>,
     /// Permit for the experiment; held once a valid token was sent.
     turn: Option<OwnedSemaphorePermit>,
     /// When the conversation ends unless a request arrives before.
@@ -158,8 +184,8 @@ struct Conversation {
 }
 
 impl Peer {
-    fn new(agent: &Arc<Listening>, at: SocketAddr) -> Arc<Peer> {
-        let state = Mutex::new(Conversation { turn: None, until: Instant::now() + HELLO });
+    fn new(agent: &Arc<Listening>, at: SocketAddr, visit: Option<Visit>) -> Arc<Peer> {
+        let state = Mutex::new(Conversation { visit, turn: None, until: Instant::now() + HELLO });
         Arc::new(Peer { at, agent: agent.clone(), state })
     }
 
@@ -206,6 +232,7 @@ impl Peer {
         }
         // The wait for the permit below must not count as silence.
         self.state().until = Instant::now() + SILENCE;
+        self.state().visit.iter().for_each(Visit::is_known);
         if self.agent.interrupt.is_set() {
             return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, INTERRUPTED.to_owned()));
         }

@@ -15,7 +15,7 @@ use traffic::measure::Machine;
 
 /// A request to a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Report whether the host is ready. Always the first request.
     Ready,

@@ -17,11 +17,12 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use strict::Strictly;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
 
 /// Path that requests are posted to. Its number is the version of the messages.
-pub const PATH: &str = "/v4/requests";
+pub const PATH: &str = "/v5/requests";
 /// Maximum length of a request's head, and of its body, in bytes. The longest body that is ever
 /// sent is a tenth of it.
 pub const LENGTH_MAX: usize = 16 * 1024;
@@ -55,9 +56,9 @@ pub(super) fn router(
 
 async fn answer(
     State(handler): State<Handler>,
-    request: Result<Json<Request>, JsonRejection>,
+    request: Result<Json<Strictly<Request>>, JsonRejection>,
 ) -> Result<Json<Reply>, Refusal> {
-    let Json(request) = request.map_err(|why| Refusal(why.status(), why.body_text()))?;
+    let Json(Strictly(request)) = request.map_err(|why| Refusal(why.status(), why.body_text()))?;
     let mut handle = handler.lock().unwrap_or_else(PoisonError::into_inner);
     (*handle)(request).map(Json)
 }

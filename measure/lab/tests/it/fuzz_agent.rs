@@ -129,20 +129,22 @@ fn beginning(choice: u8, number: u32) -> String {
     let to = if number.is_multiple_of(2) { "127.0.0.1" } else { "10.0.0.1" };
     let bulk = format!("{{\"connections\":{number},\"buffer_bytes\":{}}}", number % 5_000_000);
     match choice % 12 {
-        0 => format!("{{\"do\":\"read\",\"link\":\"{number}"),
-        1 => format!("{{\"do\":\"answer\",\"port\":{}}}", number % 70_000),
-        2 => format!("{{\"do\":\"send\",\"to\":\"{to}:5001\",\"bulk\":{bulk}}}"),
-        3 => format!("{{\"do\":\"listen\",\"at\":\"[::]:{}\",\"bulk\":{bulk}}}", number % 70_000),
+        0 => format!("{{\"read\":{{\"link\":\"{number}"),
+        1 => format!("{{\"answer\":{{\"port\":{}}}}}", number % 70_000),
+        2 => format!("{{\"send\":{{\"to\":\"{to}:5001\",\"bulk\":{bulk}}}}}"),
+        3 => {
+            format!("{{\"listen\":{{\"at\":\"[::]:{}\",\"bulk\":{bulk}}}}}", number % 70_000)
+        }
         4 => format!(
-            "{{\"do\":\"round_trips\",\"to\":\"{to}:4999\",\"milliseconds\":{}}}",
+            "{{\"round_trips\":{{\"to\":\"{to}:4999\",\"milliseconds\":{}}}}}",
             number % 100_000
         ),
-        5 => "{\"do\":\"run\",\"program\":\"sh\",\"arguments\":[]}".to_owned(),
-        6 => "{\"do\":\"start\",\"program\":\"sh\",\"arguments\":[]}".to_owned(),
-        7 => "{\"do\":\"become\",\"program\":\"sh\",\"arguments\":[]}".to_owned(),
-        8 => "{\"do\":\"ready\"}".to_owned(),
-        9 => format!("{{\"do\":\"machine\"}}{long}"),
-        10 => format!("{{\"do\":\"machine\"}}{}", &long[16..]),
+        5 => "{\"run\":{\"program\":\"sh\",\"arguments\":[]}}".to_owned(),
+        6 => "{\"start\":{\"program\":\"sh\",\"arguments\":[]}}".to_owned(),
+        7 => "{\"become\":{\"program\":\"sh\",\"arguments\":[]}}".to_owned(),
+        8 => "\"ready\"".to_owned(),
+        9 => format!("\"machine\"{long}"),
+        10 => format!("\"machine\"{}", &long[9..]),
         _ => String::new(),
     }
 }
@@ -164,7 +166,7 @@ impl Expected {
             && request.uri().path() == PATH
             && kind.is_some_and(|kind| kind == "application/json")
             && request.headers().get(AUTHORIZATION) == Some(&right());
-        let must = serde_json::from_slice(body).ok();
+        let must = strict::from_json(body).ok();
         let must = must.filter(|asked| proper && body.len() <= LENGTH_MAX && is_for_peers(asked));
         Expected { known, must }
     }

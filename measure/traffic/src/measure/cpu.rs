@@ -124,6 +124,7 @@ fn busy(&[user, nice, system, _, _, irq, softirq, _]: &Ticks) -> u64 {
 
 /// Shares of all processors' time between two samples; they add up to 100.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CpuUsage {
     /// Processors online.
     pub processors: usize,

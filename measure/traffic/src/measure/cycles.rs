@@ -35,6 +35,7 @@ pub struct CycleSample {
 
 /// Cycles of all processes and the kernel between two samples.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cycles {
     /// Unhalted cycles of the processors that the caller may use, counted by hardware.
     pub hardware: Figure<u64>,

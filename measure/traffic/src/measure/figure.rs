@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number with its source, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Figure<T> {
     /// The number; `None` if it could not be measured.
     pub value: Option<T>,

@@ -63,6 +63,7 @@ pub struct KernelCounters {
 
 /// What was added between two moments.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KernelDelta {
     /// Retransmissions of all connections of the network namespace.
     pub tcp_retransmits: Figure<TcpRetransmits>,

@@ -102,6 +102,7 @@ impl AllProcesses {
 
 /// Time that a process used between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProcessUsage {
     /// Seconds in user mode, of all threads.
     pub user_s: f64,

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// One rate in several units.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Throughput {
     /// Bytes per second.
     pub bytes_per_s: f64,
@@ -38,6 +39,7 @@ impl Throughput {
 /// TCP or UDP counters over the measured interval. For TCP they are sums of TCP_INFO over this
 /// run's connections, in segments of the wire; NTttcp shows the whole host's.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Segments {
     /// Segments or datagrams sent.
     pub sent: Figure<u64>,
@@ -53,6 +55,7 @@ pub struct Segments {
 
 /// One end's figures. All but the `whole_run` fields are of the measured interval.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Side {
     /// Role of this end.
     pub role: Role,

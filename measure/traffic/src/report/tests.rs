@@ -1,6 +1,7 @@
 use super::*;
 use crate::measure::{CpuUsage, Cycles, Figure, KernelDelta, ProcessUsage};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 
 fn side(role: Role) -> Side {
@@ -167,6 +168,23 @@ fn megabytes_of_the_xml_are_those_of_the_dialects_own_program() {
     }
 }
 
+#[test]
+fn figures_are_read_from_the_keys_that_they_have() {
+    let json = serde_json::to_value(side(Role::Receiver)).unwrap();
+    let reads = |json: &Value| strict::from_json::<Side>(json.to_string().as_bytes()).is_ok();
+    assert!(reads(&json));
+    let in_order: Vec<_> = json.as_object().unwrap().values().cloned().collect();
+    assert!(!reads(&in_order.into()));
+    for (place, value) in
+        [("/more", json!(1)), ("/segments/more", json!(1)), ("/cycles/hardware", json!([1]))]
+    {
+        let mut changed = json.clone();
+        let (parent, key) = place.rsplit_once('/').unwrap();
+        changed.pointer_mut(parent).unwrap()[key] = value;
+        assert!(!reads(&changed), "{place}");
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_a_peer_calls_its_figures_is_shown_or_refused(
@@ -180,7 +198,7 @@ proptest! {
                 break;
             }
         }
-        if let Ok(peer) = serde_json::from_str::<Side>(&json) {
+        if let Ok(peer) = strict::from_json::<Side>(json.as_bytes()) {
             let mut report = report();
             report.add_peer(peer);
             let escapes = report.to_text().unwrap().contains('\u{1b}');

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The options that both ends must share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Offer {
     /// TCP or UDP.
     pub transport: Transport,

@@ -175,7 +175,7 @@ impl ReceiverSync {
     }
 
     fn compare(&self, body: &[u8]) -> Message {
-        let objection = match serde_json::from_slice::<Offer>(body) {
+        let objection = match strict::from_json::<Offer>(body) {
             Ok(theirs) => self.offer.objection(&theirs),
             Err(_) => Some("its offer is not readable: use the same release on both ends".into()),
         };
@@ -253,6 +253,24 @@ mod tests {
         assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::IDLE)]);
         assert_eq!(say(&mut receiver, 1, word::RUN).first(), Some(&Action::Start { total_s: 6 }));
         assert_eq!(say(&mut receiver, 2, word::EXIT), [reply(2, word::RUNNING)]);
+    }
+
+    #[test]
+    fn an_offer_has_each_key_once_and_no_other() {
+        let offer = "{\"transport\":\"tcp\",\"ports\":1,\"verify\":false,\"latency\":false}";
+        let longer = offer.replace('}', ",\"more\":1}");
+        for (body, code) in [
+            (offer, Code::Accepted),
+            ("[\"tcp\",1,false,false]", Code::Refused),
+            (longer.as_str(), Code::Refused),
+        ] {
+            let body = Message::Body(Code::Offer, body.as_bytes().to_vec());
+            let answers = machine(3, Senders::Count(1)).on_message(1, body);
+            let [Action::Reply(1, Message::Body(answer, _))] = &answers[..] else {
+                panic!("{answers:?}")
+            };
+            assert_eq!(*answer, code);
+        }
     }
 
     proptest! {

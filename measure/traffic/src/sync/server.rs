@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Most clients connected at once, senders of the test or not.
+/// Most clients connected at once, senders of the test or not; the oldest that is none makes room.
 const CLIENTS_MAX: usize = 64;
 /// The first client number; smaller numbers are listeners.
 const FIRST_CLIENT: ClientId = 1 << 32;
@@ -165,6 +165,15 @@ impl SyncServer {
         let Ok(socket) = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else {
             return;
         };
+        if self.clients.len() >= CLIENTS_MAX + self.tokens.len() {
+            // One that takes no part makes room, or silent connections kept the sender away.
+            let idle = self.clients.iter().find(|(number, client)| {
+                client.token.is_none() && !self.state.takes_part(**number)
+            });
+            if let Some(number) = idle.map(|(number, _)| *number) {
+                self.drop_client(number);
+            }
+        }
         let client = self.next;
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(client), EventFlags::IN);
         if watched.is_ok() && self.clients.len() < CLIENTS_MAX + self.tokens.len() {

@@ -144,7 +144,7 @@ impl<'p> Session<'p> {
         self.write(&Message::Body(Code::Figures, body), during)?;
         match self.read(Some(ANSWER_TIMEOUT), during)? {
             Message::Body(Code::Figures, body) => {
-                serde_json::from_slice(&body).map_err(|error| self.garbled(&error.to_string()))
+                strict::from_json(&body).map_err(|error| self.garbled(&error.to_string()))
             }
             _ => Err(self.garbled("it answers figures with something else")),
         }

@@ -10,6 +10,7 @@ use crate::port::view::Port;
 use crate::settings::{PortId, PortRole};
 use crate::stage::steer::Steerer;
 use crate::turn::Turn;
+use crate::turn::floods::{self, Floods};
 use crate::turn::outbox::{Cause, Outbox, Run, Target};
 use crate::turn::work::{self, Meter};
 use ports::{Locked, lock};
@@ -32,6 +33,7 @@ pub(crate) struct Decider<'t> {
     takes_any_source: bool,
     /// Cost of flooding in this turn, by the low bits of the VLAN; see [`work::TURN_LIMIT`].
     flooded: [u64; 16],
+    floods: &'t mut Floods,
     meter: &'t mut Meter,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
@@ -74,7 +76,12 @@ impl Decision<'_> {
 }
 
 impl<'t> Decider<'t> {
-    pub(crate) fn new(turn: &'t Turn<'t>, cell: &'t PortCell, meter: &'t mut Meter) -> Decider<'t> {
+    pub(crate) fn new(
+        turn: &'t Turn<'t>,
+        cell: &'t PortCell,
+        floods: &'t mut Floods,
+        meter: &'t mut Meter,
+    ) -> Decider<'t> {
         let second = turn.now.as_secs();
         let takes_any_source = turn.from.own_mac().is_none() && !turn.from.settings.mac_guard;
         let (storm, learned, last, flooded) = (None, None, None, [0; 16]);
@@ -86,6 +93,7 @@ impl<'t> Decider<'t> {
             learned,
             takes_any_source,
             flooded,
+            floods,
             meter,
             last,
             steerer: Steerer::new(turn.now),
@@ -373,11 +381,14 @@ impl<'t> Decider<'t> {
         let members = || view.all().map(|port| &**port).filter(in_vlan);
         let receivers = || members().filter(|to| from.may_reach(to).is_ok());
         self.meter.add(view.ports.len() as u64 * work::OF_ASKING);
-        let count = receivers().take(2).count();
+        let count = receivers().take(floods::MANY).count();
         if count == 0 {
             let barred = members().find_map(|to| from.may_reach(to).err());
             return Err(barred.unwrap_or(DropReason::NoPort));
         }
+        let is_to_many = count == floods::MANY;
+        let is_allowed = !is_to_many || self.floods.allows(from.shared.id, self.turn.now);
+        DropReason::WorkLimit.when(!is_allowed)?;
         if is_group(destination) || count > 1 {
             self.pay_storm(frame)?;
         }
@@ -391,6 +402,9 @@ impl<'t> Decider<'t> {
             cost += if rests { work::OF_REST } else { copy + rules + steering };
         }
         self.flooded.get_mut(slot).into_iter().for_each(|of_vlan| *of_vlan += cost);
+        if is_to_many {
+            self.floods.pay(from.shared.id, cost);
+        }
         Ok(())
     }
 

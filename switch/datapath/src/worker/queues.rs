@@ -15,6 +15,7 @@ impl Worker {
             match command {
                 Command::View(view, reply) => {
                     self.scratch.outbox.resize(view.slots);
+                    self.scratch.floods.resize(view.ports.len());
                     self.view = view;
                     self.owners.read(&self.view);
                     self.share_out();

@@ -58,6 +58,8 @@ impl Worker {
                 queue.load.busy.add(took.0);
                 busy += took.0;
                 let charge = turn.charge(&carried, took, &mut scratch.deliverer.slow);
+                let excess = charge.saturating_sub(carried.work + carried.later);
+                scratch.floods.end_turn(queue.port, excess);
                 (stopwatch, stale) = (watch.since(end), 0);
                 (carried.taken, charge)
             }

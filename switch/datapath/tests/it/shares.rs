@@ -1,11 +1,11 @@
 //! Shares: what dear frames cost their sender, and that no turn grows with them.
 
 use crate::common::trace::Segment;
-use crate::common::{self, ALL, Bench, access, plain, trunk};
+use crate::common::{self, ALL, Bench, access, drops, plain, trunk};
 use datapath::{DropReason, Guards, PortRole, PortSettings, PortState};
-use ports::Offloads;
 use ports::capture::{Capture, CaptureOptions};
 use ports::memory::{self, MemoryFrame, Peer};
+use ports::{Nanos, Offloads};
 use std::sync::Arc;
 
 /// Returns a frame of about 1500 bytes from one station to another, given by the last byte of their
@@ -203,4 +203,30 @@ fn the_flood_of_one_vlan_leaves_room_for_that_of_another() {
     bench.send(0, &[vec![tagged(10); 200], vec![tagged(20); 50]].concat());
     assert!(bench.received(1).len() < 200, "the first VLAN has reached its limit");
     assert_eq!(bench.received(201).len(), 50);
+}
+
+/// A thousand guests that started together, each with a few frames of neighbour discovery, held
+/// their worker for seconds.
+#[test]
+fn floods_of_many_ports_together_take_a_part_of_the_worker() {
+    const PORTS: usize = 300;
+    let mut bench = Bench::new(&vec![(plain(), ALL); PORTS]);
+    let flooded = |bench: &Bench| -> u64 {
+        let of = |port| bench.switch.counters(bench.ids[port]).unwrap();
+        (0..PORTS).map(|port| of(port).ingress_frames).sum::<u64>()
+            - (0..PORTS).map(|port| drops(bench, port, DropReason::WorkLimit)).sum::<u64>()
+    };
+    for port in 0..PORTS {
+        let source = u8::try_from(port % 250).unwrap();
+        for _ in 0..4 {
+            assert!(bench.peers[port].send(frame(source, 255).vnet, &frame(source, 255).bytes));
+        }
+    }
+    (0..200).for_each(|_| bench.step());
+    let at_once = flooded(&bench);
+    // 25 ms by 120 ns a copy.
+    assert!((600..800).contains(&at_once), "{at_once} of {} frames", 4 * PORTS);
+    bench.now = bench.now + Nanos::SECOND;
+    bench.send(7, &[frame(7, 255)]);
+    assert_eq!(flooded(&bench), at_once + 1, "a later one passes");
 }

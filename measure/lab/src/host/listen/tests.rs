@@ -4,8 +4,9 @@ use super::*;
 use crate::host::router::PATH;
 use crate::host::{Host, Whereabouts};
 use proptest::prelude::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddrV4};
 use std::thread::JoinHandle;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -60,7 +61,7 @@ impl Fixture {
     /// Returns a connected client after its first request was served.
     fn served_peer(&self) -> TcpStream {
         let mut peer = TcpStream::connect(self.at).unwrap();
-        request(&mut peer, "{\"do\":\"ready\"}");
+        request(&mut peer, "\"ready\"");
         peer
     }
 
@@ -113,11 +114,9 @@ fn request(peer: &mut TcpStream, body: &str) {
 fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
     let agent = Fixture::for_load(Targets::Client);
     let send = |to: &str| {
-        agent.answer_to(
-            post(TOKEN, &format!("{{\"do\":\"send\",\"to\":\"{to}\",{BULK}}}")).as_bytes(),
-        )
+        agent.answer_to(post(TOKEN, &format!("{{\"send\":{{\"to\":\"{to}\",{BULK}}}}}")).as_bytes())
     };
-    let trips = "{\"do\":\"round_trips\",\"to\":\"127.0.0.2:4999\",\"milliseconds\":1}";
+    let trips = "{\"round_trips\":{\"to\":\"127.0.0.2:4999\",\"milliseconds\":1}}";
     let refused = "this agent sends only to 127.0.0.1, which asks, not to 127.0.0.2";
     for answer in [send("127.0.0.2:5001"), agent.answer_to(post(TOKEN, trips).as_bytes())] {
         assert!(answer.starts_with("HTTP/1.1 403") && answer.contains(refused), "{answer}");
@@ -129,44 +128,66 @@ fn load_goes_nowhere_but_to_the_client_if_that_is_wanted() {
     assert!(answer.contains("error") && !answer.contains("403"), "{answer}");
 }
 
+/// Eight silent connections kept everybody away for as long as there were more of them.
+#[test]
+fn silent_connections_of_one_address_keep_no_other_away() {
+    let agent = Fixture::new();
+    let silent: Vec<_> = (0..100)
+        .map(|_| {
+            let socket =
+                socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+            let socket = socket.unwrap();
+            bind(&socket, &SocketAddrV4::new([127, 0, 0, 9].into(), 0)).unwrap();
+            connect(&socket, &agent.at).unwrap();
+            socket
+        })
+        .collect();
+    drop(agent.served_peer());
+    let said = agent.said.lock().unwrap();
+    assert!(
+        !said.iter().any(|line| line.contains("no request")),
+        "their time was not over: {said:?}"
+    );
+    drop(silent);
+}
+
 #[test]
 fn a_stranger_is_told_why_and_the_next_one_is_served() {
     let agent = Fixture::new();
     let known = |body: &str| post(TOKEN, body);
-    let machine = known("{\"do\":\"machine\"}");
+    let machine = known("\"machine\"");
     let table = [
         (machine.replace("authorization", "x-token"), "401", "no token was sent"),
         (machine.replace("Bearer", "Basic"), "401", "no token was sent"),
         (post("0123456789abcdeX", "{}"), "401", "token is not the one"),
         (post("0123456789abcde", "{}"), "401", "token is not the one"),
         (post("0123456789abcdef0", "{}"), "401", "token is not the one"),
-        (machine.replace("v4", "v77"), "404", "use the same Millrace"),
+        (machine.replace("v5", "v77"), "404", "use the same Millrace"),
         (machine.replace("POST", "GET"), "404", "use the same Millrace"),
         (machine.replace("application/json", "text/plain"), "415", "application/json"),
         (known(&" ".repeat(17_000)), "413", "length limit exceeded"),
         (known("[[[[[[[["), "4", "JSON"),
-        (known("{\"do\":\"machine\""), "400", "JSON"),
-        (known("{\"do\":\"dance\"}"), "422", "dance"),
-        (known("{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}"), "403", "not run programs"),
+        (known("\"machine"), "400", "JSON"),
+        (known("\"dance\""), "422", "dance"),
+        (known("{\"answer\":[4999]}"), "422", "keys with values"),
+        (known("{\"answer\":{\"port\":4999,\"ports\":1}}"), "422", "unknown field"),
         (
-            known("{\"do\":\"start\",\"program\":\"id\",\"arguments\":[]}"),
-            "403",
-            "not start programs",
+            known("{\"send\":{\"to\":\"127.0.0.1:5001\",\"bulk\":[1,65536]}}"),
+            "422",
+            "keys with values",
         ),
+        (known("{\"run\":{\"program\":\"id\",\"arguments\":[]}}"), "403", "not run programs"),
+        (known("{\"start\":{\"program\":\"id\",\"arguments\":[]}}"), "403", "not start programs"),
+        (known("{\"become\":{\"program\":\"id\",\"arguments\":[]}}"), "403", "another program"),
+        (known("{\"answer\":{\"port\":22}}"), "403", "ports from 1024, not on 22"),
         (
-            known("{\"do\":\"become\",\"program\":\"id\",\"arguments\":[]}"),
-            "403",
-            "another program",
-        ),
-        (known("{\"do\":\"answer\",\"port\":22}"), "403", "ports from 1024, not on 22"),
-        (
-            known("{\"do\":\"round_trips\",\"to\":\"1.2.3.4:5\",\"milliseconds\":60001}"),
+            known("{\"round_trips\":{\"to\":\"1.2.3.4:5\",\"milliseconds\":60001}}"),
             "403",
             "the maximum is 60000",
         ),
         (machine.replace("\r\n\r\n", &format!("\r\nx: {}\r\n\r\n", "x".repeat(20_000))), "", ""),
         ("{\"do\":\"hello\",\"protocol\":3}\n".to_owned(), "400", ""),
-        (machine.replace("content-length: 16", "content-length: 17"), "", ""),
+        (machine.replace("content-length: 9", "content-length: 10"), "", ""),
     ];
     for (bytes, status, why) in table {
         let answer = agent.answer_to(bytes.as_bytes());
@@ -184,9 +205,9 @@ fn a_stranger_is_told_why_and_the_next_one_is_served() {
 #[test]
 fn a_refusal_is_the_end_of_the_conversation() {
     let agent = Fixture::new();
-    let run = "{\"do\":\"run\",\"program\":\"id\",\"arguments\":[]}";
-    for first in [post("0123456789abcdeX", "{\"do\":\"ready\"}"), post(TOKEN, run)] {
-        let answer = agent.answer_to((first + &post(TOKEN, "{\"do\":\"ready\"}")).as_bytes());
+    let run = "{\"run\":{\"program\":\"id\",\"arguments\":[]}}";
+    for first in [post("0123456789abcdeX", "\"ready\""), post(TOKEN, run)] {
+        let answer = agent.answer_to((first + &post(TOKEN, "\"ready\"")).as_bytes());
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     }
 }
@@ -206,8 +227,8 @@ fn a_peer_that_vanishes_takes_its_load_with_it() {
     let agent = Fixture::new();
     let mut peer = agent.served_peer();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    request(&mut peer, &format!("{{\"do\":\"listen\",\"at\":\"127.0.0.1:{port}\",{BULK}}}"));
-    request(&mut peer, &format!("{{\"do\":\"send\",\"to\":\"127.0.0.1:{port}\",{BULK}}}"));
+    request(&mut peer, &format!("{{\"listen\":{{\"at\":\"127.0.0.1:{port}\",{BULK}}}}}"));
+    request(&mut peer, &format!("{{\"send\":{{\"to\":\"127.0.0.1:{port}\",{BULK}}}}}"));
     // The peer disconnects in the middle of a request.
     peer.write_all(b"POST").unwrap();
     drop(peer);
@@ -227,7 +248,7 @@ fn connections_that_say_nothing_do_not_keep_others_out() {
 #[test]
 fn a_byte_now_and_then_wins_no_time() {
     let agent = Fixture::new();
-    let peer = Peer::new(&agent.listening, agent.at);
+    let peer = Peer::new(&agent.listening, agent.at, None);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.state().until = Instant::now() + 5 * GLANCE;
@@ -248,7 +269,7 @@ fn a_peer_that_asks_on_is_told_that_the_agent_was_interrupted() {
     let agent = Fixture::new();
     let mut peer = agent.served_peer();
     agent.listening.interrupt.set();
-    peer.write_all(post(TOKEN, "{\"do\":\"ready\"}").as_bytes()).unwrap();
+    peer.write_all(post(TOKEN, "\"ready\"").as_bytes()).unwrap();
     let mut answer = String::new();
     peer.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains(INTERRUPTED), "{answer}");
@@ -274,7 +295,7 @@ proptest! {
     ) {
         // One agent serves all peers of this test.
         static AGENT: std::sync::LazyLock<Fixture> = std::sync::LazyLock::new(Fixture::new);
-        let mut said = if known { post(TOKEN, "{\"do\":\"ready\"}").into_bytes() } else { Vec::new() };
+        let mut said = if known { post(TOKEN, "\"ready\"").into_bytes() } else { Vec::new() };
         said.extend(lines.join("\r\n").into_bytes());
         said.extend(bytes);
         AGENT.answer_to(&said);

@@ -1,21 +1,42 @@
-//! A deserializer that takes a struct only from keys with values.
+//! Reads a struct only from keys with values.
 //!
 //! What serde derives also takes a list, by position: `[]` was a configuration without ports, and
 //! `["vm1", "tap1"]` a port. There is no attribute against that, so every reader of text from
-//! elsewhere wraps its deserializer here. The wrapper passes everything on, and wraps what is nested
-//! ([`Inside`]); only a list for a struct is refused.
+//! elsewhere wraps its deserializer in [`Strict`]. The wrapper passes everything on, and wraps what is
+//! nested; only a list for a struct is refused.
 //!
 //! serde buffers the content of an `untagged` enum, of one with a `tag` and of a `flatten`ed field,
-//! where the wrapper does not reach. A test holds what we read against that.
+//! where the wrapper does not reach: what is read here has none of them.
 
 use problem::Problem;
+use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 use std::fmt;
 
 /// A deserializer, a seed or an access, with what it reads held to keys and values.
-pub(super) struct Strict<T>(pub(super) T);
+pub struct Strict<T>(pub T);
+
+/// A value that was read strictly, for readers that choose the deserializer themselves.
+pub struct Strictly<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Strictly<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Strictly<T>, D::Error> {
+        T::deserialize(Strict(input)).map(Strictly)
+    }
+}
+
+/// Reads JSON.
+///
+/// # Errors
+/// The text is not JSON, or not of this type.
+pub fn from_json<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = T::deserialize(Strict(&mut reader))?;
+    reader.end()?;
+    Ok(value)
+}
 
 /// A visitor. `is_struct`: it wants a struct, so it gets no list.
 struct Inside<V> {
@@ -252,9 +273,8 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Strict<A> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{from_json, from_toml, from_value};
+    use super::*;
     use proptest::prelude::*;
-    use serde::Deserialize;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
 
@@ -325,28 +345,19 @@ mod tests {
             let mut values = vec![json!(x)];
             values.extend(extra.then(|| json!(0)));
             for (keyed, list) in in_each_place(&json!({ "x": x })).into_iter().zip(in_each_place(&json!(values))) {
-                let outer: Outer = from_value(keyed.clone()).unwrap();
+                let outer = Outer::deserialize(Strict(keyed.clone())).unwrap();
                 prop_assert!(outer != Outer::default() || x == 0);
-                prop_assert_eq!(&from_json::<Outer>(keyed.to_string().as_bytes()).unwrap(), &outer);
-                prop_assert_eq!(&from_toml::<Outer>("t", &toml::to_string(&keyed).unwrap()).unwrap(), &outer);
-                prop_assert!(from_json::<Outer>(list.to_string().as_bytes()).is_err(), "{}", list);
-                prop_assert!(from_toml::<Outer>("t", &toml::to_string(&list).unwrap()).is_err(), "{}", list);
-                prop_assert!(from_value::<Outer>(list).is_err());
+                let [text, refused] = [&keyed, &list].map(Value::to_string);
+                prop_assert_eq!(&from_json::<Outer>(text.as_bytes()).unwrap(), &outer);
+                prop_assert_eq!(&serde_json::from_str::<Strictly<Outer>>(&text).unwrap().0, &outer);
+                prop_assert!(from_json::<Outer>(refused.as_bytes()).is_err(), "{}", list);
+                prop_assert!(serde_json::from_str::<Strictly<Outer>>(&refused).is_err());
+                let toml = |value| toml::to_string(value).unwrap();
+                let read = |text: &str| Outer::deserialize(Strict(toml::Deserializer::parse(text).unwrap()));
+                prop_assert_eq!(&read(&toml(&keyed)).unwrap(), &outer);
+                prop_assert!(read(&toml(&list)).is_err(), "{}", list);
+                prop_assert!(Outer::deserialize(Strict(list)).is_err());
             }
         }
-    }
-
-    /// `PUT /v1/config` with `[]` removed every port.
-    #[test]
-    fn a_list_is_no_configuration_however_deep_it_is() {
-        for text in ["[]", "[[]]", "[{}]", &"[".repeat(200), &"[".repeat(1 << 20)] {
-            let problem = from_json::<crate::Config>(text.as_bytes()).unwrap_err();
-            assert_eq!(problem.wanted, "keys with values", "{problem}");
-        }
-        let problem = from_json::<crate::Config>(b"null").unwrap_err();
-        assert_eq!(problem.wanted, "keys with values", "{problem}");
-        let problem = from_toml::<crate::Config>("t", "port = [['vm1', 'tap1']]").unwrap_err();
-        assert!(problem.error.starts_with("t:1:"), "{problem}");
-        assert_eq!(problem.wanted, "keys with values", "{problem}");
     }
 }
