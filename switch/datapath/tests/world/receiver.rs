@@ -18,13 +18,16 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// Packets that share a number, in the order of their arrival.
+/// A fragment, as it arrived.
 #[derive(Clone, Debug)]
 struct Fragment {
     start: usize,
     is_last: bool,
     packet: Packet,
 }
+
+/// What a fragment's header says: the number, the start, whether it is the last.
+type Place = (Vec<u8>, usize, bool);
 
 /// Which copy of a byte counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,9 +63,8 @@ impl Receiver {
     }
 }
 
-/// Returns a frame's packet, and its place if it is a fragment: number, start, whether it is the
-/// last.
-fn read(frame: &[u8]) -> Option<(Packet, Option<(Vec<u8>, usize, bool)>)> {
+/// Returns a frame's packet, and its place if it is a fragment.
+fn read(frame: &[u8]) -> Option<(Packet, Option<Place>)> {
     let mut rest = frame.get(12..)?;
     while rest.starts_with(&[0x81, 0]) {
         rest = rest.get(4..)?;
@@ -75,7 +77,7 @@ fn read(frame: &[u8]) -> Option<(Packet, Option<(Vec<u8>, usize, bool)>)> {
     }
 }
 
-fn read_v4(ip: &[u8]) -> Option<(Packet, Option<(Vec<u8>, usize, bool)>)> {
+fn read_v4(ip: &[u8]) -> Option<(Packet, Option<Place>)> {
     let header = ip.first_chunk::<20>()?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let bytes = ip.get(usize::from(header[0] & 15) * 4..len)?.to_vec();
@@ -88,7 +90,7 @@ fn read_v4(ip: &[u8]) -> Option<(Packet, Option<(Vec<u8>, usize, bool)>)> {
     Some((packet, fragment))
 }
 
-fn read_v6(ip: &[u8]) -> Option<(Packet, Option<(Vec<u8>, usize, bool)>)> {
+fn read_v6(ip: &[u8]) -> Option<(Packet, Option<Place>)> {
     let header = ip.first_chunk::<40>()?;
     let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let bytes = ip.get(40..40 + len)?;
