@@ -140,6 +140,13 @@ pub(crate) struct Paced {
     pub(crate) train: bool,
 }
 
+/// Page faults that a frame may cost its sender's and its receiver's memory, and the bytes for each
+/// of which it may cost one more.
+const FAULTS_OF_FRAME: u64 = 32;
+const BYTES_OF_FAULT: u64 = 64;
+/// Page faults of the switch's own memory, and of the frames that the receivers had before.
+const OTHER_FAULTS: u64 = 2048;
+
 /// A frame whose pieces lie pages apart.
 #[derive(Clone, Copy)]
 struct SparseFrame {
@@ -250,7 +257,7 @@ impl World {
         self.run_dry();
     }
 
-    /// Sends frames whose pieces the switch has not touched.
+    /// Checks that a frame costs few page faults: some, and one for each so many of its bytes.
     fn sparse(&mut self, frame: SparseFrame, count: u8, anew: bool, hostile: &mut Hostile) {
         if anew {
             hostile.map_anew();
@@ -262,7 +269,10 @@ impl World {
             let pieces = hostile.untouched(frame.pieces, frame.pages, frame.bytes);
             hostile.send(&[&[header][..], &pieces].concat(), true);
         }
-        self.run_dry();
+        let faults = self.run_dry();
+        let bytes = frame.pieces as u64 * u64::from(frame.bytes);
+        let most = OTHER_FAULTS + 2 * u64::from(count) * (FAULTS_OF_FRAME + bytes / BYTES_OF_FAULT);
+        assert!(faults <= most, "FINDING (page faults): {faults}, {most} may be: {}", self.doing);
     }
 
     /// What arrives is held against the rules and guards, see `collect`.
