@@ -4,8 +4,8 @@
 //! A filter must not be passed by a frame that it reads in one way and a receiver in another. So
 //! whatever this crate cannot read and a receiver might is `Hidden`: malformed IP, a third VLAN
 //! tag, LLC/SNAP in front of IP (CVE-2021-27853 and its siblings), a first fragment without the
-//! start of its transport (RFC 7112, RFC 7113 section 3), and a later one that names an extension
-//! header instead of the transport.
+//! start of its transport (RFC 7112, RFC 7113 section 3), and a later one of IPv6 that names an
+//! extension header instead of the transport, or begins where the transport may be.
 
 use crate::ethernet::ethertype;
 use crate::ipv6::{ExtensionHeader, extension};
@@ -19,6 +19,12 @@ pub const ICMPV6: u8 = 58;
 /// Bytes of transport that the first fragment must carry: ports, or type and code. Fragments come
 /// in units of as many.
 const FIRST_FRAGMENT: usize = 8;
+
+/// Bytes of a packet within which its transport begins, or it is hidden: no more headers are copied.
+/// A later IPv6 fragment that begins within them may overwrite a transport behind extension headers,
+/// at a receiver that keeps the last copy of a byte, and the protocol that it names itself counts for
+/// nothing (RFC 8200, section 4.5).
+const FARTHEST_TRANSPORT: u16 = 512;
 
 /// The protocol above Ethernet and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +82,8 @@ fn fragment(headers: &[u8], parsed: &Parsed) -> Option<Upper> {
     let offset_mask = if is_v4 { 0x1fff } else { 0xfff8 };
     let offset = u16::from_be_bytes(*headers.get(offset_at..)?.first_chunk()?);
     if offset & offset_mask != 0 {
-        let is_named = is_v4 || !extension::KNOWN.contains(&parsed.protocol);
+        let is_far = is_v4 || offset & offset_mask >= FARTHEST_TRANSPORT;
+        let is_named = is_far && (is_v4 || !extension::KNOWN.contains(&parsed.protocol));
         return is_named.then_some(Upper::Ip(parsed.protocol, None));
     }
     let start = (parsed.protocol, payload);
@@ -160,14 +167,14 @@ mod tests {
         assert_eq!(upper(&v6(0, 44, &[&fragment(58, 0, true), &[134; 7]])), Upper::Hidden);
         let second = fragment(44, 0, true);
         assert_eq!(upper(&v6(0, 44, &[&second, &second, &[134; 8]])), Upper::Hidden);
-        assert_eq!(upper(&v6(0, 44, &[&fragment(58, 1, false), &[0; 8]])), Upper::Ip(58, None));
+        assert_eq!(upper(&v6(0, 44, &[&fragment(58, 64, false), &[0; 8]])), Upper::Ip(58, None));
     }
 
     /// A rule against a protocol let such fragments pass, whose transport only the first one names.
     #[test]
     fn a_later_fragment_that_names_an_extension_header_is_hidden() {
         for named in extension::KNOWN {
-            assert_eq!(upper(&v6(0, 44, &[&fragment(named, 1, false), &[0; 8]])), Upper::Hidden);
+            assert_eq!(upper(&v6(0, 44, &[&fragment(named, 64, false), &[0; 8]])), Upper::Hidden);
         }
         let mut v4 = Vec::new();
         let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
@@ -175,6 +182,15 @@ mod tests {
         ip.write(&mut v4, IpNumber(60), &[0; 8]).unwrap();
         v4[21] = 1;
         assert_eq!(upper(&v4), Upper::Ip(60, None));
+    }
+
+    /// The first fragment has a destination option and UDP to port 80, this one UDP to port 53 in the
+    /// place of that, and names TCP: a rule against UDP to port 53 let both pass.
+    #[test]
+    fn a_later_fragment_in_the_place_of_the_transport_is_hidden() {
+        for units in [1, 2, 63] {
+            assert_eq!(upper(&v6(0, 44, &[&fragment(6, units, false), &[0; 8]])), Upper::Hidden);
+        }
     }
 
     #[test]

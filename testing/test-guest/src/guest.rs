@@ -21,6 +21,9 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 /// The user address of the guest's memory, as its front end would have it mapped.
 const USER: UserAddress = UserAddress(0x7000_0000_0000);
 
+/// Bytes of sparse memory.
+const SPARSE: u64 = 1 << 30;
+
 /// Errors of a test's guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -92,7 +95,16 @@ impl Guest {
     /// # Errors
     /// Fails if the back end cannot be reached or refuses a request.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
-        Guest::begin_session(socket, wanted, pairs, true)
+        Guest::begin_session(socket, wanted, pairs, true, 0)
+    }
+
+    /// Connects like [`Guest::connect`], with 1 GiB of memory. Behind the rings nobody has touched
+    /// it.
+    ///
+    /// # Errors
+    /// Fails as `connect` does.
+    pub fn connect_sparsely(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
+        Guest::begin_session(socket, wanted, pairs, true, SPARSE)
     }
 
     /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
@@ -101,7 +113,7 @@ impl Guest {
     /// # Errors
     /// Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
-        Guest::begin_session(socket, wanted, pairs, false)
+        Guest::begin_session(socket, wanted, pairs, false, 0)
     }
 
     fn begin_session(
@@ -109,10 +121,11 @@ impl Guest {
         wanted: u64,
         pairs: u16,
         journaled: bool,
+        least_bytes: u64,
     ) -> Result<Guest, GuestError> {
         let rings = 2 * pairs;
         let (mut frontend, connection, features) = shake_hands(socket, wanted, rings)?;
-        let bytes = u64::from(rings) * RING_BYTES;
+        let bytes = least_bytes.max(u64::from(rings) * RING_BYTES);
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC)?);
         ftruncate(&*file, bytes)?;
         let user = USER;

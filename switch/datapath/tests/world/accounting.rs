@@ -1,5 +1,5 @@
-//! What a turn costs: bytes and calls of the allocator on the calling thread, write calls,
-//! processor time; and a watch that tells a call that sleeps from one that waits for a processor.
+//! What a turn costs: bytes and calls of the allocator on the calling thread, write calls, page
+//! faults, processor time; and a watch that tells a call that sleeps from one that waits for a processor.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -85,13 +85,15 @@ pub(crate) struct Cost {
     pub(crate) largest: u64,
     /// `write` and `writev` calls; 0 where the kernel does not count them.
     pub(crate) writes: u64,
+    /// Page faults without a disk.
+    pub(crate) faults: u64,
     /// Processor time.
     pub(crate) cpu: Duration,
 }
 
 /// Does something and says what it cost.
 pub(crate) fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
-    let writes = write_calls();
+    let (writes, faults) = (write_calls(), page_faults("thread-self"));
     let given = GIVEN.get();
     GIVEN.set(Given { largest: 0, ..given });
     let start = cpu_time();
@@ -102,6 +104,7 @@ pub(crate) fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
         allocations: now.calls - given.calls,
         allocated: now.bytes - given.bytes,
         largest: now.largest,
+        faults: page_faults("thread-self").saturating_sub(faults),
         writes: write_calls().saturating_sub(writes),
         cpu,
     };
@@ -117,6 +120,14 @@ fn write_calls() -> u64 {
     let all = std::fs::read_to_string("/proc/thread-self/io").unwrap_or_default();
     let line = all.lines().find_map(|line| line.strip_prefix("syscw: "));
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the minor page faults of a thread so far; its directory is in `/proc`.
+pub(crate) fn page_faults(thread: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+    // Behind the name: state, parent, group, session, terminal, its group, flags, faults.
+    let count = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(7));
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// A thread that looks after calls which must not sleep.

@@ -1,8 +1,9 @@
 //! What the attackers may do, as a fuzzer puts it together.
 
 use super::frames::{Frame, From, Segment, Tag, To, Wrong, mac};
-use super::hostile::{Hostile, Range};
-use super::{HOSTILE, World};
+use super::hostile::{Hostile, PAGE, Range};
+use super::packets::Packets;
+use super::{HOSTILE, MEMORY_64K, MEMORY_1500, RULED, World};
 use bolero::TypeGenerator;
 use guestmem::Gpa;
 use rustix::fs::ftruncate;
@@ -81,6 +82,20 @@ pub(crate) enum Attack {
         len: u16,
         count: u8,
     },
+    /// Frames in pieces, each in a page that nobody has touched, or that is to be found anew.
+    Sparse {
+        to: u8,
+        frames: u8,
+        pieces: u16,
+        pages: u8,
+        bytes: u8,
+        anew: bool,
+    },
+    /// What rules and guards are about, from a port that has them or to one that has.
+    Packets {
+        packets: Packets,
+        guarded: bool,
+    },
     /// Buffers for receiving that are chains of small pieces.
     Receive {
         pieces: u16,
@@ -125,6 +140,24 @@ pub(crate) struct Paced {
     pub(crate) train: bool,
 }
 
+/// Page faults that a frame may cost its sender's and its receiver's memory, and the bytes for each
+/// of which it may cost one more.
+const FAULTS_OF_FRAME: u64 = 32;
+const BYTES_OF_FAULT: u64 = 64;
+/// Page faults of the switch's own memory, and of the frames that the receivers had before.
+const OTHER_FAULTS: u64 = 2048;
+
+/// A frame whose pieces lie pages apart.
+#[derive(Clone, Copy)]
+struct SparseFrame {
+    to: [u8; 6],
+    pieces: usize,
+    /// Pages from one piece to the next.
+    pages: u64,
+    /// Bytes of each piece.
+    bytes: u32,
+}
+
 impl World {
     /// Carries out an attack, and the turns that it needs.
     pub(crate) fn carry_out(&mut self, attack: &Attack, hostile: &mut Hostile) {
@@ -136,6 +169,16 @@ impl World {
             Attack::Run { to, tags } => self.run_of_tags(*to, tags, hostile),
             Attack::Addresses { count, first, to } => self.addresses(*count, *first, *to, hostile),
             Attack::Burst { to, len, count } => self.burst(*to, *len, *count, hostile),
+            Attack::Sparse { to, frames, pieces, pages, bytes, anew } => {
+                let frame = SparseFrame {
+                    to: To::Victim(*to).mac(),
+                    pieces: 1023 - usize::from(pieces % 512),
+                    pages: u64::from(pages % 16) + 1,
+                    bytes: [1, 2, 4, 8, 64][usize::from(bytes % 5)],
+                };
+                self.sparse(frame, frames % 8 + 1, *anew, hostile);
+            }
+            Attack::Packets { packets, guarded } => self.packets(packets, *guarded, hostile),
             Attack::Receive { pieces, bytes } => self.slow_receiver(*pieces, *bytes),
             Attack::Signal { error, ring, late } => {
                 let request = if *error { 14 } else { 13 };
@@ -214,6 +257,39 @@ impl World {
         self.run_dry();
     }
 
+    /// Checks that a frame costs few page faults: some, and one for each so many of its bytes.
+    fn sparse(&mut self, frame: SparseFrame, count: u8, anew: bool, hostile: &mut Hostile) {
+        if anew {
+            hostile.map_anew();
+        }
+        let header = [&[0; 12][..], &frame.to, &mac(HOSTILE as u8), &[0x88, 0xb6]].concat();
+        self.run_dry();
+        for _ in 0..count {
+            let header = hostile.place(&header);
+            let pieces = hostile.untouched(frame.pieces, frame.pages, frame.bytes);
+            hostile.send(&[&[header][..], &pieces].concat(), true);
+        }
+        let faults = self.run_dry();
+        let bytes = frame.pieces as u64 * u64::from(frame.bytes);
+        let most = OTHER_FAULTS + 2 * u64::from(count) * (FAULTS_OF_FRAME + bytes / BYTES_OF_FAULT);
+        assert!(faults <= most, "FINDING (page faults): {faults}, {most} may be: {}", self.doing);
+    }
+
+    /// What arrives is held against the rules and guards, see `collect`.
+    fn packets(&mut self, packets: &Packets, guarded: bool, hostile: &mut Hostile) {
+        let (from, to) = if guarded { (RULED, MEMORY_64K) } else { (HOSTILE, MEMORY_1500) };
+        self.fragment_id = self.fragment_id.wrapping_add(1);
+        for frame in packets.build(to, from, self.fragment_id) {
+            if guarded {
+                let _ = self.peers[&RULED].send(nothing(), &frame);
+            } else {
+                let range = hostile.place(&[&[0; 12][..], &frame].concat());
+                hostile.send(&[range], false);
+            }
+        }
+        self.run_dry();
+    }
+
     fn burst(&mut self, to: To, len: u16, count: u8, hostile: &mut Hostile) {
         let mut frame = [&[0; 12][..], &to.mac(), &mac(HOSTILE as u8), &[0x88, 0xb6]].concat();
         frame.resize(12 + 14 + usize::from(len) % 1487, 0x44);
@@ -283,7 +359,8 @@ fn disturb(attack: &Attack, hostile: &mut Hostile) {
         }
         Attack::Kick(ring) => hostile.guest.kick(usize::from(ring % 2)),
         Attack::Truncate(pages) => {
-            let _ = ftruncate(hostile.guest.memory_file(), u64::from(*pages) * 4096);
+            // The rings lie in the first 600 pages.
+            let _ = ftruncate(hostile.guest.memory_file(), u64::from(pages % 1024) * PAGE);
         }
         _ => {}
     }

@@ -29,9 +29,24 @@ pub(crate) enum From {
 pub(crate) struct Tag {
     service: bool,
     vlan: u8,
+    /// One of the kinds of switches before 802.1ad, in a run of tags.
+    old: bool,
 }
 
 impl Tag {
+    pub(crate) fn is_old(self) -> bool {
+        self.old
+    }
+
+    /// Returns the tag, of any kind.
+    pub(crate) fn any_bytes(self) -> [u8; 4] {
+        let mut bytes = self.bytes();
+        if self.old {
+            [bytes[0], bytes[1]] = [0x91 + self.vlan % 3, 0];
+        }
+        bytes
+    }
+
     pub(crate) fn vlan(self) -> u8 {
         self.bytes()[3]
     }
@@ -274,7 +289,7 @@ fn ip(v6: bool, udp: bool, len: usize) -> Vec<u8> {
     ip
 }
 
-fn fill_ip_checksum(ip: &mut [u8]) {
+pub(crate) fn fill_ip_checksum(ip: &mut [u8]) {
     ip[10..12].fill(0);
     let sum = !fold(ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());

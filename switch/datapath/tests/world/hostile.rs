@@ -5,7 +5,9 @@ use guestmem::Gpa;
 use ports::vhost::Features;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, OFlags, fallocate, fcntl_setfl, ftruncate, memfd_create,
+};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -26,6 +28,15 @@ const CONTROL: u64 = 0x11_0000;
 const USER: u64 = 0x7000_0000_0000;
 /// Descriptors of each ring.
 const SIZE: u16 = 256;
+/// Address and number of the indirect tables of a guest with more memory.
+const MORE_TABLES: (u64, u64) = (0x80_0000, 128);
+/// Start and end of the memory that nobody has touched.
+const SPARSE: u64 = 0x100_0000;
+const SPARSE_END: u64 = 0x4000_0000;
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+/// Pages of it that are touched before they are given back.
+const MOST_TOUCHED: usize = 1 << 15;
 /// Entries of the largest table.
 const TABLE: usize = 1024;
 
@@ -47,8 +58,12 @@ pub(crate) struct Hostile {
     slot: u16,
     /// Chains made available so far, in a split ring.
     available: u16,
+    /// Address and number of the indirect tables, and the next one.
+    tables: (u64, u64),
     table: u64,
     buffer: u64,
+    sparse: u64,
+    touched: usize,
     /// Whether messages and replies may no longer correspond.
     pub(crate) incoherent: bool,
 }
@@ -57,7 +72,21 @@ impl Hostile {
     pub(crate) fn new(guest: Guest) -> Hostile {
         let packed = guest.features() & Features::RING_PACKED.bits() != 0;
         let (table, buffer) = (0, BUFFERS);
-        Hostile { guest, packed, slot: 0, available: 0, table, buffer, incoherent: false }
+        let (sparse, touched) = (SPARSE, 0);
+        let has_more = guest.memory().bytes() >= SPARSE_END;
+        let tables = if has_more { MORE_TABLES } else { (TABLES, 8) };
+        Hostile {
+            guest,
+            packed,
+            slot: 0,
+            available: 0,
+            tables,
+            table,
+            buffer,
+            sparse,
+            touched,
+            incoherent: false,
+        }
     }
 
     /// Returns the address of the sending ring.
@@ -87,6 +116,45 @@ impl Hostile {
         Range { gpa, len: bytes.len() as u32 }
     }
 
+    /// Returns pieces of so many bytes, each so many pages behind the one before, in memory that was
+    /// never touched, or given back.
+    pub(crate) fn untouched(&mut self, pieces: usize, pages: u64, len: u32) -> Vec<Range> {
+        if self.touched + pieces > MOST_TOUCHED {
+            self.give_back();
+        }
+        self.touched += pieces;
+        let piece = |_| {
+            let gpa = self.sparse;
+            self.sparse += pages * PAGE;
+            if self.sparse >= SPARSE_END {
+                self.sparse = SPARSE;
+            }
+            Range { gpa, len }
+        };
+        (0..pieces).map(piece).collect()
+    }
+
+    /// Gives the memory that was touched back to the kernel.
+    fn give_back(&mut self) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(self.guest.memory_file(), flags, SPARSE, SPARSE_END - SPARSE);
+        self.touched = 0;
+    }
+
+    /// Gives the switch the same memory anew, so that it finds each page anew.
+    pub(crate) fn map_anew(&mut self) {
+        if let Ok(file) = self.guest.memory_file().try_clone() {
+            let _ = self.give_memory(file.as_fd());
+        }
+    }
+
+    /// Sends a memory table of one region with this file. Returns the answer.
+    fn give_memory(&mut self, file: BorrowedFd<'_>) -> Option<u64> {
+        let region = [0, self.guest.memory().bytes(), USER, 0].map(u64::to_le_bytes);
+        let payload = [&1_u64.to_le_bytes()[..], region.as_flattened()].concat();
+        self.ask(5, &payload, &[file])
+    }
+
     /// Makes a chain of ranges available in the sending ring.
     pub(crate) fn send(&mut self, ranges: &[Range], indirect: bool) {
         let ranges = ranges.get(..TABLE).unwrap_or(ranges);
@@ -104,8 +172,8 @@ impl Hostile {
     }
 
     fn fill_table(&mut self, ranges: &[Range]) -> Range {
-        let gpa = self.start() + TABLES + self.table * 16 * TABLE as u64;
-        self.table = (self.table + 1) % 8;
+        let gpa = self.start() + self.tables.0 + self.table * 16 * TABLE as u64;
+        self.table = (self.table + 1) % self.tables.1;
         self.write(gpa, &table(ranges, 0, self.packed));
         Range { gpa, len: 16 * ranges.len() as u32 }
     }
@@ -265,12 +333,8 @@ impl Hostile {
         if kind == TMPFS {
             return None;
         }
-        let bytes = self.guest.memory().bytes();
-        file.set_len(bytes).ok()?;
-        let region = [0, bytes, USER, 0].map(u64::to_le_bytes);
-        let payload = [&1_u64.to_le_bytes()[..], region.as_flattened()].concat();
-        let answer = self.ask(5, &payload, &[file.as_fd()]);
-        Some(answer == Some(0))
+        file.set_len(self.guest.memory().bytes()).ok()?;
+        Some(self.give_memory(file.as_fd()) == Some(0))
     }
 
     /// Starts a control queue, and a thread that refills it until the returned value is dropped.

@@ -17,29 +17,34 @@ pub(crate) mod hostile;
 mod judge;
 #[path = "../common/limits.rs"]
 mod limits;
+pub(crate) mod packets;
+mod receiver;
 mod scenes;
 
 use accounting::{Cost, Watch, measure, until};
 use datapath::{
-    PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Switch, SwitchOptions,
-    Vlan,
+    AclAction, AclEnd, AclProtocol, AclRule, Guards, PortId, PortRole, PortSettings, RateLimit,
+    Rsc, RscPolicy, StormLimit, Switch, SwitchOptions, Vlan,
 };
 use frames::{clean, mac};
 use hostile::Hostile;
 use judge::{Limits, Sent, judge, round_of};
 use limits::{most_allocated, most_in_one_allocation};
+use ports::capture::Direction;
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::packet::{self, PacketOptions};
 use ports::tap::{self, TapOptions};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use ports::{Device, Nanos, Offloads};
+use receiver::Receiver;
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use test_guest::Guest;
-use wire::Mac;
 use wire::vnet::VnetHeader;
+use wire::{Mac, Prefix};
 
 /// The ports, by number; a port's address ends in its number.
 pub(crate) const GUEST: usize = 0;
@@ -59,6 +64,7 @@ pub(crate) const ABSENT: usize = 13;
 pub(crate) const TO_ABSENT: usize = 14;
 pub(crate) const TRUNK_GUEST: usize = 15;
 pub(crate) const GUARDED: usize = 16;
+pub(crate) const RULED: usize = 17;
 
 /// Frames a memory port holds: more than the segments of any burst.
 const DEPTH: usize = 8192;
@@ -84,6 +90,8 @@ const MOST_ALLOCATED: u64 = most_allocated(LONGEST_HEADER);
 const MOST_IN_ONE_ALLOCATION: u64 = most_in_one_allocation(LONGEST_HEADER);
 const MOST_WRITES: u64 = 4096;
 const MOST_COPIED: u64 = 2 << 20;
+/// Cases of a history.
+const HISTORY: u32 = 32;
 /// Turns after which a frame has arrived or is lost.
 const MOST_TURNS: usize = 200;
 const MOST_CPU: Duration = Duration::from_millis(400);
@@ -110,7 +118,13 @@ pub(crate) struct World {
     limits: HashMap<usize, Limits>,
     pub(crate) guests: HashMap<usize, Guest>,
     pub(crate) receiver: Option<Hostile>,
+    /// The hosts behind each port, see `receiver`.
+    receivers: HashMap<usize, Receiver>,
+    /// The number that the last packet's fragments share.
+    pub(crate) fragment_id: u16,
     pub(crate) now: Nanos,
+    /// Cases begun so far.
+    cases: u32,
     began: Nanos,
     flooded_before: u64,
     round: u32,
@@ -153,7 +167,10 @@ impl World {
             limits: HashMap::new(),
             guests: HashMap::new(),
             receiver: None,
+            receivers: HashMap::new(),
+            fragment_id: 0,
             now: Nanos::SECOND,
+            cases: 0,
             began: Nanos::SECOND,
             flooded_before: 0,
             round: 0,
@@ -198,7 +215,11 @@ impl World {
             PortSettings { storm: Some(STORM), mac_limit: MOST_ADDRESSES, ..free.clone() };
         self.add_vhost(HOSTILE, Offloads::empty(), hostile);
         self.add_vhost(RECEIVER, Offloads::empty(), victim(RECEIVER, 65535));
-        self.add_memory(MEMORY_1500, Offloads::empty(), victim(MEMORY_1500, 1500));
+        self.add_memory(
+            MEMORY_1500,
+            Offloads::empty(),
+            PortSettings { acl: denials(Direction::Egress), ..victim(MEMORY_1500, 1500) },
+        );
         self.add_memory(MEMORY_9000, no_ecn, PortSettings { rsc, ..victim(MEMORY_9000, 9000) });
         self.add_memory(MEMORY_64K, all, victim(MEMORY_64K, 65535));
         self.add_memory(VLAN_10, no_ecn, in_10);
@@ -212,6 +233,9 @@ impl World {
         self.add_memory(TRUNK_GUEST, no_ecn, guest_trunk);
         let guarded = PortSettings { mac: None, ..victim(GUARDED, 1500) };
         self.add_memory(GUARDED, Offloads::empty(), guarded);
+        let acl = denials(Direction::Ingress);
+        let ruled = PortSettings { guards: guards(), acl, ..victim(RULED, 1500) };
+        self.add_memory(RULED, Offloads::empty(), ruled);
     }
 
     fn path(&self, number: usize) -> std::path::PathBuf {
@@ -250,7 +274,7 @@ impl World {
     }
 
     fn add(&mut self, number: usize, device: Device, offloads: Offloads, settings: PortSettings) {
-        const NAMES: [&str; 17] = [
+        const NAMES: [&str; 18] = [
             "guest",
             "plain-guest",
             "hostile",
@@ -268,6 +292,7 @@ impl World {
             "to-absent",
             "trunk-guest",
             "guarded",
+            "ruled",
         ];
         let name = NAMES[number];
         let apart = settings.vlan == Vlan::Access(10) || settings.vlan == Vlan::Access(30);
@@ -278,9 +303,10 @@ impl World {
     /// Connects a front end to a port. The session must serve it in time.
     pub(crate) fn connect(&self, number: usize, features: Features) -> Guest {
         let path = self.path(number);
-        let connect = match number == RESTARTING {
-            true => Guest::connect_plainly,
-            false => Guest::connect,
+        let connect = match number {
+            RESTARTING => Guest::connect_plainly,
+            HOSTILE | RECEIVER => Guest::connect_sparsely,
+            _ => Guest::connect,
         };
         let serve =
             || until("a session for a front end", || connect(&path, features.bits(), 1).ok());
@@ -300,24 +326,25 @@ impl World {
     }
 
     /// Turns until the hostile guest's queue has been empty for a while: one that has cost much
-    /// pauses.
-    pub(crate) fn run_dry(&mut self) {
+    /// pauses. Returns the page faults of all these turns.
+    pub(crate) fn run_dry(&mut self) -> u64 {
         let taken = |world: &World| {
             world
                 .switch
                 .counters(world.ports[HOSTILE])
                 .map_or(0, |counters| counters.ingress_frames)
         };
-        let (mut last, mut empty) = (taken(self), 0);
+        let (mut last, mut empty, mut faults) = (taken(self), 0, 0);
         for _ in 0..MOST_TURNS {
-            let _ = self.step();
+            faults += self.step().faults;
             let now = taken(self);
             empty = if now == last { empty + 1 } else { 0 };
             last = now;
             if empty > 8 {
-                return;
+                break;
             }
         }
+        faults
     }
 
     /// Like `step` at another time: a worker's clock may be behind another's.
@@ -353,6 +380,13 @@ impl World {
                     self.rated_bytes += frame.bytes.len() as u64;
                 }
                 judge(&frame, &self.limits[number], &self.sent);
+                let guarded = frame.bytes[6..12] == mac(RULED as u8);
+                if guarded || *number == MEMORY_1500 {
+                    let receiver = self.receivers.entry(*number).or_default();
+                    let wrong = receiver.take(&frame.bytes, guarded);
+                    let (name, doing) = (self.limits[number].name, &self.doing);
+                    assert!(wrong.is_none(), "FINDING (rules): {wrong:?} at {name}: {doing}");
+                }
                 arrived.extend(round_of(&frame.bytes).map(|round| (*number, round)));
                 peer.recycle(frame);
             }
@@ -459,16 +493,42 @@ impl World {
         self.switch.counters(self.ports[MEMORY_64K]).map_or(0, |counters| counters.flooded_frames)
     }
 
-    /// Begins a case: forgets what was learned and sent before.
+    /// Begins a case: forgets what was sent before. What the switch has learned stays, and no pause
+    /// fills its buckets, until a history ends: a finding may be owed to the cases before.
     pub(crate) fn begin(&mut self) {
-        self.now = self.now + Nanos(2_000_000_000);
+        self.now = self.now + Nanos::MILLISECOND;
+        if self.cases.is_multiple_of(HISTORY) {
+            self.now = self.now + Nanos(2 * Nanos::SECOND.0);
+            self.switch.forget_macs(None);
+        }
+        self.cases += 1;
         self.sent = Sent::default();
+        self.receivers.clear();
         self.watch.forget_rescues();
-        self.switch.forget_macs(None);
         self.switch.take_events();
         (self.began, self.flooded_before) = (self.now, self.flooded());
-        self.doing = "nothing yet".into();
+        self.doing = format!("nothing yet, in case {} of a history", self.cases % HISTORY);
     }
+}
+
+/// Returns rules that deny some of what `packets` makes.
+fn denials(direction: Direction) -> Vec<AclRule> {
+    let deny = |protocol, port| AclRule {
+        action: AclAction::Deny,
+        direction,
+        protocol: AclProtocol::Ip(protocol),
+        from: AclEnd::default(),
+        to: AclEnd { ports: Some(port..=port), ..AclEnd::default() },
+    };
+    vec![deny(17, packets::DENIED_UDP), deny(6, packets::DENIED_TCP)]
+}
+
+/// Returns all guards; of the addresses of `packets` one is the port's own.
+fn guards() -> Guards {
+    let own = |address: IpAddr| Prefix { first: address, last: address };
+    let v6 = Ipv6Addr::from_bits(u128::from_be_bytes([0xfd; 16]) & !0xff | 1);
+    let addresses = vec![own(Ipv4Addr::new(10, 0, 0, 1).into()), own(v6.into())];
+    Guards { dhcp: true, router: true, addresses: Some(addresses) }
 }
 
 fn ip(words: &str) -> Option<()> {

@@ -121,15 +121,15 @@ impl World {
         hostile: &mut Hostile,
     ) {
         let refused = |(outer, inner): &(Option<Tag>, Option<Tag>)| match (outer, inner) {
-            (Some(outer), inner) => outer.vlan() != 0 || inner.is_some(),
-            (None, inner) => inner.is_some_and(|inner| inner.vlan() != 0),
+            (Some(outer), inner) => outer.is_old() || outer.vlan() != 0 || inner.is_some(),
+            (None, inner) => inner.is_some_and(|inner| inner.is_old() || inner.vlan() != 0),
         };
         let tags = tags.get(..64).unwrap_or(tags);
         self.run_dry();
         let before = self.switch.counters(self.ports[HOSTILE]).unwrap();
         for (outer, inner) in tags {
             let addresses = [&[0; 12][..], &To::Victim(to).mac(), &mac(HOSTILE as u8)].concat();
-            let both = [*outer, *inner].into_iter().flatten().flat_map(Tag::bytes).collect();
+            let both = [*outer, *inner].into_iter().flatten().flat_map(Tag::any_bytes).collect();
             let range = hostile.place(&[addresses, both, vec![0x88, 0xb6], vec![0; 46]].concat());
             hostile.send(&[range], false);
         }
