@@ -1,31 +1,47 @@
+// UNSAFETY: getrusage(2), which no library that we use offers for one thread.
 //! The clocks by which a turn notices that the kernel works for a guest: a page that a guest has
 //! never touched, or has given back, is made by the worker that touches it next.
 //!
-//! The clock tells that something took long. The CPU time of the thread tells whether the thread
-//! itself worked, or another thread had its core. It takes a system call, so it is read only when
-//! the clock has given cause.
+//! The clock tells that something took long. The CPU time of the thread tells whether another thread
+//! had its core; but it counts interrupts too, and what a hypervisor took of the core. The page
+//! faults of the thread tell whether it was a guest's memory at all. Both take a system call, so
+//! they are read only when the clock has given cause.
+#![allow(unsafe_code)]
 
 use crate::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The clock and the CPU time of the calling thread. Tests invent both.
+/// The clock, the CPU time and the page faults of the calling thread. Tests invent all three.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     now: fn() -> Nanos,
     used: fn() -> Nanos,
+    faults: fn() -> u64,
+}
+
+/// What a thread has behind it at some moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    /// How far the CPU time is behind the clock. It grows while the thread does not run.
+    lag: Nanos,
+    /// Page faults so far.
+    faults: u64,
 }
 
 impl Clock {
     /// The kernel's clocks.
-    pub const KERNEL: Clock =
-        Clock { now: || read(ClockId::Monotonic), used: || read(ClockId::ThreadCPUTime) };
+    pub const KERNEL: Clock = Clock {
+        now: || read(ClockId::Monotonic),
+        used: || read(ClockId::ThreadCPUTime),
+        faults: page_faults,
+    };
 
     /// Clocks that stand still, for virtual time.
-    pub const STILL: Clock = Clock { now: || Nanos(0), used: || Nanos(0) };
+    pub const STILL: Clock = Clock { now: || Nanos(0), used: || Nanos(0), faults: || 0 };
 
-    /// Makes a pair of clocks.
-    pub const fn new(now: fn() -> Nanos, used: fn() -> Nanos) -> Clock {
-        Clock { now, used }
+    /// Makes such clocks.
+    pub const fn new(now: fn() -> Nanos, used: fn() -> Nanos, faults: fn() -> u64) -> Clock {
+        Clock { now, used, faults }
     }
 
     /// Returns the time.
@@ -34,11 +50,12 @@ impl Clock {
         (self.now)()
     }
 
-    /// Returns how far the CPU time is behind the clock. It grows while the thread does not run.
-    pub fn lag(self) -> Nanos {
+    /// Returns what the thread has behind it.
+    pub fn past(self) -> Past {
+        let faults = (self.faults)();
         // In this order a thread that is interrupted in between is believed to have used less.
         let now = self.now();
-        now.since((self.used)())
+        Past { lag: now.since((self.used)()), faults }
     }
 }
 
@@ -47,22 +64,33 @@ fn read(clock: ClockId) -> Nanos {
     Nanos(time.tv_sec.unsigned_abs() * Nanos::SECOND.0 + time.tv_nsec.unsigned_abs())
 }
 
+/// Returns the page faults of the calling thread so far.
+fn page_faults() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for what is written; the thread is the calling one.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: all zeros are a usage too.
+    let usage = unsafe { usage.assume_init() };
+    usage.ru_minflt.unsigned_abs() + usage.ru_majflt.unsigned_abs()
+}
+
 /// The time since a moment at which the thread was working.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     clock: Clock,
     start: Nanos,
-    /// [`Clock::lag`] at the start, or shortly before.
-    lag: Nanos,
+    /// At the start, or shortly before.
+    past: Past,
 }
 
 impl Stopwatch {
     /// A stopwatch that stands still.
-    pub const STILL: Stopwatch = Stopwatch { clock: Clock::STILL, start: Nanos(0), lag: Nanos(0) };
+    pub const STILL: Stopwatch =
+        Stopwatch { clock: Clock::STILL, start: Nanos(0), past: Past { lag: Nanos(0), faults: 0 } };
 
     /// Makes a stopwatch that was started then.
-    pub fn started(clock: Clock, start: Nanos, lag: Nanos) -> Stopwatch {
-        Stopwatch { clock, start, lag }
+    pub fn started(clock: Clock, start: Nanos, past: Past) -> Stopwatch {
+        Stopwatch { clock, start, past }
     }
 
     /// Returns a stopwatch that starts now.
@@ -71,8 +99,9 @@ impl Stopwatch {
         Stopwatch { start: self.clock.now(), ..self }
     }
 
-    /// Returns the CPU time since the start if it is longer than `limit`. It is underestimated by
-    /// the time for which the thread did not run between the reading of the lag and the start.
+    /// Returns the CPU time since the start if it is longer than `limit` and some of it may have gone
+    /// into page faults. It is underestimated by the time for which the thread did not run between
+    /// the moment of its [`Past`] and the start.
     #[inline]
     pub fn used_beyond(&self, limit: Nanos) -> Option<Nanos> {
         if self.clock.now().since(self.start) <= limit { None } else { self.used(limit) }
@@ -80,9 +109,19 @@ impl Stopwatch {
 
     #[cold]
     fn used(&self, limit: Nanos) -> Option<Nanos> {
-        let used = (self.clock.used)().since(self.start.since(self.lag));
-        (used > limit).then_some(used)
+        let used = (self.clock.used)().since(self.start.since(self.past.lag));
+        (used > limit && (self.clock.faults)() > self.past.faults).then_some(used)
     }
+}
+
+/// CPU time for finding a page on a busy host. The pages of a guest that has just started, or whose
+/// memory was mapped anew, are found once.
+const FAULT: u64 = 4096;
+
+/// Returns the CPU time for finding the pages of so many bytes, in so many pieces.
+#[inline]
+pub fn time_of_faults(bytes: u64, pieces: u64) -> Nanos {
+    Nanos((bytes / 4096 + pieces) * FAULT)
 }
 
 /// The CPU time that taking a burst, or delivering a list of frames, may take. What is left of it
@@ -117,9 +156,11 @@ impl TimeLimit {
         self.stopwatch.used_beyond(self.limit).is_some()
     }
 
-    /// Returns twice the time.
-    pub(crate) fn doubled(self) -> TimeLimit {
-        TimeLimit { limit: Nanos(self.limit.0.saturating_mul(2)), ..self }
+    /// Returns twice the time, and what it takes to find the pages of a frame.
+    pub(crate) fn for_frame(self, bytes: usize, pieces: usize) -> TimeLimit {
+        let faults = time_of_faults(bytes as u64, pieces as u64);
+        let limit = self.limit.0.saturating_mul(2).saturating_add(faults.0);
+        TimeLimit { limit: Nanos(limit), ..self }
     }
 
     /// Looks at the stopwatch before some of the frames, or pieces, that are counted from 0: never
@@ -139,9 +180,10 @@ pub(crate) mod tests {
     thread_local! {
         static NOW: Cell<u64> = const { Cell::new(0) };
         static USED: Cell<u64> = const { Cell::new(0) };
+        static FAULTS: Cell<u64> = const { Cell::new(0) };
     }
 
-    const MOCK: Clock = Clock::new(|| Nanos(NOW.get()), || Nanos(USED.get()));
+    const MOCK: Clock = Clock::new(|| Nanos(NOW.get()), || Nanos(USED.get()), || FAULTS.get());
 
     fn set(now: u64, used: u64) {
         NOW.set(now);
@@ -150,19 +192,23 @@ pub(crate) mod tests {
 
     /// Returns a limit that is over from this look at the clock on.
     pub(crate) fn over_at(look: u64, is_close: bool) -> TimeLimit {
+        // More than the pages of a frame take.
+        const STEP: u64 = Nanos::MILLISECOND.0;
         NOW.set(0);
-        let read = || Nanos(NOW.replace(NOW.get() + 1) + 1);
-        let clock = Clock::new(read, || Nanos(NOW.get()));
-        let stopwatch = Stopwatch::started(clock, Nanos(0), Nanos(0));
-        TimeLimit { stopwatch, limit: Nanos(look - 1), is_close }
+        let read = || Nanos(NOW.replace(NOW.get() + STEP) + STEP);
+        let clock = Clock::new(read, || Nanos(NOW.get()), || 1);
+        let stopwatch = Stopwatch { clock, ..Stopwatch::STILL };
+        TimeLimit { stopwatch, limit: Nanos((look - 1) * STEP), is_close }
     }
 
     #[test]
     fn time_of_others_is_not_used() {
         set(5_000, 1_000);
-        let stopwatch = Stopwatch::started(MOCK, MOCK.now(), MOCK.lag());
+        let stopwatch = Stopwatch::started(MOCK, MOCK.now(), MOCK.past());
         assert_eq!(stopwatch.used_beyond(Nanos(0)), None);
         set(5_900, 1_100);
+        assert_eq!(stopwatch.used_beyond(Nanos(99)), None, "an interrupt's: no page fault");
+        FAULTS.set(1);
         assert_eq!(stopwatch.used_beyond(Nanos(99)), Some(Nanos(100)), "800 were another's");
         assert_eq!(stopwatch.used_beyond(Nanos(100)), None);
         let later = stopwatch.restarted();
@@ -173,10 +219,11 @@ pub(crate) mod tests {
 
     #[test]
     fn the_kernel_counts_a_busy_thread() {
-        let stopwatch = Stopwatch::started(Clock::KERNEL, Clock::KERNEL.now(), Clock::KERNEL.lag());
-        let busy = || (0..1000).map(std::hint::black_box).sum::<u64>();
+        let clock = Clock::KERNEL;
+        let stopwatch = Stopwatch::started(clock, clock.now(), clock.past());
         while stopwatch.used_beyond(Nanos(1_000)).is_none() {
-            busy();
+            // Pages of its own.
+            std::hint::black_box(vec![1u8; 1 << 20]);
         }
         assert_eq!(Stopwatch::STILL.used_beyond(Nanos(0)), None);
     }

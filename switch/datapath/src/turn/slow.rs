@@ -18,7 +18,7 @@
 use crate::settings::PortId;
 use crate::turn::Carried;
 use crate::turn::work::{self, QUANTUM, TURN_TARGET};
-use ports::{Nanos, Stopwatch, TimeLimit};
+use ports::{Nanos, Stopwatch, TimeLimit, time_of_faults};
 
 /// How long a worker is alert after a turn, and a port is watched after a part of a turn, that was
 /// slow.
@@ -33,10 +33,6 @@ const MEASURED_FRAMES: usize = 32;
 const SLACK: u64 = 16_384;
 /// How many times its work a part of a turn may take, beyond the slack and the page faults.
 const TRUST: u64 = 4;
-/// Nanoseconds of CPU time for each so many bytes, for finding a page: the pages of a guest that has
-/// just started, or whose memory was mapped anew, are found once.
-const FAULT: u64 = 2048;
-const PAGE: u64 = 4096;
 
 /// How many times the CPU time of a slow take, or of a slow delivery, is charged. A guest that uses
 /// its memory pays it once for each page. One that has the kernel find its pages again and again
@@ -58,7 +54,7 @@ pub(crate) struct Part {
 impl Part {
     /// Returns the CPU time for finding its pages, if each is full.
     fn faults(&self) -> u64 {
-        self.bytes / PAGE * FAULT
+        time_of_faults(self.bytes, 0).0
     }
 
     /// Returns the CPU time beyond which it is slow.
@@ -157,7 +153,7 @@ impl SlowPorts {
         TimeLimit { stopwatch, limit: Nanos(TURN_TARGET), is_close: self.is_watched(port) }
     }
 
-    /// Returns the time that delivering may take.
+    /// Returns the time that delivering may take: besides its own what the receiver's credit covers.
     #[inline]
     pub(crate) fn time_of_delivering(
         &self,
@@ -166,9 +162,10 @@ impl SlowPorts {
         part: Part,
         stopwatch: Stopwatch,
     ) -> TimeLimit {
-        let is_close =
-            self.is_watched(receiver) || sender.is_some_and(|sender| self.is_watched(sender));
-        TimeLimit { stopwatch, limit: Nanos(part.allowed() + TURN_TARGET), is_close }
+        let slow = self.find(receiver);
+        let is_close = slow.is_some() || sender.is_some_and(|sender| self.is_watched(sender));
+        let credit = CREDIT.saturating_sub(slow.map_or(0, |slow| slow.debt)) / DEARNESS;
+        TimeLimit { stopwatch, limit: Nanos(part.allowed() + TURN_TARGET + credit), is_close }
     }
 
     /// Lets rounds pass: each debt is less by a quantum for each. After a round without a frame no

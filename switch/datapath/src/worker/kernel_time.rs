@@ -1,15 +1,15 @@
 //! The stopwatches of a worker's turns.
 
-use ports::{Clock, Nanos, Stopwatch};
+use ports::{Clock, Nanos, Past, Stopwatch};
 
-/// How long the lag of the CPU time behind the clock is used before it is read again.
+/// How long a thread's past is used before it is read again.
 const FRESH: Nanos = Nanos::MILLISECOND;
 
 /// The clocks of a worker's thread.
 pub(crate) struct KernelTime {
     clock: Clock,
     watch: Watch,
-    /// When the lag was read, by the worker's clock.
+    /// When the past was read, by the worker's clock.
     read_at: Nanos,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
     clock: Clock,
     /// The clock at the worker's time 0.
     epoch: u64,
-    lag: Nanos,
+    past: Past,
 }
 
 impl KernelTime {
@@ -31,10 +31,10 @@ impl KernelTime {
     /// Makes the clocks of a worker whose own clock shows `now`.
     pub(crate) fn new(clock: Clock, now: Nanos) -> KernelTime {
         let epoch = clock.now().0.wrapping_sub(now.0);
-        KernelTime { clock, watch: Watch { clock, epoch, lag: clock.lag() }, read_at: now }
+        KernelTime { clock, watch: Watch { clock, epoch, past: clock.past() }, read_at: now }
     }
 
-    /// Has the lag read anew: it has grown by as much as the worker has slept.
+    /// Has the past read anew: its lag has grown by as much as the worker has slept.
     pub(crate) fn has_slept(&mut self) {
         self.read_at = Nanos::default();
     }
@@ -43,7 +43,7 @@ impl KernelTime {
     #[inline]
     pub(crate) fn watch(&mut self, now: Nanos) -> Watch {
         if now.since(self.read_at) >= FRESH {
-            (self.watch.lag, self.read_at) = (self.clock.lag(), now);
+            (self.watch.past, self.read_at) = (self.clock.past(), now);
         }
         self.watch
     }
@@ -53,6 +53,6 @@ impl Watch {
     /// Returns a stopwatch that was started at a time of the worker's clock.
     #[inline]
     pub(crate) fn since(&self, start: Nanos) -> Stopwatch {
-        Stopwatch::started(self.clock, Nanos(start.0.wrapping_add(self.epoch)), self.lag)
+        Stopwatch::started(self.clock, Nanos(start.0.wrapping_add(self.epoch)), self.past)
     }
 }

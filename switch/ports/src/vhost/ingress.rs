@@ -168,8 +168,8 @@ fn push_chain(
         skip -= skip.min(piece.len);
     }
     let bytes = Burst::LARGEST_FRAME + 1 - room;
-    if pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE && touch(pieces, burst.time().doubled())
-    {
+    let are_few = pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE;
+    if are_few && touch(pieces, burst.time().for_frame(bytes, pieces.len())) {
         burst.push(vnet, None, pieces);
     } else {
         burst.refuse();
