@@ -104,7 +104,8 @@ impl Turn<'_> {
         let (taken, bytes) = (burst.frames().len() + burst.refused(), burst.bytes());
         let mut carried = Carried { taken, ..Carried::default() };
         if taken > 0 {
-            let work = work::of_taking(taken, burst.slice_count(), kernel_ns);
+            let pieces = burst.slice_count() + burst.refused_pieces();
+            let work = work::of_taking(taken, pieces, kernel_ns);
             if is_guest {
                 carried.taking = self.time_of_taking(&burst, work, &mut scratch.deliverer.slow);
             }

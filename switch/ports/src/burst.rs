@@ -43,6 +43,7 @@ pub struct Burst<'q> {
     time: TimeLimit,
     /// See [`Burst::refuse`].
     refused: usize,
+    refused_pieces: usize,
 }
 
 /// Frames and bytes after which a burst is full.
@@ -76,6 +77,8 @@ impl<'q> Burst<'q> {
     /// Most bytes of one frame: virtio header, Ethernet header with tags, and an IP packet of 64
     /// KiB, rounded up.
     pub const LARGEST_FRAME: usize = 66 * 1024;
+    /// Bytes that each piece of a refused frame counts for.
+    const PIECE: usize = 512;
     /// Bytes of a buffer that receives a burst: the frame that fills the burst may be the largest.
     /// Pages that are never written take no memory.
     pub const BUFFER: usize = Self::BYTES + Self::LARGEST_FRAME;
@@ -94,6 +97,7 @@ impl<'q> Burst<'q> {
             waited: None,
             time: TimeLimit::NONE,
             refused: 0,
+            refused_pieces: 0,
         }
     }
 
@@ -110,8 +114,16 @@ impl<'q> Burst<'q> {
 
     /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes,
     /// or they took too long to find.
-    pub fn refuse(&mut self) {
+    /// Its pieces have been found, and fill the burst.
+    pub fn refuse(&mut self, pieces: usize) {
         self.refused += 1;
+        self.refused_pieces += pieces;
+    }
+
+    /// Returns the pieces of the frames that were refused: what finding and refusing them has cost.
+    #[inline]
+    pub fn refused_pieces(&self) -> usize {
+        self.refused_pieces
     }
 
     /// Returns how many frames were refused.
@@ -155,7 +167,7 @@ impl<'q> Burst<'q> {
 
     /// Returns how many frames still fit.
     pub fn room(&self) -> usize {
-        if self.bytes >= self.limit.bytes {
+        if self.bytes + self.refused_pieces * Self::PIECE >= self.limit.bytes {
             0
         } else {
             self.limit.frames.saturating_sub(self.frames.len() + self.refused)
@@ -250,6 +262,7 @@ impl<'q> Burst<'q> {
             waited: None,
             time: TimeLimit::NONE,
             refused: 0,
+            refused_pieces: 0,
         }
     }
 }
