@@ -49,10 +49,15 @@ fn at_start(port: &PortConfig, scale: Scale) -> u64 {
     }
 }
 
+/// Returns what the daemon needs beside its ports, and each port by `of`.
+fn with_own(config: &Config, of: impl Fn(&PortConfig, Scale) -> u64) -> u64 {
+    let scale = Scale::of(&config.switch.workers);
+    OWN + config.ports.iter().map(|port| of(port, scale)).sum::<u64>()
+}
+
 /// Returns the problem if the configuration may need more than `limit` descriptors.
 pub(crate) fn shortage(config: &Config, limit: u64) -> Option<Problem> {
-    let scale = Scale::of(&config.switch.workers);
-    let wanted = OWN + config.ports.iter().map(|port| of(port, scale)).sum::<u64>();
+    let wanted = with_own(config, of);
     (wanted > limit).then(|| {
         Problem::new("the daemon may run out of file descriptors; then no guest can connect")
             .seen(format!("a limit of {limit} (RLIMIT_NOFILE)"))
@@ -71,8 +76,7 @@ pub(crate) fn too_few(config: &Config) -> Option<Problem> {
 }
 
 fn too_few_by(config: &Config, limit: u64) -> Option<Problem> {
-    let scale = Scale::of(&config.switch.workers);
-    let wanted = OWN + config.ports.iter().map(|port| at_start(port, scale)).sum::<u64>();
+    let wanted = with_own(config, at_start);
     (wanted > limit).then(|| {
         Problem::new("a daemon may not have as many file descriptors as its ports need to be opened")
             .seen(format!("a hard limit of {limit} for this process (RLIMIT_NOFILE)"))

@@ -1,7 +1,7 @@
 //! Connections to an agent or a responder that have not shown its token yet.
 //!
-//! They are limited, and whoever reaches the port can hold all places. So a new connection is always
-//! accepted, and if there is no place for it, one of the address that has most of them ends.
+//! There are few places for them, and anyone who reaches the port can take them all. A new connection
+//! is therefore always accepted; if there is no place left, one of the address with most ends.
 
 use std::collections::HashMap;
 use std::io;

@@ -101,7 +101,7 @@ impl Turn<'_> {
                 burst.push(VnetHeader::default(), None, &[frame.as_slice().into()]);
             }
         }
-        let (taken, bytes) = (burst.frames().len() + burst.refused(), burst.bytes());
+        let (taken, bytes) = (burst.taken(), burst.bytes());
         let mut carried = Carried { taken, ..Carried::default() };
         if taken > 0 {
             let pieces = burst.slice_count() + burst.refused_pieces();

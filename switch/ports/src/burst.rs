@@ -1,6 +1,7 @@
 //! A burst: the frames taken at once from one ingress queue.
 
 use crate::{Nanos, Slice, Speaker, TimeLimit, recycle};
+use virtqueue::ELEMENT_WEIGHT;
 use wire::vnet::VnetHeader;
 
 /// A VLAN tag that the port took out of the frame (AF_PACKET does) and that the switch has to see.
@@ -77,8 +78,6 @@ impl<'q> Burst<'q> {
     /// Most bytes of one frame: virtio header, Ethernet header with tags, and an IP packet of 64
     /// KiB, rounded up.
     pub const LARGEST_FRAME: usize = 66 * 1024;
-    /// Bytes that each piece of a refused frame counts for.
-    const PIECE: usize = 512;
     /// Bytes of a buffer that receives a burst: the frame that fills the burst may be the largest.
     /// Pages that are never written take no memory.
     pub const BUFFER: usize = Self::BYTES + Self::LARGEST_FRAME;
@@ -132,6 +131,12 @@ impl<'q> Burst<'q> {
         self.refused
     }
 
+    /// Returns how many frames were taken, the refused ones included.
+    #[inline]
+    pub fn taken(&self) -> usize {
+        self.frames.len() + self.refused
+    }
+
     /// Notes who writes the virtio-net headers of its frames.
     pub fn set_speaker(&mut self, speaker: Speaker) {
         self.speaker = speaker;
@@ -167,10 +172,10 @@ impl<'q> Burst<'q> {
 
     /// Returns how many frames still fit.
     pub fn room(&self) -> usize {
-        if self.bytes + self.refused_pieces * Self::PIECE >= self.limit.bytes {
+        if self.bytes + self.refused_pieces * ELEMENT_WEIGHT >= self.limit.bytes {
             0
         } else {
-            self.limit.frames.saturating_sub(self.frames.len() + self.refused)
+            self.limit.frames.saturating_sub(self.taken())
         }
     }
 

@@ -118,9 +118,6 @@ impl Stopwatch {
 /// memory was mapped anew, are found once.
 const FAULT: u64 = 4096;
 
-/// The pieces of a frame that are believed to be in pages of their own: Linux sends 19 at most.
-const MOST_PAGES: usize = 32;
-
 /// Returns the CPU time for finding the pages of so many bytes, in so many pieces.
 #[inline]
 pub fn time_of_faults(bytes: u64, pieces: u64) -> Nanos {
@@ -159,10 +156,9 @@ impl TimeLimit {
         self.stopwatch.used_beyond(self.limit).is_some()
     }
 
-    /// Returns twice the time, and what it takes to find the pages of a frame in as many pieces as
-    /// Linux makes.
+    /// Returns twice the time, and what it takes to find the pages of a frame.
     pub(crate) fn for_frame(self, bytes: usize, pieces: usize) -> TimeLimit {
-        let faults = time_of_faults(bytes as u64, pieces.min(MOST_PAGES) as u64);
+        let faults = time_of_faults(bytes as u64, pieces as u64);
         let limit = self.limit.0.saturating_mul(2).saturating_add(faults.0);
         TimeLimit { limit: Nanos(limit), ..self }
     }

@@ -18,7 +18,7 @@ const HEAD: u32 = 512;
 
 /// Bytes a buffer counts for at least, where a chain has several: 1024 of them fill a burst of 512
 /// KiB. Each may lie in a page of its own that the kernel has to find first.
-pub(crate) const ELEMENT_WEIGHT: usize = 512;
+pub const ELEMENT_WEIGHT: usize = 512;
 
 /// Direction that a chain's buffers must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

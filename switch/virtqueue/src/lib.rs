@@ -57,6 +57,7 @@ mod shared;
 mod split;
 mod split_area;
 
+pub use chain::ELEMENT_WEIGHT;
 pub use chain_element::ChainElement;
 pub use fault::QueueFault;
 pub use journal::InflightJournal;

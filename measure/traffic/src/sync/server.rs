@@ -159,13 +159,17 @@ impl SyncServer {
         self.ended
     }
 
+    fn is_full(&self) -> bool {
+        self.clients.len() >= CLIENTS_MAX + self.tokens.len()
+    }
+
     fn accept(&mut self, listener: ClientId) {
         let place = usize::try_from(listener).unwrap_or(usize::MAX);
         let Some(listener) = self.listeners.get(place) else { return };
         let Ok(socket) = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) else {
             return;
         };
-        if self.clients.len() >= CLIENTS_MAX + self.tokens.len() {
+        if self.is_full() {
             // One that takes no part makes room, or silent connections kept the sender away.
             let idle = self.clients.iter().find(|(number, client)| {
                 client.token.is_none() && !self.state.takes_part(**number)
@@ -176,7 +180,7 @@ impl SyncServer {
         }
         let client = self.next;
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(client), EventFlags::IN);
-        if watched.is_ok() && self.clients.len() < CLIENTS_MAX + self.tokens.len() {
+        if watched.is_ok() && !self.is_full() {
             let token = place.checked_sub(self.listeners.len() - self.tokens.len());
             self.next += 1;
             self.clients.insert(client, Client { socket, inbox: Inbox::default(), token });

@@ -49,7 +49,7 @@ impl Turn<'_> {
     /// Returns the CPU time of a take that was slow for its work, and watches its port.
     #[inline]
     pub(crate) fn time_of_taking(&self, burst: &Burst<'_>, work: u64, slow: &mut SlowPorts) -> u64 {
-        let (frames, bytes) = (burst.frames().len() + burst.refused(), burst.bytes() as u64);
+        let (frames, bytes) = (burst.taken(), burst.bytes() as u64);
         let part = Part { work, frames, bytes };
         if !slow.measures(part, self.now) {
             return 0;

@@ -287,7 +287,7 @@ fn takes(features: Features, frame: &Outgoing<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::clock::tests::over_at;
-    use crate::vhost::{VhostOptions, open};
+    use crate::vhost::{Opened, VhostOptions, open};
     use crate::{Device, EgressQueue};
     use tempfile::TempDir;
     use test_guest::Guest;
@@ -298,6 +298,16 @@ mod tests {
     fn outgoing(header: &[u8]) -> Outgoing<'_> {
         let len = u32::try_from(header.len()).expect("short");
         Outgoing { vnet: VnetHeader::default(), header, payload: &[], len }
+    }
+
+    /// Returns a port of one pair, and a guest with these features at it.
+    fn connected(features: Features) -> (TempDir, Opened, Guest) {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("vm");
+        let opened = open(&VhostOptions::new(&path)).expect("a port");
+        let wanted = Features::VERSION_1 | features;
+        let guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+        (folder, opened, guest)
     }
 
     /// Returns the queue of a port's only pair when it has room.
@@ -314,17 +324,11 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_a_runt_buffer() {
         const RUNT: u32 = 5;
-        for (format, merges) in [(0, false), (0, true), (1, false), (1, true)] {
-            let mut wanted = Features::VERSION_1;
-            wanted.set(Features::RING_PACKED, format == 1);
-            wanted.set(Features::MRG_RXBUF, merges);
-            let folder = TempDir::new().expect("a folder");
-            let path = folder.path().join("vm");
-            let opened = open(&VhostOptions::new(&path)).expect("a port");
-            let guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
-            let [EgressQueue::Vhost(egress)] = opened.device.egress.as_slice() else {
-                panic!("one queue")
-            };
+        let each = FORMATS.map(|format| [(format, false), (format | Features::MRG_RXBUF, true)]);
+        for (features, merges) in each.into_iter().flatten() {
+            let (_folder, opened, guest) = connected(features);
+            let egress = opened.device.egress.first().and_then(EgressQueue::guest);
+            let egress = egress.expect("one queue");
             while egress.ring.with(|_| ()).is_none() {
                 std::thread::yield_now();
             }
@@ -342,9 +346,7 @@ mod tests {
                 .collect();
             let send = |len: u32| {
                 let (bytes, mut drops) = (vec![0xee; len as usize], Vec::new());
-                let vnet = VnetHeader::default();
-                let frame = Outgoing { vnet, header: &bytes, payload: &[], len };
-                egress.deliver(&[frame], &mut drops).expect("deliver");
+                egress.deliver(&[outgoing(&bytes)], &mut drops).expect("deliver");
                 drops
             };
             let refused = [(0, EgressDrop::Refused)];
@@ -366,11 +368,7 @@ mod tests {
     #[test]
     fn a_late_delivery_ends_and_gives_its_room_back_empty() {
         for format in FORMATS {
-            let folder = TempDir::new().expect("a folder");
-            let path = folder.path().join("vm");
-            let opened = open(&VhostOptions::new(&path)).expect("a port");
-            let wanted = Features::VERSION_1 | Features::MRG_RXBUF | format;
-            let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+            let (_folder, opened, mut guest) = connected(Features::MRG_RXBUF | format);
             let egress = queue_of(&opened.device);
             let bytes: Vec<[u8; 60]> = (0..10).map(|number| [number; 60]).collect();
             let frames: Vec<_> = bytes.iter().map(|bytes| outgoing(bytes)).collect();
@@ -388,11 +386,7 @@ mod tests {
     /// A frame in thousands of buffers is ended in its middle.
     #[test]
     fn a_frame_that_takes_too_long_is_dropped() {
-        let folder = TempDir::new().expect("a folder");
-        let path = folder.path().join("vm");
-        let opened = open(&VhostOptions::new(&path)).expect("a port");
-        let wanted = Features::VERSION_1 | Features::MRG_RXBUF;
-        let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+        let (_folder, opened, mut guest) = connected(Features::MRG_RXBUF);
         let egress = queue_of(&opened.device);
         let bytes = vec![7; 40_000];
         let mut drops = Vec::new();
@@ -408,11 +402,7 @@ mod tests {
     #[test]
     fn what_follows_a_copy_is_published_with_it() {
         for format in FORMATS {
-            let folder = TempDir::new().expect("a folder");
-            let path = folder.path().join("vm");
-            let opened = open(&VhostOptions::new(&path)).expect("a port");
-            let wanted = Features::VERSION_1 | Features::MRG_RXBUF | format;
-            let mut guest = Guest::connect(&path, wanted.bits(), 1).expect("a guest");
+            let (_folder, opened, mut guest) = connected(Features::MRG_RXBUF | format);
             let egress = queue_of(&opened.device);
             let bytes = [1, 2, 3].map(|fill| vec![fill; if fill == 2 { 60 } else { 40_000 }]);
             let frames = bytes.each_ref().map(|bytes| outgoing(bytes));

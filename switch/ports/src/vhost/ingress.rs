@@ -13,7 +13,7 @@ use wire::vnet::VnetHeader;
 /// Most pieces of a frame that are listed without an allocation: 64 KiB in pages, and the header.
 const PIECES: usize = 18;
 
-/// Most pieces of a frame, whatever its bytes, and the bytes that each further piece must have on
+/// Most pieces of a frame, whatever its bytes, and most that have the time of a page each; the bytes that each further piece must have on
 /// average. Each piece may cost a page fault, more than a thousand times what its bytes cost. Linux
 /// sends at most 19 pieces.
 const MOST_PIECES: usize = 32;
@@ -169,7 +169,8 @@ fn push_chain(
     }
     let bytes = Burst::LARGEST_FRAME + 1 - room;
     let are_few = pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE;
-    if are_few && touch(pieces, burst.time().for_frame(bytes, pieces.len())) {
+    let time = burst.time().for_frame(bytes, pieces.len().min(MOST_PIECES));
+    if are_few && touch(pieces, time) {
         burst.push(vnet, None, pieces);
     } else {
         burst.refuse(chain.len());
