@@ -58,6 +58,10 @@ struct Content {
     is_sealed: bool,
     /// Number of the next entry.
     number: u64,
+    /// Callers of [`Store::in_one_list`] that are at work.
+    lists: usize,
+    /// Whether the manifest waits for them.
+    is_late: bool,
 }
 
 /// The descriptors kept under a name.
@@ -245,10 +249,21 @@ impl Store {
         }
     }
 
+    /// Does `work` and writes the manifest once at its end, not with each of its changes: a list of
+    /// all ports, written for each of them, takes time by the square of their number. A process that
+    /// dies meanwhile leaves the list of before, so that the next one opens the ports of `work` anew.
+    pub fn in_one_list<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.content().lists += 1;
+        let _list = OneList(self);
+        work()
+    }
+
     /// Calls `work` with the names and descriptors that the next process is to have, the manifest
     /// last if there is one.
     pub fn with_all<T>(&self, work: impl FnOnce(&[(String, BorrowedFd<'_>)]) -> T) -> T {
-        work(&self.content().all())
+        let mut content = self.content();
+        content.catch_up();
+        work(&content.all())
     }
 
     /// Marks the end of the process: ports that close from now on keep their descriptors.
@@ -269,13 +284,27 @@ impl Store {
     /// Returns what is handed over, as another process receives it.
     #[cfg(test)]
     pub(crate) fn given(&self) -> Vec<(String, OwnedFd)> {
-        let content = self.content();
+        let mut content = self.content();
+        content.catch_up();
         let all = content.all().into_iter();
         all.map(|(name, file)| (name, file.try_clone_to_owned().unwrap())).collect()
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A caller of [`Store::in_one_list`] at work. Dropped also when its work panics.
+struct OneList<'s>(&'s Store);
+
+impl Drop for OneList<'_> {
+    fn drop(&mut self) {
+        let mut content = self.0.content();
+        content.lists -= 1;
+        if content.lists == 0 {
+            content.catch_up();
+        }
     }
 }
 
@@ -304,9 +333,20 @@ impl Content {
         self.remove_from_systemd(&names);
     }
 
-    /// Writes the manifest. Without it the next process only starts more slowly: it opens all
-    /// devices anew.
+    /// Writes the manifest, or has it wait for callers of [`Store::in_one_list`].
     fn write(&mut self) {
+        self.is_late = true;
+        if self.lists == 0 {
+            self.catch_up();
+        }
+    }
+
+    /// Writes the manifest if it waits. Without it the next process only starts more slowly: it
+    /// opens all devices anew.
+    fn catch_up(&mut self) {
+        if !take(&mut self.is_late) {
+            return;
+        }
         if let Err(error) = self.try_write() {
             tracing::warn!(target: "control::handover", "descriptors cannot be kept for the next process: {error}");
         }
@@ -411,6 +451,27 @@ mod tests {
         let next = Store::default();
         next.inherit(given(&store));
         assert_eq!(next.take("a", &what).unwrap().address, Some(address));
+    }
+
+    #[test]
+    fn a_list_is_written_once_for_many_ports_and_before_it_is_handed_over() {
+        let store = Store::default();
+        let what = What::of(&port("tap='tap0'"), 1).unwrap();
+        let written =
+            |store: &Store| store.content().manifest.as_ref().map(|it| it.read().unwrap());
+        let _kept = store.in_one_list(|| {
+            let kept = ["a", "b"].map(|name| store.keep(name, what.clone(), &[Arc::new(file())]));
+            assert_eq!(written(&store), None, "not before its end");
+            kept
+        });
+        assert_eq!(written(&store).unwrap().ports.len(), 2);
+        store.in_one_list(|| {
+            let _c = store.keep("c", what.clone(), &[Arc::new(file())]);
+            let next = Store::default();
+            next.inherit(given(&store));
+            assert!(next.take("c", &what).is_some(), "a successor has all");
+        });
+        assert_eq!(written(&store).unwrap().ports.len(), 2);
     }
 
     /// The first port that opened wrote a list of itself alone, so a process that died before all

@@ -69,7 +69,8 @@ impl Running {
 
     /// Takes steps of one kind. Returns the result of each.
     fn take(&mut self, steps: &[Step], now: Instant) -> Vec<Result<(), String>> {
-        let done = self.carry_out(steps, now);
+        let store = self.ports.store();
+        let done = store.in_one_list(|| self.carry_out(steps, now));
         let names: BTreeSet<&str> = steps.iter().filter_map(Step::port).collect();
         let settled = match names.is_empty() {
             true => self.settle(now),
