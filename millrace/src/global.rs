@@ -29,6 +29,13 @@ impl Global {
         self.socket.clone().unwrap_or_else(daemon::server::default_path)
     }
 
+    /// Returns the socket as an absolute path if it is not the usual one.
+    pub(crate) fn unusual_socket(&self) -> Option<PathBuf> {
+        let socket = self.socket();
+        let socket = std::path::absolute(&socket).unwrap_or(socket);
+        Some(socket).filter(|socket| *socket != daemon::server::default_path())
+    }
+
     /// Connects to the daemon.
     ///
     /// # Errors

@@ -40,12 +40,23 @@ fn own_rules(port: &PortConfig) -> Option<Fault> {
         .or_else(|| acl_rules(port))
         .or_else(|| bandwidth_rules(port))
         .or_else(|| transit_rule(port))
+        .or_else(|| pinned_rule(port))
 }
 
 /// Checks that only an uplink has `transit`.
 fn transit_rule(port: &PortConfig) -> Option<Fault> {
     let is_vnic = port.transit.is_some() && port.role() == PortRole::Vnic;
     is_vnic.then(|| ("transit", needs("transit", "role = \"uplink\"", "remove it")))
+}
+
+/// Checks that only a vNIC is pinned to a member of a team.
+fn pinned_rule(port: &PortConfig) -> Option<Fault> {
+    let member = port.team_member.as_ref().filter(|_| port.role() == PortRole::Uplink)?;
+    let problem = Problem::new("an uplink cannot be pinned to a member of a team")
+        .seen(member)
+        .wanted("team-member on vNICs only: their frames leave by that member")
+        .remedy("remove team-member here, and set it on a vNIC");
+    Some(("team-member", problem))
 }
 
 fn bandwidth_rules(port: &PortConfig) -> Option<Fault> {

@@ -136,6 +136,15 @@ const REFUSED: &[(&str, [&str; 4])] = &[
         ],
     ),
     (
+        "[[port]]\nname = \"a\"\npacket = \"e\"\nteam-member = \"e\"",
+        [
+            "switch.toml:4:15: port a: an uplink cannot be pinned to a member of a team",
+            "e",
+            "on vNICs",
+            "on a vNIC",
+        ],
+    ),
+    (
         "[[port]]\nname = \"a\"\ntap = \"t\"\n[[port]]\nname = \"a\"\ntap = \"u\"",
         ["switch.toml:5:8: port a: the name is used twice", "a", "different", "rename"],
     ),

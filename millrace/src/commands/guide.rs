@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     #[arg(long = "network", value_name = "NAME=TOKEN@ADDRESS:PORT,…")]
     networks: Vec<Named>,
     /// The state file [default: guide-GUIDE-PORT.json in $XDG_STATE_HOME/millrace, without that
-    /// variable in ~/.local/state/millrace].
+    /// variable in ~/.local/state/millrace; with another --socket, its path is part of the name].
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Begin anew, and forget what earlier runs have seen, also of a guide that is finished.
@@ -169,7 +169,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let mut place = place(arguments, guide, global)?;
     let port = Some(place.port.clone()).filter(|port| !port.is_empty());
     let fresh = Document::new(guide.name, guide.title, port);
-    let keep = Keep::of(arguments.state.as_deref(), &fresh)?;
+    let keep = Keep::of(arguments.state.as_deref(), &fresh, global.unusual_socket().as_deref())?;
     let known = if arguments.restart { None } else { keep.read(&fresh)? };
     if let Some(known) = &known {
         output::tell(&people::earlier(known, keep.path()));

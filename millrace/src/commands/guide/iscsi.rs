@@ -125,6 +125,9 @@ fn two_links(place: &mut Place, _: &Document) -> Result<Sight, End> {
 fn two_vnics(place: &mut Place, _: &Document) -> Result<Sight, End> {
     let (ports, links) = switch(place)?;
     let paths = own(place, &ports);
+    if let Some(sight) = too_many(&paths, &place.port) {
+        return Ok(sight);
+    }
     let used: BTreeSet<_> = paths.iter().map(|path| &path.link).collect();
     let seen = paths.iter().map(|path| format!("{} by {}", path.vnic.name, path.link));
     let seen = match paths.len() {
@@ -141,6 +144,20 @@ fn two_vnics(place: &mut Place, _: &Document) -> Result<Sight, End> {
         "two vNICs of the guest, pinned to two members or in the VLANs of two uplinks",
         remedy,
     ))
+}
+
+/// Returns that somebody must say which vNICs are meant: more than two have links, and none is
+/// named.
+fn too_many(paths: &[Path<'_>], named: &str) -> Option<Sight> {
+    let [first, second, _, ..] = paths else { return None };
+    let names: Vec<&str> = paths.iter().map(|path| path.vnic.name.as_str()).collect();
+    named.is_empty().then(|| {
+        Sight::problem(
+            format!("{} vNICs have a link of their own: {}", paths.len(), names.join(", ")),
+            "two, of one guest",
+            format!("`millrace guide iscsi --port {},{}`", first.vnic.name, second.vnic.name),
+        )
+    })
 }
 
 /// Returns the commands that give each uplink and a vNIC a VLAN of their own.
@@ -371,6 +388,17 @@ mod tests {
         let status = |bytes| survived("eth1", Duration::from_secs(5), bytes).status;
         assert_eq!(status(1 << 20), Some(Status::Passed));
         assert_eq!(status(300), Some(Status::Problem));
+    }
+
+    #[test]
+    fn two_of_three_vnics_have_to_be_named() {
+        let ports = ["a", "b", "lan"].map(|name| port(&json!({"name": name, "tap": name})));
+        let paths = ports.iter().map(|vnic| Path { vnic, link: format!("to-{}", vnic.name) });
+        let paths: Vec<_> = paths.collect();
+        let sight = too_many(&paths, "").unwrap();
+        assert_eq!(sight.remedy, "`millrace guide iscsi --port a,b`");
+        assert!(sight.seen.ends_with("a, b, lan"), "{}", sight.seen);
+        assert!(too_many(&paths, "a,b").is_none() && too_many(&paths[..2], "").is_none());
     }
 
     #[test]

@@ -12,12 +12,17 @@ use std::path::{Path, PathBuf};
 pub(super) struct Keep(PathBuf);
 
 impl Keep {
-    /// Returns the file as typed, or `guide-NAME-PORT.json` in the user's state directory, without
-    /// `-PORT` if the guide is about several.
+    /// Returns the file as typed, or `guide-NAME-PORT.json` in the user's state directory: without
+    /// `-PORT` if the guide is about several, and with the daemon's socket if that is not the usual
+    /// one.
     ///
     /// # Errors
     /// The user has no state directory.
-    pub(super) fn of(typed: Option<&Path>, of: &Document) -> Result<Keep, Failure> {
+    pub(super) fn of(
+        typed: Option<&Path>,
+        of: &Document,
+        socket: Option<&Path>,
+    ) -> Result<Keep, Failure> {
         if let Some(path) = typed {
             return Ok(Keep(path.to_owned()));
         }
@@ -27,7 +32,7 @@ impl Keep {
                 .wanted("an absolute path in one of them")
                 .remedy("name a file with --state")
         })?;
-        Ok(Keep(directory.join(name(of))))
+        Ok(Keep(directory.join(name(of, socket))))
     }
 
     /// Returns where the file is.
@@ -79,10 +84,13 @@ impl Keep {
     }
 }
 
-/// Returns the file's name. The names of ports are file names.
-fn name(of: &Document) -> String {
+/// Returns the file's name. The names of ports are file names; of a socket's path the separators
+/// are replaced.
+fn name(of: &Document, socket: Option<&Path>) -> String {
     let port = of.port.as_ref().map(|port| format!("-{port}"));
-    format!("guide-{}{}.json", of.guide, port.unwrap_or_default())
+    let at = socket.map(|path| path.to_string_lossy().replace(['/', '\\'], "-"));
+    let at = at.map(|path| format!("@{}", path.trim_start_matches('-')));
+    format!("guide-{}{}{}.json", of.guide, port.unwrap_or_default(), at.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -94,7 +102,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/guide-rsc.json");
         let document = |port: &str| Document::new("rsc", "t", Some(port.to_owned()));
-        let keep = Keep::of(Some(&path), &document("vm1")).ok().unwrap();
+        let keep = Keep::of(Some(&path), &document("vm1"), None).ok().unwrap();
         assert!(matches!(keep.read(&document("vm1")), Ok(None)));
         keep.write(&document("vm1")).ok().unwrap();
         assert!(matches!(keep.read(&document("vm1")), Ok(Some(found)) if found == document("vm1")));
@@ -108,10 +116,19 @@ mod tests {
     /// All ports had one file, so that a guide for a second port was refused.
     #[test]
     fn each_guide_has_a_file_for_each_port() {
-        let named =
-            |guide, port: Option<&str>| name(&Document::new(guide, "t", port.map(str::to_owned)));
+        let named = |guide, port: Option<&str>| {
+            name(&Document::new(guide, "t", port.map(str::to_owned)), None)
+        };
         assert_eq!(named("rsc", Some("vm1")), "guide-rsc-vm1.json");
         assert_eq!(named("rsc", Some("vm2")), "guide-rsc-vm2.json");
         assert_eq!(named("iscsi", None), "guide-iscsi.json");
+    }
+
+    /// A switch at another socket went on with the guide of the first one's port of that name.
+    #[test]
+    fn each_daemon_has_files_of_its_own() {
+        let of = Document::new("rsc", "t", Some("vm1".to_owned()));
+        let socket = Path::new("/run/lab/api.sock");
+        assert_eq!(name(&of, Some(socket)), "guide-rsc-vm1@run-lab-api.sock.json");
     }
 }

@@ -4,6 +4,7 @@
 use crate::commands::anew;
 use api::body::{PortBody, StateBody, TeamBody};
 use config::{Device, PortRole};
+use std::collections::BTreeSet;
 
 /// A link out of this host.
 pub(super) struct Link {
@@ -56,15 +57,20 @@ fn of_port(port: &PortBody, teams: &[TeamBody]) -> Vec<Link> {
 }
 
 /// Returns the paths of the named vNICs; without names of those that are pinned, or if none is, of
-/// those with an uplink of their own.
+/// those with an uplink of their own. The only uplink of all is the own of none.
 pub(super) fn paths<'p>(ports: &'p [PortBody], named: &[&str]) -> Vec<Path<'p>> {
     let all = ports.iter().filter(|port| port.role == PortRole::Vnic);
     let meant = all.filter(|port| named.is_empty() || named.contains(&port.name.as_str()));
     let path = |vnic| Some(Path { link: link_of(vnic, ports)?, vnic });
     let mut paths: Vec<_> = meant.filter_map(path).collect();
     let is_pinned = |path: &Path<'_>| path.vnic.config.team_member.is_some();
-    if named.is_empty() && paths.iter().any(is_pinned) {
+    if !named.is_empty() {
+        return paths;
+    }
+    if paths.iter().any(is_pinned) {
         paths.retain(is_pinned);
+    } else if paths.iter().map(|path| &path.link).collect::<BTreeSet<_>>().len() < 2 {
+        paths.clear();
     }
     paths
 }
@@ -123,5 +129,15 @@ pub(super) mod tests {
         assert_eq!(told(&ports, &["b"]), ["b by s2"]);
         let ports = [uplink("s1", 0), uplink("s2", 0), vnic("a", 0), vnic("b", 0)];
         assert!(told(&ports, &[]).is_empty(), "both uplinks carry both");
+    }
+
+    /// The guide took the vNIC of a plain host with one uplink for a path of the guest's storage.
+    #[test]
+    fn the_only_uplink_is_no_vnics_own() {
+        let lan = json!({"name": "up", "packet": "e1"});
+        let vnic = json!({"name": "lan", "tap": "lan"});
+        let ports = [lan, vnic];
+        assert!(told(&ports, &[]).is_empty());
+        assert_eq!(told(&ports, &["lan"]), ["lan by e1"]);
     }
 }
