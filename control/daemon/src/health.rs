@@ -16,6 +16,7 @@ use datapath::{RscFailureReason, RscStatus, Vlan};
 pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
 use problem::Problem;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use wire::Mac;
 
@@ -65,6 +66,8 @@ pub(crate) struct Picture {
     pub(crate) not_steered: Option<String>,
     /// Whether the device merges what it receives in a way of its own (LRO).
     pub(crate) merges_by_lro: bool,
+    /// An address of the host on the device of an uplink.
+    pub(crate) host_address: Option<Ipv4Addr>,
     /// The members of a team.
     pub(crate) members: Vec<MemberStatus>,
     /// The member that the port is pinned to.
@@ -105,6 +108,7 @@ impl Picture {
             is_xdp: matches!(port.device(), Device::Xdp(_)),
             not_steered: None,
             merges_by_lro: false,
+            host_address: None,
             members: Vec::new(),
             member: port.team_member.as_ref().map(ToString::to_string),
             guest: port.netns.as_ref().map(|netns| netns.path().display().to_string()),
@@ -151,6 +155,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::TooBig, too_big(port)),
             (Kind::Guarded, guarded(port)),
             (Kind::UplinksShareVlan, uplinks_share_vlan(port, earlier)),
+            (Kind::UplinkHasAddress, uplink_has_address(port)),
             (Kind::OwnFramesReturn, own_frames_return(port)),
             (Kind::DuplicateMac, duplicate_mac(port, earlier)),
             (Kind::MacUnknown, mac_unknown(port)),
@@ -442,6 +447,20 @@ fn uplink_coalesces(port: &Picture) -> Option<Problem> {
 }
 
 /// Finds a device of which the kernel may not be able to hand over what it merges.
+fn uplink_has_address(port: &Picture) -> Option<Problem> {
+    let address = port.host_address?;
+    let (device, _) = port.links.first().cloned().unwrap_or_default();
+    let problem = Problem::new(format!(
+        "port {}: {device} has an address of this host, which guests cannot reach: what the host sends there passes the \
+         switch by",
+        port.name
+    ));
+    Some(problem.seen(address).wanted("the host's address at a port of the switch").remedy(
+        "move it to a TAP port in the host's namespace (docs/tutorials/one-nic.md); none needed if guests and host need not \
+         reach each other",
+    ))
+}
+
 fn large_receive(port: &Picture) -> Option<Problem> {
     port.merges_by_lro.then(|| {
         let (device, _) = port.links.first().cloned().unwrap_or_default();
@@ -566,6 +585,19 @@ mod tests {
         let found = findings(&[port]);
         assert_eq!(found[0].problem.error, "port u: large-receive-offload is on at e");
         assert_eq!(found[0].problem.remedy, "`ethtool -K e lro off`");
+    }
+
+    /// Guests and host could not reach each other, and nothing was found.
+    #[test]
+    fn an_uplink_with_an_address_of_the_host_is_told() {
+        let config = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'").unwrap();
+        let mut port = Picture::of(&config.ports[0]);
+        port.links = vec![("e".to_owned(), 1500)];
+        port.host_address = Some([192, 0, 2, 10].into());
+        let found = findings(&[port]);
+        assert_eq!(found[0].kind, "uplink_has_address");
+        assert!(found[0].problem.error.contains("e has an address of this host"));
+        assert_eq!(found[0].problem.seen, "192.0.2.10");
     }
 
     /// The finding named GRO and LRO only, where a sender's TSO over a veth was the cause.

@@ -8,6 +8,7 @@ use ports::packet::Spread;
 use ports::team::Team;
 use ports::vhost::Status;
 use problem::Problem;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Instant;
 use wire::Mac;
@@ -94,6 +95,12 @@ pub trait Watch: Send {
     /// Whether the device merges what it receives in a way of its own (LRO).
     fn merges_by_lro(&self) -> bool {
         false
+    }
+
+    /// Returns an IPv4 address that the host itself has on the device, if the device is not the
+    /// switch's own.
+    fn host_address(&self) -> Option<Ipv4Addr> {
+        None
     }
 
     /// Returns how flows are spread over several ingress queues, if the switch spreads them.

@@ -7,6 +7,7 @@ use ports::packet::{Spread, StallWatch};
 use ports::xdp::Fit;
 use problem::Problem;
 use std::io;
+use std::net::Ipv4Addr;
 
 /// An open network device of the host.
 pub(crate) struct HostLink {
@@ -54,6 +55,10 @@ impl Watch for HostLink {
 
     fn merges_by_lro(&self) -> bool {
         !self.ours && self.link.merges_by_lro()
+    }
+
+    fn host_address(&self) -> Option<Ipv4Addr> {
+        if self.ours { None } else { self.link.ipv4() }
     }
 
     fn links(&self) -> Vec<(String, u16)> {

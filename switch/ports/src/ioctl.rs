@@ -8,6 +8,7 @@
 
 use libc::c_int;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// `struct ifreq`: a device name, and bytes that each request interprets in its own way.
@@ -42,6 +43,8 @@ pub(crate) enum Plain {
     GetAddress,
     /// `SIOCSIFHWADDR`.
     SetAddress,
+    /// `SIOCGIFADDR`: the first IPv4 address as `sockaddr_in`, four bytes in.
+    GetIpv4,
     /// `SIOCGIFFLAGS`: `IFF_*` as `short`.
     GetFlags,
     /// `SIOCSIFFLAGS`.
@@ -63,6 +66,7 @@ impl Plain {
             Plain::SetMtu => libc::SIOCSIFMTU,
             Plain::GetAddress => libc::SIOCGIFHWADDR,
             Plain::SetAddress => libc::SIOCSIFHWADDR,
+            Plain::GetIpv4 => libc::SIOCGIFADDR,
             Plain::GetFlags => libc::SIOCGIFFLAGS,
             Plain::SetFlags => libc::SIOCSIFFLAGS,
             Plain::SetQueueLength => libc::SIOCSIFTXQLEN,
@@ -119,6 +123,12 @@ impl Request {
     pub(crate) fn as_address(&self) -> [u8; 6] {
         let [_, _, a, b, c, d, e, f, ..] = self.value;
         [a, b, c, d, e, f]
+    }
+
+    /// Returns the IPv4 address of the answer.
+    pub(crate) fn as_ipv4(&self) -> Ipv4Addr {
+        let [_, _, _, _, a, b, c, d, ..] = self.value;
+        Ipv4Addr::new(a, b, c, d)
     }
 
     /// Returns the device name of the answer.

@@ -15,6 +15,7 @@ use crate::namespace::{self, Refusal, Wanted};
 pub(crate) use carrier::Carrier;
 use rustix::fs::fstat;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -358,6 +359,11 @@ impl Link {
         const LRO: u32 = 1 << 15;
         ioctl::ethtool(&self.socket, &self.name, Ethtool::GetFlags, 0)
             .is_ok_and(|flags| flags & LRO != 0)
+    }
+
+    /// Returns the first IPv4 address that the host has on it.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Some(self.ask(Plain::GetIpv4, "read its IPv4 address").ok()?.as_ipv4())
     }
 
     /// Whether it takes the tag out of a received frame.
