@@ -3,7 +3,7 @@
 use crate::commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
     lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
-    queue, report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
+    queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
 };
 use crate::global::Global;
 use crate::output;
@@ -21,7 +21,7 @@ const EXIT_CODES: &str =
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Run and watch the switch",
-        &["run", "status", "top", "event", "check", "trace", "capture", "bugreport"],
+        &["setup", "run", "status", "top", "event", "check", "trace", "capture", "bugreport"],
     ),
     (
         "Change the switch while it runs",
@@ -125,6 +125,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Write a first configuration for this host, or undo it
+    Setup(setup::Arguments),
     /// Run the switch in the foreground
     Run(run::Arguments),
     /// Show ports, rates, workers and health at a glance

@@ -46,6 +46,7 @@ pub(crate) mod report;
 pub(crate) mod rsc;
 pub(crate) mod rss;
 pub(crate) mod run;
+pub(crate) mod setup;
 mod snippet;
 pub(crate) mod status;
 pub(crate) mod sweep;

@@ -11,7 +11,7 @@ use cli::{Cli, Command};
 use commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
     lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
-    queue, report, rsc, rss, run, status, sweep, team, top, trace, validate, vmmq,
+    queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Command::Run(args) => run::run(&args, &global),
+        Command::Setup(args) => setup::run(&args, &global),
         Command::Status(args) => status::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Port(args) => port::run(args, &global),

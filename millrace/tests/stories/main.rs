@@ -59,6 +59,7 @@ mod restricted;
 mod runtime;
 mod sandbox;
 mod sessions;
+mod setup;
 mod shell;
 mod shutdown;
 mod switch;
