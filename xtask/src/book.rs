@@ -75,7 +75,9 @@ fn open(page: &Path) {
 fn stage(source: &Path) -> Result<()> {
     let summary = read(&format!("{DOCS}/SUMMARY.md"))?;
     let pages = pages_of(&summary);
-    copy(&format!("{DOCS}/book.toml"), &source.join("book.toml"))?;
+    for settings in ["book.toml", "book.css"] {
+        copy(&format!("{DOCS}/{settings}"), &source.join(settings))?;
+    }
     let listed = rewrite(&summary, |target| link(DOCS, "", target, &pages));
     write(&source.join("SUMMARY.md"), &listed)?;
     for (path, page) in &pages {
