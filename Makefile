@@ -9,7 +9,7 @@ TIMES ?= 20
 # Samples of each switch and case of `make bench-peers`.
 ROUNDS ?= 5
 
-.PHONY: help rust demo test fresh flaky lint audit docs bench bench-workers bench-noise bench-peers fuzz prove-faults schemathesis packages clean
+.PHONY: help rust demo test fresh flaky lint audit docs rustdoc bench bench-workers bench-noise bench-peers fuzz prove-faults schemathesis packages clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,13 +33,16 @@ fresh: rust ## Run `make demo` and `make test` in a bare root, with nothing of t
 flaky: rust ## Run each story TIMES=20 times on a busy machine, and name those that failed once
 	@cargo xtask setup test && scripts/flaky $(TIMES)
 
-lint: rust ## Check format, spelling, licences, dependencies, lints and documents
+lint: rust ## Check format, spelling, licences, dependencies, lints, documents and the book
 	@cargo xtask setup lint && cargo xtask test lint
 
 audit: rust ## Check the dependencies for known vulnerabilities; fetches a database
 	@cargo xtask setup lint && PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" cargo-deny check advisories
 
-docs: rust ## Build the documentation of all crates
+docs: rust ## Make the book of the documents, and open it if there is a desktop
+	@cargo xtask setup docs && cargo xtask book open
+
+rustdoc: rust ## Build the documentation of all crates
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 bench: rust ## Count the instructions of the data path

@@ -4,6 +4,7 @@
 #[path = "../../control/daemon/tests/it/test_daemon.rs"]
 mod test_daemon;
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use test_daemon::Daemon;
@@ -97,6 +98,7 @@ const COMMANDS: &[&[&str]] = &[
 
 #[test]
 fn help_has_an_example_for_each_command() {
+    let mut page = COMMANDS_PAGE.to_owned();
     for command in COMMANDS {
         let arguments: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
         let output = millrace(Path::new(NOBODY), &arguments);
@@ -106,8 +108,32 @@ fn help_has_an_example_for_each_command() {
             ["Example", "Commands:", "Measure:"].iter().any(|it| help.contains(it)),
             "{command:?}\n{help}"
         );
+        page.push_str(&section(command, &help));
         insta::assert_snapshot!(format!("help_{}", command.join("_")), help);
     }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/commands.md");
+    if std::env::var_os("MILLRACE_UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/commands.md is not what the commands say: set MILLRACE_UPDATE=1");
+}
+
+const COMMANDS_PAGE: &str = "\
+# Commands
+
+The help of every command, as `millrace COMMAND --help` prints it. [using.md](using.md) has the
+commands of a day, by task.
+
+This file is generated from the program. `millrace man` prints manual pages.
+";
+
+/// Returns the part of `docs/commands.md` about a command; verbs are below their command.
+fn section(command: &[&str], help: &str) -> String {
+    let level = if command.len() > 1 { "###" } else { "##" };
+    let words: Vec<&str> = ["millrace"].into_iter().chain(command.iter().copied()).collect();
+    let lines: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    format!("\n{level} {}\n\n```\n{}```\n", words.join(" "), lines)
 }
 
 /// Wrong command lines, each with what standard error must say and the exit code. `%` is a

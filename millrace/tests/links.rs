@@ -1,5 +1,5 @@
 //! Checks that every link in the documents leads to a file of this tree, and to a heading where it
-//! names one.
+//! names one, and that the book has every document.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unwrap in a test is an assertion")]
 
 use std::fs;
@@ -14,6 +14,22 @@ fn every_relative_link_leads_somewhere() {
         broken.extend(dead.map(|target| format!("{}: {target}", document.display())));
     }
     assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_book_lists_every_document_once() {
+    let summary = root().join("docs/SUMMARY.md");
+    let pages = targets(&fs::read_to_string(&summary).unwrap());
+    let mut listed: Vec<PathBuf> =
+        pages.iter().map(|page| fs::canonicalize(summary.with_file_name(page)).unwrap()).collect();
+    let mut wanted: Vec<PathBuf> = documents()
+        .into_iter()
+        .filter(|document| *document != summary)
+        .map(|document| fs::canonicalize(document).unwrap())
+        .collect();
+    listed.sort();
+    wanted.sort();
+    assert_eq!(listed, wanted, "docs/SUMMARY.md lists other pages than there are");
 }
 
 #[test]

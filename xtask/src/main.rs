@@ -4,6 +4,7 @@
 //! dependencies. `setup` brings what the other tasks need.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people and CI read it")]
 
+mod book;
 mod fresh;
 mod guests;
 mod junit;
@@ -27,6 +28,7 @@ Usage: cargo xtask TASK [WORD...]
   cargo xtask setup     check what building and testing need, and install what is missing
   cargo xtask test      run all checks and tests, or some of them
   cargo xtask fresh     run README's commands in a bare root
+  cargo xtask book      make the book of the documents
   cargo xtask packages  make a .deb and an .rpm
   cargo xtask guests    bring the guests of the stories
 
@@ -40,10 +42,11 @@ struct Task {
     run: fn(&[&str]) -> Result<Option<ExitCode>>,
 }
 
-const TASKS: [Task; 5] = [
+const TASKS: [Task; 6] = [
     Task { name: "setup", help: setup::HELP, run: setup::run },
     Task { name: "test", help: test::HELP, run: test::run },
     Task { name: "fresh", help: fresh::HELP, run: fresh::run },
+    Task { name: "book", help: book::HELP, run: book::run },
     Task { name: "packages", help: packages::HELP, run: packages::run },
     Task { name: "guests", help: guests::HELP, run: guests::run },
 ];

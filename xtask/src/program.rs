@@ -14,6 +14,13 @@ pub(crate) fn path() -> String {
     format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default())
 }
 
+/// Returns [`path`] with the programs of `cargo xtask setup` first, which are below the target
+/// directory.
+pub(crate) fn tools_path(target: &Path) -> String {
+    let tools = target.join("tools");
+    format!("{0}/bin:{0}/python/bin:{1}", tools.display(), path())
+}
+
 /// Returns a command for a program on [`path`], which the program inherits.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);

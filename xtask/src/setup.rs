@@ -18,13 +18,14 @@ use std::thread;
 use tools::Tools;
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask setup [lint|test|bench|fuzz|packages|peers]
+Usage: cargo xtask setup [lint|docs|test|bench|fuzz|packages|peers]
 
 Checks what building and testing need, and installs what is missing.
 
   cargo xtask setup           what `make demo` needs
-  cargo xtask setup lint      what `make lint` needs as well: checkers of spelling, licences and dependencies, below the
-                              target directory
+  cargo xtask setup lint      what `make lint` needs as well: checkers of spelling, licences and dependencies, and the
+                              maker of the book, below the target directory
+  cargo xtask setup docs      what `make docs` needs as well: the maker of the book, below the target directory
   cargo xtask setup test      what `make test` needs as well: those checkers, the runner of tests, a browser, and the
                               guests of the stories
   cargo xtask setup bench     what `make bench` needs as well
@@ -41,6 +42,7 @@ apt-get. The host's network is never touched.";
 pub(crate) enum Purpose {
     Demo,
     Lint,
+    Docs,
     Test,
     Bench,
     Fuzz,
@@ -53,6 +55,7 @@ impl Purpose {
         Some(match words {
             [] => Self::Demo,
             ["lint"] => Self::Lint,
+            ["docs"] => Self::Docs,
             ["test"] => Self::Test,
             ["bench"] => Self::Bench,
             ["fuzz"] => Self::Fuzz,
@@ -81,6 +84,7 @@ pub(crate) fn run(words: &[&str]) -> Result<Option<ExitCode>> {
     match purpose {
         Purpose::Demo => {}
         Purpose::Lint => lint(&tools),
+        Purpose::Docs => tools.install_mdbook(),
         Purpose::Test => test(&tools)?,
         // The runner and the library must have the same version.
         Purpose::Bench => tools::install("gungraun-runner", Some(&version_of("gungraun")?))?,
@@ -108,6 +112,7 @@ fn lint(tools: &Tools) {
     tools.install_typos();
     tools.install_checker("cargo-deny", tools::CARGO_DENY, "licences");
     tools.install_checker("cargo-shear", tools::CARGO_SHEAR, "unused dependencies");
+    tools.install_mdbook();
     // cargo-deny reads the licences of all crates, including those for other systems.
     if !succeeds(&mut words("cargo fetch --quiet --locked")) {
         say("not all crates can be fetched");

@@ -2,7 +2,7 @@
 
 use crate::junit::{Outcome, Test, read};
 use crate::log::{doctests, left_out};
-use crate::program::{has_on, path};
+use crate::program::{has_on, tools_path};
 use crate::tally::{Counts, Tally};
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -103,8 +103,7 @@ impl Steps {
 
     /// Returns the search path of programs, with the checkers of `cargo xtask setup`.
     pub(crate) fn path(&self) -> String {
-        let tools = self.target.join("tools");
-        format!("{0}/bin:{0}/python/bin:{1}", tools.display(), path())
+        tools_path(&self.target)
     }
 
     fn run(&self, step: &str, command: &mut Command) -> Result<Ended> {

@@ -1,7 +1,7 @@
 //! Runs all checks and tests, cheapest first. Takes no input, asks nothing, and needs no network
 //! beyond the crates.
 
-use crate::program::{is_root, printed, words};
+use crate::program::{has_on, is_root, printed, words};
 use crate::step::{Steps, Told, show};
 use crate::tally::Tally;
 use crate::tree;
@@ -18,7 +18,7 @@ Usage: cargo xtask test [STEP...]
 Runs all checks and tests, cheapest first.
 
   cargo xtask test            all of it, cheapest first; what `make test` and CI run
-  cargo xtask test lint       format, spelling, licences, unused dependencies, lints, documents
+  cargo xtask test lint       format, spelling, licences, unused dependencies, lints, documents, the book
   cargo xtask test workspace  the OpenAPI document, unit tests, properties, examples and links in documents, stories
   cargo xtask test user       the stories once more, as an ordinary user
   cargo xtask test loom       all interleavings where threads or guests meet without a lock
@@ -118,6 +118,16 @@ impl Steps {
         self.check("lints", &mut self.cargo(lints))?;
         let mut documents = self.cargo("doc --quiet --workspace --no-deps");
         self.check("documents", documents.env("RUSTDOCFLAGS", "-D warnings"))?;
+        self.book()
+    }
+
+    /// Makes the book, which fails if one of its links is dead.
+    fn book(&mut self) -> Result<()> {
+        if !has_on(&self.path(), "mdbook") {
+            self.skip("book", "needs mdbook (cargo xtask setup lint)");
+            return Ok(());
+        }
+        self.check("book", Command::new(env::current_exe()?).arg("book"))?;
         Ok(())
     }
 

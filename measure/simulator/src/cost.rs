@@ -1,5 +1,5 @@
-//! Cost of work to a worker, from measured turns (docs/performance.md, "Beside its peers" and
-//! "Waiting").
+//! Cost of work to a worker, from measured turns (docs/performance.md, "Frames between two guests"
+//! and "Waiting").
 
 /// Nanoseconds of a frame, apart from its bytes: 17.73 Mpps of 64 bytes.
 const FRAME_NS: f64 = 55.0;

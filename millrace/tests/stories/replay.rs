@@ -1,6 +1,6 @@
 //! The simulator predicts a run of the real switch: a guest's queues under a load that rises and
 //! falls, first without moves, then moved by load. `MILLRACE_LONG=1` runs for minutes and requires
-//! the accuracy that docs/vmmq.md states.
+//! the accuracy that docs/vmmq-measured.md states.
 //!
 //! The load is chosen to be predictable. The offered load does not depend on what arrives: frames
 //! have a fixed rate and are broadcast to many bystanders without a listener, so that a frame costs

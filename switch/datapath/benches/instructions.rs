@@ -4,7 +4,7 @@
 //! Needs valgrind and `gungraun-runner` (the version of the gungraun dependency). A turn takes 256
 //! frames from one memory port and delivers them to another; the memory ports' own queues are in
 //! the count, filling and emptying them is not. Each limit is for the whole turn of 256 frames;
-//! over it the run fails. docs/performance.md says where they go.
+//! over it the run fails. docs/costs.md says where they go.
 //!
 //! The budgets are 256 instructions for a smallest frame, all in, and 676 for a segment that is
 //! coalesced. Measured are 255, and 661; a segment alone takes 548, the copy of its 1448 bytes

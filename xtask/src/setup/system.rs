@@ -27,13 +27,14 @@ const fn need(
 const ALL: &[Purpose] = &[
     Purpose::Demo,
     Purpose::Lint,
+    Purpose::Docs,
     Purpose::Test,
     Purpose::Bench,
     Purpose::Fuzz,
     Purpose::Packages,
     Purpose::Peers,
 ];
-const LINT: &[Purpose] = &[Purpose::Lint, Purpose::Test];
+const LINT: &[Purpose] = &[Purpose::Lint, Purpose::Docs, Purpose::Test];
 const TEST: &[Purpose] = &[Purpose::Test];
 const PACKAGES: &[Purpose] = &[Purpose::Packages, Purpose::Test];
 const BENCH: &[Purpose] = &[Purpose::Bench];
@@ -52,7 +53,7 @@ const NEEDS: &[Need] = &[
     need("ping", "iputils-ping", "stories about captures", ALL),
     need("unshare", "util-linux", "stories, demo", ALL),
     need("sysctl", "procps", "stories", ALL),
-    need(VENV, VENV, "spelling, OpenAPI", LINT),
+    need(VENV, VENV, "spelling, the book, OpenAPI", LINT),
     need("systemd-analyze", "systemd", "how exposed the unit is", TEST),
     need("virt-xml-validate", "libvirt-clients", "libvirt's elements by its schema", TEST),
     need("xmllint", "libxml2-utils", "libvirt's elements by its schema", TEST),

