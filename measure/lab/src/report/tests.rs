@@ -72,7 +72,7 @@ fn samples_and_peer() -> Vec<Sample> {
 
 /// As `validate rsc` makes it.
 fn with_peers(mut experiment: Plan) -> Plan {
-    experiment.arms.extend(peers::arms());
+    experiment.arms.extend(peers::arms(false));
     experiment
 }
 
