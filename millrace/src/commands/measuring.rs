@@ -91,7 +91,9 @@ pub(crate) fn carry_out(
     };
     output::show(global, &done.report, |report| {
         let page = done.directory.join("report.html");
-        format!("{}\nReport: {}", report::terminal(report), page.display())
+        // The answer stands first, and once more where the reader's eye is after all tables.
+        let (all, verdict) = (report::terminal(report), report::verdict(report));
+        format!("{all}\nReport: {}\n\n{verdict}", page.display())
     })?;
     Ok(ExitCode::from(done.exit_code()))
 }
