@@ -28,7 +28,7 @@ pub(crate) use answer::Row;
 #[cfg(test)]
 pub(crate) use case::case_of;
 pub use case::{ArmFigures, Case, Setting};
-pub(crate) use case::{adjust_confidence, plural};
+pub(crate) use case::{adjust_confidence, capital, plural};
 pub use date::now_utc;
 pub use headline::verdict;
 pub(crate) use html::{Screen, comparison};

@@ -2,7 +2,7 @@
 
 use super::{Change, Comparison, Difference};
 use crate::LabError;
-use crate::report::{self, Grade, Light, Row, Screen, Tile, WIDTH, level};
+use crate::report::{self, Grade, Light, Row, Screen, Tile, WIDTH, capital, level};
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement};
 use statistics::{FEWEST_PAIRS, Verdict};
@@ -22,7 +22,7 @@ pub fn text(comparison: &Comparison) -> String {
     let same = |one: &Change, next: &Change| (one.setting, &one.arm) == (next.setting, &next.arm);
     for own in comparison.figures.chunk_by(same) {
         let title = own.first().map(title).unwrap_or_default();
-        lines.push(format!("\n{title}\n{}", table(own)));
+        lines.push(format!("\n{}\n{}", capital(&title), table(own)));
     }
     lines.push(String::new());
     lines.extend(differences(comparison));
@@ -30,7 +30,7 @@ pub fn text(comparison: &Comparison) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns `Guest receives, 1 connection: RSC in the vSwitch Enabled`.
+/// Returns `guest receives, 1 connection: RSC in the vSwitch Enabled`.
 fn title(change: &Change) -> String {
     format!("{}: {}", change.setting.words(), change.arm_label)
 }
@@ -71,6 +71,9 @@ const TILES: usize = 6;
 /// Returns the first screen: what changed, regressions first.
 fn screen(comparison: &Comparison) -> Screen {
     let (grade, word) = match comparison.exit_code() {
+        0 if !comparison.differences.is_empty() => {
+            (Grade::Doubt, "no regression, but the circumstances differ:")
+        }
         0 => (Grade::Fine, "no regression"),
         1 => (Grade::Bad, "regression"),
         _ => (Grade::Doubt, "not all can be told"),

@@ -26,6 +26,12 @@ pub(super) fn both(case: &Case, [on, off]: [&str; 2], measure: &Measure) -> Opti
     Some(Quantity { before, after, unit: unit(measure, before, after) })
 }
 
+/// Returns a value in the unit that suits the largest of several.
+pub(super) fn among(measure: &Measure, value: f64, largest: f64) -> String {
+    let unit = unit(measure, value, largest);
+    format!("{}{}", unit.number(value), unit.spaced())
+}
+
 impl Quantity {
     /// Returns `1.80 → 4.84 Gb/s`.
     pub(super) fn words(&self) -> String {
@@ -85,6 +91,12 @@ mod tests {
     use super::*;
     use crate::measure::{CPU, RECEIVING, THROUGHPUT};
     use crate::round_trips;
+
+    #[test]
+    fn bars_of_a_chart_have_one_unit() {
+        let words = [0.998e9, 4.4e9].map(|value| among(&THROUGHPUT, value, 5e9));
+        assert_eq!(words, ["1.00 Gb/s", "4.4 Gb/s"]);
+    }
 
     #[test]
     fn both_values_have_the_unit_that_suits_the_larger() {

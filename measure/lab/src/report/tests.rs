@@ -525,7 +525,7 @@ fn a_sweep_with_arms_has_them_in_each_cell_and_a_verdict_for_each_load() {
     }
     for text in [terminal(&report), markdown(&report), html::page(&report, "").unwrap()] {
         // A row each, and in a page a tile.
-        let count = if text.contains("<html") { 4 } else { 2 };
+        let count = if text.contains("<html") { 3 } else { 2 };
         assert_eq!(text.matches("too few rounds to tell").count(), count, "{text}");
     }
 }

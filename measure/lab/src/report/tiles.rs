@@ -4,12 +4,13 @@
 use super::answer::{by_receiver, load_words, throughput_first};
 use super::case::capital;
 use super::headline::compared_arms;
-use super::quantity::both;
-use super::table::arrow;
+use super::quantity::{among, both};
+use super::table::{Points, arrow};
 use super::verdict::{brief, class, nouns};
 use super::{Case, Report};
 use crate::measure::Measure;
 use serde::Serialize;
+use statistics::Better;
 
 /// Most tiles of a page.
 const TILES: usize = 6;
@@ -61,7 +62,7 @@ pub(super) struct Chart {
 /// cost of a byte, and round trips beside load.
 pub(super) fn tiles(report: &Report) -> Vec<Tile> {
     let measures = throughput_first(report.measures);
-    let shown: Vec<&Case> = by_receiver(&report.cases).flat_map(ends).collect();
+    let shown = shown(report, measures.first().copied());
     let first = measures.first().into_iter();
     let rates =
         first.flat_map(|measure| shown.iter().filter_map(|case| tile(report, case, measure)));
@@ -78,6 +79,40 @@ pub(super) fn tiles(report: &Report) -> Vec<Tile> {
     tiles.truncate(TILES.saturating_sub(trips.len()));
     tiles.extend(trips);
     tiles
+}
+
+/// Returns the loads that have tiles: the fastest in each direction of a sweep, otherwise the first
+/// and the last toward each receiver.
+fn shown<'r>(report: &'r Report, measure: Option<&Measure>) -> Vec<&'r Case> {
+    match (Points::of(&report.cases), measure) {
+        (Some(_), Some(measure)) => best_by(report, measure, |case| case.setting.way),
+        _ => by_receiver(&report.cases).flat_map(ends).collect(),
+    }
+}
+
+/// Returns the case with the best median of its first arm for each key, in the order of the keys'
+/// first cases.
+fn best_by<'r, K: PartialEq>(
+    report: &'r Report,
+    measure: &Measure,
+    key: impl Fn(&Case) -> K,
+) -> Vec<&'r Case> {
+    let value = |case: &Case| {
+        let median = case.arms_in_order().next().and_then(|arm| arm.median(measure.key));
+        median.map_or(f64::MIN, |median| match measure.better {
+            Better::Higher => median,
+            Better::Lower => -median,
+        })
+    };
+    let mut best: Vec<&Case> = Vec::new();
+    for case in &report.cases {
+        match best.iter_mut().find(|known| key(known) == key(case)) {
+            Some(known) if value(case) > value(known) => *known = case,
+            Some(_) => {}
+            None => best.push(case),
+        }
+    }
+    best
 }
 
 /// Returns the first and the last of the cases.
@@ -119,13 +154,18 @@ fn tile(report: &Report, case: &Case, measure: &Measure) -> Option<Tile> {
 }
 
 /// Returns the chart of the first measure: every arm of the loads that have tiles, or, without
-/// arms, every load. `None` if nothing was measured.
+/// arms, every load; of many loads the best for each number of connections. `None` if nothing was
+/// measured.
 pub(super) fn chart(report: &Report) -> Option<Chart> {
     let measure = throughput_first(report.measures).into_iter().next()?;
-    let cases: Vec<&Case> = match report.cases.iter().all(|case| case.order.len() < 2) {
-        true => report.cases.iter().take(BARS).collect(),
+    let one_arm = report.cases.iter().all(|case| case.order.len() < 2);
+    let mut cases: Vec<&Case> = match one_arm {
+        true if report.cases.len() <= BARS => report.cases.iter().collect(),
+        true => best_by(report, measure, |case| (case.setting.way, case.setting.connections)),
+        false if Points::of(&report.cases).is_some() => shown(report, Some(measure)),
         false => by_receiver(&report.cases).next().map(ends)?,
     };
+    cases.truncate(BARS);
     let most = cases.iter().flat_map(|case| case.arms_in_order());
     let most = most.filter_map(|arm| Some(arm.figures.get(measure.key)?.max)).fold(0.0, f64::max);
     let group = |case: &&Case| Group {
@@ -143,7 +183,7 @@ fn bar(case: &Case, arm: &str, measure: &Measure, most: f64) -> Option<Bar> {
     let part = |value: f64| format!("{:.1}", 100.0 * value / most);
     Some(Bar {
         label: case.label(arm).to_owned(),
-        value: both(case, [arm, arm], measure)?.last(),
+        value: among(measure, figures.median, most),
         length: part(figures.median),
         low: part(figures.min),
         high: part(figures.max),

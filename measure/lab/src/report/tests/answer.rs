@@ -81,3 +81,36 @@ fn the_last_lines_are_the_answer_the_peer_and_the_trust() {
         "{trust}"
     );
 }
+
+/// The first and the last load of a sweep say nothing about it.
+#[test]
+fn a_sweep_shows_its_fastest_loads_and_a_bar_for_each_number_of_connections() {
+    let mut report = report();
+    let mut case = report.cases[0].clone();
+    case.order.truncate(1);
+    case.peers.clear();
+    case.comparisons.clear();
+    let at = |way, connections, block: u32, rate: f64| {
+        let mut case = case.clone();
+        let (way, buffer_bytes) = (Some(way), Some(block));
+        case.setting = Setting { connections, buffer_bytes, way, ..SETTING };
+        let figure = case.arms.get_mut("on").unwrap().figures.get_mut("throughput_bps").unwrap();
+        (figure.median, figure.min, figure.max) = (rate, rate, rate);
+        case
+    };
+    let loads = [1, 2, 4, 8].iter().flat_map(|connections| {
+        [512, 4096].map(|block| (*connections, block, f64::from(*connections * block) * 1e6))
+    });
+    let of_way = |way| loads.clone().map(move |(count, block, rate)| (way, count, block, rate));
+    let all = of_way(Way::FromVnic).chain(of_way(Way::ToVnic));
+    report.cases = all.map(|(way, count, block, rate)| at(way, count, block, rate)).collect();
+    report.latency.clear();
+    let titles: Vec<String> = tiles::tiles(&report).into_iter().map(|tile| tile.title).collect();
+    assert_eq!(titles[0], "Throughput, guest sends, 8 connections, 4 KiB", "{titles:?}");
+    assert_eq!(titles[1], "Throughput, guest receives, 8 connections, 4 KiB", "{titles:?}");
+    let page = html::page(&report, "").unwrap();
+    let chart = page.split(r#"<figure class="beside">"#).nth(1).unwrap();
+    let chart = chart.split("</figure>").next().unwrap();
+    let bars: Vec<&str> = chart.split("<dt>").skip(1).collect();
+    assert!(bars.len() == 8 && bars.iter().all(|bar| bar.contains("4 KiB")), "{chart}");
+}
