@@ -142,7 +142,7 @@ impl Options {
         Options {
             connections: vec![1, 16],
             repetitions: 12,
-            interval: Duration::from_millis(250),
+            interval: Duration::from_millis(200),
             rsc: RscOptions { brief: true, ..self.rsc },
             ..self
         }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_campaign_has_three_arms_and_takes_forty_seconds_at_most() {
+    fn a_brief_campaign_has_three_arms_and_takes_thirty_seconds_at_most() {
         let points = campaign(&Options::new("".into()).brief()).points;
         let beside = Load::RoundTrips(Some(Bulk::new(16, BUFFER_BYTES)));
         let loads: Vec<Load> = points.iter().map(|point| point.load).collect();
@@ -117,7 +117,7 @@ mod tests {
             points.iter().map(|point| point.plan.stop.repetitions).collect();
         assert_eq!(intervals, [12, 12, 8]);
         let length: Duration = points.iter().map(|point| point.plan.length()).sum();
-        assert!(length < Duration::from_secs(40), "{length:?}");
+        assert!(length < Duration::from_secs(30), "{length:?}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn a_brief_verdict_is_three_lines_and_its_page_fits_a_phone() {
 }
 
 /// Opens a report on a phone and on a desktop, light and dark: nothing sticks out, its first screen
-/// is one, all else is folded, and nobody is kept out.
+/// is one, all else is folded, and axe finds no barrier.
 fn fits(report: &str) {
     let mut browser = Browser::open();
     browser.look(1280, 800, false);
