@@ -21,8 +21,8 @@ rust:
 	    echo "Rust is missing: install Rust $$wanted or newer with your distribution or from https://rustup.rs" >&2; \
 	    exit 1; }
 
-demo: rust ## Measure RSC on against off on this host, with a table and a report
-	@scripts/demo
+demo: rust ## Measure RSC on against off on this host, within a minute of the build; FULL=1 takes four
+	@FULL=$(FULL) scripts/demo
 
 test: rust ## Run all checks and tests, cheapest first; ends with `N passed, N failed, N skipped`
 	@cargo xtask setup test && cargo xtask test

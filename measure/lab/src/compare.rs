@@ -321,6 +321,13 @@ mod tests {
                 assert!(shown.contains("1 connection") && shown.contains("119.2"), "{shown}");
                 assert_eq!(shown.contains("1 regression beyond 5 %"), regressions == 1, "{shown}");
             }
+            // The answer stands first and last, also that something is a little worse.
+            let text = text(&found);
+            assert_eq!(text.lines().next(), text.lines().last(), "{text}");
+            let is_told = text.starts_with("No regression beyond 5 % in 1 figures. 1 worse within");
+            assert_eq!(is_told, (verdict, regressions) == (Verdict::Worse, 0), "{text}");
+            let light = if regressions == 1 { "light bad" } else { "light fine" };
+            assert!(page.contains(light), "{page}");
             assert_eq!(page.matches(r#"<div class="row">"#).count(), 1, "{page}");
             let schema = json_schema();
             let json = serde_json::to_value(&found).unwrap();

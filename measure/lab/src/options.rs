@@ -136,6 +136,18 @@ impl Options {
         self
     }
 
+    /// Applies `--brief`: a verdict on RSC in less than a minute, with as many intervals as twenty
+    /// verdicts take, each of them short.
+    pub fn brief(self) -> Options {
+        Options {
+            connections: vec![1, 16],
+            repetitions: 12,
+            interval: Duration::from_millis(200),
+            rsc: RscOptions { brief: true, ..self.rsc },
+            ..self
+        }
+    }
+
     /// Returns the command of a campaign with these options, without secrets.
     pub fn command(&self, campaign: &str) -> String {
         let validates = !["ladder", "sweep", "connections"].contains(&campaign);
@@ -187,8 +199,10 @@ impl Options {
         if let Some(name) = &self.rate.congestion {
             line += &format!(" --congestion {}", word(name));
         }
-        if self.jumbo.two_paths {
-            line += " --two-paths";
+        for (option, is_set) in [("two-paths", self.jumbo.two_paths), ("brief", self.rsc.brief)] {
+            if is_set {
+                line += &format!(" --{option}");
+            }
         }
         line
     }

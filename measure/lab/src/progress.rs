@@ -25,7 +25,8 @@ impl Progress {
     pub(crate) fn new() -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(1);
-            if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
+            if let Ok(style) = ProgressStyle::with_template(&format!("{{bar:{BAR_WIDTH}}} {{msg}}"))
+            {
                 bar.set_style(style);
             }
             bar
@@ -42,12 +43,12 @@ impl Progress {
 
     /// Shows a step of the phase.
     pub(crate) fn step(&mut self, step: &Step<'_>) {
-        let text = self.text(step);
+        let text = if self.bar.is_some() { self.short(step) } else { self.text(step) };
         match &self.bar {
             Some(bar) => {
                 bar.set_length(step.total as u64);
                 bar.set_position(step.done as u64);
-                bar.set_message(text);
+                bar.set_message(beside_bar(&text));
             }
             // A log that cannot be written is no reason to stop measuring.
             None if step.done.is_multiple_of(PLAIN_EVERY) => {
@@ -55,6 +56,18 @@ impl Progress {
             }
             None => {}
         }
+    }
+
+    /// Returns what the bar does not show, with what matters most first, because the end may be cut
+    /// off.
+    fn short(&self, step: &Step<'_>) -> String {
+        let arm = step.arm.map_or("warming up", |arm| arm.label.as_str());
+        let rate = step.last.and_then(|values| values.get("throughput_bps"));
+        let rate = rate.map_or(String::new(), |bits| format!("{:.2} Gb/s, ", bits / 1e9));
+        let left = time(step.left + self.afterwards);
+        let most = if self.is_upper_bound { "at most " } else { "" };
+        let paths = step.last.and_then(paths).unwrap_or_default();
+        format!("{most}{left} left, {rate}{arm}, {}{paths}", self.phase)
     }
 
     fn text(&self, step: &Step<'_>) -> String {
@@ -69,6 +82,23 @@ impl Progress {
             self.phase, step.done, step.total
         )
     }
+}
+
+/// Width of a terminal's line that is redrawn, and of the bar at its beginning, in letters. A line
+/// that wraps is not redrawn but repeated.
+const LINE: usize = 80;
+const BAR_WIDTH: usize = 16;
+
+/// Returns the text with its first line cut to the room beside the bar; further lines are short.
+fn beside_bar(text: &str) -> String {
+    // One for the space, and one because some terminals wrap at the last letter.
+    let room = LINE - BAR_WIDTH - 2;
+    let (first, rest) = text.split_at(text.find('\n').unwrap_or(text.len()));
+    if first.chars().count() <= room {
+        return text.to_owned();
+    }
+    let kept: String = first.chars().take(room - 1).collect();
+    format!("{kept}…{rest}")
 }
 
 /// Width of the bar of a path's rate, in letters.
@@ -121,6 +151,29 @@ mod tests {
         let step = Step { arm: Some(&arm), done: 1, total: 2, left, last: Some(&values) };
         let text = progress.text(&step);
         assert_eq!(text, "sweep, 4 connections: 1 of 2, Measured, 2.50 Gb/s, about 11 min left");
+    }
+
+    /// The line of 120 letters wrapped, and each step left one behind.
+    #[test]
+    fn a_line_that_is_redrawn_fits_eighty_columns_and_begins_with_the_time_left() {
+        let mut progress = Progress::new();
+        let phase = "rsc 2 of 4, guest receives, 16 connections, receiver with GRO";
+        progress.phase(phase, Duration::from_secs(40), true);
+        let label = "RSC Enabled, kernel's GRO at the uplink".to_owned();
+        let arm = Arm { name: "uplink_gro".into(), label };
+        let keys = two_paths::RATES.map(str::to_owned);
+        let rates = keys.into_iter().zip([3e9, 1e9]);
+        let values = rates.chain([("throughput_bps".to_owned(), 12.5e9)]).collect();
+        let left = Duration::from_secs(5);
+        let step = Step { arm: Some(&arm), done: 1, total: 2, left, last: Some(&values) };
+        let text = beside_bar(&progress.short(&step));
+        assert!(text.starts_with("at most 45 s left, 12.50 Gb/s, RSC Enabled, kernel"), "{text}");
+        for (number, line) in text.lines().enumerate() {
+            let before = if number == 0 { BAR_WIDTH + 1 } else { 0 };
+            assert!(before + line.chars().count() < LINE, "{line}");
+        }
+        assert_eq!(text.lines().count(), 4, "the paths are kept");
+        assert_eq!(beside_bar("short\nand more"), "short\nand more");
     }
 
     #[test]

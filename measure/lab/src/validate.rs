@@ -10,11 +10,16 @@ use crate::experiment::Experiment;
 use crate::experiments::rsc::Rsc;
 use crate::load::{BUFFER_BYTES, Bulk, Load};
 use crate::options::Options;
+use crate::plan::Arm;
 use crate::vnic::Receivers;
 use crate::{peers, round_trips};
 
 /// Most bulk connections beside round trips, and toward a second receiver.
 const FEW: u32 = 16;
+
+/// Intervals per arm of round trips beside bulk connections in a brief campaign: the fewest with
+/// which a verdict alone holds at 99 %.
+const BRIEF_TRIPS: usize = 8;
 
 /// Returns all points of the guide. Toward a second receiver only RSC is compared, under few
 /// connections: other switches and round trips are known from the first receiver.
@@ -31,18 +36,24 @@ pub fn campaign(options: &Options) -> Campaign {
     let mut loaded = idle.clone();
     // In process and between hosts only Millrace runs.
     if whole_guide && !options.rsc.in_process && options.existing_hosts.is_none() {
-        bulk.arms.extend(peers::arms());
+        bulk.arms.extend(peers::arms(options.rsc.brief));
         // Queues beside bulk connections are looked at for the switches that coalesce in the
         // kernel.
-        loaded.arms.extend(peers::arms().filter(|arm| peers::setup(&arm.name).coalesces));
-        fewer(&mut loaded, 2);
+        let coalesces = |arm: &Arm| peers::setup(&arm.name).coalesces;
+        loaded.arms.extend(peers::arms(options.rsc.brief).filter(coalesces));
+        match options.rsc.brief {
+            true => loaded.stop.repetitions = loaded.stop.repetitions.min(BRIEF_TRIPS),
+            false => fewer(&mut loaded, 2),
+        }
     }
     let mut points: Vec<Point> =
         options.connections.iter().map(|count| Point::bulk(rsc, &bulk, *count)).collect();
     let few = few(&options.connections);
     if whole_guide {
         let trips = |load, plan| Point { experiment: rsc, load, plan };
-        points.push(trips(Load::RoundTrips(None), idle));
+        if !options.rsc.brief {
+            points.push(trips(Load::RoundTrips(None), idle));
+        }
         // A guest in process carries either bulk connections or round trips.
         if let Some(connections) = few.last().copied().filter(|_| !options.rsc.in_process) {
             let beside = Bulk::new(connections, BUFFER_BYTES);
@@ -67,6 +78,7 @@ fn few(connections: &[u32]) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::options::RscOptions;
+    use std::time::Duration;
 
     #[test]
     fn a_second_receiver_is_asked_the_question_alone_under_few_connections() {
@@ -89,6 +101,23 @@ mod tests {
         assert_eq!(of(Some(Receivers::Qemu), &[1, 16]), (2, vec![]), "no round trips");
         let (none, toward) = of(Some(Receivers::TapGro), &[1]);
         assert!(none == 0 && toward.len() == 3 && toward[0].1 > 2, "{toward:?}");
+    }
+
+    #[test]
+    fn a_brief_campaign_has_three_arms_and_takes_thirty_seconds_at_most() {
+        let points = campaign(&Options::new("".into()).brief()).points;
+        let beside = Load::RoundTrips(Some(Bulk::new(16, BUFFER_BYTES)));
+        let loads: Vec<Load> = points.iter().map(|point| point.load).collect();
+        assert_eq!(loads, [Load::bulk(1), Load::bulk(16), beside]);
+        for point in &points {
+            let arms: Vec<&str> = point.plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+            assert_eq!(arms, ["on", "off", "linux_bridge"]);
+        }
+        let intervals: Vec<usize> =
+            points.iter().map(|point| point.plan.stop.repetitions).collect();
+        assert_eq!(intervals, [12, 12, 8]);
+        let length: Duration = points.iter().map(|point| point.plan.length()).sum();
+        assert!(length < Duration::from_secs(30), "{length:?}");
     }
 
     #[test]

@@ -91,7 +91,9 @@ pub(crate) fn carry_out(
     };
     output::show(global, &done.report, |report| {
         let page = done.directory.join("report.html");
-        format!("{}\nReport: {}", report::terminal(report), page.display())
+        // The answer stands first, and once more where the reader's eye is after all tables.
+        let (all, verdict) = (report::terminal(report), report::verdict(report));
+        format!("{all}\nReport: {}\n\n{verdict}", page.display())
     })?;
     Ok(ExitCode::from(done.exit_code()))
 }
@@ -110,13 +112,14 @@ mod tests {
     fn the_commands_that_reports_print_are_accepted() {
         let new = || Options::new(PathBuf::new());
         let receivers = Some(Receivers::Both);
-        let rsc = |in_process| RscOptions { in_process, receivers, receiver_named: false };
+        let rsc = |in_process| RscOptions { in_process, receivers, ..RscOptions::default() };
         let mut dynamic = Options { queues: vec![4], mtu: 9000, ..Options::sweep(PathBuf::new()) };
         dynamic.sweep.vmmq = vec![VmmqMode::Static, VmmqMode::Dynamic];
         dynamic.sweep.sockets = Sockets { receive: Some(131_072), send: None };
         let all = [
             ("rsc", Options { rsc: rsc(false), narrow: Some(0.02), ..new() }),
             ("rsc", Options { rsc: rsc(true), ..new() }),
+            ("rsc", new().brief()),
             ("acl", new()),
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("jumbo", Options { mtu: 9000, jumbo: JumboOptions { two_paths: true }, ..new() }),

@@ -76,6 +76,7 @@ enum What {
 #[command(after_help = "\
 Examples:
   millrace validate rsc                            # about seven minutes
+  millrace validate rsc --brief                    # a verdict within a minute, as `make demo`
   millrace validate rsc --quick --connections 1,16
   millrace validate rsc --in-process --json        # where namespaces are not allowed
   millrace validate rsc --receiver tap --fail-if 'throughput < 2.0x'      # for CI
@@ -109,6 +110,10 @@ Exits with 1 if a check fails or an error occurs, otherwise with 5 if a conditio
 holds, and with 130 after Ctrl-C. What was measured is always written, as HTML, Markdown, JSON, CSV
 of all intervals, and JUnit XML.")]
 struct Rsc {
+    /// Only the verdict, in less than a minute: RSC on, off, and the Linux bridge with GRO, with 1
+    /// and 16 connections, toward a TAP unless --receiver names another.
+    #[arg(long, conflicts_with_all = ["sender", "quick"])]
+    brief: bool,
     /// Use two TCP stacks in this process instead of hosts in namespaces.
     #[arg(long, conflicts_with_all = ["sender", "receiver"])]
     in_process: bool,
@@ -466,7 +471,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Rsc(rsc) => run_rsc(rsc, global),
         What::Limits(common) => {
             common.hosts.one_receiver("validate limits")?;
-            carry_out(&limits::campaign, &common.options(global)?, global)
+            carry_out(&limits::campaign, &common.options(false, global)?, global)
         }
         What::Jumbo(jumbo) => carry_out(&jumbo::campaign, &jumbo.options(global)?, global),
         What::Lso(toggled) => own("lso", lso::campaign, toggled, refusals::OFFLOADS),
@@ -500,8 +505,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
 }
 
-fn run_rsc(Rsc { common, in_process, guest }: &Rsc, global: &Global) -> Outcome {
-    let options = common.options(global)?;
+fn run_rsc(Rsc { common, in_process, guest, brief }: &Rsc, global: &Global) -> Outcome {
+    let options = common.options(*brief, global)?;
     let named = common.hosts.receivers();
     let guest = receiving_guest(named, guest.as_ref())?;
     let receivers = match *in_process || options.existing_hosts.is_some() {
@@ -509,8 +514,13 @@ fn run_rsc(Rsc { common, in_process, guest }: &Rsc, global: &Global) -> Outcome 
         false => Receivers::possible(named)
             .map_err(|error| Failure::Failed(Problem::new(error.to_string())))?,
     };
+    // A second receiver takes as long as the first.
+    let receivers = match receivers {
+        Some(Receivers::Both) if *brief => Some(Receivers::Tap),
+        asked => asked,
+    };
     let (in_process, receiver_named) = (*in_process, named.is_some());
-    let rsc = RscOptions { in_process, receivers, receiver_named };
+    let rsc = RscOptions { in_process, receivers, receiver_named, brief: *brief };
     let options = Options { rsc, guest, ..options };
     carry_out(&validate::campaign, &options, global)
 }
@@ -535,8 +545,12 @@ fn receiving_guest(
 }
 
 impl OnAndOff {
-    fn options(&self, global: &Global) -> Result<Options, Failure> {
-        let options = self.measuring.options(Options::new, &self.connections)?;
+    fn options(&self, brief: bool, global: &Global) -> Result<Options, Failure> {
+        let base = |program| {
+            let usual = Options::new(program);
+            if brief { usual.brief() } else { usual }
+        };
+        let options = self.measuring.options(base, &self.connections)?;
         Ok(Options {
             mtu: self.links.mtu,
             existing_hosts: self.hosts.existing_hosts(global)?,
@@ -622,7 +636,7 @@ mod tests {
         let cli = Cli::try_parse_from(words.lines()).unwrap_or_else(|why| panic!("{line}: {why}"));
         match &cli.command {
             Command::Validate(Arguments { what: What::Rsc(rsc) }) => {
-                rsc.common.options(&cli.global).ok().unwrap()
+                rsc.common.options(false, &cli.global).ok().unwrap()
             }
             _ => panic!("{line}"),
         }

@@ -1,6 +1,7 @@
-//! `millrace validate rsc`: what a script may rely on. Whether RSC pays on this host is not tested
-//! here.
+//! `millrace validate rsc`: what a script may rely on, and what its report shows. Whether RSC pays on
+//! this host is not tested here.
 
+use crate::browser::{AXE, Browser};
 use crate::guest::directory;
 use crate::heard::Heard;
 use crate::sandbox::{Need, story};
@@ -79,6 +80,63 @@ fn both_receivers_are_measured_and_named_in_the_first_sentence() {
             }
         }
     });
+}
+
+/// `make demo` runs it, with more and longer intervals.
+#[test]
+fn a_brief_verdict_is_three_lines_and_its_page_fits_a_phone() {
+    let needs = [
+        Need::Tap,
+        Need::Program("ethtool"),
+        Need::Program("chromium"),
+        Need::Brought(AXE, "axe-core"),
+    ];
+    story(&needs, || {
+        let mut command = millrace();
+        command.args(["validate", "rsc", "--brief", "--repetitions", "5", "--seconds", "0.05"]);
+        let output = command.args(["--output", "brief"]).current_dir("/run").heard();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (_, verdict) = text.rsplit_once("\n\n").expect(&error);
+        let [answer, peer, trust] = verdict.lines().collect::<Vec<_>>()[..] else {
+            panic!("not three lines: {verdict}\n{error}");
+        };
+        for part in
+            ["RSC in the vSwitch Disabled → Enabled", "1 connection: ", ", 16 connections: "]
+        {
+            assert!(answer.contains(part), "{part}: {answer}");
+        }
+        assert!(answer.contains("b/s (") && answer.contains(" → "), "absolute numbers: {answer}");
+        assert!(peer.starts_with("Linux bridge, GRO on: 1 connection "), "{peer}");
+        assert!(trust.starts_with("Trust: ") && trust.contains("known to ±"), "{trust}");
+        fits("file:///run/brief/report.html");
+    });
+}
+
+/// Opens a report on a phone and on a desktop, light and dark: nothing sticks out, its first screen
+/// is one, all else is folded, and axe finds no barrier.
+fn fits(report: &str) {
+    let mut browser = Browser::open();
+    browser.look(1280, 800, false);
+    browser.visit(report);
+    browser.wait("it is shown", "document.querySelectorAll('body > details').length > 5");
+    let folded = "[...document.querySelectorAll('details')].every(one => !one.open)";
+    browser.wait("all else is folded", folded);
+    let screen = "document.querySelector('.screen').getBoundingClientRect().bottom <= 800";
+    browser.wait("the answer takes one screen", screen);
+    for (width, height) in [(375, 812), (1280, 800)] {
+        for dark in [false, true] {
+            browser.look(width, height, dark);
+            browser.wait(
+                "nothing sticks out",
+                "document.documentElement.scrollWidth <= document.documentElement.clientWidth",
+            );
+            browser.picture(&format!("report-{width}-{}", if dark { "dark" } else { "light" }));
+            let barriers = browser.barriers();
+            assert!(barriers.is_empty(), "{width} wide, dark {dark}: {barriers:?}");
+        }
+    }
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
 #[test]

@@ -51,7 +51,8 @@ pub fn campaign(options: &Options) -> Campaign {
     let own = ARMS.map(|(name, label, ..)| (name, label.to_owned()));
     let mut campaign = Campaign::reopening(&Xdp, options, own.into_iter(), Vec::new());
     for point in &mut campaign.points {
-        let bridges = peers::arms().filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
+        let bridges =
+            peers::arms(false).filter(|arm| peers::setup(&arm.name).route == Route::Bridge);
         point.plan.arms.extend(bridges);
     }
     campaign

@@ -16,6 +16,9 @@ pub struct RscOptions {
     pub receivers: Option<Receivers>,
     /// Whether the receiver was named on the command line, so that no other may take its place.
     pub receiver_named: bool,
+    /// Whether only the verdict is wanted, in less than a minute: of the other switches the Linux
+    /// bridge with GRO, and no round trips on idle links.
+    pub brief: bool,
 }
 
 /// Options of `validate jumbo`.

@@ -2,19 +2,23 @@
 //! beside it.
 
 use super::Report;
-use super::answer::{Row, caveat, headline, trust};
+use super::answer::{Row, caveat};
 use super::figure::{details, forest, overview, summary};
+use super::headline::{headline, worse};
 use super::table::tables;
 use super::text::remarks;
+use super::tiles::{Tile, chart, tiles};
+use super::trust::{Light, influences, light};
 use super::verdict::with_interval;
 use crate::compare::Comparison;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, context};
 
 /// Templates by name.
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
     ("report.html", include_str!("report.html")),
     ("comparison.html", include_str!("comparison.html")),
+    ("screen.html", include_str!("screen.html")),
     ("head.html", include_str!("head.html")),
     ("forest.html", include_str!("forest.html")),
     ("style.css", include_str!("style.css")),
@@ -37,7 +41,11 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
         headline => headline(report),
         caveat => caveat(report),
         summary => Value::from(Serde(summary(report))),
-        trust => Value::from(Serde(trust(report))),
+        worse => worse(report),
+        light => Value::from(Serde(light(report))),
+        tiles => Value::from(Serde(tiles(report))),
+        beside => Value::from(Serde(chart(report))),
+        trust => Value::from(Serde(influences(report))),
         kind => report.bench.kind(),
         remarks => remarks(report),
         overview => Value::from(Serde(overview(report))),
@@ -48,12 +56,27 @@ pub(super) fn page(report: &Report, intervals: &str) -> Result<String, Error> {
     rendered("report.html", context)
 }
 
-/// Returns the page of a comparison: its answer, a row for each figure, and other differences.
+/// First screen of a comparison: its answer, the light beside it, and the figures that changed most.
+pub(crate) struct Screen {
+    pub(crate) headline: String,
+    pub(crate) light: Light,
+    pub(crate) tiles: Vec<Tile>,
+}
+
+/// Returns the page of a comparison: its first screen, a row for each figure, and other differences.
 pub(crate) fn comparison(
     found: &Comparison,
-    [answer, differences]: &[Vec<String>; 2],
+    screen: &Screen,
+    differences: &[String],
     rows: &[Row],
 ) -> Result<String, Error> {
-    let (found, summary) = (Value::from(Serde(found)), Value::from(Serde(forest(rows))));
-    rendered("comparison.html", context! { found, summary, answer, differences })
+    let context = context! {
+        found => Value::from(Serde(found)),
+        headline => screen.headline.clone(),
+        light => Value::from(Serde(&screen.light)),
+        tiles => Value::from(Serde(&screen.tiles)),
+        summary => Value::from(Serde(forest(rows))),
+        differences => differences.to_vec(),
+    };
+    rendered("comparison.html", context)
 }

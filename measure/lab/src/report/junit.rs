@@ -1,7 +1,7 @@
 //! A report as JUnit XML, which CI systems show: each check and each threshold is a test.
 
 use super::Report;
-use super::answer::headline;
+use super::headline::verdict;
 use crate::plan::Ended;
 use quick_junit::{NonSuccessKind, Report as Tests, TestCase, TestCaseStatus, TestSuite};
 
@@ -22,7 +22,7 @@ pub(super) fn junit(report: &Report) -> Result<String, quick_junit::SerializeErr
         _ => None,
     });
     let broke = broke.reduce(|first, _| first);
-    let answer = headline(report);
+    let answer = verdict(report);
     checks.add_test_case(case(&class, "Measured to the end", broke, &answer));
     tests.add_test_suite(checks);
     if !report.thresholds.is_empty() {

@@ -1,8 +1,10 @@
 //! A report as text: for the terminal, and as Markdown to paste into a ticket.
 
-use super::answer::{caveat, headline, rows, trust};
+use super::answer::{caveat, rows};
 use super::case::capital;
+use super::headline::{headline, worse};
 use super::table::{Points, Table, findings, heaviest_side, tables};
+use super::trust::{influences, light};
 use super::verdict::brief;
 use super::{Case, Check, Held, Report};
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
@@ -24,17 +26,19 @@ pub fn markdown(report: &Report) -> String {
 fn laid_out(report: &Report, marked: bool) -> String {
     let [title, bold, bullet, heading] = if marked { ["# ", "**", "- ", "## "] } else { [""; 4] };
     let mut lines = vec![format!("{title}{}\n\n{bold}{}{bold}\n", report.title, headline(report))];
+    lines.extend(worse(report).iter().map(|worse| format!("{bullet}Worse: {worse}.")));
+    lines.push(format!("{bullet}{}\n", light(report).words()));
     lines.extend(caveat(report).map(|caveat| format!("{caveat}\n")));
-    let said = |mark: &str, told: &Check| format!("{bullet}{mark} {}: {}", told.name, told.seen);
-    // A doubt leaves the figures valid. A failed check does not, and is listed below.
-    let doubted = |check: &Check| said(if check.passed { "ok  " } else { "WARN" }, check);
-    lines.extend(trust(report).iter().map(doubted));
+    let said = |mark: &str, name: &str, seen: &str| format!("{bullet}{mark} {name}: {seen}");
+    let graded = influences(report);
+    lines.extend(graded.iter().map(|one| said(one.grade.mark(), one.name, &one.seen)));
     lines.push(format!("\n{}\n", report.bench.description));
     if marked {
         let Report { date, millrace, machine, .. } = report;
         lines.push(format!("{date}, millrace {millrace}, {}\n", machine.words()));
     }
-    lines.extend(report.checks.iter().map(|check| said(mark(check.passed), check)));
+    let checked = |check: &Check| said(mark(check.passed), &check.name, &check.seen);
+    lines.extend(report.checks.iter().map(checked));
     for mut table in tables(report, brief) {
         lines.push(format!("\n{heading}{}", table.title));
         lines.push(match marked {

@@ -43,8 +43,17 @@ pub(super) fn change(measure: &Measure, found: &Comparison) -> String {
     }
 }
 
+/// Returns the CSS class of a verdict.
+pub(super) fn class(found: &Comparison) -> &'static str {
+    match found.verdict {
+        Verdict::Improved => "better",
+        Verdict::Worse => "worse",
+        _ => "open",
+    }
+}
+
 /// Returns ` (at 93.75 %)` for a verdict with too few pairs for the usual level.
-pub(super) fn doubt(found: &Comparison) -> String {
+fn doubt(found: &Comparison) -> String {
     let weak = found.level < CONFIDENCE && found.verdict != Verdict::TooFewSamples;
     if weak { format!(" (at {} %)", level(found.level)) } else { String::new() }
 }
