@@ -8,7 +8,7 @@ use super::fleet_page::Page;
 use super::fleet_setup::{Bootstrap, Certificates};
 use super::fleet_text as text;
 use super::fleet_validate;
-use super::top::HOME;
+use super::top::plain::HOME;
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};

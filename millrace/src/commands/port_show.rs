@@ -74,8 +74,13 @@ fn rate(rate: Option<Rate>) -> String {
 }
 
 fn text(shown: &Shown) -> String {
-    let (port, counters) = (&shown.port, &shown.counters);
-    let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
+    let ports = status::ports(std::slice::from_ref(&shown.port));
+    format!("{ports}\n\n{}", details(&shown.port, &shown.counters))
+}
+
+/// Returns a port's facts, one on a line, and its counters.
+pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
+    let mut text = String::new();
     let facts = [
         ("origin", port.origin.name().to_owned()),
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),

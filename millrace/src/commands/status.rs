@@ -107,7 +107,7 @@ pub(crate) fn wait(us: Option<u64>) -> String {
 }
 
 /// Returns a text such as `3 h 12 min`, `12 min 5 s` or `5 s`.
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),

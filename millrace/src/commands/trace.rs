@@ -117,7 +117,8 @@ fn frames(file: &[u8], most: usize) -> Result<Vec<Vec<u8>>, PcapError> {
     Ok(frames)
 }
 
-fn text(body: &TraceBody) -> String {
+/// Returns the steps of each burst, and where its frames leave or are dropped.
+pub(super) fn text(body: &TraceBody) -> String {
     let turns: Vec<_> = body.turns.iter().map(turn).collect();
     turns.join("\n\n")
 }
