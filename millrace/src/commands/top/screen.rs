@@ -163,3 +163,44 @@ impl Show {
         self.requests.send(request).is_ok()
     }
 }
+
+#[cfg(test)]
+#[path = "../../../tests/terminal/pty.rs"]
+#[allow(dead_code, reason = "only one of its users needs all of it")]
+mod pty;
+
+#[cfg(test)]
+mod tests {
+    use super::pty::Pty;
+    use super::*;
+    use std::process::Command;
+
+    /// Set for the program that panics.
+    const PANICS: &str = "MILLRACE_TEST_PANICS";
+
+    /// Does nothing unless [`a_panic_gives_the_terminal_back`] runs it.
+    #[test]
+    fn panics_with_the_terminal_taken() {
+        if std::env::var_os(PANICS).is_some() {
+            // Forgotten, so that only the hook can give it back.
+            std::mem::forget(Screen::take().unwrap_or_else(|_| unreachable!()));
+            panic!("as was asked for");
+        }
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "commands::top::screen::tests::panics_with_the_terminal_taken";
+        command.args(["--exact", name, "--nocapture"]);
+        command.env(PANICS, "1").env("RUST_BACKTRACE", "0");
+        let mut terminal = Pty::start(&command);
+        assert!(!terminal.ends().success());
+        terminal.is_as_before();
+        terminal.shows("as was asked for");
+        let written = terminal.written();
+        let place = |text: &str| written.find(text).unwrap();
+        assert!(place("\x1b[?1049h") < place("\x1b[?1049l"), "{written:?}");
+        assert!(place("\x1b[?1049l") < place("as was asked for"), "{written:?}");
+    }
+}
