@@ -208,7 +208,7 @@ fn a_frame_is_asked_for_and_its_trace_is_shown() {
     assert_eq!(wish, Wish::Trace { port: "db".to_owned(), frame });
     view.hear(News::Traced(Err("the frame, column 1: no".to_owned())));
     assert!(lines(&mut view, 80, 24).contains(&"the frame, column 1: no".to_owned()));
-    let body = TraceBody { port: "db".to_owned(), turns: Vec::new() };
+    let body = TraceBody { port: "db".to_owned(), notes: Vec::new(), turns: Vec::new() };
     view.hear(News::Traced(Ok(body)));
     assert_eq!(view.part, Part::Trace);
 }
