@@ -1,7 +1,9 @@
 //! Tests `millrace top` on a real pseudo-terminal, against a daemon in process.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+#[allow(dead_code, reason = "unit tests share it")]
 mod pty;
+#[allow(dead_code, reason = "other tests share it")]
 #[path = "../../../control/daemon/tests/it/test_daemon.rs"]
 mod test_daemon;
 

@@ -36,8 +36,7 @@ impl Pty {
         grantpt(&outside).unwrap();
         unlockpt(&outside).unwrap();
         let name = ptsname(&outside, Vec::new()).unwrap();
-        let inside =
-            rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let inside = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let (ws_col, ws_row) = SIZE;
         tcsetwinsize(&inside, Winsize { ws_col, ws_row, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let before = tcgetattr(&inside).unwrap();

@@ -64,8 +64,7 @@ impl Captures {
 
 /// Captures until the capture ends. Returns how it ended.
 fn carry_out(socket: &Path, port: &str, file: &Path, news: &Sender<News>) -> String {
-    let start =
-        CaptureStart { port: port.to_owned(), snaplen: None, count: None, seconds: None };
+    let start = CaptureStart { port: port.to_owned(), snaplen: None, count: None, seconds: None };
     let make = || {
         let made = capture::create(file)?;
         let text = format!("capturing {port} to {}; c ends it", file.display());

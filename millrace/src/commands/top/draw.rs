@@ -6,7 +6,7 @@ use super::list;
 use super::view::{Part, View};
 use crate::commands::check::summary;
 use crate::commands::status::duration;
-use crate::output::{bits, count};
+use crate::output::{bits, count, wrapped};
 use api::body::Severity;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,12 +16,8 @@ use ratatui::widgets::Paragraph;
 
 /// Draws everything.
 pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
-    let rows = [
-        Constraint::Length(2),
-        Constraint::Fill(1),
-        Constraint::Length(1),
-        Constraint::Length(1),
-    ];
+    let rows =
+        [Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)];
     let [head, body, said, foot] = Layout::vertical(rows).areas(frame.area());
     view.page = usize::from(body.height.saturating_sub(1)).max(1);
     frame.render_widget(Paragraph::new(self::head(view, head.width)), head);
@@ -143,8 +139,7 @@ fn foot_of(view: &View, width: u16) -> Line<'static> {
 
 /// Draws the open text, from the line to which it was scrolled.
 fn text(view: &mut View, frame: &mut Frame<'_>, area: Rect) {
-    let [title, body] =
-        Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    let [title, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(Paragraph::new(title_of(view, title.width)), title);
     let text = match view.part {
         Part::Frame => EXAMPLES.to_owned(),
@@ -177,24 +172,4 @@ fn title_of(view: &View, width: u16) -> Line<'static> {
         Span::styled(view.history.bars(&port.name, 20), coloured(view, Color::Cyan)),
     ];
     fitting(parts, width)
-}
-
-/// Returns the lines of a text, broken between words where they are too wide. Continued lines are
-/// indented.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        let mut rest = line.trim_end().to_owned();
-        while rest.chars().count() > width.max(8) {
-            let end = rest.char_indices().nth(width.max(8)).map_or(rest.len(), |(at, _)| at);
-            let indent = rest.len() - rest.trim_start().len();
-            let head = rest.get(..end).unwrap_or_default();
-            let cut = head.rfind(' ').filter(|cut| *cut > indent.max(4)).unwrap_or(end);
-            let tail = rest.split_off(cut);
-            lines.push(rest.trim_end().to_owned());
-            rest = format!("    {}", tail.trim_start());
-        }
-        lines.push(rest);
-    }
-    lines
 }

@@ -130,11 +130,8 @@ pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>, area: Rect) {
     let row = |(at, port): (usize, &&PortBody)| {
         let cells = columns.iter().map(|column| cell(*column, port, view));
         let own = Cell::from(name_of(port, view));
-        let style = if at == place {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
-        };
+        let style =
+            if at == place { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
         Row::new(std::iter::once(own).chain(cells)).style(style)
     };
     let widths = columns.iter().map(|column| Constraint::Length(column.width()));

@@ -169,7 +169,11 @@ impl View {
             }
             News::Capture { port, runs, text } => {
                 self.said = text;
-                if runs { self.captured.insert(port) } else { self.captured.remove(&port) };
+                if runs {
+                    self.captured.insert(port)
+                } else {
+                    self.captured.remove(&port)
+                };
             }
             News::Input(_) | News::InputEnded => {}
         }
@@ -212,9 +216,7 @@ impl View {
     /// Returns the place of the chosen port among those of the list.
     pub(super) fn place(&self, ports: &[&PortBody]) -> usize {
         let chosen = self.chosen.as_ref();
-        chosen
-            .and_then(|name| ports.iter().position(|port| port.name == *name))
-            .unwrap_or_default()
+        chosen.and_then(|name| ports.iter().position(|port| port.name == *name)).unwrap_or_default()
     }
 
     /// Returns the chosen port. Beyond the list only the one that was chosen there, if it is still
