@@ -65,7 +65,7 @@ fn text(status: &Status, all: bool, width: Option<usize>) -> String {
         restriction(&switch.sandbox.system_calls),
         restriction(&switch.sandbox.namespaces),
     ));
-    let mut text = format!("{}\n", output::fitted(&head, width));
+    let mut text = format!("{}\n", output::fitted(head.trim_end(), width));
     if !status.ports.is_empty() {
         let folds = !all && status.ports.len() > LISTED;
         let table = if folds { folded(&status.ports, width) } else { listed(&status.ports, width) };

@@ -172,11 +172,18 @@ fn guest_news(
     (then, was): (u64, bool),
     (now, is): (u64, bool),
 ) -> impl Iterator<Item = &'static str> {
-    let came_again = is && was && now > then;
-    let left = "its guest disconnected: it was shut down or has crashed, and the port waits for it";
-    let left = ((was && !is) || came_again).then_some(left);
-    let came = (is && (!was || came_again)).then_some("a guest connected");
-    left.into_iter().chain(came)
+    const CAME: &str = "a guest connected";
+    const LEFT: &str =
+        "its guest disconnected: it was shut down or has crashed, and the port waits for it";
+    let told: &[_] = match (was, is) {
+        (true, true) if now > then => &[LEFT, CAME],
+        (true, false) => &[LEFT],
+        (false, true) => &[CAME],
+        // It came and went between two polls.
+        (false, false) if now > then => &[CAME, LEFT],
+        (true, true) | (false, false) => &[],
+    };
+    told.iter().copied()
 }
 
 fn note(event: HealthEvent, ports: &Ports, journal: &mut Journal, now: Instant) {
@@ -252,6 +259,7 @@ mod tests {
         assert_eq!((news((0, false), (0, false)), news((1, true), (1, true))), (0, 0));
         assert_eq!((news((0, false), (1, true)), news((1, true), (1, false))), (1, 1));
         assert_eq!(news((1, true), (2, true)), 2, "another one within a second");
+        assert_eq!(news((1, false), (2, false)), 2, "it crashed within a second");
         let (devices, start) = (MemoryDevices::default(), Instant::now());
         let config = "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n";
         let config = Config::from_toml("t", config).unwrap();
