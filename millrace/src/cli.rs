@@ -1,5 +1,7 @@
 //! The command line: commands and help groups.
 
+mod suggestion;
+
 use crate::commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
     lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
@@ -14,8 +16,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Shown at the end of every help.
-const EXIT_CODES: &str =
-    "Exit codes: 0 done, 1 failure or findings, 2 wrong usage, 3 no daemon answers.";
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failure or findings, 2 wrong usage, 3 no daemon answers, 4 too little was
+measured to tell (`report compare`), 5 a condition of `--fail-if` holds, 130 ended by Ctrl-C.";
 
 /// The commands in the groups that the help shows.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -57,8 +60,11 @@ pub(crate) fn command() -> clap::Command {
 /// # Errors
 /// The error is an exit code: help was printed, or the usage error was, as JSON with `--json`.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    let typed =
-        command().try_get_matches_from(words()).and_then(|matches| Cli::from_arg_matches(&matches));
+    let words = words();
+    let typed = command()
+        .try_get_matches_from(&words)
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| suggestion::improve(error, &words));
     typed.map_err(|error| {
         let json =
             std::env::args_os().skip(1).take_while(|word| word != "--").any(|it| it == "--json");
@@ -89,6 +95,21 @@ fn words() -> Vec<OsString> {
     if let Some(command) = name.and_then(command_of_link) {
         words.insert(1, command.into());
     }
+    customary(words)
+}
+
+/// Replaces words that people type by custom with those that mean it here: `help port add`, `ls`,
+/// `version`.
+fn customary(mut words: Vec<OsString>) -> Vec<OsString> {
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        Some("ls") => drop(words.splice(1..2, ["port".into(), "list".into()])),
+        Some("version") => drop(words.splice(1..2, ["--version".into()])),
+        _ => {}
+    }
     words
 }
 
@@ -115,7 +136,13 @@ fn usage(error: &clap::Error) -> Problem {
 
 /// A user-space virtual switch that brings Hyper-V's network path to Linux hosts.
 #[derive(Parser)]
-#[command(name = "millrace", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(
+    name = "millrace",
+    version,
+    after_help = EXIT_CODES,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -131,13 +158,14 @@ pub(crate) enum Command {
     Run(run::Arguments),
     /// Show ports, rates, workers and health at a glance
     Status(status::Arguments),
-    /// Show rates live
+    /// Watch ports live, in the terminal
     Top(top::Arguments),
     /// Add, remove, show, change and list ports
     Port(port::Arguments),
-    /// List and forget learned addresses
+    /// List addresses and where they are, and forget learned ones
     Mac(mac::Arguments),
     /// Show past events, and follow new ones
+    #[command(alias = "logs")]
     Event(event::Arguments),
     /// Show, add and remove the rules of a port
     Acl(acl::Arguments),

@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod fold;
 mod global;
 mod output;
 

@@ -5,7 +5,7 @@ use api::client::ClientError;
 use comfy_table::{Table, presets};
 use problem::Problem;
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Exit code after Ctrl-C.
@@ -126,6 +126,90 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
+/// Returns the width of the terminal; `None` if standard output is none, so that scripts get whole
+/// lines.
+pub(crate) fn width() -> Option<usize> {
+    let is_terminal = io::stdout().is_terminal();
+    let size = is_terminal.then(ratatui::crossterm::terminal::size)?.ok()?;
+    Some(usize::from(size.0)).filter(|width| *width > 0)
+}
+
+/// Returns the text as it fits the width, if there is one: lines that are too wide are broken
+/// between words.
+pub(crate) fn fitted(text: &str, width: Option<usize>) -> String {
+    width.map_or_else(|| text.to_owned(), |width| wrapped(text, width).join("\n"))
+}
+
+/// Returns the lines of a text, broken between words where they are too wide. Continued lines are
+/// indented.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(16);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let indent = line.chars().take_while(|letter| *letter == ' ').count().min(width / 4);
+        let mut rest = line.trim_end().to_owned();
+        while rest.chars().count() > width {
+            let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
+            let (head, tail) = rest.split_at(end);
+            let space = head.rfind(' ').filter(|cut| *cut > indent + 4);
+            let cut = if tail.starts_with(' ') { end } else { space.unwrap_or(end) };
+            let tail = rest.split_off(cut);
+            lines.push(rest.trim_end().to_owned());
+            rest = format!("{}{}", " ".repeat(indent + 4), tail.trim_start());
+        }
+        lines.push(rest);
+    }
+    lines
+}
+
+/// Returns a table that fits the width, if there is one: columns are left out in this order until
+/// it does, and then the last column is cut.
+pub(crate) fn fitted_table(
+    header: &[&str],
+    rows: Vec<Vec<String>>,
+    leave_out: &[&str],
+    width: Option<usize>,
+) -> String {
+    let Some(width) = width else { return table(header, rows) };
+    let longest = |column: usize, name: &str| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default().max(name.len()) + 2
+    };
+    let widths: Vec<usize> =
+        header.iter().enumerate().map(|(column, name)| longest(column, name)).collect();
+    let last = widths.last().copied().unwrap_or_default();
+    // What the last column needs at least to be of use.
+    let least = last.min(22);
+    let mut total = widths.iter().sum::<usize>() - last + least;
+    let mut kept: Vec<usize> = (0..header.len()).collect();
+    for name in leave_out {
+        if total <= width + 2 {
+            break;
+        }
+        let Some(column) = header.iter().position(|it| it == name) else { continue };
+        kept.retain(|it| *it != column);
+        total -= widths.get(column).copied().unwrap_or_default();
+    }
+    let room = (width + 2).saturating_sub(total - least).saturating_sub(2);
+    let cell = |row: &Vec<String>, column: usize| {
+        let text = row.get(column).cloned().unwrap_or_default();
+        if column + 1 < header.len() { text } else { shortened(&text, room) }
+    };
+    let names: Vec<&str> = kept.iter().filter_map(|column| header.get(*column).copied()).collect();
+    let rows = rows.iter().map(|row| kept.iter().map(|column| cell(row, *column)).collect());
+    table(&names, rows)
+}
+
+/// Returns the text, or as many of its letters as fit and `…`.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut text: String = text.chars().take(width.saturating_sub(1)).collect();
+    text.push('…');
+    text
+}
+
 /// Returns an enum's name in the API.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -166,6 +250,32 @@ fn scaled(number: u64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wide_lines_are_broken_between_words_and_no_letter_is_lost() {
+        let text =
+            "a line of several words\n  an indented one, which is longer\nunbrokenunbrokenunbroken";
+        let lines = wrapped(text, 20);
+        assert!(lines.iter().all(|line| line.chars().count() <= 20), "{lines:?}");
+        assert_eq!(lines[..2], ["a line of several", "    words"]);
+        let letters = |text: &str| text.replace(char::is_whitespace, "");
+        assert_eq!(letters(&lines.concat()), letters(text));
+        assert_eq!(fitted("a  b", None), "a  b");
+        wrapped("öööööööööööööööööööö öööööööö", 16);
+    }
+
+    #[test]
+    fn a_table_leaves_out_columns_until_it_fits_and_then_cuts_the_last() {
+        let rows = vec![vec!["vm1".to_owned(), "up".to_owned(), "a".repeat(30)]];
+        let header = ["PORT", "STATE", "REASON"];
+        let whole = fitted_table(&header, rows.clone(), &["STATE"], None);
+        assert_eq!(whole, format!("PORT  STATE  REASON\nvm1   up     {}", "a".repeat(30)));
+        assert_eq!(fitted_table(&header, rows.clone(), &["STATE"], Some(43)), whole);
+        let cut = fitted_table(&header, rows.clone(), &["STATE"], Some(33));
+        assert_eq!(cut, format!("PORT  STATE  REASON\nvm1   up     {}…", "a".repeat(19)));
+        let less = fitted_table(&header, rows, &["STATE"], Some(26));
+        assert_eq!(less, format!("PORT  REASON\nvm1   {}…", "a".repeat(19)));
+    }
 
     #[test]
     fn three_digits_say_it() {

@@ -8,6 +8,7 @@ mod acl;
 mod change;
 mod defaults;
 mod device;
+mod faults;
 #[cfg(any(test, feature = "generate"))]
 pub mod generate;
 mod guard;
@@ -29,6 +30,7 @@ mod web;
 pub use acl::{Rule, RuleAction, RuleEnd, RuleMark, RuleProtocol};
 pub use change::{port_keys, typed_value, with_keys};
 pub use device::Device;
+pub use faults::{Fault, faults};
 pub use guard::{IpGuard, IpPrefix};
 pub use metrics::MetricsConfig;
 pub use port::{

@@ -13,14 +13,59 @@ use toml::de::{DeTable, DeValue};
 /// # Errors
 /// The text is not TOML, a key is unknown, or a value is not one of its key.
 pub fn from_toml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Problem> {
-    let read = toml::Deserializer::parse(text).and_then(|text| T::deserialize(Strict(text)));
-    read.map_err(|error| {
+    read(text).map_err(|Misread { problem, span }| problem.at(place(name, text, span)))
+}
+
+/// An error of a TOML text.
+pub(super) struct Misread {
+    pub(super) problem: Problem,
+    pub(super) span: Option<Range<usize>>,
+}
+
+impl Misread {
+    fn of(text: &str, error: &toml::de::Error) -> Misread {
         let mut problem = explain(error.message());
         if problem.seen.is_empty() {
             problem.seen = shown(text, error.span());
         }
-        problem.at(place(name, text, error.span()))
-    })
+        Misread { problem, span: error.span() }
+    }
+}
+
+/// Reads a TOML text; an error has its place.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Misread> {
+    match toml::Deserializer::parse(text) {
+        Ok(parsed) => T::deserialize(Strict(parsed)).map_err(|error| Misread::of(text, &error)),
+        Err(error) => Err(unquoted(text, &error).unwrap_or_else(|| Misread::of(text, &error))),
+    }
+}
+
+/// Returns all errors of a text's syntax.
+pub(super) fn syntax(text: &str) -> Vec<Misread> {
+    let (_, errors) = DeTable::parse_recoverable(text);
+    let misread =
+        |error: &toml::de::Error| unquoted(text, error).unwrap_or_else(|| Misread::of(text, error));
+    errors.iter().map(misread).collect()
+}
+
+/// Returns the error of a value whose quotes were forgotten, if that is what is wrong in the line:
+/// TOML takes `t0` for the beginning of `true`.
+fn unquoted(text: &str, error: &toml::de::Error) -> Option<Misread> {
+    let at = error.span()?.start;
+    let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(start..)?.lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let word = value.split('#').next()?.trim();
+    let is_of_word = |letter: char| letter.is_alphanumeric() || "-_.:/@+,".contains(letter);
+    if word.is_empty() || !word.chars().all(is_of_word) {
+        return None;
+    }
+    let start = start + key.len() + 1 + (value.len() - value.trim_start().len());
+    let problem = Problem::new("a text without quotes")
+        .seen(word)
+        .wanted(format!("\"{word}\""))
+        .remedy(format!("write {} = \"{word}\"", key.trim()));
+    Some(Misread { problem, span: Some(start..start + word.len()) })
 }
 
 /// Reads the configuration file's text.
@@ -65,7 +110,7 @@ fn explain_json(error: &serde_json::Error) -> Problem {
 }
 
 /// Returns `file:line:column`, or only the file if the place is unknown.
-fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
+pub(super) fn place(name: &str, text: &str, span: Option<Range<usize>>) -> String {
     let Some(before) = span.and_then(|span| text.get(..span.start)) else {
         return name.to_owned();
     };
@@ -81,7 +126,7 @@ fn shown(text: &str, span: Option<Range<usize>>) -> String {
 }
 
 /// Returns the place of the value at fault.
-fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
+pub(super) fn locate(text: &str, broken: &Broken) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let ports = root.get_ref().get("port")?.get_ref();
     let DeValue::Array(ports) = ports else { return None };

@@ -7,11 +7,14 @@
 use crate::health::Kind;
 use crate::state;
 use api::body::FindingBody;
-use config::{Account, SwitchConfig, Workers};
+use config::{Account, Device, PortConfig, SwitchConfig, Workers, nearest};
 use devices::accounts;
 use problem::Problem;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::Path;
+
+/// Names of devices that a message lists.
+const LISTED: usize = 8;
 
 /// Checks what a start needs from this host.
 ///
@@ -47,6 +50,46 @@ fn missing(config: &SwitchConfig) -> Vec<(Kind, Problem)> {
     groups.chain(cores.map(|problem| (Kind::CoreMissing, problem))).collect()
 }
 
+/// Returns findings about network devices of ports that this host does not have. Devices in other
+/// namespaces are not looked for, and TAP devices are created.
+pub(crate) fn missing_devices(ports: &[PortConfig]) -> Vec<FindingBody> {
+    let here = ports.iter().filter(|port| port.netns.is_none());
+    let absent = |port: &PortConfig| {
+        let device = port.device();
+        let names = match &device {
+            Device::Packet(_) | Device::Xdp(_) | Device::Team(_) => device.names(),
+            _ => Vec::new(),
+        };
+        let absent = names.into_iter().filter(|name| !is_here(name));
+        absent.map(|name| not_there(port, &name)).collect::<Vec<_>>()
+    };
+    here.flat_map(absent).map(|problem| Kind::DeviceMissing.found(problem)).collect()
+}
+
+fn is_here(device: &str) -> bool {
+    Path::new("/sys/class/net").join(device).exists()
+}
+
+fn not_there(port: &PortConfig, device: &str) -> Problem {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name != "lo").collect();
+    names.sort();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let remedy = match nearest(device, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`ip link` shows the devices; if it comes later, nothing is to be done".to_owned(),
+    };
+    let wanted = match known.get(..LISTED) {
+        Some(first) => format!("{}, …", first.join(", ")),
+        None => known.join(", "),
+    };
+    Problem::new(format!("port {}: this host has no network device {device}", port.name))
+        .seen(device)
+        .wanted(wanted)
+        .remedy(remedy)
+}
+
 /// Returns whether a thread can run on a core, by what a worker does at its start.
 fn is_usable(core: u16) -> bool {
     let core = usize::from(core);
@@ -79,6 +122,22 @@ mod tests {
         let kinds: Vec<_> = found.iter().map(|found| found.kind.as_str()).collect();
         assert_eq!(kinds, ["group_missing", "core_missing"]);
         assert_eq!(found[1].problem.seen, "[4095]");
+    }
+
+    /// `check FILE` found nothing in a file whose NIC was misspelt.
+    #[test]
+    fn a_network_device_that_is_not_there_is_found() {
+        let found = |keys: &str| {
+            let text = format!("[[port]]\nname = \"up\"\n{keys}");
+            let found = missing_devices(&Config::from_toml("t", &text).unwrap().ports);
+            found.into_iter().map(|found| found.problem.error).collect::<Vec<_>>()
+        };
+        assert_eq!(found("packet = \"lo\""), Vec::<String>::new());
+        assert_eq!(found("tap = \"no-such\""), Vec::<String>::new());
+        assert_eq!(found("packet = \"no-such\"\nnetns = \"guest\""), Vec::<String>::new());
+        let told = "port up: this host has no network device no-such";
+        assert_eq!(found("packet = \"no-such\""), [told]);
+        assert_eq!(found("team = [\"lo\", \"no-such\"]"), [told]);
     }
 
     #[test]

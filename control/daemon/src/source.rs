@@ -1,7 +1,7 @@
 //! The configuration file as the daemon reads it; the command line overrides it.
 
 use crate::sandbox;
-use config::{Config, Poll, SwitchConfig};
+use config::{Config, Fault, Poll, SwitchConfig};
 use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,14 +58,25 @@ impl Source {
 /// # Errors
 /// The file cannot be read, or is no valid configuration.
 pub fn read_file(path: &Path) -> Result<Config, Problem> {
+    Config::from_toml(&path.display().to_string(), &text_of(path)?)
+}
+
+/// Returns all errors of the configuration file; none if it is a valid configuration.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn faults_of_file(path: &Path) -> Result<Vec<Fault>, Problem> {
+    Ok(config::faults(&path.display().to_string(), &text_of(path)?))
+}
+
+fn text_of(path: &Path) -> Result<String, Problem> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    std::fs::read_to_string(path).map_err(|error| {
         sandbox::unreadable(path, &error).unwrap_or_else(|| {
             Problem::new(format!("{name} cannot be read"))
                 .seen(error)
                 .wanted("a configuration file in UTF-8")
                 .remedy("correct the path, or the file's permissions")
         })
-    })?;
-    Config::from_toml(&name, &text)
+    })
 }

@@ -28,12 +28,14 @@ pub(crate) struct Prepared {
     /// Number of frames of each turn.
     pub(crate) turns: Vec<usize>,
     pub(crate) snapshot: Snapshot,
+    /// What was assumed about the frames.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Prepared {
     /// Runs the trace on the copy of the switch. Takes milliseconds if the switch has many ports.
     pub(crate) fn run(self) -> TraceBody {
-        let Prepared { from, configs, frames, turns, snapshot } = self;
+        let Prepared { from, configs, frames, turns, snapshot, notes } = self;
         let mut rehearsal = snapshot.rehearse();
         let port = configs.get(&from).map(|config| config.name.to_string()).unwrap_or_default();
         let mut rest = frames.as_slice();
@@ -42,6 +44,6 @@ impl Prepared {
             rest = later;
             explain::turn(&mut rehearsal, from, &configs, frames)
         };
-        TraceBody { port, turns: turns.into_iter().map(&mut turn).collect() }
+        TraceBody { port, notes, turns: turns.into_iter().map(&mut turn).collect() }
     }
 }

@@ -44,6 +44,8 @@ pub struct DeviceState {
     pub mtu: u16,
     /// Front ends that have connected so far, if the device is a guest's vNIC; otherwise 0.
     pub connections: u64,
+    /// Whether such a front end is connected now.
+    pub connected: bool,
 }
 
 /// Whether a device carries frames, and why not.

@@ -28,7 +28,7 @@ pub(crate) struct HostLink {
 
 impl Watch for HostLink {
     fn state(&self) -> DeviceState {
-        let lost = |condition| DeviceState { condition, mtu: 0, connections: 0 };
+        let lost = |condition| DeviceState { condition, mtu: 0, connections: 0, connected: false };
         // Asked first: in a namespace that was deleted the device is there as long as we hold it.
         if let Some(fault) = self.link.fault(self.index) {
             return lost(Condition::Failed(fault));
@@ -50,7 +50,7 @@ impl Watch for HostLink {
         let misfit = self.fit.as_ref().and_then(|fit| fit.fault(&self.link));
         let condition = misfit.map_or(condition, Condition::Failed);
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        DeviceState { condition, mtu, connections: 0 }
+        DeviceState { condition, mtu, connections: 0, connected: false }
     }
 
     fn merges_by_lro(&self) -> bool {

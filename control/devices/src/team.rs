@@ -67,7 +67,7 @@ impl Watch for HostTeam {
             Some(fault) => Condition::Failed(fault),
             None => self.team.trouble().map_or(Condition::Up, Condition::Down),
         };
-        DeviceState { condition, mtu: self.team.mtu(), connections: 0 }
+        DeviceState { condition, mtu: self.team.mtu(), connections: 0, connected: false }
     }
 
     fn links(&self) -> Vec<(String, u16)> {

@@ -117,7 +117,12 @@ impl Watch for Guest {
         } else {
             guest::condition(&status, &self.options.socket, self.options.role)
         };
-        DeviceState { condition, mtu: self.options.mtu, connections: status.connections }
+        DeviceState {
+            condition,
+            mtu: self.options.mtu,
+            connections: status.connections,
+            connected: matches!(status.state, State::Connected | State::Running),
+        }
     }
 
     fn guest(&self) -> Option<Status> {

@@ -59,7 +59,7 @@ struct Add {
     #[arg(add = names::ports())]
     port: String,
     /// The rule, in the grammar below.
-    #[arg(required = true)]
+    #[arg(required = true, add = names::rule_words())]
     rule: Vec<String>,
     /// Insert the rule at this number; later rules move down.
     #[arg(long, value_name = "N")]

@@ -77,7 +77,7 @@ fn is_standard_output(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn create(file: &Path) -> Result<Box<dyn Write>, Problem> {
+pub(super) fn create(file: &Path) -> Result<Box<dyn Write>, Problem> {
     if is_standard_output(file) {
         return Ok(Box::new(std::io::stdout()));
     }
@@ -104,7 +104,7 @@ fn failed(file: &Path, port: &str, reason: &str, body: Option<&CaptureBody>) -> 
         )
 }
 
-fn text(body: &CaptureBody, file: Option<&Path>) -> String {
+pub(super) fn text(body: &CaptureBody, file: Option<&Path>) -> String {
     let missed = match body.missed {
         0 => String::new(),
         missed => format!(", {missed} missed because writing was slower than the traffic"),

@@ -1,9 +1,11 @@
 //! `millrace check`: checks a configuration file, or the health of the running switch.
 
+use crate::fold;
 use crate::global::Global;
-use crate::output::{self, Outcome};
+use crate::output::{self, Failure, Outcome};
 use api::body::{FindingBody, HealthBody, Severity};
 use clap::Args;
+use config::Fault;
 use daemon::health;
 use daemon::server;
 use std::path::PathBuf;
@@ -15,10 +17,13 @@ Examples:
   millrace check /etc/millrace/millrace.toml   # needs no daemon
   millrace check                               # asks the running daemon
   millrace check --strict                      # warnings count as errors
+  millrace check --all                         # each finding, however many are alike
 
 error: traffic that the configuration calls for does not flow. warning: frames are lost, slowed or
 unprotected. info: worth knowing, no action needed, such as a guest that is off.
 A drop stays a finding for 10 minutes.
+
+A file with errors is refused with all of them, each with its line.
 
 Exits with 1 on an error (with --strict: or a warning) or if the file is refused, otherwise with 0.")]
 pub(crate) struct Arguments {
@@ -34,28 +39,78 @@ pub(crate) struct Arguments {
     /// Exit with 1 only if the daemon would refuse FILE; ignore other findings.
     #[arg(long, conflicts_with = "strict")]
     only_refusal: bool,
+    /// Show each finding, also those that say the same of many ports.
+    #[arg(short, long)]
+    all: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let health = match arguments.file.as_ref().or(arguments.config.as_ref()) {
-        Some(path) => health::offline(&server::read_file(path)?),
+        Some(path) => {
+            refuse(&server::faults_of_file(path)?, global)?;
+            health::offline(&server::read_file(path)?)
+        }
         None => global.client()?.health()?,
     };
-    output::show(global, &health, text)?;
+    output::show(global, &health, |health| text(health, arguments.all, output::width()))?;
     let least = if arguments.strict { Severity::Warning } else { Severity::Error };
     let fails =
         !arguments.only_refusal && health.findings.iter().any(|found| found.severity >= least);
     Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn text(health: &HealthBody) -> String {
+/// Reports all errors of a file, each with its line.
+fn refuse(faults: &[Fault], global: &Global) -> Result<(), Failure> {
+    let told = |fault: &Fault| {
+        let problem = fault.problem.clone();
+        if global.json || fault.excerpt.is_empty() {
+            return problem;
+        }
+        // Below the label that a problem is printed with.
+        problem.seen(fault.excerpt.replace('\n', "\n          "))
+    };
+    let Some((last, others)) = faults.split_last() else { return Ok(()) };
+    for fault in others {
+        output::exit_with(told(fault), 1, global.json);
+    }
+    Err(Failure::Failed(told(last)))
+}
+
+fn text(health: &HealthBody, all: bool, width: Option<usize>) -> String {
     if health.findings.is_empty() {
         return "nothing found".to_owned();
     }
-    let line = |found: &FindingBody| format!("{}: {}", found.severity.name(), found.problem);
-    let mut lines: Vec<String> = health.findings.iter().map(line).collect();
+    let mut lines = Vec::new();
+    for group in alike(&health.findings, all) {
+        let Some(first) = group.first() else { continue };
+        let mut told = format!("{}: {}", first.severity.name(), first.problem);
+        if group.len() > 1 {
+            told.push_str(&format!("\n  also:   {}", others(&group)));
+        }
+        lines.push(output::fitted(&told, width));
+    }
     lines.push(summary(health));
     lines.join("\n")
+}
+
+/// Groups findings that say the same of many ports; with `all` each is a group.
+pub(super) fn alike(findings: &[FindingBody], all: bool) -> Vec<Vec<&FindingBody>> {
+    if all {
+        return findings.iter().map(|finding| vec![finding]).collect();
+    }
+    let said = |finding: &FindingBody| {
+        (finding.severity, finding.kind.clone(), fold::template(&finding.problem.error).0)
+    };
+    fold::groups(findings, said)
+}
+
+/// Returns a text such as `vm2, vm3, vm4 and 496 more, `--all` shows each`.
+pub(super) fn others(group: &[&FindingBody]) -> String {
+    let name = |finding: &&FindingBody| {
+        fold::template(&finding.problem.error).1.unwrap_or_default().to_owned()
+    };
+    let names: Vec<String> = group.iter().skip(1).map(name).collect();
+    format!("{}; `--all` shows each", fold::names(names.iter().map(String::as_str)))
 }
 
 /// Returns a text such as `1 error, 2 warnings, 1 info`.

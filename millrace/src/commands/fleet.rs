@@ -8,7 +8,7 @@ use super::fleet_page::Page;
 use super::fleet_setup::{Bootstrap, Certificates};
 use super::fleet_text as text;
 use super::fleet_validate;
-use super::top::HOME;
+use super::top::plain::HOME;
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use clap::{Args, Subcommand};
@@ -39,6 +39,8 @@ enum Verb {
     Diff(Plan),
     /// Show the roll-out, and the hosts with their revisions and findings
     Status(Status),
+    /// Show on which host a port is, by its name or address
+    Where(Where),
     /// List the revisions that were applied
     History(History),
     /// Go back to an earlier revision, on all hosts at once
@@ -92,10 +94,11 @@ Examples:
   millrace fleet apply -f fleet/ -m 'jumbo frames in blue'
   millrace fleet apply -f fleet/ --base 7 --rollback-on-failure
 
-The roll-out takes the steps of [rollout]: one host, 10 %, all, unless the files say otherwise. After each step its hosts have to
-stay without a new finding; otherwise the roll-out stops, says why and exits with 1. With --base it is refused, showing the
-difference, if another revision is in force than the one that `plan` showed. An interrupted roll-out stays where it is; apply again
-to continue.")]
+The roll-out takes the steps of [rollout]: one host, 10 %, all, unless the files say otherwise.
+After each step its hosts have to stay without a new finding; otherwise the roll-out stops, says why
+and exits with 1. With --base it is refused, showing the difference, if another revision is in force
+than the one that `plan` showed. An interrupted roll-out stays where it is; apply again to
+continue.")]
 struct ApplyFolder {
     #[command(flatten)]
     folder: Folder,
@@ -121,11 +124,29 @@ Examples:
   millrace fleet status --watch
   millrace fleet status --json | jq '.hosts[] | select(.lag_s != null) | .name'
 
-LAG counts from when the revision that a host is to have was written, while the host does not have it. Exits with 1 if a host is away, does not have the revision that it should have, or has an error.")]
+LAG counts from when the revision that a host is to have was written, while the host does not have
+it. Exits with 1 if the roll-out has stopped, or if a host is away, does not have the revision that
+it should have, or has an error.")]
 struct Status {
     /// Draw it anew every second until Ctrl-C; with --json one document a line.
     #[arg(short, long)]
     watch: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  millrace fleet where vm1
+  millrace fleet where 52:54:00:00:00:01
+  millrace fleet where vm1 --json | jq -r .host
+
+Ports that were added on a host itself are only in `millrace port list` of that host.")]
+struct Where {
+    /// The port's name, or its address.
+    #[arg(value_name = "NAME|MAC")]
+    what: String,
     #[command(flatten)]
     at: At,
 }
@@ -164,11 +185,12 @@ Examples:
   millrace fleet move vm1 b --migrate-with ./migrate
   millrace fleet move vm1 b --take-over     # only if the host that has it is off for good
 
-The port's present host removes it and gives up the claim on its address; then the new host claims the address and adds the port: at
-no time do both carry it. What runs behind the port is not moved, unless a program does: with --migrate-with HOST first gets the
-vhost-user port, then the program migrates the guest, and then the claim follows. If a step fails, give the command again. After
---take-over, erase the state of the old host's switch and agent before you switch it on again: its switch opens the ports that it
-had until its agent reaches etcd.")]
+The port's present host removes it and gives up the claim on its address; then the new host claims
+the address and adds the port: at no time do both carry it. What runs behind the port is not moved,
+unless a program does: with --migrate-with HOST first gets the vhost-user port, then the program
+migrates the guest, and then the claim follows. If a step fails, give the command again. After
+--take-over, erase the state of the old host's switch and agent before you switch it on again: its
+switch opens the ports that it had until its agent reaches etcd.")]
 struct Move {
     /// The port, which has no `host` in the model.
     #[arg(value_name = "PORT")]
@@ -228,6 +250,9 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Verb::Diff(plan) => plan.difference(global),
         Verb::Apply(apply) => apply.run(global),
         Verb::Status(status) => status.run(global),
+        Verb::Where(it) => {
+            it.at.work(|store| output::show(global, &fleet::place(store, &it.what)?, text::place))
+        }
         Verb::History(history) => history.at.work(|store| {
             output::show(global, &store.history(history.number)?, |it| text::history(it))
         }),

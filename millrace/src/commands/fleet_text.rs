@@ -4,7 +4,9 @@ use super::config::words;
 use crate::output::{pluralized, table};
 use api::body::Severity;
 use fleet::store::{Phase, Revision};
-use fleet::{Applied, Change, FleetStatus, HostPlan, HostStatus, Move, Preview, Unfit, ago, now};
+use fleet::{
+    Applied, Change, FleetStatus, HostPlan, HostStatus, Move, Place, Preview, Unfit, ago, now,
+};
 
 pub(super) fn changes(changes: &[Change]) -> String {
     if changes.is_empty() {
@@ -80,6 +82,16 @@ pub(super) fn history(revisions: &[Revision]) -> String {
     table(&["REVISION", "APPLIED", "BY", "MESSAGE"], rows)
 }
 
+pub(super) fn place(place: &Place) -> String {
+    let Place { port, mac, network, host, named_by_model } = place;
+    let by = if *named_by_model { "named by the model" } else { "has claimed its address" };
+    let host = match host {
+        Some(host) => format!("on host {host} ({by})"),
+        None => "on no host: none has claimed its address".to_owned(),
+    };
+    format!("port {port} ({}, network {network}) is {host}", mac.0)
+}
+
 pub(super) fn status(status: &FleetStatus) -> String {
     let head = match &status.desired {
         None => "no revision was applied yet".to_owned(),
@@ -143,14 +155,18 @@ fn row(HostStatus { record, wanted, lag_s }: &HostStatus) -> Vec<String> {
     vec![name, said.revision.to_string(), state, lag, findings, said.version.clone()]
 }
 
-/// Returns whether no host is away, and all have the revision that they should have and no error.
+/// Returns whether no roll-out has stopped, no host is away, and all have the revision that they
+/// should have and no error.
 pub(super) fn is_well(status: &FleetStatus) -> bool {
-    status.hosts.iter().all(|HostStatus { record, wanted, .. }| {
-        record.status.as_ref().is_some_and(|said| {
-            let errors = said.findings.iter().any(|finding| finding.severity == Severity::Error);
-            said.revision == *wanted && !errors
+    let stopped = status.desired.as_ref().is_some_and(|it| it.phase == Phase::Stopped);
+    !stopped
+        && status.hosts.iter().all(|HostStatus { record, wanted, .. }| {
+            record.status.as_ref().is_some_and(|said| {
+                let errors =
+                    said.findings.iter().any(|finding| finding.severity == Severity::Error);
+                said.revision == *wanted && !errors
+            })
         })
-    })
 }
 
 #[cfg(test)]
@@ -186,6 +202,12 @@ mod tests {
             at: 1000,
         };
         FleetStatus { at: 1042, desired: Some(desired), driver: None, hosts, moves }
+    }
+
+    /// Returns the fleet with its roll-out done.
+    fn done(mut fleet: FleetStatus) -> FleetStatus {
+        fleet.desired.iter_mut().for_each(|desired| desired.phase = Phase::Done);
+        fleet
     }
 
     /// Returns a fleet with a host that has a finding, one that lags, one that is away, and one
@@ -227,10 +249,13 @@ mod tests {
 
     #[test]
     fn a_fleet_is_well_if_each_host_is_there_as_wanted_and_without_an_error() {
-        let of = |hosts| is_well(&fleet(hosts, Vec::new()));
+        let of = |hosts| is_well(&done(fleet(hosts, Vec::new())));
         assert!(of(vec![host("a", Some((7, 0, Vec::new())), 7)]));
         assert!(!of(vec![host("a", Some((6, 9, Vec::new())), 7)]));
         assert!(!of(vec![host("a", None, 7)]));
-        assert!(is_well(&fleet(troubled().hosts.drain(..1).collect(), Vec::new())), "a warning");
+        let warned = || fleet(troubled().hosts.drain(..1).collect(), Vec::new());
+        assert!(is_well(&done(warned())), "a warning");
+        // A stopped roll-out exited with 0.
+        assert!(!is_well(&warned()), "a stopped roll-out");
     }
 }

@@ -29,6 +29,7 @@ enum Verb {
     /// Change keys of a port while it runs
     Set(Set),
     /// List all ports
+    #[command(alias = "ls")]
     List(List),
     /// Print a port's settings, tables and counters for another host
     Export(port_export::Export),

@@ -31,16 +31,16 @@ pub(super) struct Add {
     /// The port's name: letters, digits, `.`, `_` and `-`.
     name: PortName,
     /// Open this TAP device; create it if it does not exist.
-    #[arg(long, group = "device", value_name = "DEVICE")]
+    #[arg(long, group = "device", value_name = "DEVICE", add = names::devices())]
     tap: Option<HostName>,
     /// Use this network device as an uplink.
-    #[arg(long, group = "device", value_name = "DEVICE")]
+    #[arg(long, group = "device", value_name = "DEVICE", add = names::devices())]
     packet: Option<HostName>,
     /// Use these network devices, up to 8, as one uplink.
     #[arg(long, group = "device", value_name = "DEVICES", value_delimiter = ',')]
     team: Vec<HostName>,
     /// Use this network device as an uplink by AF_XDP, bypassing the host's stack.
-    #[arg(long, group = "device", value_name = "DEVICE")]
+    #[arg(long, group = "device", value_name = "DEVICE", add = names::devices())]
     xdp: Option<HostName>,
     /// Serve a virtual machine or a DPDK application at this Unix socket.
     #[arg(long, group = "device", value_name = "PATH")]
@@ -58,7 +58,7 @@ pub(super) struct Add {
     #[arg(long, requires = "vhost_user", conflicts_with = "vhost_client", value_name = "GROUP")]
     socket_group: Option<Account>,
     /// Network namespace of the device.
-    #[arg(long, conflicts_with = "vhost_user", value_name = "NAME|PATH")]
+    #[arg(long, conflicts_with = "vhost_user", value_name = "NAME|PATH", add = names::namespaces())]
     netns: Option<Namespace>,
     /// Queue pairs.
     #[arg(long)]

@@ -18,18 +18,18 @@ Examples:
   millrace port show vm1 --qemu-monitor  # adds it to a running QEMU, and removes it
   millrace port show vm1 --libvirt       # libvirt XML for this vNIC, and the lines of virsh")]
 pub(super) struct Show {
-    /// The port.
+    /// The port [default: the list of all ports].
     #[arg(add = names::ports())]
-    name: String,
+    name: Option<String>,
     /// Print the QEMU options that connect a guest to this vhost-user port.
-    #[arg(long, conflicts_with_all = ["libvirt", "json"])]
+    #[arg(long, requires = "name", conflicts_with_all = ["libvirt", "json"])]
     qemu: bool,
     /// Print the libvirt XML that connects a guest to this vhost-user port.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, requires = "name", conflicts_with = "json")]
     libvirt: bool,
     /// Print the commands of QEMU's monitor, and the same by QMP, that add this vhost-user port's
     /// device to a running guest and remove it.
-    #[arg(long, conflicts_with_all = ["qemu", "libvirt", "json"])]
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "json"])]
     qemu_monitor: bool,
     /// PCI bus at which the device is added: on the machine type q35, the id of a free root port.
     #[arg(long, value_name = "ID", requires = "qemu_monitor")]
@@ -47,7 +47,10 @@ struct Shown {
 impl Show {
     pub(super) fn run(&self, global: &Global) -> Outcome {
         let client = global.client()?;
-        let port = client.port(&self.name)?;
+        let Some(name) = &self.name else {
+            return output::show(global, &client.ports()?, |ports| status::ports(ports));
+        };
+        let port = client.port(name)?;
         if self.qemu || self.libvirt || self.qemu_monitor {
             let vnic = snippet::Vnic::of(&port)?;
             output::print(&match (self.qemu, self.libvirt) {
@@ -57,7 +60,7 @@ impl Show {
             })?;
             return Ok(ExitCode::SUCCESS);
         }
-        let shown = Shown { port, counters: client.counters(&self.name)? };
+        let shown = Shown { port, counters: client.counters(name)? };
         output::show(global, &shown, text)
     }
 }
@@ -74,8 +77,13 @@ fn rate(rate: Option<Rate>) -> String {
 }
 
 fn text(shown: &Shown) -> String {
-    let (port, counters) = (&shown.port, &shown.counters);
-    let mut text = format!("{}\n\n", status::ports(std::slice::from_ref(port)));
+    let ports = status::ports(std::slice::from_ref(&shown.port));
+    format!("{ports}\n\n{}", details(&shown.port, &shown.counters))
+}
+
+/// Returns a port's facts, one on a line, and its counters.
+pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
+    let mut text = String::new();
     let facts = [
         ("origin", port.origin.name().to_owned()),
         ("address", port.mac.clone().unwrap_or_else(|| "none".to_owned())),

@@ -55,7 +55,7 @@ struct Move {
     /// The queue's number.
     queue: usize,
     /// The worker to move the queue to.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", add = names::workers())]
     worker: usize,
 }
 

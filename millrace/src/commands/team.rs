@@ -56,7 +56,7 @@ struct Change {
     #[arg(add = names::ports())]
     port: String,
     /// Network devices of the host.
-    #[arg(required = true)]
+    #[arg(required = true, add = names::devices())]
     devices: Vec<String>,
 }
 
@@ -91,6 +91,7 @@ struct Map {
     #[arg(add = names::ports())]
     port: String,
     /// The vNIC's port.
+    #[arg(add = names::ports())]
     vnic: String,
     #[command(flatten)]
     to: To,

@@ -1,104 +1,54 @@
-//! `millrace top`: shows rates live.
+//! `millrace top`: the switch live, as a program of the terminal, or as text where there is none.
+//!
+//! [`screen`] owns the terminal and its loop. Three threads report to it: [`feed`] asks the daemon,
+//! one reads keys, and each capture has its own. What they report and what keys mean changes one
+//! [`view::View`], which [`draw`] puts on the screen; so tests need neither terminal nor daemon.
 
-use crate::commands::status;
+mod captures;
+mod draw;
+mod feed;
+mod history;
+mod keys;
+mod list;
+pub(super) mod plain;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod view;
+
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome, bits, table};
-use api::body::{SwitchBody, WorkerBody};
-use api::client::Client;
+use crate::output::Outcome;
 use clap::Args;
 use std::io::IsTerminal;
-use std::process::ExitCode;
-use std::time::Duration;
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  millrace top\n  millrace top --interval 5 --count 3 > rates.txt"
-)]
+#[command(after_help = "\
+Keys: arrows move, Enter shows the port's details, s and S choose the column to sort by, r reverses
+the order, / filters by name, device, VLAN, address and state, t traces a frame that you type,
+c captures the port to a file in this directory and ends the capture, q or Ctrl-C quits.
+
+FROM PORT is traffic from the port into the switch, TO PORT from the switch to the port.
+
+Without a terminal, with --count or with --json it prints one table after the other. NO_COLOR turns
+colours off.
+
+Examples:
+  millrace top
+  millrace top --interval 5 --count 3 > rates.txt")]
 pub(crate) struct Arguments {
     /// Seconds between updates.
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
-    /// Stop after this many updates; 0 for never.
+    /// Print this many tables and stop; 0 for no end.
     #[arg(short = 'n', long, default_value_t = 0)]
     count: u32,
 }
 
-/// Moves the cursor to the top left, and clears from there.
-pub(super) const HOME: &str = "\x1b[H\x1b[J";
-
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let client = global.client()?;
-    let mut before = client.switch()?;
-    let mut shown = 0;
-    loop {
-        std::thread::sleep(Duration::from_secs(u64::from(arguments.interval)));
-        let now = client.switch()?;
-        picture(&client, global, (&before, &now), arguments.interval)?;
-        before = now;
-        shown += 1;
-        if shown == arguments.count {
-            return Ok(ExitCode::SUCCESS);
-        }
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !terminal || global.json || arguments.count > 0 {
+        return plain::run(arguments, &client, global);
     }
-}
-
-fn picture(
-    client: &Client,
-    global: &Global,
-    (before, now): (&SwitchBody, &SwitchBody),
-    interval: u16,
-) -> Result<(), Failure> {
-    let ports = client.ports()?;
-    if global.json {
-        return output::show(global, &ports, |_| String::new()).map(drop);
-    }
-    let clear = if std::io::stdout().is_terminal() { HOME } else { "" };
-    let (ingress, egress) = ports.iter().fold((0, 0), |(ingress, egress), port| {
-        (ingress + port.rates.ingress_bits_per_s, egress + port.rates.egress_bits_per_s)
-    });
-    output::print(&format!(
-        "{clear}in {}, out {}, {} of {} ports up\n\n{}\n\n{}\n",
-        bits(ingress),
-        bits(egress),
-        now.ports_up,
-        now.ports,
-        status::ports(&ports),
-        workers(&before.workers, &now.workers, interval),
-    ))
-}
-
-/// Returns a share of some seconds, at most 100: a worker that was held up in a turn, or two
-/// readings that were further apart, make more of it.
-fn busy_percent(busy_ns: u64, seconds: u16) -> u64 {
-    (busy_ns / 10_000_000 / u64::from(seconds)).min(100)
-}
-
-/// Returns how busy each worker was between the two readings, `seconds` apart.
-fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
-    let rows = now.iter().map(|worker| {
-        let old = before.iter().find(|old| old.worker == worker.worker).unwrap_or(worker);
-        let busy = worker.busy_turns.saturating_sub(old.busy_turns);
-        let turns = busy + worker.idle_turns.saturating_sub(old.idle_turns);
-        vec![
-            worker.worker.to_string(),
-            worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
-            format!("{} %", busy_percent(worker.busy_ns.saturating_sub(old.busy_ns), seconds)),
-            format!("{} %", (100 * busy).checked_div(turns).unwrap_or(0)),
-            worker.sleeps.saturating_sub(old.sleeps).to_string(),
-            worker.frames.saturating_sub(old.frames).to_string(),
-        ]
-    });
-    table(&["WORKER", "CORE", "BUSY", "BUSY TURNS", "SLEEPS", "FRAMES"], rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A held-up worker was shown as busy for more than all of its time.
-    #[test]
-    fn a_worker_is_busy_for_all_of_its_time_at_most() {
-        assert_eq!(busy_percent(1_500_000_000, 2), 75);
-        assert_eq!(busy_percent(7_000_000_000, 1), 100);
-    }
+    screen::run(client, global.socket(), arguments.interval)
 }

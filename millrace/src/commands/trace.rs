@@ -2,19 +2,21 @@
 
 use crate::commands::names;
 use crate::global::Global;
-use crate::output::{self, Outcome, table};
-use api::body::{TraceBody, TraceRequest, TraceTurnBody};
+use crate::output::{self, Failure, Outcome, table};
+use api::body::{PortBody, TraceBody, TraceRequest, TraceTurnBody};
 use clap::Args;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 use problem::Problem;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  millrace trace --from web --to db      # a TCP connection between two ports
   millrace trace vm1 'tcp 10.0.0.1:1 > 10.0.0.2:80 vlan 10'
   millrace trace vm1 'udp 10.0.0.1:68 > 255.255.255.255:67 len 300'
   millrace trace vm1 'tcp 10.0.0.1 > 10.0.0.2 to vm2 len 1448 count 8'     # 8 segments in one burst
@@ -27,7 +29,8 @@ A frame consists of these, in any order:
   arp ADDRESS > ADDRESS [reply]
   type N                                     any other EtherType, such as type 0x88b5
   hex BYTES                                  the whole frame
-  eth MAC > MAC                              [default: the port's address > an unknown address]
+  eth MAC > MAC                              [default: the port's address > the address of the port
+                                             whose `ip-guard` names the IP address, or unknown]
   to PORT                                    destination: the address behind that port
   vlan N, pcp N                              a tag; give it twice for two tags
   len N                                      bytes of payload
@@ -40,11 +43,17 @@ The switch's own code decides, on a copy of its settings and addresses: nothing 
 counted. A trace does not predict drops for lack of room in a device.")]
 pub(crate) struct Arguments {
     /// The port through which the frame would enter.
-    #[arg(add = names::ports())]
-    port: String,
+    #[arg(add = names::ports(), required_unless_present = "from")]
+    port: Option<String>,
     /// The frame.
-    #[arg(required_unless_present = "read")]
+    #[arg(required_unless_present_any = ["read", "from", "to"])]
     frame: Option<String>,
+    /// The port through which the frame would enter, by an option.
+    #[arg(long, value_name = "PORT", add = names::ports())]
+    from: Option<String>,
+    /// The port behind which the destination is; without FRAME a TCP connection to it is traced.
+    #[arg(long, value_name = "PORT", conflicts_with = "read", add = names::ports())]
+    to: Option<String>,
     /// Read the frames from this pcap or pcapng file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "frame")]
     read: Option<PathBuf>,
@@ -61,13 +70,66 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let frames = match (&arguments.read, &arguments.frame) {
-        (Some(file), _) => read(file, arguments.skip, arguments.count.into())?,
-        (None, frame) => frame.iter().cloned().collect(),
+    let (port, frame) = arguments.port_and_frame()?;
+    let frames = match (&arguments.read, frame, &arguments.to) {
+        (Some(file), ..) => read(file, arguments.skip, arguments.count.into())?,
+        (None, Some(frame), Some(to)) => vec![format!("{frame} to {to}")],
+        (None, Some(frame), None) => vec![frame],
+        (None, None, Some(to)) => {
+            let client = global.client()?;
+            vec![connection(&client.port(&port)?, &client.port(to)?)]
+        }
+        (None, None, None) => return Err(Failure::Usage(no_frame())),
     };
-    let (port, burst) = (arguments.port.clone(), arguments.burst);
+    let burst = arguments.burst;
     let body = global.client()?.trace(&TraceRequest { port, frames, burst })?;
     output::show(global, &body, text)
+}
+
+impl Arguments {
+    /// Returns the port, and the frame if one was typed. With `--from` the only word is the frame.
+    fn port_and_frame(&self) -> Result<(String, Option<String>), Failure> {
+        match (&self.from, &self.port, &self.frame) {
+            (Some(_), Some(port), Some(_)) => Err(Failure::Usage(
+                Problem::new("the port was given twice")
+                    .seen(port)
+                    .wanted("a port, or --from")
+                    .remedy("leave out one of the two"),
+            )),
+            (Some(from), frame, None) => Ok((from.clone(), frame.clone())),
+            (from, port, frame) => {
+                Ok((port.clone().or(from.clone()).unwrap_or_default(), frame.clone()))
+            }
+        }
+    }
+}
+
+fn no_frame() -> Problem {
+    Problem::new("no frame was given")
+        .wanted("a frame, --to PORT or --read FILE")
+        .remedy("write, for example, millrace trace --from web --to db")
+}
+
+/// Returns the frame that opens a TCP connection between the stations of two ports: with the first
+/// addresses that their `ip-guard` allows, or with two of RFC 5737.
+fn connection(from: &PortBody, to: &PortBody) -> String {
+    let address = |port: &PortBody| {
+        let prefixes = port.config.ip_guard.as_ref().map(|guard| guard.prefixes());
+        prefixes.into_iter().flatten().map(|prefix| prefix.first).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (address(from), address(to));
+    let other = |own: IpAddr, last| match own {
+        IpAddr::V4(_) => IpAddr::from([192, 0, 2, last]),
+        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(last)]),
+    };
+    let pairs = ours.iter().flat_map(|own| theirs.iter().map(move |their| (*own, *their)));
+    let same = pairs.into_iter().find(|(own, their)| own.is_ipv4() == their.is_ipv4());
+    let (own, their) = same.unwrap_or_else(|| match (ours.first(), theirs.first()) {
+        (Some(own), _) => (*own, other(*own, 2)),
+        (None, Some(their)) => (other(*their, 1), *their),
+        (None, None) => (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])),
+    });
+    format!("tcp {own} > {their} to {}", to.name)
 }
 
 /// Returns the frames of a file, as expressions.
@@ -117,9 +179,11 @@ fn frames(file: &[u8], most: usize) -> Result<Vec<Vec<u8>>, PcapError> {
     Ok(frames)
 }
 
-fn text(body: &TraceBody) -> String {
+/// Returns the steps of each burst, and where its frames leave or are dropped.
+pub(super) fn text(body: &TraceBody) -> String {
     let turns: Vec<_> = body.turns.iter().map(turn).collect();
-    turns.join("\n\n")
+    let notes = body.notes.iter().map(|note| format!("note: {note}\n")).collect::<String>();
+    format!("{notes}{}", turns.join("\n\n"))
 }
 
 fn turn(turn: &TraceTurnBody) -> String {
@@ -127,8 +191,12 @@ fn turn(turn: &TraceTurnBody) -> String {
     let rows = steps.map(|step| vec![step.port.clone(), step.stage.clone(), step.text.clone()]);
     let mut lines = vec![table(&["PORT", "STEP", ""], rows), String::new()];
     for frame in &turn.delivered {
-        lines
-            .push(format!("leaves through {} (queue {}): {}", frame.port, frame.queue, frame.text));
+        let how = if frame.unknown_destination {
+            "destination unknown, may leave through"
+        } else {
+            "leaves through"
+        };
+        lines.push(format!("{how} {} (queue {}): {}", frame.port, frame.queue, frame.text));
     }
     for drop in &turn.drops {
         lines.push(format!("dropped at {}: {} ({})", drop.port, drop.reason, drop.text));

@@ -55,6 +55,11 @@ fn a_guest_that_crashes_comes_back() {
             testpmd.kill();
             let reason = switch.wait_for("a", "down");
             assert!(reason.contains("waiting for a guest to connect to /run/a.sock"), "{reason}");
+            let left = || {
+                let events = switch.ask("status")["switch"]["events"].to_string();
+                events.contains("port a: its guest disconnected").then_some(())
+            };
+            until("an event tells that the guest is gone", left);
         }
     });
 }

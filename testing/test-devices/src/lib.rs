@@ -188,7 +188,9 @@ impl Watch for MemoryWatch {
             Fate::Denied => Condition::Up,
         };
         let connections = self.devices.host().connections.get(&self.device).copied();
-        DeviceState { condition, mtu, connections: connections.unwrap_or_default() }
+        let connections = connections.unwrap_or_default();
+        let connected = connections > 0 && fate == Fate::Up;
+        DeviceState { condition, mtu, connections, connected }
     }
 
     fn spread(&self) -> Spread {

@@ -25,6 +25,9 @@ pub struct TraceRequest {
 pub struct TraceBody {
     /// The port through which the frames would enter.
     pub port: String,
+    /// What was assumed about the frames, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The bursts in order. Addresses learned in one are known in the next.
     pub turns: Vec<TraceTurnBody>,
 }
@@ -71,6 +74,9 @@ pub struct TraceFrameBody {
     /// For a train, bytes per segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_size: Option<u16>,
+    /// Whether it is a copy of a frame that is flooded because its destination is unknown.
+    #[serde(default)]
+    pub unknown_destination: bool,
     /// Whether its transport checksum is partial.
     pub partial_checksum: bool,
     /// The frame in words.

@@ -53,6 +53,7 @@ impl Running {
         let infos = self.infos();
         let (mut failed, mut changed) = (Vec::new(), Vec::new());
         let (mut news, mut started_anew) = (Vec::new(), Vec::new());
+        let mut came_or_went = Vec::new();
         for (name, open) in self.ports.open_mut() {
             let look = open.watch.state();
             news.extend(open.watch.news().into_iter().map(|text| (name.clone(), text)));
@@ -73,6 +74,9 @@ impl Running {
                 }
             };
             open.mtu = look.mtu;
+            let front_ends = (look.connections, look.connected);
+            let before = std::mem::replace(&mut open.front_ends, front_ends);
+            came_or_went.extend(guest_news(before, front_ends).map(|text| (name.clone(), text)));
             if look.connections > 1 {
                 // The first front end belonged to the guest before.
                 started_anew.push(name.clone());
@@ -84,6 +88,10 @@ impl Running {
             }
         }
         started_anew.iter().for_each(|name| self.ports.forget_guest_mtu(name.as_str()));
+        for (name, text) in came_or_went {
+            let text = format!("port {name}: {text}");
+            self.journal.note_of(Level::INFO, name.as_str(), now, text);
+        }
         for (name, text) in news {
             self.journal.note_step(name.as_str(), now, format!("port {name}: {text}"));
         }
@@ -158,6 +166,26 @@ impl Running {
     }
 }
 
+/// Returns what is said of a guest's front end that came or went since the poll before: how many
+/// had connected and whether one was, then and now.
+fn guest_news(
+    (then, was): (u64, bool),
+    (now, is): (u64, bool),
+) -> impl Iterator<Item = &'static str> {
+    const CAME: &str = "a guest connected";
+    const LEFT: &str =
+        "its guest disconnected: it was shut down or has crashed, and the port waits for it";
+    let told: &[_] = match (was, is) {
+        (true, true) if now > then => &[LEFT, CAME],
+        (true, false) => &[LEFT],
+        (false, true) => &[CAME],
+        // It came and went between two polls.
+        (false, false) if now > then => &[CAME, LEFT],
+        (true, true) | (false, false) => &[],
+    };
+    told.iter().copied()
+}
+
 fn note(event: HealthEvent, ports: &Ports, journal: &mut Journal, now: Instant) {
     let (level, port, text) = told(event, ports);
     match port {
@@ -223,6 +251,32 @@ mod tests {
     use test_devices::MemoryDevices;
     use wire::Mac;
     use wire::vnet::VnetHeader;
+
+    /// A guest that crashed before its driver was ready left no trace: the port had not been up.
+    #[test]
+    fn a_guest_that_comes_and_goes_is_an_event() {
+        let news = |before, now| guest_news(before, now).collect::<Vec<_>>().len();
+        assert_eq!((news((0, false), (0, false)), news((1, true), (1, true))), (0, 0));
+        assert_eq!((news((0, false), (1, true)), news((1, true), (1, false))), (1, 1));
+        assert_eq!(news((1, true), (2, true)), 2, "another one within a second");
+        assert_eq!(news((1, false), (2, false)), 2, "it crashed within a second");
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let config = "[[port]]\nname='vm1'\nvhost-user='/run/vm1'\n";
+        let config = Config::from_toml("t", config).unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        let mut second = 0;
+        let mut told = |running: &mut Running, text: &str| {
+            second += 1;
+            running.poll(start + Duration::from_secs(second));
+            running.switch_body(start).events.iter().any(|event| event.text.starts_with(text))
+        };
+        assert!(!told(&mut running, "port vm1: a guest connected"));
+        devices.replace_guest("/run/vm1");
+        assert!(told(&mut running, "port vm1: a guest connected"));
+        assert!(!told(&mut running, "port vm1: its guest disconnected"));
+        devices.set("/run/vm1", test_devices::Fate::Down);
+        assert!(told(&mut running, "port vm1: its guest disconnected"));
+    }
 
     /// A guest that left and the next one that connected within a second were one guest: the next
     /// was held to the address of the first.

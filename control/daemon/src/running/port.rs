@@ -53,6 +53,8 @@ pub(super) struct OpenPort {
     pub(super) stations: Stations,
     /// Why the guest's link is down (`follow-uplink`).
     pub(super) link_down: Option<String>,
+    /// The guest's front end at the last poll: how many have connected, and whether one is.
+    pub(super) front_ends: (u64, bool),
     /// For a team: the addresses pinned to members, as last sent.
     pub(super) pins: Vec<(Mac, String)>,
     /// The counters and rates of the last poll.

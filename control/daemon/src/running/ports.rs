@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// half a message.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Names of ports that a message lists.
+const LISTED: usize = 8;
+
 /// All ports by name.
 pub(crate) struct Ports {
     opener: Box<dyn Opener>,
@@ -117,8 +120,13 @@ impl Ports {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`millrace port list` shows all ports".to_owned(),
         };
-        let wanted =
-            if names.is_empty() { "there are no ports yet".to_owned() } else { names.join(", ") };
+        let wanted = match names.get(..LISTED) {
+            _ if names.is_empty() => "there are no ports yet".to_owned(),
+            Some(first) if names.len() > LISTED => {
+                format!("one of {} ports: {}, …", names.len(), first.join(", "))
+            }
+            _ => names.join(", "),
+        };
         Problem::new(format!("there is no port {name}")).seen(name).wanted(wanted).remedy(remedy)
     }
 

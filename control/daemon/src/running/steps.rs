@@ -247,6 +247,7 @@ impl Running {
             settings,
             stations: Stations::default(),
             link_down: None,
+            front_ends: (0, false),
             pins: Vec::new(),
             last: Sample::default(),
         })

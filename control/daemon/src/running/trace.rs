@@ -1,11 +1,13 @@
 //! Prepares a trace: copies the switch, by the thread that owns it.
 
+use super::port::RunningPort;
 use super::report::Report;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
 use api::body::TraceRequest;
 use datapath::MacEntry;
 use problem::Problem;
 use std::cell::LazyCell;
+use std::net::IpAddr;
 use wire::Mac;
 
 /// Source address of frames from a port whose station's address is unknown.
@@ -37,13 +39,21 @@ pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Pre
     let station = |name: &str| station(report, name, || macs.iter());
     let source = station(&request.port).unwrap_or(ANY);
     let mut frames = Vec::with_capacity(count);
+    let mut notes = Vec::new();
     for expression in &expressions {
         let destination = match &expression.to {
             Some(port) => {
                 report.ports.port(port)?;
                 station(port).ok_or_else(|| no_station(port))?
             }
-            None => NO_ONE,
+            None => {
+                let known = expression.receiver().and_then(|ip| guarded(report, ip));
+                let known = known.and_then(|port| Some((port, station(port)?)));
+                if expression.names_no_destination() {
+                    notes.push(told(expression.receiver(), known));
+                }
+                known.map_or(NO_ONE, |(_, mac)| mac)
+            }
         };
         frames.extend(expression.frames(Addresses { source, destination }));
     }
@@ -61,7 +71,30 @@ pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Pre
     let ports = report.ports.iter();
     let open = ports.filter_map(|(_, port)| Some((port.open()?.id, port.config.clone())));
     let snapshot = report.switch.snapshot(from, frames.clone(), report.switch.now());
-    Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot })
+    notes.dedup();
+    Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot, notes })
+}
+
+/// The port whose `ip-guard` names this address alone.
+fn guarded<'r>(report: &Report<'r>, ip: IpAddr) -> Option<&'r str> {
+    let names = |port: &RunningPort| {
+        let guard = port.config.ip_guard.as_ref();
+        let mut prefixes = guard.into_iter().flat_map(|guard| guard.prefixes());
+        prefixes.any(|prefix| prefix.first == ip && prefix.last == ip)
+    };
+    report.ports.iter().find(|(_, port)| names(port)).map(|(name, _)| name.as_str())
+}
+
+/// What is said of a frame that names no destination.
+fn told(ip: Option<IpAddr>, known: Option<(&str, Mac)>) -> String {
+    match (ip, known) {
+        (Some(ip), Some((port, mac))) => {
+            format!("no `eth MAC > MAC` given: {ip} is taken to be {mac}, by ip-guard of port {port}")
+        }
+        _ => "no `eth MAC > MAC` and no `to PORT` given: the destination is shown as unknown, and so as \
+              flooded; a real sender learns the address by ARP or neighbour discovery"
+            .to_owned(),
+    }
 }
 
 /// The address of a station behind a port: the port's own, otherwise the one learned last,

@@ -55,6 +55,20 @@ fn nothing(frames: &[MemoryFrame]) -> TraceTurnBody {
     TraceTurnBody { frames, steps: Vec::new(), delivered: Vec::new(), drops: Vec::new() }
 }
 
+/// Returns where in the switch frames of a VLAN are. 0 is the VLAN of untagged frames.
+fn in_vlan(vlan: u16) -> String {
+    if vlan == 0 { "without a VLAN".to_owned() } else { format!("in VLAN {vlan}") }
+}
+
+/// Returns the ports that get what is flooded in a VLAN.
+fn ports_of(vlan: u16) -> String {
+    if vlan == 0 {
+        "all ports without a VLAN".to_owned()
+    } else {
+        format!("all ports of VLAN {vlan}")
+    }
+}
+
 impl Turn<'_> {
     fn tell(mut self) -> TraceTurnBody {
         self.enter();
@@ -67,7 +81,7 @@ impl Turn<'_> {
         self.answer();
         let all = || std::iter::once(&self.from).chain(&self.others);
         let delivered =
-            all().flat_map(|port| port.out.iter().take(TOLD).map(|out| left(&port.info, out)));
+            all().flat_map(|port| port.out.iter().take(TOLD).map(|out| left(port, out)));
         let drops = all().flat_map(|port| {
             port.drops().map(|(reason, frames)| TraceDropBody {
                 port: port.name(),
@@ -180,6 +194,7 @@ impl Turn<'_> {
                 tag => format!("tagged {tag}"),
             };
             match self.from.info.settings.vlan.admit(&parsed) {
+                Some(0) => format!("{tag} on a port in mode {mode}: no VLAN"),
                 Some(vlan) => format!("{tag} on a port in mode {mode}: VLAN {vlan} in the switch"),
                 None => format!("{tag} on a port in mode {mode}"),
             }
@@ -217,14 +232,14 @@ impl Turn<'_> {
             Some(match (at(&self.known), at(&self.learned)) {
                 _ if own == Some(source) => format!("{source} is the port's own address"),
                 (before, after) if after == here && before == here => {
-                    format!("{source} is known to be here, in VLAN {vlan}")
+                    format!("{source} is known to be here, {}", in_vlan(vlan))
                 }
-                (None, after) if after == here => format!("{source} is learned in VLAN {vlan}"),
+                (None, after) if after == here => {
+                    format!("{source} is learned {}", in_vlan(vlan))
+                }
                 (Some(before), after) if after == here => {
-                    format!(
-                        "{source} is learned in VLAN {vlan}; it was at {}",
-                        self.name_of(before)
-                    )
+                    let before = self.name_of(before);
+                    format!("{source} is learned {}; it was at {before}", in_vlan(vlan))
                 }
                 _ => return None,
             })
@@ -238,9 +253,7 @@ impl Turn<'_> {
             let (destination, _) = words::addresses(bytes)?;
             let vlan = self.from.info.settings.vlan.admit(&parsed)?;
             if destination.is_group() {
-                return Some(format!(
-                    "{destination} is a group address: to all ports of VLAN {vlan}"
-                ));
+                return Some(format!("{destination} is a group address: to {}", ports_of(vlan)));
             }
             Some(format!("{destination} {}", self.place(destination, vlan)))
         };
@@ -263,7 +276,7 @@ impl Turn<'_> {
                 (all.clone().find(|port| port.info.id == entry.port), place)
             }
             (None, None) => {
-                return format!("is unknown: to all ports of VLAN {vlan} that may receive it");
+                return format!("is unknown: to {} that may receive it", ports_of(vlan));
             }
         };
         match port.map(|port| &port.info.state) {

@@ -79,6 +79,23 @@ impl Expression {
         }
     }
 
+    /// Returns the IP address of the station that gets the frame, if that decides about its
+    /// destination.
+    pub(crate) fn receiver(&self) -> Option<IpAddr> {
+        let is_open = self.destination.is_none() && self.to.is_none() && self.group().is_none();
+        match &self.packet {
+            Packet::Ip { to, .. } if is_open => Some(to.ip()),
+            Packet::Arp { to, .. } if is_open => Some(IpAddr::from(*to)),
+            _ => None,
+        }
+    }
+
+    /// Whether the expression leaves the destination to the switch.
+    pub(crate) fn names_no_destination(&self) -> bool {
+        let has_one = matches!(self.packet, Packet::Hex(_)) || self.group().is_some();
+        !has_one && self.destination.is_none() && self.to.is_none()
+    }
+
     /// Returns the destination of a packet to a multicast group (RFC 1112, RFC 2464) or to all
     /// stations.
     fn group(&self) -> Option<Mac> {

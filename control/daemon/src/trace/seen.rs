@@ -102,16 +102,19 @@ pub(super) fn done_for(port: &Seen<'_>) -> Vec<(&'static str, String)> {
     done
 }
 
-/// Returns a frame that left, as a body.
-pub(super) fn left(info: &PortInfo, (queue, frame): &(usize, MemoryFrame)) -> TraceFrameBody {
+/// Returns a frame that left a port, as a body.
+pub(super) fn left(port: &Seen<'_>, (queue, frame): &(usize, MemoryFrame)) -> TraceFrameBody {
+    let is_flooded = port.more(|it| it.flooded_frames) > 0;
     let MemoryFrame { bytes, vnet } = frame;
     let vlan = parse(bytes, bytes.len()).map_or(0, |parsed| parsed.vlan_id());
     let hex = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
     TraceFrameBody {
-        port: info.name.clone(),
+        port: port.name(),
         queue: *queue,
         length: bytes.len(),
         vlan: (vlan != 0).then_some(vlan),
+        unknown_destination: is_flooded
+            && words::addresses(bytes).is_some_and(|(destination, _)| !destination.is_group()),
         segment_size: (vnet.gso() != GsoType::None).then(|| vnet.gso_size.get()),
         partial_checksum: vnet.flags().contains(Flags::NEEDS_CSUM),
         text: words::of(frame),

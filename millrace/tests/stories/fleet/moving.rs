@@ -27,6 +27,8 @@ fn a_port_moves_and_no_two_hosts_ever_carry_its_address() {
         let checker = Checker::start();
         for host in ["b", "c", "b"] {
             let (text, code) = fleet(&format!("move vm-m {host}"));
+            let place = fleet("where vm-m").0;
+            assert!(place.contains(&format!("is on host {host} (has claimed")), "{place}");
             assert_eq!(code, 0, "{text}");
             it_answers(guest, &guests[0], host);
         }
