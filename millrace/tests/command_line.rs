@@ -28,6 +28,7 @@ const NOBODY: &str = "/nonexistent/api.sock";
 const COMMANDS: &[&[&str]] = &[
     &[],
     &["run"],
+    &["setup"],
     &["status"],
     &["top"],
     &["port"],

@@ -22,7 +22,7 @@ use problem::Problem;
 use record::Record;
 use serde::Serialize;
 use service::Service;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep_addresses: bool,
     /// The configuration to write.
-    #[arg(long, value_name = "FILE", default_value = "/etc/millrace/millrace.toml")]
+    #[arg(long, value_name = "FILE", default_value = service::FILE)]
     file: PathBuf,
     /// Do not ask.
     #[arg(long, short)]
@@ -87,7 +87,8 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Record::refuse_second(&arguments.file)?;
     let nic = choose(arguments.uplink.as_deref(), nic::all()?)?;
     let before = record::content(&arguments.file)?;
-    let plan = Plan::of(&nic, &wanted(arguments, global), before.as_deref())?;
+    let service = Service::of_host(&arguments.file, global.unusual_socket().is_none());
+    let plan = Plan::of(&nic, &wanted(arguments, global, service), before.as_deref())?;
     let done = |done| Done { plan: &plan, file: &arguments.file, done };
     if arguments.dry_run {
         return output::show(global, &done(false), |it| plan.described(it.file));
@@ -98,7 +99,6 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     let interrupt = Interrupt::default();
     interrupt.watch_signals().map_err(|error| Problem::new(error.to_string()))?;
-    let service = Service::of_host();
     let mut record = Record::new(&arguments.file, before, service);
     record.write_configuration(&plan.text)?;
     if let Err(end) = carry_out(&plan, &mut record, arguments, global, &interrupt) {
@@ -124,12 +124,13 @@ impl<T: Into<Failure>> From<T> for End {
     }
 }
 
-fn wanted(arguments: &Arguments, global: &Global) -> Wanted {
+fn wanted(arguments: &Arguments, global: &Global, service: Service) -> Wanted {
     // The group of libvirt's QEMU, where that is installed.
     let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
     Wanted {
         keeps_addresses: arguments.keep_addresses,
         socket: global.unusual_socket(),
+        start: service.line(),
         guests: groups.lines().any(|line| line.starts_with("kvm:")).then_some("kvm"),
     }
 }
@@ -264,7 +265,15 @@ fn perform(words: &Words) -> Result<(), Problem> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(failed(said)) }
+    let is_done = output.status.success() || is_moot(words, &said);
+    if is_done { Ok(()) } else { Err(failed(said)) }
+}
+
+/// Whether a command failed because what it removes is gone: an address goes with the first one of
+/// its network, and the host's device with the switch.
+fn is_moot(words: &[String], said: &str) -> bool {
+    let removes = words.get(2).is_some_and(|word| matches!(word.as_str(), "del" | "flush"));
+    removes && (said.contains("Cannot assign requested address") || said.contains(DEVICE))
 }
 
 /// Has those who know the host's addresses learn where they are now: before a ping goes out, its
@@ -286,7 +295,8 @@ fn greet(neighbours: &[String]) {
 fn await_gateway(gateway: &str, interrupt: &Interrupt) -> Result<(), End> {
     let end = Instant::now() + GATEWAY;
     while Instant::now() < end {
-        let asked = Command::new("ping").args(["-c", "1", "-W", "1", gateway]).output();
+        let asked =
+            Command::new("ping").args(["-c", "1", "-W", "1", "-I", DEVICE, gateway]).output();
         match asked {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(_) => pause(interrupt)?,
@@ -301,15 +311,16 @@ fn await_gateway(gateway: &str, interrupt: &Interrupt) -> Result<(), End> {
     Err(problem.remedy("--keep-addresses leaves the addresses where they are").into())
 }
 
-/// Waits for Enter. A person who has lost the connection cannot press it.
+/// Waits for `keep`. A person who has lost the connection cannot type it.
 fn confirm(interrupt: &Interrupt) -> Result<(), End> {
     let within = CONFIRM.as_secs();
-    tell(&format!("The addresses have moved. Press Enter within {within} s to keep that:"));
+    tell(&format!("The addresses have moved. Type `keep` within {within} s to leave them there:"));
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let read = std::io::stdin().read_line(&mut String::new());
+        // An Enter that was typed before is no answer.
+        let keeps = |line: io::Result<String>| line.is_ok_and(|line| line.trim() == "keep");
         // The receiver is gone after the time.
-        let _ = sender.send(read.is_ok_and(|read| read > 0));
+        let _ = sender.send(std::io::stdin().lines().any(keeps));
     });
     let end = Instant::now() + CONFIRM;
     while Instant::now() < end {
@@ -320,7 +331,7 @@ fn confirm(interrupt: &Interrupt) -> Result<(), End> {
         }
     }
     let problem = Problem::new("nobody confirmed that the host is still reachable");
-    Err(problem.seen(format!("no Enter in {within} s")).wanted("Enter").into())
+    Err(problem.seen(format!("no `keep` in {within} s")).wanted("`keep`").into())
 }
 
 /// What a person does next.
@@ -346,33 +357,44 @@ A first virtual machine connects to port {VM} (QEMU's options: `millrace port sh
 
 fn undo(arguments: &Arguments, global: &Global) -> Outcome {
     let record = Record::read(&arguments.file)?;
-    let left = take_back(record, global);
-    if left == 0 {
+    if let Some(copy) = record.set_aside()? {
+        tell(&format!(
+            "{} was changed since; a copy is in {}",
+            arguments.file.display(),
+            copy.display()
+        ));
+        let question = "Undo the setup and remove it? [y/N] ";
+        if !arguments.yes && !asked(question)?.eq_ignore_ascii_case("y") {
+            let problem = Problem::new("nothing was undone").seen("no `y`");
+            return Err(problem.wanted("`y`, or --yes").into());
+        }
+    }
+    if take_back(record, global) {
         output::show(global, &serde_json::json!({ "undone": true }), |_| "undone".to_owned())
     } else {
         Ok(ExitCode::FAILURE)
     }
 }
 
-/// Undoes what a record says, all of it even if a part fails. Returns how many parts failed.
-fn take_back(record: Record, global: &Global) -> usize {
-    let mut failures: Vec<Problem> = Vec::new();
+/// Undoes what a record says. Returns whether all of it succeeded; otherwise the record stays.
+fn take_back(record: Record, global: &Global) -> bool {
     let neighbours = nic::neighbours(DEVICE);
-    for words in &record.back {
-        failures.extend(perform(words).err());
+    let failed = |words| Some((words, perform(words).err()?));
+    let failed: Vec<(&Words, Problem)> = record.back.iter().filter_map(failed).collect();
+    if !failed.is_empty() {
+        for (words, problem) in &failed {
+            tell(&format!("{problem}\nStill to be done: {}", words.join(" ")));
+        }
+        tell("the record is kept: `millrace setup --undo` tries again");
+        return false;
     }
     if !record.back.is_empty() {
         greet(&neighbours);
     }
     let service = record.service;
-    failures.extend(record.restore().err());
-    if service == Service::Absent {
-        if Client::connect(&global.socket()).is_ok() {
-            tell("the switch still runs: stop `millrace run` with Ctrl-C");
-        }
-    } else {
-        failures.extend(service.put_back().err());
+    let ended = record.restore().and_then(|()| service.put_back());
+    if service == Service::Absent && Client::connect(&global.socket()).is_ok() {
+        tell("the switch still runs: stop `millrace run` with Ctrl-C");
     }
-    failures.iter().for_each(|problem| tell(&problem.to_string()));
-    failures.len()
+    ended.inspect_err(|problem| tell(&problem.to_string())).is_ok()
 }

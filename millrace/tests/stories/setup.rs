@@ -9,12 +9,14 @@ use waiting::until;
 
 const FILE: &str = "/run/setup.toml";
 
-/// Makes a NIC with an address and a default route.
+/// Makes a NIC with an address and a default route, as clouds have it: the gateway is in no network
+/// of the address. The routes came back in the wrong order, so that the host had none.
 fn nic() {
     run("ip link add nic0 type veth peer name lan0");
     run("ip link set lan0 up");
     run("ip link set nic0 up");
-    run("ip address add 192.0.2.10/24 dev nic0");
+    run("ip address add 192.0.2.10/32 dev nic0");
+    run("ip route add 192.0.2.1 dev nic0 scope link");
     run("ip route add default via 192.0.2.1 metric 7");
 }
 
@@ -79,7 +81,7 @@ fn without_a_terminal_setup_does_nothing_that_was_not_asked_for() {
         let output = setup(&["--dry-run"]).wait_with_output().unwrap();
         assert!(output.status.success());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("ip address add 192.0.2.10/24 dev host0"), "{said}");
+        assert!(said.contains("ip address add 192.0.2.10/32 dev host0"), "{said}");
         let output = setup(&[]).wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(!Path::new(FILE).exists());

@@ -31,6 +31,10 @@ pub(super) struct Nic {
 pub(super) struct Address {
     /// With the length of the prefix.
     pub(super) text: String,
+    /// Its broadcast address.
+    pub(super) broadcast: Option<String>,
+    /// Whether it names the other end of a line.
+    pub(super) has_peer: bool,
     pub(super) is_ipv6: bool,
     /// Whether it has a limited lifetime: DHCP, router advertisements.
     pub(super) is_leased: bool,
@@ -99,7 +103,7 @@ pub(super) fn all() -> Result<Vec<Nic>, Problem> {
         let setting = std::fs::read_to_string(setting).unwrap_or_default();
         nic.arp_ignore = setting.trim().parse().unwrap_or_default();
         for family in ["-4", "-6"] {
-            let text = told(&[family, "route", "show", "dev", &nic.name])?;
+            let text = told(&[family, "route", "show", "table", "all", "dev", &nic.name])?;
             nic.routes.extend(routes(&text));
         }
     }
@@ -133,7 +137,8 @@ fn told(arguments: &[&str]) -> Result<String, Problem> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Reads routes. Those that the kernel makes for an address come with that.
+/// Reads routes, in an order in which they can be added: those to a gateway last. Those that the
+/// kernel makes for an address come with that.
 fn routes(text: &str) -> Vec<Words> {
     let words = |line: &str| -> Words {
         let state = |word: &&str| !matches!(*word, "linkdown" | "dead" | "pervasive");
@@ -142,9 +147,12 @@ fn routes(text: &str) -> Vec<Words> {
     let is_kept = |words: &Words| {
         let by_kernel = words.windows(2).any(|pair| pair[0] == "proto" && pair[1] == "kernel");
         let by_router = words.windows(2).any(|pair| pair[0] == "proto" && pair[1] == "ra");
-        !words.is_empty() && !by_kernel && !by_router
+        let is_local = words.windows(2).any(|pair| pair[0] == "table" && pair[1] == "local");
+        !words.is_empty() && !by_kernel && !by_router && !is_local
     };
-    text.lines().map(words).filter(is_kept).collect()
+    let mut routes: Vec<Words> = text.lines().map(words).filter(is_kept).collect();
+    routes.sort_by_key(|words| words.iter().any(|word| word == "via"));
+    routes
 }
 
 #[derive(Deserialize)]
@@ -168,6 +176,8 @@ struct LinkInfo {
 struct AddressInfo {
     family: Option<String>,
     local: Option<String>,
+    address: Option<String>,
+    broadcast: Option<String>,
     prefixlen: Option<u8>,
     scope: Option<String>,
     #[serde(default)]
@@ -186,7 +196,10 @@ fn nic(told: Told) -> Nic {
         // A router's advertisement gives the new device one of its own.
         let is_moved = it.scope.as_deref() == Some("global") && !(is_ipv6 && it.dynamic);
         let text = format!("{}/{}", it.local?, it.prefixlen?);
-        is_moved.then_some(Address { text, is_ipv6, is_leased: it.dynamic })
+        let has_peer = it.address.is_some();
+        let address =
+            Address { text, broadcast: it.broadcast, has_peer, is_ipv6, is_leased: it.dynamic };
+        is_moved.then_some(address)
     };
     Nic {
         is_ethernet: told.link_type == "ether",
@@ -239,5 +252,15 @@ mod tests {
         assert_eq!(nic.routes.len(), 2);
         assert_eq!(nic.routes[1].join(" "), "198.51.100.0/24 via 192.0.2.7");
         assert_eq!(nic.gateway(), Some("192.0.2.1"));
+    }
+
+    /// `default` stood first, and was refused before the gateway could be reached.
+    #[test]
+    fn the_way_to_a_gateway_comes_before_the_routes_that_need_it() {
+        let text = "default via 10.128.0.1\n10.128.0.1 scope link\n10.9.0.0/16 via 10.128.0.1 table 100\n\
+                    local 10.128.0.2 table local proto kernel scope host\n";
+        let routes = routes(text);
+        assert_eq!(routes.len(), 3, "{routes:?}");
+        assert_eq!(routes[0].join(" "), "10.128.0.1 scope link");
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Wanted {
     pub(super) keeps_addresses: bool,
     /// The daemon's socket, if it is not the usual one.
     pub(super) socket: Option<PathBuf>,
+    /// The command line that starts the switch.
+    pub(super) start: Option<String>,
     /// The group whose members may connect to the guest's socket.
     pub(super) guests: Option<&'static str>,
 }
@@ -42,6 +44,8 @@ pub(super) struct Plan {
     pub(super) back: Vec<Words>,
     /// The gateway that has to answer afterwards.
     pub(super) gateway: Option<String>,
+    /// What starts the switch.
+    start: Option<String>,
     /// What a person should know.
     notes: Vec<String>,
 }
@@ -61,6 +65,12 @@ impl Plan {
                 .remedy("edit it by hand, or write another file: --file FILE"));
         }
         let has_host = !nic.addresses.is_empty() && !wanted.keeps_addresses;
+        if let Some(peer) = nic.addresses.iter().find(|it| has_host && it.has_peer) {
+            return Err(Problem::new("an address names the other end of a line")
+                .seen(&peer.text)
+                .wanted("addresses of a network")
+                .remedy("--keep-addresses leaves them where they are"));
+        }
         let added = added(nic, wanted, has_host, before.is_some());
         let text = format!("{}{added}", before.unwrap_or_default());
         Config::from_toml("the new configuration", &text)?;
@@ -73,6 +83,7 @@ impl Plan {
             moves,
             back,
             gateway,
+            start: wanted.start.clone(),
             notes: notes(nic, has_host),
         })
     }
@@ -80,6 +91,7 @@ impl Plan {
     /// Returns it as a person reads it.
     pub(super) fn described(&self, file: &Path) -> String {
         let mut text = format!("This is written to {}:\n\n{}\n", file.display(), self.added);
+        self.start.iter().for_each(|line| text += &format!("Then: {line}\n\n"));
         if !self.moves.is_empty() {
             text += "Once the switch runs:\n\n";
             self.moves.iter().for_each(|words| text += &format!("    {}\n", words.join(" ")));
@@ -130,10 +142,11 @@ fn moves(nic: &Nic) -> (Vec<Words>, Vec<Words>) {
     let mut back = Vec::new();
     for address in &nic.addresses {
         let text = &address.text;
-        let no_dad = if address.is_ipv6 { " nodad" } else { "" };
+        let mut more = if address.is_ipv6 { " nodad" } else { "" }.to_owned();
+        more += &address.broadcast.iter().map(|it| format!(" brd {it}")).collect::<String>();
         there.push(words(&format!("ip address del {text} dev {from}")));
-        there.push(words(&format!("ip address add {text} dev {DEVICE}{no_dad}")));
-        back.push(words(&format!("ip address replace {text} dev {from}{no_dad}")));
+        there.push(words(&format!("ip address add {text} dev {DEVICE}{more}")));
+        back.push(words(&format!("ip address replace {text} dev {from}{more}")));
     }
     let route = |device: &str| {
         let device = device.to_owned();
@@ -186,6 +199,8 @@ mod tests {
         let address = |text: &&str| Address {
             text: (*text).to_owned(),
             is_ipv6: text.contains(':'),
+            broadcast: None,
+            has_peer: false,
             is_leased: false,
         };
         Nic {
@@ -198,7 +213,7 @@ mod tests {
     }
 
     fn wanted(keeps_addresses: bool) -> Wanted {
-        Wanted { keeps_addresses, socket: None, guests: None }
+        Wanted { keeps_addresses, socket: None, start: None, guests: None }
     }
 
     #[test]

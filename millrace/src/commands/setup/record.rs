@@ -6,7 +6,9 @@ use super::service::Service;
 use daemon::Replacement;
 use problem::Problem;
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a setup did.
@@ -16,6 +18,8 @@ pub(super) struct Record {
     file: PathBuf,
     /// Its content before; `None` if there was none.
     before: Option<String>,
+    /// Its content as it was written.
+    after: String,
     /// The commands that move addresses back.
     pub(super) back: Vec<Words>,
     /// The service as it was.
@@ -24,7 +28,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new(file: &Path, before: Option<String>, service: Service) -> Record {
-        Record { file: file.to_owned(), before, back: Vec::new(), service }
+        Record { file: file.to_owned(), before, after: String::new(), back: Vec::new(), service }
     }
 
     /// # Errors
@@ -38,27 +42,57 @@ impl Record {
         Err(problem.wanted("no earlier setup").remedy("`millrace setup --undo` undoes it"))
     }
 
-    /// Reads the record of an earlier setup.
+    /// Reads the record of an earlier setup. Only one that nobody but this user can have written
+    /// counts: it says which commands are run and which file is written.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// There is none, it cannot be read, or another user may have written it.
     pub(super) fn read(file: &Path) -> Result<Record, Problem> {
         let path = path(file);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
+        let unreadable = |error: io::Error| {
             let problem = Problem::new("there is no setup to undo").seen(error);
             problem.wanted(path.display()).remedy("name the configuration: --file FILE")
-        })?;
-        serde_json::from_str(&text).map_err(|error| {
+        };
+        let no_record = |seen: String| {
             let problem = Problem::new(format!("{} is no record of a setup", path.display()));
-            problem.seen(error).wanted("what `millrace setup` wrote").remedy("undo it by hand")
-        })
+            problem.seen(seen).wanted("what `millrace setup` wrote").remedy("undo it by hand")
+        };
+        let mut opened = File::open(&path).map_err(unreadable)?;
+        let about = opened.metadata().map_err(unreadable)?;
+        let own = std::fs::metadata("/proc/self").map_err(unreadable)?.uid();
+        if about.uid() != own || about.mode() & 0o022 != 0 || !about.is_file() {
+            let seen = format!("owner {}, mode {:o}", about.uid(), about.mode() & 0o7777);
+            return Err(no_record(seen));
+        }
+        let mut text = String::new();
+        opened.read_to_string(&mut text).map_err(unreadable)?;
+        let record: Record =
+            serde_json::from_str(&text).map_err(|error| no_record(error.to_string()))?;
+        if record.file != file {
+            return Err(no_record(format!("a record of {}", record.file.display())));
+        }
+        Ok(record)
+    }
+
+    /// Copies the configuration if it is not as it was written. Returns where the copy is.
+    ///
+    /// # Errors
+    /// It cannot be read or copied.
+    pub(super) fn set_aside(&self) -> Result<Option<PathBuf>, Problem> {
+        let Some(now) = content(&self.file)?.filter(|now| *now != self.after) else {
+            return Ok(None);
+        };
+        let copy = beside(&self.file, ".undone");
+        written(&copy, &now).map_err(|error| failed(&copy, &error))?;
+        Ok(Some(copy))
     }
 
     /// Writes the record, then the configuration.
     ///
     /// # Errors
     /// One of them cannot be written.
-    pub(super) fn write_configuration(&self, text: &str) -> Result<(), Problem> {
+    pub(super) fn write_configuration(&mut self, text: &str) -> Result<(), Problem> {
+        text.clone_into(&mut self.after);
         self.write()?;
         let written = Replacement::write(&self.file, text);
         written.map_err(|error| {
@@ -95,7 +129,7 @@ impl Record {
         let path = path(&self.file);
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Problem::new("writing JSON").seen(error))?;
-        Replacement::write(&path, &text).map_err(|error| failed(&path, &error))
+        written(&path, &text).map_err(|error| failed(&path, &error))
     }
 }
 
@@ -112,9 +146,20 @@ pub(super) fn content(file: &Path) -> Result<Option<String>, Problem> {
 }
 
 fn path(file: &Path) -> PathBuf {
+    beside(file, ".setup.json")
+}
+
+fn beside(file: &Path, end: &str) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
-    path.push(".setup.json");
+    path.push(end);
     path.into()
+}
+
+/// Writes a file that only this user can read or write, whatever was there.
+fn written(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = Replacement::begin_secret(path)?;
+    file.file.write_all(text.as_bytes())?;
+    file.finish()
 }
 
 fn removed(file: &Path) -> io::Result<()> {
@@ -135,6 +180,7 @@ fn failed(file: &Path, error: &io::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_record_puts_the_file_back_and_a_second_setup_is_refused() {
@@ -155,5 +201,33 @@ mod tests {
             Record::refuse_second(&file).unwrap();
             assert!(Record::read(&file).is_err());
         }
+    }
+
+    /// A record says which commands root runs.
+    #[test]
+    fn a_record_that_others_could_write_or_of_another_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("m.toml");
+        let mut record = Record::new(&file, None, Service::Absent);
+        record.write_configuration("new").unwrap();
+        let copy = directory.path().join("n.toml.setup.json");
+        std::fs::copy(path(&file), copy).unwrap();
+        assert!(Record::read(&directory.path().join("n.toml")).is_err());
+        assert!(Record::read(&file).is_ok());
+        std::fs::set_permissions(path(&file), PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(Record::read(&file).is_err());
+    }
+
+    /// Undoing a setup of months ago removed thirty ports.
+    #[test]
+    fn a_configuration_that_was_changed_since_is_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("m.toml");
+        let mut record = Record::new(&file, None, Service::Absent);
+        record.write_configuration("new").unwrap();
+        assert_eq!(record.set_aside().unwrap(), None);
+        std::fs::write(&file, "thirty ports").unwrap();
+        let copy = record.set_aside().unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(copy).unwrap(), "thirty ports");
     }
 }

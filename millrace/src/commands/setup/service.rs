@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 const UNIT: &str = "millrace.service";
+/// The unit's configuration.
+pub(super) const FILE: &str = "/etc/millrace/millrace.toml";
 
 /// The service as a setup found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +22,11 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Asks systemd.
-    pub(super) fn of_host() -> Service {
+    /// Asks systemd, if the unit would run this configuration.
+    pub(super) fn of_host(file: &Path, has_usual_socket: bool) -> Service {
+        if file != Path::new(FILE) || !has_usual_socket {
+            return Service::Absent;
+        }
         let says_yes = |arguments: &[&str]| {
             let output = Command::new("systemctl").args(arguments).output();
             output.is_ok_and(|output| output.status.success())
@@ -35,16 +40,26 @@ impl Service {
         }
     }
 
+    /// Returns the words of `systemctl` that have the service use the new configuration.
+    fn words(self) -> Option<&'static [&'static str]> {
+        match self {
+            Service::Absent => None,
+            Service::Stopped => Some(&["enable", "--now", UNIT]),
+            Service::Running => Some(&["reload", UNIT]),
+        }
+    }
+
+    /// Returns the command line that has the service use the new configuration.
+    pub(super) fn line(self) -> Option<String> {
+        Some(format!("systemctl {}", self.words()?.join(" ")))
+    }
+
     /// Has the service use the new configuration.
     ///
     /// # Errors
     /// It cannot be started or reloaded.
     pub(super) fn start(self) -> Result<(), Problem> {
-        match self {
-            Service::Absent => Ok(()),
-            Service::Stopped => systemctl(&["enable", "--now", UNIT]),
-            Service::Running => systemctl(&["reload", UNIT]),
-        }
+        self.words().map_or(Ok(()), systemctl)
     }
 
     /// Leaves the service as it was found; the old configuration is back already.
