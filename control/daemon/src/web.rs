@@ -8,6 +8,7 @@
 
 pub(crate) mod assets;
 mod pace;
+mod sparks;
 mod state;
 mod token_file;
 pub(crate) mod trust;
@@ -23,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use pace::Pace;
 use problem::Problem;
+use sparks::Sparks;
 use state::Cache;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ struct Page {
     shared: Shared,
     token_file: Option<PathBuf>,
     cache: Arc<Cache>,
+    sparks: Arc<Sparks>,
     pace: Arc<Pace>,
 }
 
@@ -48,12 +51,14 @@ impl FromRef<Page> for Shared {
 /// Returns the page's routes.
 pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
     let cache = Arc::new(Cache::new(token_file.is_some()));
-    let page = Page { shared, token_file, cache, pace: Arc::default() };
+    let page = Page { shared, token_file, cache, sparks: Arc::default(), pace: Arc::default() };
     let paced = middleware::from_fn_with_state(page.clone(), in_turn);
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
         .route("/ports/{name}/rsc", handlers::toggle_rsc())
+        .route("/sparks", get(sparks))
+        .route("/history", handlers::history())
         .route(TRACE, handlers::trace_frames().route_layer(paced))
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(page.clone(), trust::admit))
@@ -65,6 +70,14 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
 async fn state(State(page): State<Page>) -> Response {
     match page.cache.state(&page.shared).await {
         Ok(state) => json(state),
+        Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
+    }
+}
+
+/// Answers with the last hour of each port, in a few characters.
+async fn sparks(State(page): State<Page>) -> Response {
+    match page.sparks.all(&page.shared).await {
+        Ok(sparks) => json(sparks),
         Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
     }
 }
