@@ -48,10 +48,9 @@ type SwitchTrack = Track<OF_SWITCH, SUMS>;
 pub(crate) type PortReading = [u64; OF_PORT];
 
 /// What a poll reads.
-#[derive(Default)]
-pub(crate) struct Reading {
+pub(crate) struct Reading<'r> {
     /// By name: all ports of the configuration, also those that are not open.
-    pub(crate) ports: Vec<(String, PortReading)>,
+    pub(crate) ports: Vec<(&'r str, PortReading)>,
     /// Time that workers were busy since they started, in microseconds.
     pub(crate) busy_us: u64,
     /// Errors and warnings now.
@@ -70,7 +69,6 @@ pub(crate) struct History {
     newest: u64,
     /// The sum of all ports so far: those that were removed stay in it.
     sum: PortReading,
-    seen: BTreeMap<String, PortReading>,
     switch: SwitchTrack,
     ports: BTreeMap<String, PortTrack>,
 }
@@ -84,14 +82,13 @@ impl History {
             resumed: 0,
             newest: 0,
             sum: [0; OF_PORT],
-            seen: BTreeMap::new(),
             switch: Track::new(true),
             ports: BTreeMap::new(),
         }
     }
 
     /// Takes the counters of a poll. `now` never runs backwards.
-    pub(crate) fn take(&mut self, now: Instant, reading: Reading) {
+    pub(crate) fn take(&mut self, now: Instant, reading: Reading<'_>) {
         let second = self.second(now);
         if second <= self.newest {
             // Two polls in one second: the next one has what both have counted.
@@ -100,22 +97,18 @@ impl History {
         let elapsed = if self.newest == 0 { 1 } else { second - self.newest };
         self.newest = second;
         let hours = hours(reading.ports.len());
-        let mut tracks = std::mem::take(&mut self.ports);
-        let mut seen = std::mem::take(&mut self.seen);
-        let mut with_seconds = tracks.values().filter(|track| track.seconds.is_some()).count();
+        let mut with_seconds = self.ports.values().filter(|track| track.seconds.is_some()).count();
         for (name, counters) in reading.ports {
-            let mut track = tracks.remove(&name).unwrap_or_else(|| {
+            if !self.ports.contains_key(name) {
                 with_seconds += 1;
-                Track::new(with_seconds <= WITH_SECONDS)
-            });
-            track.take(second, elapsed, counters, hours);
-            let before = seen.remove(&name).unwrap_or_default();
-            for ((sum, now), before) in self.sum.iter_mut().zip(counters).zip(before) {
-                *sum += now.checked_sub(before).unwrap_or(now);
+                self.ports.insert(name.to_owned(), Track::new(with_seconds <= WITH_SECONDS));
             }
-            self.seen.insert(name.clone(), counters);
-            self.ports.insert(name, track);
+            let Some(track) = self.ports.get_mut(name) else { continue };
+            let growth = track.take(second, elapsed, counters, hours);
+            self.sum.iter_mut().zip(growth).for_each(|(sum, growth)| *sum += growth);
         }
+        // Removed ports were not in the reading.
+        self.ports.retain(|_, track| track.looked == second);
         let [bytes_in, bytes_out, frames_in, frames_out, drops] = self.sum;
         let whole =
             [bytes_in, bytes_out, frames_in, frames_out, drops, reading.busy_us, reading.findings];
@@ -251,8 +244,8 @@ mod tests {
         start + Duration::from_millis(milliseconds)
     }
 
-    fn reading(ports: &[(&str, u64)]) -> Reading {
-        let ports = ports.iter().map(|(name, count)| ((*name).to_owned(), [*count; OF_PORT]));
+    fn reading<'r>(ports: &[(&'r str, u64)]) -> Reading<'r> {
+        let ports = ports.iter().map(|(name, count)| (*name, [*count; OF_PORT]));
         Reading { ports: ports.collect(), busy_us: 0, findings: 1 }
     }
 

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The first line. Another version has another one.
 const MAGIC: &[u8] = b"millrace history 1\n";
+/// Bytes of the checksum behind it.
+const SUM: usize = 8;
 /// Longest name of a port, in bytes.
 const NAME: usize = 256;
 
@@ -24,14 +26,19 @@ pub(super) fn to_bytes(
     ports: &BTreeMap<String, PortTrack>,
     with_seconds: bool,
 ) -> Vec<u8> {
-    let mut body = Vec::new();
-    track(&mut body, switch, with_seconds);
+    let mut all = [MAGIC, &[0; SUM]].concat();
+    track(&mut all, switch, with_seconds);
     for (name, port) in ports {
-        word(&mut body, name.len() as u64);
-        body.extend_from_slice(name.as_bytes());
-        track(&mut body, port, with_seconds);
+        word(&mut all, name.len() as u64);
+        all.extend_from_slice(name.as_bytes());
+        track(&mut all, port, with_seconds);
     }
-    [MAGIC, &checksum(&body).to_le_bytes(), &body].concat()
+    if let Some((sum, body)) =
+        all.get_mut(MAGIC.len()..).and_then(<[u8]>::split_first_chunk_mut::<SUM>)
+    {
+        *sum = checksum(body).to_le_bytes();
+    }
+    all
 }
 
 /// Reads a file's bytes, which may be arbitrary.
@@ -65,10 +72,13 @@ fn read(bytes: &[u8]) -> Option<Kept> {
     Some((switch, ports))
 }
 
-/// FNV-1a, which finds damage; the directory keeps strangers out.
+/// FNV-1a by words and then by bytes, which finds damage; the directory keeps strangers out.
 fn checksum(bytes: &[u8]) -> u64 {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    let step = |sum: u64, value: u64| (sum ^ value).wrapping_mul(0x0100_0000_01b3);
+    let (words, rest) = bytes.as_chunks();
+    let sum =
+        words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| step(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
 }
 
 fn word(to: &mut Vec<u8>, value: u64) {
@@ -106,8 +116,11 @@ fn series<const N: usize>(to: &mut Vec<u8>, of: Option<&Series<N>>) {
             Block::Unknown => to.push(0),
             Block::Idle => to.push(1),
             Block::Kept(cells) => {
+                to.reserve(1 + CELLS * N * 2);
                 to.push(2);
-                to.extend(cells.iter().flatten().flat_map(|code| code.to_le_bytes()));
+                for code in cells.iter().flatten() {
+                    to.extend_from_slice(&code.to_le_bytes());
+                }
             }
         }
     }

@@ -14,6 +14,8 @@ pub(super) const MINUTES: usize = 25;
 pub(crate) struct Track<const N: usize, const SUMS: usize> {
     /// The counters at the last look.
     last: [u64; N],
+    /// The second of the last look.
+    pub(super) looked: u64,
     /// The minute of which `minute` has the values so far.
     number: u64,
     minute: [u64; N],
@@ -26,25 +28,40 @@ impl<const N: usize, const SUMS: usize> Track<N, SUMS> {
     /// Creates a track, with or without seconds.
     pub(super) fn new(has_seconds: bool) -> Track<N, SUMS> {
         let seconds = has_seconds.then(Series::default);
-        Track { last: [0; N], number: 0, minute: [0; N], seconds, minutes: Series::default() }
+        Track {
+            last: [0; N],
+            looked: 0,
+            number: 0,
+            minute: [0; N],
+            seconds,
+            minutes: Series::default(),
+        }
     }
 
     /// Returns a track that goes on where another process stopped.
     pub(super) fn resumed(seconds: Option<Series<N>>, minutes: Series<N>) -> Track<N, SUMS> {
         let number = minutes.newest;
         let minute = minutes.get(number).map_or([0; N], |cell| cell.map(decode));
-        Track { last: [0; N], number, minute, seconds, minutes }
+        Track { last: [0; N], looked: 0, number, minute, seconds, minutes }
     }
 
     /// Takes counters and levels at the end of a second, after a look that many seconds ago. What
-    /// was counted since is spread over these seconds. Keeps at most so many blocks of minutes.
-    pub(super) fn take(&mut self, second: u64, elapsed: u64, now: [u64; N], hours: usize) {
+    /// was counted since is spread over these seconds, and returned. Keeps at most so many blocks of
+    /// minutes.
+    pub(super) fn take(
+        &mut self,
+        second: u64,
+        elapsed: u64,
+        now: [u64; N],
+        hours: usize,
+    ) -> [u64; N] {
         let mut left = now;
         for ((left, now), last) in left.iter_mut().zip(now).zip(self.last).take(SUMS) {
             // A port that was opened anew counts from zero.
             *left = now.checked_sub(last).unwrap_or(now);
         }
-        self.last = now;
+        (self.last, self.looked) = (now, second);
+        let growth = left;
         // More seconds than are kept are not filled one by one.
         let elapsed = elapsed.clamp(1, BLOCK * SECONDS as u64);
         for rest in (0..elapsed).rev() {
@@ -55,6 +72,7 @@ impl<const N: usize, const SUMS: usize> Track<N, SUMS> {
             }
             self.put(second.saturating_sub(rest), own, hours);
         }
+        growth
     }
 
     fn put(&mut self, second: u64, own: [u64; N], hours: usize) {

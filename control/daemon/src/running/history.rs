@@ -4,7 +4,6 @@ use super::Running;
 use super::port::RunningPort;
 use crate::history::{PortReading, Reading};
 use api::body::{HistoryBody, HistoryResolution, Severity};
-use config::PortName;
 use datapath::PortCounters;
 use problem::Problem;
 use std::time::{Duration, Instant};
@@ -15,17 +14,16 @@ const FINDINGS: Duration = Duration::from_secs(10);
 impl Running {
     /// Takes the counters of the poll into the history.
     pub(super) fn remember(&mut self, now: Instant) {
-        let counters = |(name, port): (&PortName, &RunningPort)| {
-            let counters = port.open().map(|open| reading(open.last.counters()));
-            (name.to_string(), counters.unwrap_or_default())
-        };
-        let ports = self.ports.iter().map(counters).collect();
-        let busy = self.switch.workers().iter().map(|worker| worker.busy.0 / 1000).sum();
         let findings = match self.findings {
             Some((at, findings)) if now.saturating_duration_since(at) < FINDINGS => findings,
             _ => self.count_findings(now),
         };
-        self.history.take(now, Reading { ports, busy_us: busy, findings });
+        let counters = |port: &RunningPort| {
+            port.open().map(|open| reading(open.last.counters())).unwrap_or_default()
+        };
+        let ports = self.ports.iter().map(|(name, port)| (name.as_str(), counters(port))).collect();
+        let busy_us = self.switch.workers().iter().map(|worker| worker.busy.0 / 1000).sum();
+        self.history.take(now, Reading { ports, busy_us, findings });
     }
 
     fn count_findings(&mut self, now: Instant) -> u64 {
