@@ -28,7 +28,8 @@ export class Coalescing {
       token.text = this.input.value.trim();
     });
     this.answer = element("p", { role: "status" });
-    this.controls = element("form", { class: "tools" }, element("label", {}, "Token ", this.input), this.button);
+    const hint = element("p", { class: "ago" }, "The token is the first line of the file that `token-file` in [web] of the configuration names.");
+    this.controls = element("form", { class: "tools" }, element("label", {}, "Token ", this.input), this.button, hint);
     this.controls.addEventListener("submit", (event) => {
       event.preventDefault();
       this.toggle();
@@ -73,7 +74,7 @@ export class Coalescing {
       });
       const told = await answer.json();
       if (answer.ok) {
-        Object.assign(this, { before, changedAt: Date.now() / 1000, changedTo: policy });
+        Object.assign(this, { before, changedAt: this.samples.at(-1)?.at ?? 0, changedTo: policy });
         say(this.answer, `RSC was turned ${policy}.`);
       } else {
         say(this.answer, told.detail ?? `The daemon answered ${answer.status}.`);
