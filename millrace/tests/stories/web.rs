@@ -177,11 +177,19 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
     }
     assert_eq!(topology.switch.ask("rsc show guest")[0]["Policy"], "off");
     browser.wait("the page says so", &text_has("#port-body", "it is off"));
+    browser.wait("it can be undone", &text_has("#toggle", "Undo: turn RSC on again"));
+    browser.wait(
+        "there is a command line",
+        &text_has("#port-body", "millrace port set guest rsc=ndis"),
+    );
     browser.wait(
         "the strip has both sides",
         &text_has("#port-body", "Before and after RSC was turned off"),
     );
     browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
+    browser.value("document.getElementById('toggle').click()");
+    browser.wait("it was undone", &text_has("#port-body", "on, by NDIS rules"));
+    browser.wait("nothing is left to undo", &text_has("#toggle", "Turn RSC off"));
 }
 
 /// On a phone, on a desk, on a wall; light and dark. The check works: it finds a planted barrier.
