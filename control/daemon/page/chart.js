@@ -31,8 +31,9 @@ export class Chart {
     charts.delete(this);
   }
 
-  /** Shows named lines: `lines` are pairs of a name and its values at `times`. */
-  show(times, lines) {
+  /** Shows named lines over the last `span` seconds: `lines` are pairs of a name and its values at `times`, null for a gap. */
+  show(times, lines, span) {
+    this.span = span;
     const names = lines.map(([name]) => name);
     this.data = [times, ...lines.map(([, values]) => values)];
     if (JSON.stringify(names) !== JSON.stringify(this.names) || !this.drawing) {
@@ -44,7 +45,7 @@ export class Chart {
     redraw(this.legend, names, () => names.map((name, place) => this.entry(name, place)));
     lines.forEach(([, values], place) => {
       const newest = values.at(-1);
-      say(this.legend.children[place].lastChild, newest === undefined ? "no value yet" : this.format(newest));
+      say(this.legend.children[place].lastChild, newest === undefined || newest === null ? "no value yet" : this.format(newest));
     });
   }
 
@@ -80,9 +81,9 @@ export class Chart {
       select: { show: false },
       // At the bottom, room for half of the lowest label: an empty chart has no time axis there.
       padding: [8, 28, 8, 0],
-      scales: { x: { time: true, range: lastMinutes }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
+      scales: { x: { time: true, range: (plot) => lastSeconds(plot, this.span) }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
       axes: [
-        { ...axis, space: 70, size: 28, values: (_, splits) => splits.map(clock) },
+        { ...axis, space: 70, size: 28, values: (_, splits) => splits.map((at) => clock(at, this.span)) },
         { ...axis, size: 84, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series: [{}, ...this.names.map(line)],
@@ -91,10 +92,11 @@ export class Chart {
   }
 }
 
-/** The axis of time has at least the last minute: a page that was just opened has few samples. */
-function lastMinutes({ data: [times] }) {
+/** The axis of time ends with the newest sample. */
+function lastSeconds({ data: [times] }, span) {
   const newest = times.at(-1) ?? Date.now() / 1000;
-  return [Math.min(times[0] ?? newest, newest - 60), newest];
+  return [newest - span, newest];
 }
 
-const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+/** The time of day, without seconds on a long axis. */
+const clock = (seconds, span) => new Date(seconds * 1000).toLocaleTimeString("en-GB").slice(0, span > 600 ? 5 : 8);

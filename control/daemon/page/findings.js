@@ -4,7 +4,7 @@ import { byId, element, redraw } from "./dom.js";
 
 export class Findings {
   show({ findings }) {
-    const shows = findings.map(({ severity, error, seen, remedy }) => [severity, error, seen, remedy]);
+    const shows = findings.map(({ severity, error, seen, wanted, remedy }) => [severity, error, seen, wanted, remedy]);
     redraw(byId("finding-list"), shows, () =>
       shows.length > 0 ? shows.map(entry) : [element("li", {}, "Nothing is wrong.")],
     );
@@ -18,7 +18,8 @@ export function graver(findings) {
   return told.map(([number, severity]) => `${number} ${severity}${number === 1 ? "" : "s"}`).join(", ");
 }
 
-function entry([severity, error, seen, remedy]) {
-  const dim = (text) => (text ? [element("div", { class: "ago" }, text)] : []);
-  return element("li", {}, element("b", { class: severity }, severity), ` ${error}`, ...dim(seen), ...dim(remedy));
+function entry([severity, error, ...parts]) {
+  const names = ["seen", "wanted", "remedy"];
+  const part = (text, place) => (text ? [element("div", { class: "ago" }, `${names[place]}: `, element("span", {}, text))] : []);
+  return element("li", {}, element("b", { class: severity }, severity), ` ${error}`, ...parts.flatMap(part));
 }

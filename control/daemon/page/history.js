@@ -1,7 +1,8 @@
-// The page's memory of past states: differences of counters become rates.
+// What the page has seen since it was opened: differences of counters become rates. What was before has the daemon
+// (past.js).
 
-/** Samples of the whole switch: five minutes. */
-const OF_SWITCH = 300;
+/** Samples of the whole switch: ten minutes. */
+const OF_SWITCH = 600;
 /** Samples of each port: one minute. */
 const OF_PORT = 60;
 
@@ -37,13 +38,15 @@ export class History {
   }
 
   compare(before, state, seconds) {
-    const at = Date.now() / 1000;
+    // By the daemon's clock, as in its history.
+    const at = (state.unix_ms ?? Date.now()) / 1000;
     const earlier = new Map(before.ports.map((port) => [port.name, port]));
-    const sample = { at, ingress: 0, egress: 0, drops: {}, depth: state.depths.map(() => 0) };
+    const sample = { at, ingress: 0, egress: 0, dropped: 0, findings: 0, drops: {}, depth: state.depths.map(() => 0) };
     for (const port of state.ports) {
       const was = earlier.get(port.name);
       sample.ingress += port.rates.ingress_bits_per_s;
       sample.egress += port.rates.egress_bits_per_s;
+      sample.dropped += port.rates.drops_per_s;
       if (was) this.comparePort(sample, port, was, seconds);
     }
     for (const name of this.ofPort.keys()) {
@@ -51,11 +54,14 @@ export class History {
     }
     const busy = (worker, place) => growth(worker.busy_ns, before.workers[place]?.busy_ns ?? 0, seconds) / 1e7;
     sample.busy = state.workers.map(busy);
+    sample.share = mean(sample.busy, (share) => share);
+    sample.findings = state.findings.filter(({ severity }) => severity !== "info").length;
     add(this.samples, sample, OF_SWITCH);
   }
 
   comparePort(sample, port, was, seconds) {
     const own = { at: sample.at, ingress: port.rates.ingress_bits_per_s, egress: port.rates.egress_bits_per_s, drops: 0 };
+    own.dropped = port.rates.drops_per_s;
     own.frames = port.rates.egress_frames_per_s;
     own.merged = growth(port.coalesced_packets, was.coalesced_packets, seconds);
     own.trains = growth(port.coalescing_events, was.coalescing_events, seconds);

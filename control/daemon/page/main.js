@@ -4,32 +4,49 @@ import { byId, say } from "./dom.js";
 import { Events } from "./events.js";
 import { Findings, graver } from "./findings.js";
 import { History } from "./history.js";
+import { joined, Past } from "./past.js";
 import { Overview } from "./overview.js";
 import { PortView } from "./port.js";
-import { Ports } from "./ports.js";
+import { busiest, Ports } from "./ports.js";
+import { Ranges } from "./ranges.js";
 import { counted, duration } from "./text.js";
+import { dropping, Tiles } from "./tiles.js";
+import { Topology } from "./topology.js";
 import { Trace } from "./trace.js";
 import { Workers } from "./workers.js";
 
 const SECOND = 1000;
 
+/** Milliseconds between two questions for the lines of the list. */
+const SPARKS = 60 * SECOND;
+
 const history = new History();
-const overview = new Overview();
+const past = new Past(answered);
+const ranges = new Ranges(() => showAll());
+const overview = new Overview(ranges);
+const tiles = new Tiles();
+const topology = new Topology((name) => choose(name, true));
 const workers = new Workers();
 const events = new Events();
 const findings = new Findings();
 const trace = new Trace();
 /** Kept only for this visit, in no storage of the browser. */
 const token = { text: "" };
-const view = new PortView(token);
+const view = new PortView(token, ranges, answered);
 const ports = new Ports((name) => choose(name, true));
 let states = new Map();
+let sparksAsked = 0;
 
 function choose(name, focus) {
+  look(name, focus);
+  globalThis.history.replaceState(null, "", `#port=${encodeURIComponent(name)}`);
+}
+
+/** Shows a port. One that the page chose itself does not get into the URL: the next visit may choose another. */
+function look(name, focus) {
   view.choose(name, focus);
   ports.mark(name);
   trace.enterBy(name);
-  globalThis.history.replaceState(null, "", `#port=${encodeURIComponent(name)}`);
   show();
   askDetail();
 }
@@ -73,7 +90,7 @@ function show() {
   if (!state) return;
   const up = state.ports.filter((port) => port.state === "up").length;
   const ports_up = `${up} of ${counted(state.ports.length, "port")} up`;
-  const wrong = graver(state.findings);
+  const wrong = wrongs(state);
   say(
     byId("summary"),
     `${ports_up}, ${wrong || "nothing wrong"}, ${counted(state.macs, "address", "addresses")}, ${counted(state.workers.length, "worker")}; version ${state.version}, running for ${duration(state.uptime_s)}`,
@@ -85,6 +102,38 @@ function show() {
   }
 }
 
+/** What is wrong in a few words; empty if nothing is. */
+function wrongs(state) {
+  const drops = dropping(state.ports).length;
+  const told = drops > 0 ? `${counted(drops, "port drops", "ports drop")} frames` : "";
+  return [graver(state.findings), told].filter(Boolean).join(", ");
+}
+
+/** Shows all that has a past. */
+function showAll() {
+  const state = history.last;
+  if (!state) return;
+  const workers = state.workers.length;
+  const refreshed = [600, 3600, ranges.seconds].map((range) => past.refresh(range, workers));
+  const seconds = joined(past.of(600), history.samples);
+  tiles.show(state, past.of(3600), seconds);
+  overview.show(history, ranges.seconds > 600 ? past.of(ranges.seconds) : seconds, ranges.seconds);
+  topology.show(state, view.name);
+  show();
+  return Promise.all(refreshed);
+}
+
+/** Asks for the lines of the list, now and then. */
+async function askSparks() {
+  if (Date.now() - sparksAsked < SPARKS) return;
+  sparksAsked = Date.now();
+  try {
+    ports.past(await answered("/sparks"));
+  } catch {
+    // The next state shows that the daemon is gone.
+  }
+}
+
 async function ask() {
   try {
     const [state] = await Promise.all([answered("/state"), askDetail()]);
@@ -92,12 +141,13 @@ async function ask() {
     if (!history.take(state)) return;
     tellNews(state);
     ports.show(state.ports);
-    overview.show(history);
     workers.show(state, history.samples.at(-1)?.busy ?? [], (name) => choose(name, true));
     findings.show(state);
     trace.show(state);
     events.show(state);
-    show();
+    if (!view.name && state.ports.length > 0) look(busiest(state.ports), false);
+    showAll();
+    askSparks();
   } catch (error) {
     say(byId("trouble"), `This page is out of date: ${error.message}. It retries every second.`);
     byId("trouble").hidden = false;

@@ -1,14 +1,15 @@
-// The chosen port in detail: state, traffic of the last minute, coalescing, drops, queues, and its guest's features.
+// The chosen port in detail: state, traffic, coalescing, drops, queues, and its guest's features.
 
 import { Chart } from "./chart.js";
 import { byId, element, redraw, say, table } from "./dom.js";
+import { joined, Past } from "./past.js";
 import { Coalescing } from "./rsc.js";
-import { bits, bytes, count, counted, percent, reason } from "./text.js";
+import { bits, bytes, count, counted, perSecond, percent, reason } from "./text.js";
 
 export class PortView {
-  /** `token` holds the token for this visit. */
-  constructor(token) {
-    this.token = token;
+  /** `token` holds the token for this visit, `ranges` makes the buttons for the time shown, and `ask` asks the daemon. */
+  constructor(token, ranges, ask) {
+    Object.assign(this, { token, ranges, ask });
     this.name = null;
     this.detail = null;
   }
@@ -17,23 +18,26 @@ export class PortView {
   choose(name, focus) {
     if (this.name !== name) {
       this.chart?.end();
+      this.dropped?.end();
       this.name = name;
       this.detail = null;
       this.build();
     }
-    if (focus) byId("port-title").focus();
+    if (focus) reveal();
   }
 
   build() {
     say(byId("port-title"), this.name);
     byId("port-hint").hidden = true;
     this.facts = element("dl", { class: "facts" });
-    this.chart = new Chart("Traffic of the last minute", bits, 1000);
+    this.past = new Past(this.ask, this.name);
+    this.chart = new Chart("Traffic", bits, 1000);
+    this.dropped = new Chart("Drops", perSecond, 1);
     this.rsc = new Coalescing(this.name, this.token);
     this.drops = element("div");
     this.queues = element("div");
     this.guest = element("div");
-    const parts = [this.facts, this.chart.figure, this.rsc.body, this.drops, this.queues, this.guest];
+    const parts = [this.ranges.buttons(), this.chart.figure, this.dropped.figure, this.facts, this.drops, this.rsc.body, this.queues, this.guest];
     byId("port-body").replaceChildren(...parts);
     byId("port-body").hidden = false;
   }
@@ -45,11 +49,7 @@ export class PortView {
       return;
     }
     this.showFacts(port);
-    const line = (name, measure) => [name, samples.map(measure)];
-    this.chart.show(samples.map(({ at }) => at), [
-      line("into the switch", ({ ingress }) => ingress),
-      line("out of the switch", ({ egress }) => egress),
-    ]);
+    this.showCharts(samples);
     this.rsc.show(port, samples, mayChange);
     const drops = Object.entries(port.drops ?? {}).sort(([, one], [, other]) => other - one);
     const rows = drops.map(([name, dropped]) => [reason(name), count(dropped)]);
@@ -57,6 +57,17 @@ export class PortView {
       rows.length > 0 ? [table("Drops since the port was opened", ["Reason", "Frames"], rows)] : [element("p", {}, "No frame of this port was dropped.")],
     );
     if (this.detail?.name === port.name) this.showDetail(this.detail);
+  }
+
+  showCharts(seen) {
+    const span = this.ranges.seconds;
+    this.past.refresh(span);
+    const samples = span > 600 ? this.past.of(span) : joined(this.past.of(span), seen);
+    const times = samples.map(({ at }) => at);
+    const line = (name, measure) => [name, samples.map((sample) => measure(sample) ?? null)];
+    const into = line("into the switch", ({ ingress }) => ingress);
+    this.chart.show(times, [into, line("out of the switch", ({ egress }) => egress)], span);
+    this.dropped.show(times, [line("all reasons", ({ dropped }) => dropped)], span);
   }
 
   showFacts(port) {
@@ -86,6 +97,14 @@ export class PortView {
     redraw(this.queues, rows, () => (rows.length > 0 ? [table("Queues into the switch", heads, rows)] : []));
     redraw(this.guest, guest, () => (guest ? guestParts(guest) : []));
   }
+}
+
+/** Moves to what a person has opened: on a phone it is below the list. */
+function reveal() {
+  const title = byId("port-title");
+  title.focus({ preventScroll: true });
+  const { top, bottom } = title.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight * 0.8) title.scrollIntoView({ block: "start" });
 }
 
 const fact = (name, value) => [element("dt", {}, name), element("dd", {}, value)];

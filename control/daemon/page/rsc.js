@@ -2,7 +2,7 @@
 
 import { element, redraw, say, table } from "./dom.js";
 import { mean } from "./history.js";
-import { bits, perSecond } from "./text.js";
+import { bits, perSecond, quoted } from "./text.js";
 
 /** Number of samples before a change, and after it. */
 const STRIP = 10;
@@ -28,15 +28,18 @@ export class Coalescing {
       token.text = this.input.value.trim();
     });
     this.answer = element("p", { role: "status" });
-    this.controls = element("form", { class: "tools" }, element("label", {}, "Token ", this.input), this.button);
+    const hint = element("p", { class: "ago" }, "The token is the first line of the file that `token-file` in [web] of the configuration names.");
+    this.controls = element("form", { class: "tools" }, element("label", {}, "Token ", this.input), this.button, hint);
     this.controls.addEventListener("submit", (event) => {
       event.preventDefault();
       this.toggle();
     });
     this.readOnly = element("p", {}, "The page is read-only: [web] has no token-file.");
+    this.command = element("code");
+    const command = element("p", {}, "The same by the command line: ", this.command);
     this.strip = element("div");
     const title = element("h3", {}, "Receive segment coalescing");
-    this.body = element("div", {}, title, this.setting, this.controls, this.readOnly, this.answer, this.strip);
+    this.body = element("div", {}, title, this.setting, this.controls, this.readOnly, command, this.answer, this.strip);
   }
 
   show(port, samples, mayChange) {
@@ -46,7 +49,12 @@ export class Coalescing {
     this.readOnly.hidden = mayChange;
     const words = { ndis: "on, by NDIS rules", gro: "on, by GRO rules", off: "off" };
     say(this.setting, `Toward this port it is ${words[port.rsc]}.`);
-    say(this.button, port.rsc === "off" ? "Turn RSC on" : "Turn RSC off");
+    const next = port.rsc === "off" ? "on" : "off";
+    const isUndo = this.changedFrom !== undefined && port.rsc !== this.changedFrom;
+    say(this.button, isUndo ? `Undo: turn RSC ${next} again` : `Turn RSC ${next}`);
+    const name = quoted(port.name);
+    // `on` has the rules that are usual for the port; an undo has those from before.
+    say(this.command, isUndo ? `millrace port set ${name} rsc=${this.changedFrom}` : `millrace rsc ${next} ${name}`);
     if (this.before) this.showStrip();
   }
 
@@ -62,7 +70,10 @@ export class Coalescing {
   }
 
   async toggle() {
-    const policy = this.policy === "off" ? "on" : "off";
+    const isUndo = this.changedFrom !== undefined && this.policy !== this.changedFrom;
+    const policy = isUndo ? this.changedFrom : this.policy === "off" ? "on" : "off";
+    const from = isUndo ? undefined : this.policy;
+    const to = policy === "off" ? "off" : "on";
     const before = this.samples.slice(-STRIP);
     this.button.disabled = true;
     try {
@@ -73,8 +84,8 @@ export class Coalescing {
       });
       const told = await answer.json();
       if (answer.ok) {
-        Object.assign(this, { before, changedAt: Date.now() / 1000, changedTo: policy });
-        say(this.answer, `RSC was turned ${policy}.`);
+        Object.assign(this, { before, changedAt: this.samples.at(-1)?.at ?? 0, changedTo: to, changedFrom: from });
+        say(this.answer, `RSC was turned ${to}.`);
       } else {
         say(this.answer, told.detail ?? `The daemon answered ${answer.status}.`);
       }

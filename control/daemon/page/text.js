@@ -51,3 +51,6 @@ export const core = (cpu) => (cpu === null ? "any core" : `core ${cpu}`);
 
 /** A drop reason in words. */
 export const reason = (name) => name.replaceAll("_", " ");
+
+/** A name as one word of a shell, whatever it contains. */
+export const quoted = (name) => (/^[\w.-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`);

@@ -15,6 +15,7 @@ mod captures;
 mod config;
 mod etag;
 mod guard;
+mod history;
 mod log;
 mod peer;
 mod ports;
@@ -36,6 +37,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 pub(crate) use guard::change;
+pub(crate) use history::route as history;
 use problem::Problem;
 use reply::Refusal;
 pub(crate) use rsc::toggle as toggle_rsc;
@@ -92,6 +94,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(switch::health))
         .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))
+        .routes(routes!(history::show))
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))
         .routes(routes!(ports::counters))

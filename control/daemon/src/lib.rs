@@ -17,6 +17,7 @@ mod guest;
 pub mod handlers;
 mod handover;
 pub mod health;
+mod history;
 pub mod log;
 pub mod metrics;
 pub mod migration;

@@ -16,6 +16,7 @@ mod desired;
 mod enforce;
 mod entries;
 mod fair_share;
+mod history;
 mod journal;
 mod links;
 mod loads;
@@ -41,6 +42,7 @@ mod uplinks;
 mod vmmq;
 
 use self::ports::Ports;
+use crate::history::History;
 use crate::settings;
 use crate::state::Added;
 use captures::Captures;
@@ -64,6 +66,10 @@ pub struct Running {
     pub(crate) ports: Ports,
     pub(crate) captures: Captures,
     vmmq: Vmmq,
+    /// What passed lately; the server writes it to the disk.
+    pub(crate) history: History,
+    /// How many findings there were, and when they were counted.
+    findings: Option<(Instant, u64)>,
     /// The server and handlers note here what they did.
     pub(crate) journal: Journal,
     /// What to do between two steps; `None` while it is done.
@@ -111,6 +117,8 @@ impl Running {
             // The workers' clock stands at one second when the switch starts.
             captures: Captures::new(started - Duration::from_secs(1)),
             vmmq: Vmmq::new(now),
+            history: History::new(now, started),
+            findings: None,
             journal: Journal::new(now, started),
             at_each_step: None,
             has_started: false,

@@ -15,6 +15,7 @@ pub use crate::source::{faults_of_file, read_file};
 use crate::commands::{Ended, Owner};
 use crate::descriptors;
 use crate::handover::{self, Offer, Predecessor};
+use crate::history;
 use crate::log;
 use crate::metrics::Renderings;
 use crate::peer::Groups;
@@ -45,6 +46,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Level;
+
+/// Time between two writes of the history.
+const HISTORY_KEPT: Duration = Duration::from_secs(300);
 
 /// How the daemon runs, apart from its configuration.
 pub struct Options {
@@ -113,6 +117,7 @@ pub async fn serve(
     private_tmp::look();
     let filtered = filtered::problems(&[(Section::Metrics, tcp.0), (Section::Web, tcp.1.listen)]);
     opener.identify(keeps.path());
+    let history = keeps.history(history::from_bytes);
     let scale = Scale::of(&config.switch.workers);
     store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet), scale);
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
@@ -122,7 +127,9 @@ pub async fn serve(
     }
     log::write_aside()?;
     let keeper = Keeper::start(keeps)?;
-    let (owner, commands) = Owner::start(start(config, kept, opener, filtered)?)?;
+    let mut running = start(config, kept, opener, filtered)?;
+    resume(&mut running, history);
+    let (owner, commands) = Owner::start(running)?;
     let shared = Shared::new(commands, keeper.clone(), source);
     store.end_sessions();
     // Ports that the file overrode are removed from the state.
@@ -249,8 +256,8 @@ async fn ends(
 /// Writes the state for the last time, also if the task of the last change has not come to that.
 async fn end_state(shared: &Shared, keeper: &Keeper) {
     save(shared);
-    // Commands are carried out in order: after this one the keeper has the text.
-    let _ = shared.run(|_| ()).await;
+    // Commands are carried out in order: after this one the keeper has the text, too.
+    let _ = shared.keep_history(true).await;
     if let Err(problem) = keeper.end().await {
         tracing::error!(target: "control::daemon", "{problem}");
     }
@@ -312,6 +319,14 @@ fn start(
     Ok(running)
 }
 
+/// Goes on with the history of the process before.
+fn resume(running: &mut Running, history: Result<Option<history::Kept>, Problem>) {
+    match history {
+        Ok(kept) => kept.into_iter().for_each(|kept| running.history.resume(kept)),
+        Err(problem) => running.journal.note(Level::WARN, Instant::now(), problem.to_string()),
+    }
+}
+
 fn state_path(options: &Options, config: &SwitchConfig) -> PathBuf {
     let directory = options.state_directory.clone().or(config.state_directory.clone());
     state::directory(directory, &socket_path(options, config))
@@ -327,6 +342,7 @@ async fn attend(shared: &Shared, hangup: Signal) {
     let trouble = Cell::new(None);
     tokio::select! {
         () = poll_every_second(shared, &trouble) => {}
+        () = keep_history(shared) => {}
         () = again_and_again(shared, Running::balance) => {}
         () = again_and_again(shared, Running::follow_uplinks) => {}
         () = reload_at_each(hangup, shared, &trouble) => {}
@@ -339,6 +355,16 @@ async fn poll_every_second(shared: &Shared, trouble: &Cell<Option<&'static str>>
     loop {
         second.tick().await;
         if poll(shared, trouble.get()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes the history now and then, for a process that is killed. Its minutes suffice.
+async fn keep_history(shared: &Shared) {
+    loop {
+        tokio::time::sleep(HISTORY_KEPT).await;
+        if shared.keep_history(false).await.is_err() {
             return;
         }
     }

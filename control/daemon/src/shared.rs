@@ -75,6 +75,19 @@ impl Shared {
         }
     }
 
+    /// Starts writing the history, with its seconds or without. The disk is not waited for.
+    ///
+    /// # Errors
+    ///
+    /// If the switch's thread has ended.
+    pub(crate) fn keep_history(
+        &self,
+        with_seconds: bool,
+    ) -> impl Future<Output = Result<(), Ended>> + use<> {
+        let keeper = self.keeper.clone();
+        self.run(move |running| keeper.keep_history(running.history.to_bytes(with_seconds)))
+    }
+
     /// Tells the switch's journal what is with the state on the disk.
     ///
     /// # Errors

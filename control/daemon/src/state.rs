@@ -3,7 +3,8 @@
 //! The `Keeper`'s thread writes a new file beside the old one and renames it: a killed process, or
 //! a host that loses power, leaves the old file or the new one. A file that cannot be read is set
 //! aside under another name, with a message, and the daemon starts. All accesses use one open,
-//! locked directory, so two daemons never share it.
+//! locked directory, so two daemons never share it. The history of traffic is a second file there,
+//! written in the same way now and then; without it nothing but the past is lost.
 
 mod directory;
 mod keeper;
@@ -23,6 +24,8 @@ pub use place::xdg_state;
 
 /// The daemon's state file.
 const FILE: &str = "ports.json";
+/// The file of the history of traffic. Its format is that of `crate::history`.
+const HISTORY: &str = "history";
 /// Version of the schema below. A file with another version is set aside.
 const VERSION: u64 = 1;
 /// Longest file that is read, in bytes.

@@ -8,6 +8,7 @@
 
 pub(crate) mod assets;
 mod pace;
+mod sparks;
 mod state;
 mod token_file;
 pub(crate) mod trust;
@@ -23,12 +24,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use pace::Pace;
 use problem::Problem;
+use sparks::Sparks;
 use state::Cache;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The one path that accepts POST without a token, because it changes nothing.
 const TRACE: &str = "/trace";
+
+/// Time from one answer with a history to the next: each takes a fraction of a millisecond of the
+/// thread for which all other clients wait.
+const PAST_APART: Duration = Duration::from_millis(20);
 
 /// The state that handlers share.
 #[derive(Clone)]
@@ -36,7 +43,11 @@ struct Page {
     shared: Shared,
     token_file: Option<PathBuf>,
     cache: Arc<Cache>,
+    sparks: Arc<Sparks>,
+    /// For traces.
     pace: Arc<Pace>,
+    /// For the history.
+    past: Arc<Pace>,
 }
 
 impl FromRef<Page> for Shared {
@@ -48,12 +59,17 @@ impl FromRef<Page> for Shared {
 /// Returns the page's routes.
 pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
     let cache = Arc::new(Cache::new(token_file.is_some()));
-    let page = Page { shared, token_file, cache, pace: Arc::default() };
+    let past = Arc::new(Pace::new(PAST_APART));
+    let page =
+        Page { shared, token_file, cache, sparks: Arc::default(), past, pace: Arc::default() };
     let paced = middleware::from_fn_with_state(page.clone(), in_turn);
+    let past = middleware::from_fn_with_state(page.clone(), past_in_turn);
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
         .route("/ports/{name}/rsc", handlers::toggle_rsc())
+        .route("/sparks", get(sparks))
+        .route("/history", handlers::history().route_layer(past))
         .route(TRACE, handlers::trace_frames().route_layer(paced))
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(page.clone(), trust::admit))
@@ -65,6 +81,14 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
 async fn state(State(page): State<Page>) -> Response {
     match page.cache.state(&page.shared).await {
         Ok(state) => json(state),
+        Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
+    }
+}
+
+/// Answers with the last hour of each port, in a few characters.
+async fn sparks(State(page): State<Page>) -> Response {
+    match page.sparks.all(&page.shared).await {
+        Ok(sparks) => json(sparks),
         Err(ended) => handlers::problem(StatusCode::SERVICE_UNAVAILABLE, ended.into()),
     }
 }
@@ -84,6 +108,12 @@ async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
 /// Delays a trace until its turn has come.
 async fn in_turn(State(page): State<Page>, request: Request, next: Next) -> Response {
     page.pace.turn().await;
+    next.run(request).await
+}
+
+/// Delays a question for the history until its turn has come.
+async fn past_in_turn(State(page): State<Page>, request: Request, next: Next) -> Response {
+    page.past.turn().await;
     next.run(request).await
 }
 

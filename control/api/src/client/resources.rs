@@ -2,10 +2,10 @@
 
 use super::{Client, ClientError, broken_answer, escape, read};
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, LogBody, LogChange, MacBody,
-    MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody, RscChange, RscSetting, RssBody,
-    RssChange, SourceBody, SwitchBody, SwitchRscBody, SwitchRscChange, TeamBody, TeamChange,
-    TeamMapping, TraceBody, TraceRequest, VmmqLoadBody, VmmqMoveBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, HistoryBody, LogBody,
+    LogChange, MacBody, MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody, RscChange,
+    RscSetting, RssBody, RssChange, SourceBody, SwitchBody, SwitchRscBody, SwitchRscChange,
+    TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody, VmmqMoveBody,
 };
 use config::{Config, PortConfig};
 use hyper::Method;
@@ -18,6 +18,16 @@ impl Client {
     /// The daemon does not answer.
     pub fn switch(&self) -> Result<SwitchBody, ClientError> {
         self.get("/v1/switch")
+    }
+
+    /// Returns the history of the switch, or of a port. `query` has the parameters of the resource,
+    /// such as `range_s=600`; empty for their defaults.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or there is no such port or range.
+    pub fn history(&self, port: Option<&str>, query: &str) -> Result<HistoryBody, ClientError> {
+        let port = port.map(|port| format!("port={}&", escape(port))).unwrap_or_default();
+        self.get(&format!("/v1/history?{port}{query}"))
     }
 
     /// Returns all ports, by name.

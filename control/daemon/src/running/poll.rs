@@ -32,6 +32,7 @@ impl Running {
         }
         self.vmmq.find_homes(&mut self.ports, now);
         self.ports.sample(&self.switch, now);
+        self.remember(now);
     }
 
     /// Removes ports that a worker found broken from the switch, so that their devices are closed

@@ -96,6 +96,11 @@ impl Sample {
         count > before || is_recent(self.dropped_at.get(place).copied().flatten(), now)
     }
 
+    /// Returns the counters at the last poll.
+    pub(super) fn counters(&self) -> &PortCounters {
+        &self.counters
+    }
+
     /// Returns the rates of the last second.
     pub(super) fn rates(&self) -> RatesBody {
         self.rates

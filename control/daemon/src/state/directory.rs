@@ -97,6 +97,16 @@ impl StateDirectory {
         StateDirectory::open(path, name)?.ok_or_else(|| trouble(path, "is gone", &Errno::NOENT))
     }
 
+    /// Returns the same directory, under the same lock, for another file. The lock is released once
+    /// both are dropped.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(super) fn beside(&self, name: &'static str) -> io::Result<StateDirectory> {
+        let (path, folder) = (self.path.clone(), self.folder.try_clone()?);
+        Ok(StateDirectory { path, name, folder })
+    }
+
     /// Returns the state file's path.
     pub fn file(&self) -> PathBuf {
         self.path.join(self.name)
@@ -159,16 +169,17 @@ impl StateDirectory {
     ///
     /// # Errors
     /// The new file cannot be written, or does not reach the disk.
-    pub fn write(&self, text: &str) -> Result<(), Problem> {
-        self.replace(text).map_err(|error| trouble(&self.file(), "cannot be written", &error))
+    pub fn write(&self, text: impl AsRef<[u8]>) -> Result<(), Problem> {
+        self.replace(text.as_ref())
+            .map_err(|error| trouble(&self.file(), "cannot be written", &error))
     }
 
-    fn replace(&self, text: &str) -> io::Result<()> {
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
         let name = self.next();
         self.remove(&name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut next = File::from(openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR)?);
-        next.write_all(text.as_bytes())?;
+        next.write_all(text)?;
         next.sync_all()?;
         renameat(&self.folder, &name, &self.folder, self.name)?;
         Ok(fsync(&self.folder)?)

@@ -4,7 +4,7 @@
 //! One slot holds the text to write next, however long the disk takes: the newest text wins, and
 //! requests that arrive meanwhile share the next write.
 
-use super::{FILE, Kept, StateDirectory, from_bytes, to_text};
+use super::{FILE, HISTORY, Kept, StateDirectory, from_bytes, to_text};
 use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -41,6 +41,8 @@ pub(crate) struct Found {
 struct Slot {
     /// The newest text.
     text: Option<String>,
+    /// The newest history.
+    history: Option<Vec<u8>>,
     /// Whether there is nothing more to write and the lock must be released.
     ends: bool,
     /// Clients to notify once the text is written.
@@ -118,6 +120,13 @@ impl Keeper {
         self.hand_over(Some(text))
     }
 
+    /// Queues the history, which no client waits for.
+    pub(crate) fn keep_history(&self, history: Vec<u8>) {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).history = Some(history);
+        // Without the thread there is nothing to be done.
+        let _ = self.bell.try_send(());
+    }
+
     /// Waits until everything is written and the directory is unlocked.
     ///
     /// # Errors
@@ -189,6 +198,35 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Reads the history with `parse`; `None` if there is none. A file that is refused is set aside.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub(crate) fn history<T>(
+        &self,
+        parse: impl FnOnce(&[u8]) -> Result<T, Problem>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(Ok(file)) = self.directory.as_ref().map(|all| all.beside(HISTORY)) else {
+            return Ok(None);
+        };
+        let Some(bytes) = file.read()? else { return Ok(None) };
+        parse(&bytes).map(Some).map_err(|problem| match file.set_aside() {
+            Ok(aside) => {
+                let (file, aside) = (file.file(), aside.display().to_string());
+                problem.at(format!("{} was set aside as {aside}", file.display()))
+            }
+            Err(_) => problem.at(file.file().display()),
+        })
+    }
+
+    /// Writes the history. The directory is made with the ports, if ever: it is not made for this.
+    fn write_history(&self, history: &[u8]) -> Result<(), Problem> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let file = directory.beside(HISTORY);
+        file.map_err(|error| Problem::new("the history cannot be written").seen(error))?
+            .write(history)
+    }
+
     /// Returns the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -205,6 +243,9 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Some(Err(problem)) = todo.history.map(|history| self.write_history(&history)) {
+                tracing::warn!(target: "control::state", "{problem}");
+            }
             if todo.waiting.is_empty() {
                 // An earlier wake-up has already served it.
                 continue;

@@ -1,5 +1,6 @@
-//! Limits traces that anyone may request to two a second, however many clients request them: each
-//! copies the switch on the thread for which all other clients wait.
+//! Limits what anyone may request to so many a second, however many clients request it: each takes
+//! time of the thread for which all other clients wait. A trace copies the switch, so there are two a
+//! second.
 
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -21,7 +22,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    fn new(apart: Duration) -> Pace {
+    /// Creates a limit with this time from one turn to the next.
+    pub(super) fn new(apart: Duration) -> Pace {
         Pace { next: Mutex::default(), apart }
     }
 

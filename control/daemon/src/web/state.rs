@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use config::{PortRole, RscMode};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The last reading of the switch, for all requests at about the same time.
 pub(super) struct Cache {
@@ -83,6 +83,8 @@ struct State {
     /// Milliseconds since the page is served. The difference of two answers is the time between
     /// them.
     at_ms: u64,
+    /// Milliseconds since 1970, by the clock that the history has.
+    unix_ms: u64,
     /// Whether RSC can be toggled with a token.
     may_change: bool,
     macs: usize,
@@ -128,11 +130,13 @@ impl State {
         served: Duration,
         may_change: bool,
     ) -> State {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let depths = ports.first().map(|(_, counters)| &counters.rsc.train_depth);
         State {
             version: switch.version,
             uptime_s: switch.uptime_s,
             at_ms: u64::try_from(served.as_millis()).unwrap_or(u64::MAX),
+            unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
             may_change,
             macs: switch.macs,
             workers: switch.workers,

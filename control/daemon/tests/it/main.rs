@@ -11,6 +11,7 @@
 mod api;
 mod exported;
 mod fuzz_state;
+mod history;
 mod import;
 mod long_plan;
 mod metrics;
