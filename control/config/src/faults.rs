@@ -212,14 +212,25 @@ fn line_of(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the line of a place, and marks below it.
+/// Returns the line of a place, and marks below it. The file may be a stranger's, and the line goes
+/// to a terminal, so control characters are replaced, one by one.
 fn excerpt(text: &str, span: &Range<usize>) -> String {
     let line = line_of(text, span.start);
     let shown = text.get(line.clone()).unwrap_or_default().trim_end();
     let before = text.get(line.start..span.start).unwrap_or_default().chars().count();
     let end = span.end.min(line.start + shown.len());
     let width = text.get(span.start..end).unwrap_or_default().chars().count().max(1);
+    let shown: String = shown.chars().map(harmless).collect();
     format!("{shown}\n{}{}", " ".repeat(before), "^".repeat(width))
+}
+
+/// Returns a space for a tab, and a mark for any other control character.
+fn harmless(letter: char) -> char {
+    match letter {
+        '\t' => ' ',
+        _ if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        _ => letter,
+    }
 }
 
 #[cfg(test)]
@@ -267,6 +278,18 @@ name = 'c'
     fn the_line_is_shown_with_what_is_wrong_marked() {
         let found = faults("t", "[[port]]\nname = 'a'\nmtu = 20\ntap = 't'\n");
         assert_eq!(found[0].excerpt, "mtu = 20\n      ^^");
+    }
+
+    /// A file set the title of the terminal of who checked it.
+    #[test]
+    fn a_line_has_no_control_characters() {
+        let found = faults("t", "[[port]]\nname = 'a'\n\tmtu = 20 # \u{1b}]0;x\u{7}\u{9b}\n");
+        let marks = "\u{fffd}]0;x\u{fffd}\u{fffd}";
+        assert!(found[0].excerpt.starts_with(" mtu = 20 # "), "{found:?}");
+        assert!(found.iter().any(|fault| fault.excerpt.contains(marks)), "{found:?}");
+        let controls =
+            |text: &str| text.chars().any(|letter| letter != '\n' && letter.is_control());
+        assert!(!found.iter().any(|fault| controls(&fault.excerpt)), "{found:?}");
     }
 
     /// What was wrong with a key made the port lack it.

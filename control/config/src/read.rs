@@ -57,15 +57,33 @@ fn unquoted(text: &str, error: &toml::de::Error) -> Option<Misread> {
     let (key, value) = line.split_once('=')?;
     let word = value.split('#').next()?.trim();
     let is_of_word = |letter: char| letter.is_alphanumeric() || "-_.:/@+,".contains(letter);
-    if word.is_empty() || !word.chars().all(is_of_word) {
+    if word.is_empty() || !word.chars().all(is_of_word) || needs_no_quotes(word) {
         return None;
     }
     let start = start + key.len() + 1 + (value.len() - value.trim_start().len());
+    // An error before the value is one of its key: it may be there twice.
+    if at < start {
+        return None;
+    }
     let problem = Problem::new("a text without quotes")
         .seen(word)
         .wanted(format!("\"{word}\""))
         .remedy(format!("write {} = \"{word}\"", key.trim()));
     Some(Misread { problem, span: Some(start..start + word.len()) })
+}
+
+/// Returns whether a word was meant as a boolean, a number or a date, also if TOML refuses its form,
+/// such as `01500`.
+fn needs_no_quotes(word: &str) -> bool {
+    let number = word.replace('_', "");
+    let digits = number.trim_start_matches(['+', '-']);
+    let with_base = ["0x", "0o", "0b"].iter().find_map(|base| digits.strip_prefix(base));
+    let is_whole = |digits: &str| digits.chars().all(|digit| digit.is_ascii_hexdigit());
+    let is_number = digits.starts_with(|first: char| first.is_ascii_digit())
+        && (digits.parse::<f64>().is_ok() || with_base.is_some_and(is_whole));
+    let is_digit = |place: usize| word.as_bytes().get(place).is_some_and(u8::is_ascii_digit);
+    let is_date = (0..4).all(is_digit) && word.get(4..5) == Some("-") && is_digit(5);
+    is_number || is_date || matches!(word, "true" | "false")
 }
 
 /// Reads the configuration file's text.
@@ -169,6 +187,9 @@ fn explain(message: &str) -> Problem {
 fn mismatch(message: &str) -> Problem {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {
+        None if message == "duplicate key" => Problem::new("a key that is there twice")
+            .wanted("one value")
+            .remedy("remove one of the two"),
         // The text of toml for a value that is no word where an enum is wanted.
         None if message == "wanted string or table" => Problem::new("not a word in quotes")
             .wanted("a word in quotes")
@@ -222,6 +243,29 @@ mod tests {
         assert_eq!(nearest("zz", &["a", "ab"]), None);
         assert_eq!(nearest("vm2", &["a", "vm1"]), Some("vm1"));
         assert_eq!(nearest("ab", &["a"]), Some("a"));
+    }
+
+    /// A second `mtu = 1400`, and `mtu = 01500`, were taken for texts without quotes.
+    #[test]
+    fn only_a_text_needs_quotes() {
+        let told = |line: &str| {
+            let text = format!("[[port]]\nname = 'a'\nmtu = 1500\n{line}\n");
+            from_toml::<Config>("t", &text).unwrap_err()
+        };
+        let twice = told("mtu = 1400");
+        assert_eq!((&*twice.error, &*twice.seen), ("t:4:1: a key that is there twice", "mtu"));
+        for line in
+            ["vlan = 01500", "vlan = 0x_1f", "vlan = +0_1", "tap = 2026-13-29T", "tap = true"]
+        {
+            let problem = told(line).to_string();
+            assert!(!problem.contains("without quotes"), "{line}: {problem}");
+        }
+        for line in
+            ["tap = t0", "tap = 0xen0", "mac = 52:54:00:00:00:01", "trunk = 10,20", "tap = infra"]
+        {
+            let problem = told(line).to_string();
+            assert!(problem.contains("a text without quotes"), "{line}: {problem}");
+        }
     }
 
     /// A name of 2 MiB was compared letter by letter, under the lock of the switch.

@@ -49,13 +49,19 @@ export class Coalescing {
     this.readOnly.hidden = mayChange;
     const words = { ndis: "on, by NDIS rules", gro: "on, by GRO rules", off: "off" };
     say(this.setting, `Toward this port it is ${words[port.rsc]}.`);
-    const next = port.rsc === "off" ? "on" : "off";
-    const isUndo = this.changedFrom !== undefined && port.rsc !== this.changedFrom;
-    say(this.button, isUndo ? `Undo: turn RSC ${next} again` : `Turn RSC ${next}`);
+    const { policy, isUndo } = this.next();
+    const by = { ndis: "turn RSC on again, by NDIS rules", gro: "turn RSC on again, by GRO rules", off: "turn RSC off again" };
+    say(this.button, isUndo ? `Undo: ${by[policy]}` : `Turn RSC ${policy}`);
     const name = quoted(port.name);
     // `on` has the rules that are usual for the port; an undo has those from before.
-    say(this.command, isUndo ? `millrace port set ${name} rsc=${this.changedFrom}` : `millrace rsc ${next} ${name}`);
+    say(this.command, isUndo ? `millrace port set ${name} rsc=${policy}` : `millrace rsc ${policy} ${name}`);
     if (this.before) this.showStrip();
+  }
+
+  /** What the button sends, and whether that takes back what was last changed here. */
+  next() {
+    const isUndo = this.changedFrom !== undefined && this.policy !== this.changedFrom;
+    return { isUndo, policy: isUndo ? this.changedFrom : this.policy === "off" ? "on" : "off" };
   }
 
   showStrip() {
@@ -70,8 +76,7 @@ export class Coalescing {
   }
 
   async toggle() {
-    const isUndo = this.changedFrom !== undefined && this.policy !== this.changedFrom;
-    const policy = isUndo ? this.changedFrom : this.policy === "off" ? "on" : "off";
+    const { policy, isUndo } = this.next();
     const from = isUndo ? undefined : this.policy;
     const to = policy === "off" ? "off" : "on";
     const before = this.samples.slice(-STRIP);

@@ -16,6 +16,8 @@ use datapath::{RscFailureReason, RscStatus, Vlan};
 pub(crate) use kind::Kind;
 use ports::team::MemberStatus;
 use problem::Problem;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use wire::Mac;
@@ -147,10 +149,15 @@ pub fn offline(config: &Config) -> HealthBody {
 /// Returns all findings, port by port.
 pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
     let mut found = Vec::new();
+    let by_mtu = by_mtu(ports);
+    let mut by_mac = HashMap::<Mac, Vec<&Picture>>::new();
     for (place, port) in ports.iter().enumerate() {
         let earlier = ports.get(..place).unwrap_or_default();
+        let alike = port.mac.map(|mac| by_mac.entry(mac).or_default());
+        let twin = alike.as_deref().and_then(|alike| duplicate_mac(port, alike.iter().copied()));
+        alike.into_iter().for_each(|alike| alike.push(port));
         found.extend(trouble(port));
-        found.extend(mtu(port, ports));
+        found.extend(mtu(port, &by_mtu));
         let of_port = [
             (Kind::SocketHidden, socket_hidden(port)),
             (Kind::TooBig, too_big(port)),
@@ -158,7 +165,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::UplinksShareVlan, uplinks_share_vlan(port, earlier)),
             (Kind::UplinkHasAddress, uplink_has_address(port)),
             (Kind::OwnFramesReturn, own_frames_return(port)),
-            (Kind::DuplicateMac, duplicate_mac(port, earlier)),
+            (Kind::DuplicateMac, twin),
             (Kind::MacUnknown, mac_unknown(port)),
             (Kind::HeldMacElsewhere, held_mac_elsewhere(port)),
             (Kind::Lonely, lonely(port, ports)),
@@ -178,14 +185,23 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
 
 /// Returns findings about current MTUs, without past drops.
 pub(crate) fn mtu_findings(ports: &[Picture]) -> Vec<Problem> {
-    ports.iter().flat_map(|port| mtu(port, ports)).map(|found| found.problem).collect()
+    let by_mtu = by_mtu(ports);
+    ports.iter().flat_map(|port| mtu(port, &by_mtu)).map(|found| found.problem).collect()
 }
 
-fn mtu(port: &Picture, ports: &[Picture]) -> Vec<FindingBody> {
+/// Returns the ports with an MTU, the largest first, so that each finds those above its own without
+/// a look at thousands of others.
+fn by_mtu(ports: &[Picture]) -> Vec<&Picture> {
+    let mut all: Vec<_> = ports.iter().rev().filter(|port| port.mtu.is_some()).collect();
+    all.sort_by_key(|port| Reverse(port.mtu));
+    all
+}
+
+fn mtu(port: &Picture, by_mtu: &[&Picture]) -> Vec<FindingBody> {
     let one = [
         (Kind::DeviceMtu, device_mtu(port)),
         (Kind::GuestMtu, guest_mtu(port)),
-        (Kind::MtuMismatch, mtu_mismatch(port, ports)),
+        (Kind::MtuMismatch, mtu_mismatch(port, by_mtu)),
         (Kind::TeamMtus, team::mtus(port)),
     ];
     let one = one.into_iter().filter_map(|(kind, told)| Some(kind.found(told?)));
@@ -246,10 +262,10 @@ fn guest_mtu(port: &Picture) -> Option<Problem> {
 }
 
 /// Finds a port that reaches another one with a larger MTU. The finding names the largest such MTU.
-fn mtu_mismatch(port: &Picture, ports: &[Picture]) -> Option<Problem> {
+fn mtu_mismatch(port: &Picture, by_mtu: &[&Picture]) -> Option<Problem> {
     let own = port.mtu?;
-    let larger = ports.iter().filter(|other| other.mtu.is_some_and(|mtu| mtu > own));
-    let largest = larger.filter(|other| port.meets(other)).max_by_key(|other| other.mtu)?;
+    let mut larger = by_mtu.iter().take_while(|other| other.mtu > Some(own));
+    let largest = larger.find(|other| port.meets(other))?;
     let (name, other) = (&port.name, &largest.name);
     let mtu = largest.mtu.unwrap_or_default();
     Some(
@@ -288,6 +304,9 @@ fn guarded(port: &Picture) -> Option<Problem> {
 /// Finds another uplink in one of the port's VLANs that it does not exchange frames with. If both
 /// lead to one network, guests get each broadcast twice.
 fn uplinks_share_vlan(port: &Picture, earlier: &[Picture]) -> Option<Problem> {
+    if port.role != PortRole::Uplink {
+        return None;
+    }
     let shares = |other: &&Picture| port.is_apart_from(other) && port.vlan.overlaps(&other.vlan);
     let other = earlier.iter().find(shares)?;
     Some(
@@ -324,10 +343,13 @@ fn own_frames_return(port: &Picture) -> Option<Problem> {
 
 /// Finds another port with the same address in one VLAN. Isolated ports count too: an uplink's
 /// answers reach only one of the two.
-pub(crate) fn duplicate_mac(port: &Picture, others: &[Picture]) -> Option<Problem> {
+pub(crate) fn duplicate_mac<'p>(
+    port: &Picture,
+    others: impl IntoIterator<Item = &'p Picture>,
+) -> Option<Problem> {
     let mac = port.mac?;
     let is_twin = |other: &&Picture| other.mac == Some(mac) && port.vlan.overlaps(&other.vlan);
-    let twin = others.iter().find(is_twin)?;
+    let twin = others.into_iter().find(is_twin)?;
     Some(
         Problem::new(format!("ports {} and {} have the same address", twin.name, port.name))
             .seen(mac)
@@ -521,6 +543,8 @@ mod tests {
         let text = "[[port]]\nname='vm3'\ntap='t'\nmtu=9000\n[[port]]\nname='uplink0'\npacket='e'\nmtu=1500\n";
         assert_eq!(found(text), ["uplink0 has MTU 1500, vm3 has 9000"]);
         assert!(found(&text.replace("mtu=9000", "mtu=9000\nvlan=5")).is_empty());
+        let apart = format!("[[port]]\nname='far'\ntap='v'\nmtu=9200\nvlan=5\n{text}");
+        assert_eq!(found(&apart), ["uplink0 has MTU 1500, vm3 has 9000"]);
         assert!(found(&text.replace("9000", "1500")).is_empty());
     }
 
@@ -529,6 +553,12 @@ mod tests {
         let twins = "[[port]]\nname='a'\ntap='t'\nmac='52:54:00:00:00:01'\n[[port]]\nname='b'\ntap='u'\nmac='52:54:00:00:00:01'\n";
         assert_eq!(found(twins), ["ports a and b have the same address"]);
         assert!(found(&twins.replace("'u'", "'u'\nvlan=5")).is_empty());
+        let third = format!(
+            "{}{}",
+            twins.replace("'u'", "'u'\nvlan=5"),
+            twins[..twins.len() / 2].replace("'a'", "'c'").replace("'t'", "'v'\nvlan=5")
+        );
+        assert_eq!(found(&third), ["ports b and c have the same address"]);
         let lonely = "[[port]]\nname='a'\ntap='t'\nisolated=true\nvlan=5";
         assert_eq!(found(lonely), ["port a is isolated and its VLAN has no uplink"]);
         assert!(found(&format!("{lonely}\n[[port]]\nname='u'\npacket='e'\ntrunk='5'")).is_empty());

@@ -7,8 +7,9 @@
 //! the first 2,048 ports have seconds, and the minutes of more than 2,700 ports reach back less than
 //! a day; with 10,000 ports all take at most 56 MB, and go back six hours.
 //!
-//! The history is kept over a restart (`file`). Cells are numbered by the time since 1970, on the
-//! clock that stood at the start: a wall clock that is set later moves nothing.
+//! The history is kept over a restart (`file`). Cells are numbered by the time since 1970, on a clock
+//! of its own: it begins with the wall clock, or behind what was kept if that is later (a host
+//! without a clock of its own starts in the past), and a wall clock that is set later moves nothing.
 
 mod cell;
 mod file;
@@ -18,6 +19,7 @@ mod track;
 use api::body::{HistoryBody, HistoryResolution};
 use cell::decode;
 pub(crate) use file::{Kept, from_bytes};
+use problem::Problem;
 use series::{BLOCK, CELLS, Series};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -126,19 +128,34 @@ impl History {
         number + (now.saturating_duration_since(first) + half).as_secs()
     }
 
-    /// Goes on with the history of the process before. One from a time to come is dropped: the clock
-    /// was set back.
-    pub(crate) fn resume(&mut self, kept: Kept) {
+    /// Returns the milliseconds since 1970, by the clock of this history.
+    pub(crate) fn unix_ms(&self, now: Instant) -> u64 {
+        let (instant, wall) = self.started;
+        let (first, number) = self.anchor.unwrap_or((instant, unix(wall).max(self.resumed + 1)));
+        let since = now.saturating_duration_since(first).as_millis();
+        number * 1000 + u64::try_from(since).unwrap_or(0)
+    }
+
+    /// Goes on with the history of the process before. One that ends in a time to come goes on from
+    /// there, which is returned: whether the clock is wrong now, or was then, is not known here.
+    pub(crate) fn resume(&mut self, kept: Kept) -> Option<Problem> {
         let (switch, ports) = kept;
         let newest = switch.seconds.as_ref().map_or(0, |seconds| seconds.newest);
         let newest = newest.max(switch.minutes.newest * BLOCK);
-        if newest > unix(self.started.1) + BLOCK {
-            return;
-        }
         self.resumed = newest;
         self.switch = switch;
         self.ports = ports;
         self.ports.values_mut().skip(WITH_SECONDS).for_each(|track| track.seconds = None);
+        let ahead = newest.saturating_sub(unix(self.started.1));
+        (ahead > BLOCK).then(|| {
+            Problem::new("the history of traffic ends in a time to come, and goes on from there")
+                .seen(format!("{ahead} s ahead of the clock of this host"))
+                .wanted("a clock that is set before the daemon starts")
+                .remedy(
+                    "if the clock was behind, none; if it had been ahead, stop the daemon, remove \
+                     `history` in its state directory, and start it",
+                )
+        })
     }
 
     /// Returns the history as a file, with seconds or without.
@@ -285,20 +302,35 @@ mod tests {
 
     /// The second in which the process before ended was overwritten by the one after it.
     #[test]
-    fn a_restart_within_a_second_loses_nothing_and_a_clock_set_back_begins_anew() {
+    fn a_restart_within_a_second_loses_nothing() {
         let start = Instant::now();
         let mut before = history(start);
         before.take(at(start, 1000), reading(&[("a", 5)]));
         let bytes = before.to_bytes(true);
-        for (wall, wanted) in
-            [(3600, vec![None, Some(5), Some(2)]), (60, vec![None, None, Some(2)])]
-        {
-            let mut after = History::new(start, SystemTime::UNIX_EPOCH + Duration::from_secs(wall));
-            after.resume(from_bytes(&bytes).unwrap());
-            after.take(at(start, 100), reading(&[("a", 2)]));
-            let body = after.body(Some("a"), 3, HistoryResolution::Second);
-            assert_eq!(body.egress_frames, wanted, "{wall}");
+        let mut after = history(start);
+        assert!(after.resume(from_bytes(&bytes).unwrap()).is_none());
+        after.take(at(start, 100), reading(&[("a", 2)]));
+        let body = after.body(Some("a"), 3, HistoryResolution::Second);
+        assert_eq!(body.egress_frames, [None, Some(5), Some(2)]);
+    }
+
+    /// A host that starts in the past until NTP sets its clock lost a day without a word, and the
+    /// page asked for times of another clock.
+    #[test]
+    fn a_history_of_a_time_to_come_goes_on_and_is_told() {
+        let start = Instant::now();
+        let mut before = history(start);
+        before.take(at(start, 1000), reading(&[("a", 5)]));
+        let bytes = before.to_bytes(true);
+        let mut after = History::new(start, SystemTime::UNIX_EPOCH + Duration::from_mins(1));
+        let told = after.resume(from_bytes(&bytes).unwrap()).unwrap();
+        assert_eq!(told.seen, "3541 s ahead of the clock of this host");
+        for (milliseconds, count) in [(100, 2), (1100, 9)] {
+            after.take(at(start, milliseconds), reading(&[("a", count)]));
         }
+        let body = after.body(Some("a"), 3, HistoryResolution::Second);
+        assert_eq!(body.egress_frames, [5, 2, 7].map(Some));
+        assert_eq!(body.from_s + 2, after.unix_ms(at(start, 1100)) / 1000);
     }
 
     #[test]

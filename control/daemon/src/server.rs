@@ -321,9 +321,12 @@ fn start(
 
 /// Goes on with the history of the process before.
 fn resume(running: &mut Running, history: Result<Option<history::Kept>, Problem>) {
-    match history {
-        Ok(kept) => kept.into_iter().for_each(|kept| running.history.resume(kept)),
-        Err(problem) => running.journal.note(Level::WARN, Instant::now(), problem.to_string()),
+    let told = match history {
+        Ok(kept) => kept.and_then(|kept| running.history.resume(kept)),
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = told {
+        running.journal.note(Level::WARN, Instant::now(), problem.to_string());
     }
 }
 

@@ -5,6 +5,7 @@
 pub mod token;
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use utoipa::ToSchema;
 
@@ -79,16 +80,26 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.error)?;
+        out.write_str(&harmless(&self.error))?;
         let rest = [("seen", &self.seen), ("wanted", &self.wanted), ("remedy", &self.remedy)];
         for (label, text) in rest.iter().filter(|(_, text)| !text.is_empty()) {
-            write!(out, "\n  {:<8}{text}", format!("{label}:"))?;
+            write!(out, "\n  {:<8}{}", format!("{label}:"), harmless(text))?;
         }
         Ok(())
     }
 }
 
 impl std::error::Error for Problem {}
+
+/// Returns a text in which control characters are replaced: it may be of a stranger's file, and goes
+/// to a terminal.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    match text.contains(is_harmful) {
+        true => Cow::Owned(text.replace(is_harmful, "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -101,6 +112,13 @@ mod tests {
             let problem = Problem::new(error).seen(seen).remedy(remedy);
             prop_assert_eq!(Problem::unpack(&problem.pack()), Some(problem));
         }
+    }
+
+    /// A name in a stranger's file set the title of the terminal.
+    #[test]
+    fn what_is_printed_has_no_control_characters() {
+        let problem = Problem::new("a\u{1b}]0;x\u{7}").seen("b\n\t\u{9b}2J");
+        assert_eq!(problem.to_string(), "a\u{fffd}]0;x\u{fffd}\n  seen:   b\n\t\u{fffd}2J");
     }
 
     #[test]

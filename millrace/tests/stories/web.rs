@@ -177,7 +177,8 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
     }
     assert_eq!(topology.switch.ask("rsc show guest")[0]["Policy"], "off");
     browser.wait("the page says so", &text_has("#port-body", "it is off"));
-    browser.wait("it can be undone", &text_has("#toggle", "Undo: turn RSC on again"));
+    browser
+        .wait("it can be undone", &text_has("#toggle", "Undo: turn RSC on again, by NDIS rules"));
     browser.wait(
         "there is a command line",
         &text_has("#port-body", "millrace port set guest rsc=ndis"),
@@ -187,6 +188,13 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
         &text_has("#port-body", "Before and after RSC was turned off"),
     );
     browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
+    // Its label was of the opposite of what it is now, and it sent what had been before.
+    topology.switch.tell("port set guest rsc=gro");
+    browser.wait("somebody else turned it on", &text_has("#port-body", "on, by GRO rules"));
+    browser.wait(
+        "the button says what it sends",
+        &text_has("#toggle", "Undo: turn RSC on again, by NDIS rules"),
+    );
     browser.value("document.getElementById('toggle').click()");
     browser.wait("it was undone", &text_has("#port-body", "on, by NDIS rules"));
     browser.wait("nothing is left to undo", &text_has("#toggle", "Turn RSC off"));

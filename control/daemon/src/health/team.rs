@@ -47,6 +47,9 @@ pub(super) fn same_path(port: &Picture, earlier: &[Picture]) -> Option<Problem> 
 
 /// Returns the findings about a team's members, among all ports.
 pub(super) fn findings(port: &Picture, ports: &[Picture]) -> Vec<FindingBody> {
+    if port.members.is_empty() {
+        return Vec::new();
+    }
     let down = port.members.iter().filter_map(|member| down(port, member));
     let (vlans, unreachable) = (vlans(port), unreachable(port));
     let (apart, vlans, unreachable) = match are_pinned(port, ports) {

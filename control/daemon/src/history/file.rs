@@ -16,6 +16,8 @@ const MAGIC: &[u8] = b"millrace history 1\n";
 const SUM: usize = 8;
 /// Longest name of a port, in bytes.
 const NAME: usize = 256;
+/// The latest number that a file may have: no clock shows it, and no sum with it overflows.
+const LATEST: u64 = 1 << 40;
 
 /// The tracks of the switch and of its ports, by name.
 pub(crate) type Kept = (SwitchTrack, BTreeMap<String, PortTrack>);
@@ -127,7 +129,7 @@ fn series<const N: usize>(to: &mut Vec<u8>, of: Option<&Series<N>>) {
 }
 
 fn read_series<const N: usize>(from: &mut &[u8], most: usize) -> Option<Series<N>> {
-    let newest = read_word(from)?;
+    let newest = read_word(from).filter(|newest| *newest <= LATEST)?;
     let count = usize::try_from(read_word(from)?).ok().filter(|count| *count <= most)?;
     let mut blocks = VecDeque::with_capacity(count);
     for _ in 0..count {
@@ -183,6 +185,15 @@ mod tests {
         let without = from_bytes(&to_bytes(&kept.0, &kept.1, false)).unwrap();
         assert_eq!(without.1["a"].minutes, kept.1["a"].minutes);
         assert_eq!(without.1["a"].seconds, Some(Series::default()));
+    }
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_refused() {
+        for (second, is_read) in [(LATEST, true), (LATEST + 1, false)] {
+            let mut kept = tracks(10);
+            kept.0.take(second, 1, [1; 7], MINUTES);
+            assert_eq!(from_bytes(&to_bytes(&kept.0, &kept.1, true)).is_ok(), is_read);
+        }
     }
 
     /// A minute that a restart falls into has what both processes counted in it.

@@ -12,11 +12,13 @@ use api::body::{
     FindingBody, HealthBody, MtuBody, MtuLinkBody, MtuPortBody, PortBody, StateBody, SwitchBody,
 };
 use config::{Device, PortName, PortRole};
-use datapath::{MacEntry, PortInfo};
+use datapath::{MacEntry, PortId, PortInfo};
 use ports::packet::Spread;
 use problem::Problem;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
+use wire::Mac;
 
 impl Running {
     /// The switch as a whole.
@@ -85,15 +87,41 @@ pub(crate) fn mtu_body(report: &Report<'_>, now: Instant) -> MtuBody {
 
 /// Returns a picture of each port, by name.
 fn pictures(report: &Report<'_>, now: Instant) -> Vec<Picture> {
-    let macs = report.switch.macs();
-    report.ports.iter().map(|(name, port)| picture(report, name, port, &macs, now)).collect()
+    let stations = Stations::new(report);
+    report.ports.iter().map(|(name, port)| picture(report, name, port, &stations, now)).collect()
+}
+
+/// Learned addresses and the names of the ports behind which they are. There may be thousands of
+/// either, and each port asks.
+struct Stations<'r> {
+    learned: HashMap<Mac, Vec<MacEntry>>,
+    names: HashMap<PortId, &'r PortName>,
+}
+
+impl<'r> Stations<'r> {
+    fn new(report: &Report<'r>) -> Stations<'r> {
+        let mut learned = HashMap::<_, Vec<_>>::new();
+        for entry in report.switch.macs() {
+            learned.entry(entry.mac).or_default().push(entry);
+        }
+        let names = report.ports.open().map(|(name, open)| (open.id, name)).collect();
+        Stations { learned, names }
+    }
+
+    /// Returns the port behind which an address was last seen, in a VLAN that this port carries.
+    fn behind(&self, held: Mac, port: &Picture) -> Option<String> {
+        let mut entries = self.learned.get(&held)?.iter();
+        let entry = entries.find(|entry| port.carries(entry.vlan))?;
+        let name = self.names.get(&entry.port);
+        Some(name.map_or_else(|| format!("number {}", entry.port.0), ToString::to_string))
+    }
 }
 
 fn picture(
     report: &Report<'_>,
     name: &PortName,
     port: &RunningPort,
-    macs: &[MacEntry],
+    stations: &Stations<'_>,
     now: Instant,
 ) -> Picture {
     let info = port.info_in(&report.infos);
@@ -135,11 +163,8 @@ fn picture(
     }
     picture.path_down = report.ports.path_down(&port.config);
     picture.held_mac = info.and_then(|info| info.held_mac);
-    picture.held_mac_behind = picture.held_mac.and_then(|held| {
-        // A port's own address is learned only on other ports.
-        let is_it = |entry: &&MacEntry| entry.mac == held && picture.carries(entry.vlan);
-        macs.iter().find(is_it).map(|entry| report.ports.name_of(entry.port))
-    });
+    // A port's own address is learned only on other ports.
+    picture.held_mac_behind = picture.held_mac.and_then(|held| stations.behind(held, &picture));
     picture.rsc = info.map(PortInfo::rsc);
     picture
 }

@@ -4,7 +4,7 @@ use super::port::RunningPort;
 use super::report::Report;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
 use api::body::TraceRequest;
-use datapath::MacEntry;
+use datapath::{MacEntry, Vlan};
 use problem::Problem;
 use std::cell::LazyCell;
 use std::net::IpAddr;
@@ -20,7 +20,8 @@ const NO_ONE: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// # Errors
 /// A port is not there or not open, a frame cannot be read, or there are too many.
 pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Prepared, Problem> {
-    let from = report.ports.open_port(&request.port)?.id;
+    let open = report.ports.open_port(&request.port)?;
+    let (from, vlan) = (open.id, open.settings.vlan.clone());
     // Checked before any frame is read, because this takes time of the switch's thread.
     let most = |count: usize| match count {
         1..=MOST_FRAMES => Ok(()),
@@ -47,7 +48,9 @@ pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Pre
                 station(port).ok_or_else(|| no_station(port))?
             }
             None => {
-                let known = expression.receiver().and_then(|ip| guarded(report, ip));
+                let known = expression
+                    .receiver()
+                    .and_then(|ip| guarded(report, ip, expression.entered(&vlan)?));
                 let known = known.and_then(|port| Some((port, station(port)?)));
                 if expression.names_no_destination() {
                     notes.push(told(expression.receiver(), known));
@@ -75,12 +78,15 @@ pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Pre
     Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot, notes })
 }
 
-/// The port whose `ip-guard` names this address alone.
-fn guarded<'r>(report: &Report<'r>, ip: IpAddr) -> Option<&'r str> {
+/// The port whose `ip-guard` names this address alone, in the VLAN of the frame: tenants may have
+/// the same addresses.
+fn guarded<'r>(report: &Report<'r>, ip: IpAddr, vlan: u16) -> Option<&'r str> {
     let names = |port: &RunningPort| {
+        let carries =
+            port.open().is_some_and(|open| open.settings.vlan.overlaps(&Vlan::Access(vlan)));
         let guard = port.config.ip_guard.as_ref();
         let mut prefixes = guard.into_iter().flat_map(|guard| guard.prefixes());
-        prefixes.any(|prefix| prefix.first == ip && prefix.last == ip)
+        carries && prefixes.any(|prefix| prefix.first == ip && prefix.last == ip)
     };
     report.ports.iter().find(|(_, port)| names(port)).map(|(name, _)| name.as_str())
 }

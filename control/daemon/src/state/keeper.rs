@@ -2,13 +2,15 @@
 //! must not wait for it.
 //!
 //! One slot holds the text to write next, however long the disk takes: the newest text wins, and
-//! requests that arrive meanwhile share the next write.
+//! requests that arrive meanwhile share the next write. The history of traffic is megabytes where that
+//! text is kilobytes, so it comes after it, on one more thread: no change waits for it.
 
 use super::{FILE, HISTORY, Kept, StateDirectory, from_bytes, to_text};
 use problem::Problem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -16,6 +18,9 @@ use tokio::sync::oneshot;
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest time that a client waits for the disk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Puts the history on the disk.
+type Store = fn(&StateDirectory, &[u8]) -> Result<(), Problem>;
 
 /// Writes the state. Clones use the same thread.
 #[derive(Clone)]
@@ -76,7 +81,16 @@ pub(crate) fn open(path: &Path) -> Result<(Writer, Kept), Problem> {
         None => (Kept::default(), to_text(&[], &[]).ok()),
     };
     let has_file = directory.as_ref().is_some_and(StateDirectory::has_file);
-    Ok((Writer { path: path.to_owned(), directory, last, has_file }, kept))
+    let writer = Writer {
+        path: path.to_owned(),
+        directory,
+        last,
+        has_file,
+        history: None,
+        storing: None,
+        store: |file, history| file.write(history),
+    };
+    Ok((writer, kept))
 }
 
 /// Checks a directory without its lock, which another daemon may have.
@@ -195,6 +209,11 @@ pub(crate) struct Writer {
     last: Option<String>,
     /// Whether there is a file with that text; an empty state needs none.
     has_file: bool,
+    /// The newest history, which waits for the one before.
+    history: Option<Vec<u8>>,
+    /// The thread that writes a history, until it was found to have ended.
+    storing: Option<JoinHandle<()>>,
+    store: Store,
 }
 
 impl Writer {
@@ -219,12 +238,35 @@ impl Writer {
         })
     }
 
-    /// Writes the history. The directory is made with the ports, if ever: it is not made for this.
-    fn write_history(&self, history: &[u8]) -> Result<(), Problem> {
-        let Some(directory) = &self.directory else { return Ok(()) };
-        let file = directory.beside(HISTORY);
-        file.map_err(|error| Problem::new("the history cannot be written").seen(error))?
-            .write(history)
+    /// Starts writing the history, if there is a new one and the one before is written. The directory
+    /// is made with the ports, if ever: it is not made for this.
+    fn store_history(&mut self) {
+        if self.storing.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let (Some(history), Some(directory)) = (self.history.take(), &self.directory) else {
+            return;
+        };
+        let (file, store) = (directory.beside(HISTORY), self.store);
+        let started = file.and_then(|file| {
+            std::thread::Builder::new().name("history".into()).spawn(move || {
+                if let Err(problem) = store(&file, &history) {
+                    tracing::warn!(target: "control::state", "{problem}");
+                }
+            })
+        });
+        self.storing = started
+            .inspect_err(|error| {
+                tracing::warn!(target: "control::state", "the history cannot be written: {error}");
+            })
+            .ok();
+    }
+
+    /// Waits until the newest history is written.
+    fn finish_history(&mut self) {
+        self.storing.take().map(JoinHandle::join);
+        self.store_history();
+        self.storing.take().map(JoinHandle::join);
     }
 
     /// Returns the directory.
@@ -238,20 +280,21 @@ impl Writer {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.look(found);
+                    self.store_history();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let todo = std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
-            if let Some(Err(problem)) = todo.history.map(|history| self.write_history(&history)) {
-                tracing::warn!(target: "control::state", "{problem}");
-            }
+            self.history = todo.history.or(self.history.take());
             if todo.waiting.is_empty() {
-                // An earlier wake-up has already served it.
+                // An earlier wake-up has already served it, or there is only a history.
+                self.store_history();
                 continue;
             }
             let result = todo.text.map_or(Ok(()), |text| self.write(text));
             if todo.ends {
+                self.finish_history();
                 self.directory = None;
             }
             found.lock().unwrap_or_else(PoisonError::into_inner).trouble = result.clone().err();
@@ -262,6 +305,7 @@ impl Writer {
             if todo.ends {
                 return;
             }
+            self.store_history();
         }
     }
 
@@ -389,6 +433,34 @@ mod tests {
         }
         let aside = std::fs::read_to_string(folder.path().join("ports.json.broken-2")).unwrap();
         assert_eq!(aside, half);
+    }
+
+    /// A change was answered, and at the end written, only after a history of up to 56 MB.
+    #[test]
+    fn no_change_waits_for_the_history() {
+        static DISK: Mutex<()> = Mutex::new(());
+        let folder = tempfile::tempdir().unwrap();
+        let busy = DISK.lock().unwrap();
+        let (mut writer, _) = open(folder.path()).unwrap();
+        writer.store = |file, history| {
+            let _free = DISK.lock().unwrap();
+            file.write(history)
+        };
+        let keeper = Keeper::start(writer).unwrap();
+        let text = |name| to_text(&ports(&format!("[[port]]\nname='{name}'\ntap='t'")), &[]);
+        keeper.keep_history(b"first".to_vec());
+        keep(&keeper, text("a").unwrap()).unwrap();
+        keeper.keep_history(b"second".to_vec());
+        let last = text("b").unwrap();
+        drop(keeper.keep(last.clone()));
+        let end = keeper.end();
+        let is_written = || std::fs::read_to_string(keeper.file()).unwrap() == last;
+        waiting::until("the last text is on the disk", is_written);
+        assert!(!folder.path().join("history").exists());
+        drop(busy);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(end).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("history")).unwrap(), b"second");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Builds the frames of an expression, with correct lengths and checksums.
 
 use super::expression::{Expression, Packet, TCP, UDP};
+use datapath::Vlan;
 use ports::memory::MemoryFrame;
 use std::net::{IpAddr, SocketAddr};
 use wire::Mac;
@@ -87,6 +88,16 @@ impl Expression {
             Packet::Ip { to, .. } if is_open => Some(to.ip()),
             Packet::Arp { to, .. } if is_open => Some(IpAddr::from(*to)),
             _ => None,
+        }
+    }
+
+    /// Returns the VLAN that the frame has in the switch, if a port in this mode lets it enter.
+    pub(crate) fn entered(&self, vlan: &Vlan) -> Option<u16> {
+        match (vlan, self.vlans.first().filter(|tag| **tag != 0)) {
+            (Vlan::Access(own), None) => Some(*own),
+            (Vlan::Trunk { native, .. }, None) => Some(*native),
+            (Vlan::Access(_), Some(_)) => None,
+            (Vlan::Trunk { .. }, Some(tag)) => Some(*tag),
         }
     }
 

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use config::{PortRole, RscMode};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// The last reading of the switch, for all requests at about the same time.
 pub(super) struct Cache {
@@ -62,11 +62,12 @@ impl Cache {
     async fn make(&self, shared: &Shared, now: Instant) -> Result<Look, Ended> {
         let look = shared.run(move |running| {
             let (switch, ports) = (running.switch_body(now), running.report().counted_ports());
-            (switch, ports, running.health(now).findings)
+            let unix_ms = running.history.unix_ms(now);
+            (switch, ports, running.health(now).findings, unix_ms)
         });
-        let (switch, ports, findings) = look.await?;
-        let served = now.saturating_duration_since(self.started);
-        let state = State::of(switch, findings, &ports, served, self.may_change);
+        let (switch, ports, findings, unix_ms) = look.await?;
+        let clocks = (now.saturating_duration_since(self.started), unix_ms);
+        let state = State::of(switch, findings, &ports, clocks, self.may_change);
         let details = ports
             .into_iter()
             .map(|(port, counters)| (port.name.clone(), Detail::of(port, counters)));
@@ -127,16 +128,15 @@ impl State {
         switch: SwitchBody,
         findings: Vec<FindingBody>,
         ports: &[(PortBody, CountersBody)],
-        served: Duration,
+        (served, unix_ms): (Duration, u64),
         may_change: bool,
     ) -> State {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let depths = ports.first().map(|(_, counters)| &counters.rsc.train_depth);
         State {
             version: switch.version,
             uptime_s: switch.uptime_s,
             at_ms: u64::try_from(served.as_millis()).unwrap_or(u64::MAX),
-            unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            unix_ms,
             may_change,
             macs: switch.macs,
             workers: switch.workers,

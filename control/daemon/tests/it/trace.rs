@@ -137,3 +137,37 @@ fn of_many_frames_the_first_are_told_and_the_rest_counted() {
     assert_eq!(turn.delivered.iter().filter(|it| it.port == "vm2").count(), 64);
     assert!(step(&turn, "vm2", "deliver").ends_with("and 16 more frames, not listed"));
 }
+
+/// Of two tenants with the same address, the first by name was taken, whoever sent.
+#[test]
+fn an_address_is_looked_for_in_the_vlan_of_the_frame() {
+    let tenant = |name: &str, vlan: u16, ip: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\ntap = \"{name}\"\nvlan = {vlan}\nip-guard = [\"{ip}\"]\n"
+        )
+    };
+    let daemon = Daemon::start(
+        &[
+            tenant("a10", 10, "10.0.0.2"),
+            tenant("a20", 20, "10.0.0.2"),
+            tenant("from10", 10, "10.0.0.1"),
+            tenant("from20", 20, "10.0.0.1"),
+            "[[port]]\nname = \"uplink0\"\npacket = \"eth1\"\ntrunk = \"10,20\"\n".to_owned(),
+        ]
+        .concat(),
+    );
+    let taken = |port: &str, tag: &str| {
+        let frame = format!("icmp 10.0.0.1 > 10.0.0.2{tag}");
+        ask(&daemon, port, &[&frame]).unwrap().notes.concat()
+    };
+    for (port, tag, wanted) in [
+        ("from10", "", "by ip-guard of port a10"),
+        ("from20", "", "by ip-guard of port a20"),
+        ("uplink0", " vlan 20", "by ip-guard of port a20"),
+        ("uplink0", " vlan 10", "by ip-guard of port a10"),
+        ("uplink0", "", "the destination is shown as unknown"),
+    ] {
+        let notes = taken(port, tag);
+        assert!(notes.contains(wanted), "{port}{tag}: {notes}");
+    }
+}

@@ -104,7 +104,7 @@ fn last_said(view: &View) -> Line<'static> {
     }
     match view.part {
         Part::Filter => Line::raw(format!("filter: {}", view.filter)),
-        Part::Frame if !view.said.is_empty() => Line::raw(view.said.clone()),
+        Part::Frame if view.waits => Line::raw(view.said.clone()),
         Part::Frame => Line::raw(format!("frame: {}", view.frame)),
         _ if !view.said.is_empty() => Line::raw(view.said.clone()),
         _ if !view.filter.is_empty() => Line::raw(format!("filter: {}", view.filter)),

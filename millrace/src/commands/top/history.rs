@@ -1,7 +1,7 @@
 //! Rates of the last minute or so, and their drawing as bars of one line.
 
 use api::body::PortBody;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Pictures kept of each port.
 const KEPT: usize = 60;
@@ -17,7 +17,8 @@ pub(super) struct History {
 impl History {
     /// Adds the ports' present rates, and forgets ports that are gone.
     pub(super) fn add(&mut self, ports: &[PortBody]) {
-        self.ports.retain(|name, _| ports.iter().any(|port| port.name == *name));
+        let names: BTreeSet<_> = ports.iter().map(|port| port.name.as_str()).collect();
+        self.ports.retain(|name, _| names.contains(name.as_str()));
         for port in ports {
             let rates = self.ports.entry(port.name.clone()).or_default();
             rates.push_back(port.rates.ingress_bits_per_s + port.rates.egress_bits_per_s);

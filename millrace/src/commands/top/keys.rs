@@ -62,6 +62,7 @@ fn command(view: &mut View, key: KeyEvent) -> Wish {
         KeyCode::Char('t') if view.port().is_some() => {
             view.fix();
             view.part = Part::Frame;
+            view.said.clear();
         }
         KeyCode::Char('c') => {
             view.fix();
@@ -109,6 +110,11 @@ fn back(view: &mut View) -> Wish {
 fn typed(view: &mut View, key: KeyEvent) -> Wish {
     let filters = view.part == Part::Filter;
     let line = if filters { &mut view.filter } else { &mut view.frame };
+    if view.waits {
+        // The answer would come into the middle of what is typed.
+        view.waits = false;
+        view.said.clear();
+    }
     match key.code {
         KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => line.clear(),
         KeyCode::Char(letter) => line.push(letter),
@@ -120,6 +126,7 @@ fn typed(view: &mut View, key: KeyEvent) -> Wish {
             let frame = line.trim().to_owned();
             let Some(port) = view.port().map(|port| port.name.clone()) else { return back(view) };
             view.said = format!("tracing {frame} from {port}");
+            (view.asked, view.waits) = (view.asked + 1, true);
             return Wish::Trace { port, frame };
         }
         KeyCode::Esc => {

@@ -208,9 +208,57 @@ fn a_frame_is_asked_for_and_its_trace_is_shown() {
     assert_eq!(wish, Wish::Trace { port: "db".to_owned(), frame });
     view.hear(News::Traced(Err("the frame, column 1: no".to_owned())));
     assert!(lines(&mut view, 80, 24).contains(&"the frame, column 1: no".to_owned()));
+    keys(&mut view, "t");
+    key(&mut view, KeyCode::Enter);
     let body = TraceBody { port: "db".to_owned(), notes: Vec::new(), turns: Vec::new() };
     view.hear(News::Traced(Ok(body)));
     assert_eq!(view.part, Part::Trace);
+}
+
+/// The rest of a filter that was typed when the answer came was taken for commands.
+#[test]
+fn an_answer_that_is_late_opens_nothing() {
+    let mut view = shows(six());
+    keys(&mut view, "tarp 10.0.0.1 > 10.0.0.2");
+    key(&mut view, KeyCode::Enter);
+    key(&mut view, KeyCode::Esc);
+    keys(&mut view, "/d");
+    view.hear(News::Traced(Err("the frame, column 1: no".to_owned())));
+    keys(&mut view, "cq");
+    assert_eq!((&view.part, &*view.filter), (&Part::Filter, "dcq"));
+    // Neither does it while the next frame is typed; that one's answer is shown.
+    key(&mut view, KeyCode::Esc);
+    keys(&mut view, "tarp 10.0.0.1 > 10.0.0.3");
+    key(&mut view, KeyCode::Enter);
+    keys(&mut view, "0");
+    view.hear(News::Traced(Err("of .3".to_owned())));
+    assert_eq!((&view.part, &*view.said), (&Part::Frame, ""));
+    key(&mut view, KeyCode::Enter);
+    keys(&mut view, "1");
+    key(&mut view, KeyCode::Enter);
+    view.hear(News::Traced(Err("of .30".to_owned())));
+    assert_eq!(view.part, Part::Frame);
+    view.hear(News::Traced(Err("of .301".to_owned())));
+    assert_eq!((&view.part, &*view.traced), (&Part::Trace, "of .301"));
+}
+
+/// The text of a capture hid the frame that was typed.
+#[test]
+fn a_frame_is_seen_while_it_is_typed() {
+    let mut view = shows(six());
+    let told = |text: &str| News::Capture {
+        port: "uplink0".to_owned(),
+        runs: true,
+        text: text.to_owned(),
+    };
+    view.hear(told("capturing uplink0 to uplink0.pcapng"));
+    keys(&mut view, "tarp");
+    assert_eq!(lines(&mut view, 80, 24)[22], "frame: arp");
+    assert!(view.said.is_empty());
+    view.hear(told("3 frames"));
+    assert_eq!(lines(&mut view, 80, 24)[22], "frame: arp");
+    key(&mut view, KeyCode::Enter);
+    assert_eq!(lines(&mut view, 80, 24)[22], "tracing arp from uplink0");
 }
 
 #[test]

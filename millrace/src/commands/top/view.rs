@@ -117,6 +117,10 @@ pub(super) struct View {
     pub(super) page: usize,
     /// The frame that is typed for a trace.
     pub(super) frame: String,
+    /// Traces without an answer yet. Answers come in the order of the questions.
+    pub(super) asked: usize,
+    /// Whether nothing was typed since the last of them was asked for.
+    pub(super) waits: bool,
     /// The answer of the last trace.
     pub(super) traced: String,
     /// The first line of a text that is drawn.
@@ -147,6 +151,8 @@ impl View {
             first: 0,
             page: 1,
             frame: String::new(),
+            asked: 0,
+            waits: false,
             traced: String::new(),
             scroll: 0,
             said: String::new(),
@@ -163,6 +169,12 @@ impl View {
             News::Picture(picture) => self.see(picture),
             News::Lost(why) => self.lost = Some(why),
             News::Traced(answer) => {
+                self.asked = self.asked.saturating_sub(1);
+                // Who types something by now would go on with letters that are commands.
+                if !self.waits || self.asked > 0 {
+                    return;
+                }
+                self.waits = false;
                 self.traced = answer.map_or_else(|problem| problem, |body| trace::text(&body));
                 (self.part, self.scroll) = (Part::Trace, 0);
                 self.said.clear();

@@ -120,6 +120,9 @@ fn on_a_phone_a_tap_shows_what_it_opened() {
         let mut browser = Browser::open();
         browser.look(375, 740, false);
         open(&mut browser, 60);
+        // What arrives later would move what was scrolled to.
+        let settled = "['#topology-body [data-port]', '#rows .spark', '#port .u-over'].every((part) => document.querySelector(part))";
+        browser.wait("the page has all that it shows", settled);
         assert_eq!(browser.value("scrollY"), 0, "a port that the page chose moves nothing");
         browser.value("[...document.querySelectorAll('#rows [role=row]')].find((row) => row.textContent.startsWith('vm7')).click()");
         let seen = "(({top}) => top >= 0 && top < 300)(document.getElementById('port-title').getBoundingClientRect())";
