@@ -25,6 +25,7 @@ pub(super) struct Part {
     #[param(minimum = 1, maximum = 86400)]
     range_s: Option<u64>,
     /// Absent: by the second if the range is at most 600 s.
+    #[param(inline)]
     resolution: Option<HistoryResolution>,
 }
 

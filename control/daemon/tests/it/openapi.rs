@@ -55,6 +55,28 @@ the same meanwhile.
 | --- | --- | --- |
 ";
 
+/// Returns all references of a value.
+fn references(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Object(members) => {
+            let own = members.get("$ref").and_then(Value::as_str);
+            own.into_iter().chain(members.values().flat_map(references)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The resolution of a history was a parameter whose schema the document did not have.
+#[test]
+fn each_reference_leads_to_something() {
+    let document = document();
+    let references = references(&document);
+    assert!(references.len() > 100, "{}", references.len());
+    let lost = |it: &&&str| document.pointer(it.trim_start_matches('#')).is_none();
+    assert_eq!(references.iter().filter(lost).collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
 #[test]
 fn the_page_of_the_api_is_that_of_the_document() {
     hold("docs/api.md", &page());
