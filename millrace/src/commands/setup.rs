@@ -4,6 +4,7 @@
 //! what undoes each step before it takes the step. An uplink with addresses of the host gets a port
 //! `host`, to which they move: guests cannot reach an address on the uplink itself.
 
+mod command;
 mod nic;
 mod plan;
 mod record;
@@ -23,7 +24,7 @@ use record::Record;
 use serde::Serialize;
 use service::Service;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
@@ -48,8 +49,8 @@ Examples:
 Writes the configuration, starts the service (or waits until `millrace run` is started), and prints
 what connects a first virtual machine. The file as it was, and what undoes each step, is kept in
 FILE.setup.json. If the uplink has addresses of this host, they move to a new device `host0`, a port
-of the switch, and come back by themselves if the gateway does not answer there, or nobody confirms
-within a minute.")]
+of the switch. They come back by themselves if the gateway does not answer there, or without a
+confirmation within a minute.")]
 pub(crate) struct Arguments {
     /// The network device that becomes the uplink [default: asks].
     #[arg(long, value_name = "DEVICE")]
@@ -76,7 +77,7 @@ pub(crate) struct Arguments {
 struct Done<'p> {
     #[serde(flatten)]
     plan: &'p Plan,
-    file: &'p std::path::Path,
+    file: &'p Path,
     done: bool,
 }
 
@@ -234,7 +235,8 @@ fn await_ports(plan: &Plan, global: &Global, interrupt: &Interrupt) -> Result<()
     }
 }
 
-/// Returns which port is not ready. A TAP that nobody has brought up yet is down, and ready.
+/// Returns the port that is not ready, with its reason. The host's TAP is ready while it is still
+/// down: moving the addresses brings it up.
 fn missing(plan: &Plan, ports: &[PortBody]) -> Option<String> {
     let needed = [Some(UPLINK), (!plan.moves.is_empty()).then_some(HOST)];
     needed.into_iter().flatten().find_map(|name| {
@@ -254,19 +256,14 @@ fn pause(interrupt: &Interrupt) -> Result<(), End> {
     interrupt.pass(GLANCE).map_err(|_| End::Interrupted)
 }
 
-/// Runs one command.
+/// Runs one command; one that removes what is gone has nothing to do.
 fn perform(words: &Words) -> Result<(), Problem> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let failed = |seen: String| {
-        Problem::new(format!("`{}` failed", words.join(" ")))
-            .seen(seen)
-            .remedy("run as root, and see `ip address`")
-    };
-    let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let is_done = output.status.success() || is_moot(words, &said);
-    if is_done { Ok(()) } else { Err(failed(said)) }
+    match command::run(words) {
+        Err(problem) if !is_moot(words, &problem.seen) => {
+            Err(problem.remedy("run as root, and see `ip address`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a command failed because what it removes is gone: an address goes with the first one of
@@ -330,7 +327,7 @@ fn confirm(interrupt: &Interrupt) -> Result<(), End> {
             Err(TryRecvError::Empty) => pause(interrupt)?,
         }
     }
-    let problem = Problem::new("nobody confirmed that the host is still reachable");
+    let problem = Problem::new("there was no confirmation that the host is still reachable");
     Err(problem.seen(format!("no `keep` in {within} s")).wanted("`keep`").into())
 }
 
@@ -347,7 +344,7 @@ A first virtual machine connects to port {VM} (QEMU's options: `millrace port sh
 `millrace setup --undo{}` undoes all of it.
 ",
         options.unwrap_or_default(),
-        if arguments.file.starts_with("/etc/millrace") {
+        if arguments.file == Path::new(service::FILE) {
             String::new()
         } else {
             format!(" --file {}", arguments.file.display())

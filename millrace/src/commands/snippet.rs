@@ -23,6 +23,12 @@ pub(crate) struct Vnic {
     mtu: Option<u16>,
 }
 
+/// Returns an address for a guest, in the range that QEMU uses, drawn anew at each call.
+pub(crate) fn drawn_address(name: &str) -> String {
+    let [a, b, c, ..] = RandomState::new().hash_one(name).to_ne_bytes();
+    format!("52:54:00:{a:02x}:{b:02x}:{c:02x}")
+}
+
 impl Vnic {
     /// Ring size in descriptors: QEMU's maximum, because a burst that does not fit is dropped.
     const RING: u16 = 1024;
@@ -93,14 +99,14 @@ impl Vnic {
         if self.mac.is_some() {
             return String::new();
         }
-        let [a, b, c, ..] = RandomState::new().hash_one(&self.name).to_ne_bytes();
         format!(
             "\
 # The port has no `mac`, so the guest gets QEMU's default, 52:54:00:12:34:56, as every other guest
 # without one. To give it an address of its own, drawn for it just now, and print this again:
-#   millrace port set {} mac=52:54:00:{a:02x}:{b:02x}:{c:02x}
+#   millrace port set {0} mac={1}
 ",
-            self.name
+            self.name,
+            drawn_address(&self.name)
         )
     }
 

@@ -1,9 +1,9 @@
 //! The network devices of this host, with their addresses and routes, as `ip` tells them.
 
+use super::command;
 use super::plan::Words;
 use problem::Problem;
 use serde::Deserialize;
-use std::process::Command;
 
 /// Most neighbours that are told of a move.
 const GREETED: usize = 32;
@@ -123,18 +123,13 @@ pub(super) fn neighbours(device: &str) -> Vec<String> {
 }
 
 fn told(arguments: &[&str]) -> Result<String, Problem> {
-    let failed = |seen: String| {
+    let words: Vec<&str> = ["ip"].into_iter().chain(arguments.iter().copied()).collect();
+    command::run(&words).map_err(|problem| {
         Problem::new("the network devices cannot be read")
-            .seen(seen)
+            .seen(problem.seen)
             .wanted("the program `ip`")
             .remedy("install iproute2")
-    };
-    let output = Command::new("ip").args(arguments).output();
-    let output = output.map_err(|error| failed(format!("ip: {error}")))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    })
 }
 
 /// Reads routes, in an order in which they can be added: those to a gateway last. Those that the

@@ -2,10 +2,10 @@
 //! those that move them back.
 
 use super::nic::Nic;
+use crate::commands::snippet::drawn_address;
 use config::Config;
 use problem::Problem;
 use serde::Serialize;
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 /// A command with its arguments.
@@ -104,7 +104,6 @@ impl Plan {
 
 /// Returns the lines for the configuration.
 fn added(nic: &Nic, wanted: &Wanted, has_host: bool, is_old: bool) -> String {
-    let [a, b, c, ..] = RandomState::new().hash_one(&nic.name).to_ne_bytes();
     let mut text = "# By `millrace setup`; `millrace setup --undo` removes it.\n".to_owned();
     if let Some(socket) = wanted.socket.as_ref().filter(|_| !is_old) {
         text += &format!("[switch]\nsocket = \"{}\"\n\n", socket.display());
@@ -118,8 +117,9 @@ fn added(nic: &Nic, wanted: &Wanted, has_host: bool, is_old: bool) -> String {
     let directory =
         wanted.socket.as_deref().and_then(Path::parent).unwrap_or(Path::new("/run/millrace"));
     text += &format!(
-        "[[port]]\nname = \"{VM}\"\nvhost-user = \"{}/{VM}.sock\"\nmac = \"52:54:00:{a:02x}:{b:02x}:{c:02x}\"\n",
-        directory.display()
+        "[[port]]\nname = \"{VM}\"\nvhost-user = \"{}/{VM}.sock\"\nmac = \"{}\"\n",
+        directory.display(),
+        drawn_address(&nic.name)
     );
     if let Some(group) = wanted.guests {
         text += &format!("socket-group = \"{group}\"\n");

@@ -42,8 +42,8 @@ impl Record {
         Err(problem.wanted("no earlier setup").remedy("`millrace setup --undo` undoes it"))
     }
 
-    /// Reads the record of an earlier setup. Only one that nobody but this user can have written
-    /// counts: it says which commands are run and which file is written.
+    /// Reads the record of an earlier setup. It says which commands are run and which file is
+    /// written, so only a file that no other user can have written is taken.
     ///
     /// # Errors
     /// There is none, it cannot be read, or another user may have written it.

@@ -1,9 +1,9 @@
 //! The service that runs the switch, under systemd.
 
+use super::command;
 use problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::Command;
 
 const UNIT: &str = "millrace.service";
 /// The unit's configuration.
@@ -27,10 +27,7 @@ impl Service {
         if file != Path::new(FILE) || !has_usual_socket {
             return Service::Absent;
         }
-        let says_yes = |arguments: &[&str]| {
-            let output = Command::new("systemctl").args(arguments).output();
-            output.is_ok_and(|output| output.status.success())
-        };
+        let says_yes = |arguments: &[&str]| systemctl(arguments).is_ok();
         if !Path::new("/run/systemd/system").is_dir() || !says_yes(&["cat", UNIT]) {
             Service::Absent
         } else if says_yes(&["is-active", "--quiet", UNIT]) {
@@ -76,13 +73,7 @@ impl Service {
 }
 
 fn systemctl(arguments: &[&str]) -> Result<(), Problem> {
-    let line = format!("systemctl {}", arguments.join(" "));
-    let failed = |seen: String| {
-        let problem = Problem::new(format!("`{line}` failed")).seen(seen);
-        problem.remedy("`journalctl -u millrace` says why; run as root")
-    };
-    let output = Command::new("systemctl").args(arguments).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(failed(said)) }
+    let words: Vec<&str> = ["systemctl"].into_iter().chain(arguments.iter().copied()).collect();
+    let remedy = "`journalctl -u millrace` says why; run as root";
+    command::run(&words).map(drop).map_err(|problem| problem.remedy(remedy))
 }
