@@ -6,7 +6,7 @@
 
 use super::read::{Misread, locate, place, read, syntax};
 use super::{Config, rules};
-use problem::Problem;
+use problem::{Problem, harmless};
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
@@ -220,17 +220,8 @@ fn excerpt(text: &str, span: &Range<usize>) -> String {
     let before = text.get(line.start..span.start).unwrap_or_default().chars().count();
     let end = span.end.min(line.start + shown.len());
     let width = text.get(span.start..end).unwrap_or_default().chars().count().max(1);
-    let shown: String = shown.chars().map(harmless).collect();
+    let shown = harmless(shown).replace('\t', " ");
     format!("{shown}\n{}{}", " ".repeat(before), "^".repeat(width))
-}
-
-/// Returns a space for a tab, and a mark for any other control character.
-fn harmless(letter: char) -> char {
-    match letter {
-        '\t' => ' ',
-        _ if letter.is_control() => char::REPLACEMENT_CHARACTER,
-        _ => letter,
-    }
 }
 
 #[cfg(test)]

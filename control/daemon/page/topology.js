@@ -5,6 +5,7 @@
 
 import { byId, redraw, say } from "./dom.js";
 import { drawn } from "./spark.js";
+import { dropping } from "./tiles.js";
 import { bits, byName, counted, perSecond } from "./text.js";
 
 /** Lanes and uplinks that are drawn; the others are folded into one. */
@@ -24,7 +25,7 @@ export class Topology {
   /** `choose` is called with the name of a port. */
   constructor(choose) {
     this.body = byId("topology-body");
-    this.state = null;
+    this.ports = null;
     this.chosen = null;
     this.body.addEventListener("click", (event) => {
       const port = event.target.closest("[data-port]")?.dataset.port;
@@ -61,7 +62,7 @@ const weightiest = (one, other) =>
 
 function words(ports) {
   const uplinks = ports.filter(({ role }) => role === "uplink").length;
-  const bad = ports.filter(({ rates }) => rates.drops_per_s > 0).length;
+  const bad = dropping(ports).length;
   const lanes = new Set(ports.filter(({ role }) => role !== "uplink").map(({ vlan }) => vlan)).size;
   const told = `${counted(uplinks, "uplink")}, ${counted(lanes, "VLAN lane")}, ${counted(ports.length - uplinks, "vNIC")}`;
   return bad > 0 ? `${told}; ${counted(bad, "port")} dropping frames` : told;

@@ -39,9 +39,13 @@ const OF_MINUTES: usize = 40 << 20;
 const HIGHEST: u32 = 35;
 /// Bytes of an hour of a port.
 const HOUR: usize = CELLS * OF_PORT * 2;
-/// Longest range that is told, in seconds: a day, and ten minutes by the second.
-pub(crate) const LONGEST: [(HistoryResolution, u64); 2] =
-    [(HistoryResolution::Minute, 24 * 3600), (HistoryResolution::Second, 600)];
+/// Returns the longest range that is told, in seconds.
+pub(crate) const fn longest(resolution: HistoryResolution) -> u64 {
+    match resolution {
+        HistoryResolution::Second => 600,
+        HistoryResolution::Minute => 24 * 3600,
+    }
+}
 
 type PortTrack = Track<OF_PORT, OF_PORT>;
 type SwitchTrack = Track<OF_SWITCH, SUMS>;

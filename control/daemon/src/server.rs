@@ -10,7 +10,7 @@ mod tcp_listener;
 
 pub use crate::api_socket::default_path;
 pub use crate::sandbox::helper::run as run_helper;
-pub use crate::source::{faults_of_file, read_file};
+pub use crate::source::{check_file, read_file};
 
 use crate::commands::{Ended, Owner};
 use crate::descriptors;

@@ -61,12 +61,16 @@ pub fn read_file(path: &Path) -> Result<Config, Problem> {
     Config::from_toml(&path.display().to_string(), &text_of(path)?)
 }
 
-/// Returns all errors of the configuration file; none if it is a valid configuration.
+/// Reads the configuration file once. Returns the configuration, or all of the file's errors.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn faults_of_file(path: &Path) -> Result<Vec<Fault>, Problem> {
-    Ok(config::faults(&path.display().to_string(), &text_of(path)?))
+pub fn check_file(path: &Path) -> Result<Result<Config, Vec<Fault>>, Problem> {
+    let (name, text) = (path.display().to_string(), text_of(path)?);
+    match config::faults(&name, &text) {
+        faults if faults.is_empty() => Config::from_toml(&name, &text).map(Ok),
+        faults => Ok(Err(faults)),
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, Problem> {

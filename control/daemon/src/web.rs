@@ -44,10 +44,6 @@ struct Page {
     token_file: Option<PathBuf>,
     cache: Arc<Cache>,
     sparks: Arc<Sparks>,
-    /// For traces.
-    pace: Arc<Pace>,
-    /// For the history.
-    past: Arc<Pace>,
 }
 
 impl FromRef<Page> for Shared {
@@ -59,18 +55,15 @@ impl FromRef<Page> for Shared {
 /// Returns the page's routes.
 pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
     let cache = Arc::new(Cache::new(token_file.is_some()));
-    let past = Arc::new(Pace::new(PAST_APART));
-    let page =
-        Page { shared, token_file, cache, sparks: Arc::default(), past, pace: Arc::default() };
-    let paced = middleware::from_fn_with_state(page.clone(), in_turn);
-    let past = middleware::from_fn_with_state(page.clone(), past_in_turn);
+    let page = Page { shared, token_file, cache, sparks: Arc::default() };
+    let paced = |pace| middleware::from_fn_with_state(Arc::new(pace), in_turn);
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
         .route("/ports/{name}/rsc", handlers::toggle_rsc())
         .route("/sparks", get(sparks))
-        .route("/history", handlers::history().route_layer(past))
-        .route(TRACE, handlers::trace_frames().route_layer(paced))
+        .route("/history", handlers::history().route_layer(paced(Pace::new(PAST_APART))))
+        .route(TRACE, handlers::trace_frames().route_layer(paced(Pace::default())))
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(page.clone(), trust::admit))
         .layer(middleware::map_response(trust::confine))
@@ -105,15 +98,9 @@ async fn port(State(page): State<Page>, Path(name): Path<String>) -> Response {
     }
 }
 
-/// Delays a trace until its turn has come.
-async fn in_turn(State(page): State<Page>, request: Request, next: Next) -> Response {
-    page.pace.turn().await;
-    next.run(request).await
-}
-
-/// Delays a question for the history until its turn has come.
-async fn past_in_turn(State(page): State<Page>, request: Request, next: Next) -> Response {
-    page.past.turn().await;
+/// Delays a request until its turn has come.
+async fn in_turn(State(pace): State<Arc<Pace>>, request: Request, next: Next) -> Response {
+    pace.turn().await;
     next.run(request).await
 }
 

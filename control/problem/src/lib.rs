@@ -91,9 +91,9 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Returns a text in which control characters are replaced: it may be of a stranger's file, and goes
-/// to a terminal.
-fn harmless(text: &str) -> Cow<'_, str> {
+/// Returns a text in which control characters other than line feeds and tabs are replaced, one by
+/// one: it may be of a stranger's file, and goes to a terminal.
+pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     match text.contains(is_harmful) {
         true => Cow::Owned(text.replace(is_harmful, "\u{fffd}")),

@@ -3,7 +3,7 @@
 
 use crate::Name;
 use crate::configuration::carrier;
-use crate::model::Model;
+use crate::model::{Model, Port};
 use crate::store::{Claims, Store};
 use config::{MacAddress, PortName, nearest};
 use problem::Problem;
@@ -41,10 +41,8 @@ pub fn place(store: &Store, wanted: &str) -> Result<Place, Problem> {
 }
 
 fn find(model: &Model, claims: &Claims, wanted: &str) -> Option<Place> {
-    let lower = wanted.to_lowercase().replace('-', ":");
-    let is_meant = |port: &&crate::model::Port| {
-        port.name.as_str() == wanted || port.mac.0.to_string() == lower
-    };
+    let mac = wanted.parse::<MacAddress>().ok();
+    let is_meant = |port: &&Port| port.name.as_str() == wanted || Some(port.mac) == mac;
     let port = model.ports.iter().find(is_meant)?;
     let claimed = claims.claimed([model]);
     Some(Place {

@@ -2,7 +2,7 @@
 
 use crate::fold;
 use crate::global::Global;
-use crate::output::{self, Failure, Outcome};
+use crate::output::{self, Outcome};
 use api::body::{FindingBody, HealthBody, Severity};
 use clap::Args;
 use config::Fault;
@@ -46,10 +46,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let health = match arguments.file.as_ref().or(arguments.config.as_ref()) {
-        Some(path) => {
-            refuse(&server::faults_of_file(path)?, global)?;
-            health::offline(&server::read_file(path)?)
-        }
+        Some(path) => match server::check_file(path)? {
+            Ok(config) => health::offline(&config),
+            Err(faults) => return Ok(refuse(&faults, global)),
+        },
         None => global.client()?.health()?,
     };
     output::show(global, &health, |health| text(health, arguments.all, output::width()))?;
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// Reports all errors of a file, each with its line.
-fn refuse(faults: &[Fault], global: &Global) -> Result<(), Failure> {
+fn refuse(faults: &[Fault], global: &Global) -> ExitCode {
     let told = |fault: &Fault| {
         let problem = fault.problem.clone();
         if global.json || fault.excerpt.is_empty() {
@@ -69,11 +69,8 @@ fn refuse(faults: &[Fault], global: &Global) -> Result<(), Failure> {
         // Below the label that a problem is printed with.
         problem.seen(fault.excerpt.replace('\n', "\n          "))
     };
-    let Some((last, others)) = faults.split_last() else { return Ok(()) };
-    for fault in others {
-        output::exit_with(told(fault), 1, global.json);
-    }
-    Err(Failure::Failed(told(last)))
+    faults.iter().for_each(|fault| _ = output::exit_with(told(fault), 1, global.json));
+    ExitCode::FAILURE
 }
 
 fn text(health: &HealthBody, all: bool, width: Option<usize>) -> String {

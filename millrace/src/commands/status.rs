@@ -177,7 +177,7 @@ fn row(ports: &[&PortBody]) -> Vec<String> {
     ]
 }
 
-/// Returns coalescing in a word for people who do not know NDIS.
+/// Returns the word of the column `RSC`.
 const fn rsc(mode: RscMode) -> &'static str {
     match mode {
         RscMode::Ndis => "on",

@@ -1,7 +1,7 @@
 //! A headless browser: Debian's Chromium, controlled by its DevTools protocol over a pair of pipes,
 //! so that no driver is needed.
 
-use crate::sandbox::run;
+use crate::sandbox::{Need, run};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,6 +10,14 @@ use waiting::eventually;
 
 /// Path at which `cargo xtask setup test` leaves axe-core.
 pub(crate) const AXE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../tools/axe.min.js");
+
+/// What a story needs that looks at a page beside a switch, on all sizes and for barriers.
+pub(crate) const NEEDS: [Need; 4] = [
+    Need::Tap,
+    Need::Program("ethtool"),
+    Need::Program("chromium"),
+    Need::Brought(AXE, "axe-core"),
+];
 
 /// One page of a separate browser.
 pub(crate) struct Browser {

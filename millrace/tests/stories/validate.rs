@@ -1,7 +1,7 @@
 //! `millrace validate rsc`: what a script may rely on, and what its report shows. Whether RSC pays on
 //! this host is not tested here.
 
-use crate::browser::{AXE, Browser};
+use crate::browser::{self, Browser};
 use crate::guest::directory;
 use crate::heard::Heard;
 use crate::sandbox::{Need, story};
@@ -85,13 +85,7 @@ fn both_receivers_are_measured_and_named_in_the_first_sentence() {
 /// `make demo` runs it, with more and longer intervals.
 #[test]
 fn a_brief_verdict_is_three_lines_and_its_page_fits_a_phone() {
-    let needs = [
-        Need::Tap,
-        Need::Program("ethtool"),
-        Need::Program("chromium"),
-        Need::Brought(AXE, "axe-core"),
-    ];
-    story(&needs, || {
+    story(&browser::NEEDS, || {
         let mut command = millrace();
         command.args(["validate", "rsc", "--brief", "--repetitions", "5", "--seconds", "0.05"]);
         let output = command.args(["--output", "brief"]).current_dir("/run").heard();

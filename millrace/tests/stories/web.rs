@@ -3,7 +3,7 @@
 
 mod pretended;
 
-use crate::browser::{AXE, Browser};
+use crate::browser::{self, Browser};
 use crate::sandbox::{Need, run, story};
 use crate::topology::Topology;
 use serde_json::Value;
@@ -203,13 +203,7 @@ fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
 /// On a phone, on a desk, on a wall; light and dark. The check works: it finds a planted barrier.
 #[test]
 fn no_size_and_no_light_has_barriers() {
-    let needs = [
-        Need::Tap,
-        Need::Program("chromium"),
-        Need::Program("ethtool"),
-        Need::Brought(AXE, "axe-core"),
-    ];
-    story(&needs, || {
+    story(&browser::NEEDS, || {
         let _topology = Topology::new(WEB);
         let mut browser = Browser::open();
         browser.look(1280, 900, false);

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::reply::{Asked, Refusal, Reply};
-use crate::history;
+use crate::history::longest;
 use api::body::{HistoryBody, HistoryResolution};
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 /// Seconds that are told if the range is not named.
-const USUAL: u64 = 600;
+const USUAL: u64 = longest(HistoryResolution::Second);
 
 /// The part of the history to show.
 #[derive(Deserialize, IntoParams)]
@@ -60,8 +60,7 @@ where
 }
 
 fn check(range_s: u64, resolution: HistoryResolution) -> Result<(), Problem> {
-    let longest = history::LONGEST.into_iter().find(|(of, _)| *of == resolution);
-    let longest = longest.map_or(0, |(_, longest)| longest);
+    let longest = longest(resolution);
     if (1..=longest).contains(&range_s) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Cells of a block: the seconds of a minute, or the minutes of an hour.
 pub(super) const BLOCK: u64 = 60;
-/// The same number, of places.
+/// [`BLOCK`] as a length.
 pub(super) const CELLS: usize = 60;
 
 /// The codes of one moment.

@@ -138,7 +138,7 @@ fn of_many_frames_the_first_are_told_and_the_rest_counted() {
     assert!(step(&turn, "vm2", "deliver").ends_with("and 16 more frames, not listed"));
 }
 
-/// Of two tenants with the same address, the first by name was taken, whoever sent.
+/// With two tenants of the same address, the trace took the first by name, in any VLAN.
 #[test]
 fn an_address_is_looked_for_in_the_vlan_of_the_frame() {
     let tenant = |name: &str, vlan: u16, ip: &str| {

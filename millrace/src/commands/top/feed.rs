@@ -1,6 +1,6 @@
 //! The thread that asks the daemon, so that a slow daemon does not hold up keys.
 
-use super::plain::busy_percent;
+use super::plain::{busy_since, earlier};
 use api::body::{CountersBody, HealthBody, PortBody, SwitchBody, TraceBody, TraceRequest};
 use api::client::{Client, ClientError};
 use ratatui::crossterm::event::Event;
@@ -103,10 +103,6 @@ impl Feed {
 }
 
 fn busy(before: &SwitchBody, now: &SwitchBody, elapsed: Duration) -> Vec<u64> {
-    let percent = |worker: &api::body::WorkerBody| {
-        let old = before.workers.iter().find(|old| old.worker == worker.worker);
-        let old = old.map_or(worker.busy_ns, |old| old.busy_ns);
-        busy_percent(worker.busy_ns.saturating_sub(old), elapsed)
-    };
+    let percent = |worker| busy_since(earlier(&before.workers, worker), worker, elapsed);
     now.workers.iter().map(percent).collect()
 }

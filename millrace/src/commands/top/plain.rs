@@ -56,22 +56,32 @@ fn picture(
 
 /// Returns a share of the elapsed time in percent, at most 100: a worker that was held up in a turn, or two
 /// readings that were further apart, make more of it.
-pub(super) fn busy_percent(busy_ns: u64, elapsed: Duration) -> u64 {
+fn busy_percent(busy_ns: u64, elapsed: Duration) -> u64 {
     let percent = 100 * u128::from(busy_ns) / elapsed.as_nanos().max(1);
     u64::try_from(percent).unwrap_or(100).min(100)
+}
+
+/// Returns how busy a worker was since the reading before, in percent.
+pub(super) fn busy_since(before: &WorkerBody, now: &WorkerBody, elapsed: Duration) -> u64 {
+    busy_percent(now.busy_ns.saturating_sub(before.busy_ns), elapsed)
+}
+
+/// Returns the worker in the reading before; one that was not there is new, and as it is now.
+pub(super) fn earlier<'w>(before: &'w [WorkerBody], now: &'w WorkerBody) -> &'w WorkerBody {
+    before.iter().find(|old| old.worker == now.worker).unwrap_or(now)
 }
 
 /// Returns how busy each worker was between the two readings, `seconds` apart.
 fn workers(before: &[WorkerBody], now: &[WorkerBody], seconds: u16) -> String {
     let elapsed = Duration::from_secs(seconds.into());
     let rows = now.iter().map(|worker| {
-        let old = before.iter().find(|old| old.worker == worker.worker).unwrap_or(worker);
+        let old = earlier(before, worker);
         let busy = worker.busy_turns.saturating_sub(old.busy_turns);
         let turns = busy + worker.idle_turns.saturating_sub(old.idle_turns);
         vec![
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
-            format!("{} %", busy_percent(worker.busy_ns.saturating_sub(old.busy_ns), elapsed)),
+            format!("{} %", busy_since(old, worker, elapsed)),
             format!("{} %", (100 * busy).checked_div(turns).unwrap_or(0)),
             worker.sleeps.saturating_sub(old.sleeps).to_string(),
             worker.frames.saturating_sub(old.frames).to_string(),

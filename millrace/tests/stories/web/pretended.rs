@@ -2,8 +2,8 @@
 //! what a person sees first, on any screen.
 
 use super::{PAGE, WEB, text_has};
-use crate::browser::{AXE, Browser};
-use crate::sandbox::{Need, story};
+use crate::browser::{Browser, NEEDS};
+use crate::sandbox::story;
 use crate::topology::Topology;
 
 /// Returns the script that answers as a daemon with this many ports. The last one is in force.
@@ -23,13 +23,6 @@ fn open(browser: &mut Browser, ports: usize) {
 const PAST: &str = "document.querySelectorAll('#tiles .spark polyline').length >= 4";
 /// Whether nothing is wider than the window.
 const FITS: &str = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
-
-const NEEDS: [Need; 4] = [
-    Need::Tap,
-    Need::Program("chromium"),
-    Need::Program("ethtool"),
-    Need::Brought(AXE, "axe-core"),
-];
 
 /// Six ports, sixty and a thousand; on a phone and on a desk. The drawing never is taller than a
 /// screen.
