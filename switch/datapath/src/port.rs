@@ -6,6 +6,7 @@
 pub(crate) mod acl;
 pub(crate) mod bucket;
 pub(crate) mod capture;
+pub(crate) mod carry;
 pub(crate) mod filter_table;
 pub(crate) mod followed;
 pub(crate) mod macs;

@@ -6,6 +6,7 @@
 //! more instructions.
 
 pub(crate) mod black_hole;
+pub(crate) mod carry;
 pub(crate) mod coalesce;
 pub(crate) mod decide;
 pub(crate) mod deliver;
@@ -25,6 +26,7 @@ use crate::frame::parts::Parts;
 use crate::port::capture::show;
 use crate::port::view::Port;
 use crate::settings::PortId;
+use crate::stage::carry::Recent;
 use crate::stage::decide::Decider;
 use crate::stage::deliver::Deliverer;
 use crate::stage::filter::Filtering;
@@ -37,6 +39,7 @@ use crate::turn::work::{self, Meter};
 use crate::turn::{Carried, Delivered, Delivery, Turn};
 use ports::Burst;
 use ports::capture::Direction;
+use ports::kernel_path::Hook;
 use wire::vnet::VnetHeader;
 
 /// The buffers of a worker's turns, kept from one to the next for their allocations.
@@ -50,6 +53,7 @@ pub(crate) struct Scratch {
     pub(crate) floods: Floods,
     pub(crate) deliverer: Deliverer,
     filtering: Filtering,
+    recent: Recent,
 }
 
 impl Scratch {
@@ -62,6 +66,7 @@ impl Scratch {
             floods: Floods::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(worker),
+            recent: Recent::new(),
         }
     }
 }
@@ -94,6 +99,8 @@ impl Turn<'_> {
             .limit_time(scratch.deliverer.slow.time_of_taking(self.from.shared.id, self.stopwatch));
         burst.set_speaker(self.from.shared.live.speaker());
         let (kernel_ns, is_guest) = (queue.ingress.kernel_ns(), queue.ingress.is_guest());
+        let hook = self.from.shared.hook.as_deref();
+        let look = hook.and_then(Hook::begin_look);
         let fault = queue.ingress.take(self.now, &mut burst).err();
         if queue.number == 0 && fault.is_none() {
             announcement = self.from.shared.live.take_announcement(burst.room());
@@ -102,6 +109,9 @@ impl Turn<'_> {
             }
         }
         let (taken, bytes) = (burst.taken(), burst.bytes());
+        if let (Some(hook), Some(look), 0, None) = (hook, look, taken, &fault) {
+            hook.found_empty(look);
+        }
         let mut carried = Carried { taken, ..Carried::default() };
         if taken > 0 {
             let pieces = burst.slice_count() + burst.refused_pieces();
@@ -137,7 +147,8 @@ impl Turn<'_> {
     /// Runs the stages between take and release.
     #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
-        let Scratch { frames, outbox, floods, deliverer, filtering, .. } = scratch;
+        let Scratch { frames, outbox, floods, deliverer, filtering, recent, .. } = scratch;
+        let moment = self.from.shared.hook.as_deref().map(Hook::moment);
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
         (deliverer.stopwatch, deliverer.sender) = (self.stopwatch, Some(self.from.shared.id));
         if burst.refused() > 0 {
@@ -174,6 +185,9 @@ impl Turn<'_> {
                 };
                 if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
                     filtering.leave(&delivery, &mut list, meter);
+                }
+                if let Some(moment) = moment {
+                    self.offer_flows(&list, frames, &delivery.parts.headers, to, moment, recent);
                 }
                 sent.delivered = deliverer.deliver(&list, &mut delivery, meter);
                 if to.is_weighted {

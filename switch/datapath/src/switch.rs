@@ -1,6 +1,7 @@
 //! The control plane's handle of a running switch.
 
 mod answers;
+mod kernel_path;
 mod queues;
 pub mod rehearsal;
 mod rss;
@@ -43,6 +44,8 @@ pub struct Switch {
     start: Instant,
     /// The ports by number, of which the view in force is made.
     ports: Vec<Option<Entry>>,
+    /// The view in force.
+    view: Arc<View>,
     /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon
     /// as its port is added.
     waiting: Option<Vec<(PortId, Vec<IngressQueue>)>>,
@@ -100,6 +103,7 @@ impl Switch {
             events: Arc::default(),
             start: Instant::now(),
             ports: Vec::new(),
+            view: Arc::default(),
             waiting: None,
         }
     }
@@ -222,12 +226,13 @@ impl Switch {
     /// Makes the part of a new port that outlives a change of its settings. Returns its ingress
     /// queues as well.
     fn shared_of(&self, id: PortId, name: &str, device: Device) -> (PortShared, Vec<IngressQueue>) {
-        let Device { ingress, egress, live, mac, .. } = device;
+        let Device { ingress, egress, live, mac, hook, mtu: _ } = device;
         let shared = PortShared {
             id,
             name: name.to_owned(),
             live,
             mac,
+            hook,
             held_mac: HeldMac::default(),
             kernel_ns: egress.iter().map(|queue| queue.kernel_ns()).max().unwrap_or(0),
             cells: self.workers.iter().map(|_| CachePadded::default()).collect(),
@@ -498,7 +503,10 @@ impl Switch {
         let ports =
             self.ports.iter().map(|entry| entry.as_ref().map(|entry| entry.port.clone())).collect();
         let view = Arc::new(View { ports, slots });
-        self.ask(|reply| Command::View(view.clone(), reply)).map(drop)
+        let done = self.ask(|reply| Command::View(view.clone(), reply)).map(drop);
+        self.end_changed_flows(&view);
+        self.view = view;
+        done
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {

@@ -23,11 +23,16 @@ const LINK_CREATE: libc::c_int = 28;
 
 const MAP_TYPE_HASH: u32 = 1;
 const MAP_TYPE_ARRAY: u32 = 2;
+const MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 const MAP_TYPE_XSK: u32 = 17;
+/// `BPF_F_NO_PREALLOC`: memory is only taken by entries.
+const NO_PREALLOC: u32 = 1;
 /// `BPF_F_MMAPABLE`.
 const MAPPABLE: u32 = 1 << 10;
 /// `BPF_XDP`, where a link attaches a program.
 const ATTACH_XDP: u32 = 37;
+/// `BPF_TCX_INGRESS`, Linux 6.6.
+const ATTACH_TCX_INGRESS: u32 = 46;
 
 /// The kind of a program.
 #[derive(Clone, Copy)]
@@ -35,7 +40,6 @@ pub(crate) enum Kind {
     /// `BPF_PROG_TYPE_SOCKET_FILTER`
     SocketFilter = 1,
     /// `BPF_PROG_TYPE_SCHED_CLS`
-    #[cfg(test)]
     Classifier = 3,
     /// `BPF_PROG_TYPE_XDP`
     Xdp = 6,
@@ -107,26 +111,36 @@ struct LinkAttributes {
     flags: u32,
 }
 
-/// A hash map with keys of 8 bytes and values of 4.
-pub(crate) struct HashMap(OwnedFd);
+/// A hash map with keys of `KEY` bytes and values of 4.
+pub(crate) struct HashMap<const KEY: usize>(OwnedFd);
 
-impl HashMap {
+impl<const KEY: usize> HashMap<KEY> {
     /// Creates an empty map that holds at most `entries`. Fails if the kernel refuses it.
-    pub(crate) fn create(entries: usize) -> io::Result<HashMap> {
-        create_map(MAP_TYPE_HASH, 8, 4, entries as u32, 0).map(HashMap)
+    pub(crate) fn create(entries: usize) -> io::Result<HashMap<KEY>> {
+        create_map(MAP_TYPE_HASH, KEY as u32, 4, entries as u32, 0).map(HashMap)
+    }
+
+    /// Creates a map like [`HashMap::create`], of which only entries take memory.
+    pub(crate) fn create_sparse(entries: usize) -> io::Result<HashMap<KEY>> {
+        create_map(MAP_TYPE_HASH, KEY as u32, 4, entries as u32, NO_PREALLOC).map(HashMap)
     }
 
     /// Inserts or replaces an entry. Fails if the map is full.
-    pub(crate) fn insert(&self, key: [u8; 8], value: u32) -> io::Result<()> {
+    pub(crate) fn insert(&self, key: [u8; KEY], value: u32) -> io::Result<()> {
         self.element(MAP_UPDATE_ELEM, &key, Some(&value))
     }
 
     /// Removes an entry. Fails if it is not there.
-    pub(crate) fn remove(&self, key: [u8; 8]) -> io::Result<()> {
+    pub(crate) fn remove(&self, key: [u8; KEY]) -> io::Result<()> {
         self.element(MAP_DELETE_ELEM, &key, None)
     }
 
-    fn element(&self, command: libc::c_int, key: &[u8; 8], value: Option<&u32>) -> io::Result<()> {
+    fn element(
+        &self,
+        command: libc::c_int,
+        key: &[u8; KEY],
+        value: Option<&u32>,
+    ) -> io::Result<()> {
         let mut attributes = ElementAttributes {
             map: number(&self.0),
             padding: 0,
@@ -139,7 +153,7 @@ impl HashMap {
     }
 }
 
-impl AsFd for HashMap {
+impl<const KEY: usize> AsFd for HashMap<KEY> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -200,6 +214,22 @@ impl Drop for MappedArray {
     }
 }
 
+/// A value for each processor, which only programs reach.
+pub(crate) struct PerProcessor(OwnedFd);
+
+impl PerProcessor {
+    /// Creates the value of `size` bytes, all zero. Fails if the kernel refuses the map.
+    pub(crate) fn create(size: u32) -> io::Result<PerProcessor> {
+        create_map(MAP_TYPE_PERCPU_ARRAY, 4, size, 1, 0).map(PerProcessor)
+    }
+}
+
+impl AsFd for PerProcessor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// The AF_XDP sockets by queue (`BPF_MAP_TYPE_XSKMAP`), to which a program redirects frames.
 pub(crate) struct SocketMap(OwnedFd);
 
@@ -235,12 +265,23 @@ impl AsFd for SocketMap {
 /// closed, at the latest when the process ends. Fails with EBUSY or EEXIST if another program is
 /// attached.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<OwnedFd> {
-    let mut attributes = LinkAttributes {
-        program: program.as_raw_fd().cast_unsigned(),
-        interface,
-        attach_type: ATTACH_XDP,
-        flags: hook as u32,
-    };
+    link(program, interface, ATTACH_XDP, hook as u32)
+}
+
+/// Attaches a classifier to what an interface of this thread's network namespace receives, behind
+/// those that are there, until the link is closed. Fails with EINVAL before Linux 6.6.
+pub(crate) fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    link(program, interface, ATTACH_TCX_INGRESS, 0)
+}
+
+fn link(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let program = program.as_raw_fd().cast_unsigned();
+    let mut attributes = LinkAttributes { program, interface, attach_type, flags };
     // SAFETY: the attributes hold no pointers.
     let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
     // SAFETY: a new descriptor that nothing else owns.
@@ -345,16 +386,7 @@ pub(crate) mod tests {
         program.compute(Register::R0, Operation::Set, 0);
         program.exit();
         let program = load(Kind::Classifier, &program.finish().expect("no jumps"))?;
-        let mut attributes = LinkAttributes {
-            program: number(&program),
-            interface,
-            attach_type: ATTACH_EGRESS,
-            flags: 0,
-        };
-        // SAFETY: the attributes hold no pointers.
-        let link = unsafe { bpf(LINK_CREATE, &mut attributes) }?;
-        // SAFETY: a new descriptor that nothing else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(link) })
+        link(program.as_fd(), interface, ATTACH_EGRESS, 0)
     }
 
     /// Returns a program's verdict on a frame of at least 15 bytes without a tag beside it, and the

@@ -1,5 +1,6 @@
 //! The contract between a port and the switch.
 
+use crate::kernel_path::Hook;
 use crate::{Burst, Capabilities, EgressQueue, IngressQueue, Nanos, Slice};
 use bitflags::bitflags;
 use std::io;
@@ -189,4 +190,6 @@ pub struct Device {
     pub mtu: u16,
     /// The device's own address, if it has one.
     pub mac: Option<Mac>,
+    /// Its attachment to the kernel path, if it has one.
+    pub hook: Option<Arc<Hook>>,
 }

@@ -30,6 +30,7 @@ pub mod fault;
 mod gather;
 mod ioctl;
 mod kept;
+pub mod kernel_path;
 pub mod link;
 pub mod memory;
 pub mod namespace;

@@ -221,6 +221,7 @@ fn join(depth: usize, offloads: Offloads, mtu: u16, wake: Option<OwnedFd>) -> (D
         live: Arc::new(Capabilities::new(offloads, 1)),
         mtu,
         mac: None,
+        hook: None,
     };
     (device, Peer { wire })
 }

@@ -24,6 +24,7 @@ mod sparse;
 mod stall;
 pub(crate) mod steering;
 
+use crate::kernel_path::{Hook, KernelPath};
 use crate::link::{Link, LinkError};
 use crate::probe::{self, Taken};
 use crate::steering::Steering;
@@ -74,6 +75,8 @@ pub struct PacketOptions {
     pub kept: bool,
     /// Longest time that a frame may have waited in a ring that [`open_kept`] resumes.
     pub longest_wait: Duration,
+    /// The kernel path to attach the port to. Only without `netns`.
+    pub kernel_path: Option<KernelPath>,
 }
 
 impl PacketOptions {
@@ -89,6 +92,7 @@ impl PacketOptions {
             key: None,
             kept: false,
             longest_wait: ingress::LONGEST_WAIT,
+            kernel_path: None,
         }
     }
 }
@@ -241,6 +245,7 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
             )),
         }
     }
+    let hook = interface.hook(&ingress, &mut degraded);
     let stalls = StallWatch::new(ingress.iter().map(PacketIngress::watched).collect());
     let egress = (0..options.queues.max(1)).map(|_| interface.open_egress());
     let egress: Vec<_> = egress.collect::<Result<_, _>>()?;
@@ -250,6 +255,7 @@ fn open_with(options: &PacketOptions, files: &[Arc<OwnedFd>]) -> Result<Opened, 
         live: Arc::new(taken.capabilities(options.queues.max(1).into())),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
+        hook,
     };
     Ok(Opened { device, link, degraded, spread, stalls, files })
 }
@@ -327,6 +333,20 @@ impl Interface<'_> {
         socket
             .make_promiscuous(self.index)
             .map_err(self.set_error("make the interface promiscuous"))
+    }
+
+    /// Attaches the port to the kernel path. The reason is noted if that fails: then the switch
+    /// carries all frames.
+    fn hook(&self, ingress: &[PacketIngress], degraded: &mut Vec<String>) -> Option<Arc<Hook>> {
+        let path = self.options.kernel_path.as_ref().filter(|_| self.options.netns.is_none())?;
+        let sockets: Vec<&PacketSocket> = ingress.iter().map(PacketIngress::socket).collect();
+        match path.attach(self.link, self.index, &sockets) {
+            Ok(hook) => Some(Arc::new(hook)),
+            Err(error) => {
+                degraded.push(format!("{error}: the switch carries all frames"));
+                None
+            }
+        }
     }
 
     /// Opens a separate socket for egress, bound to no protocol: nothing is ever received on it,

@@ -211,6 +211,7 @@ fn set_up(
         live: Arc::new(taken.capabilities(options.queues)),
         mtu,
         mac,
+        hook: None,
     };
     Ok(Opened { device, link, degraded, files })
 }

@@ -198,6 +198,7 @@ pub fn assemble(
         live,
         mtu: inner.mtu(),
         mac: None,
+        hook: None,
     };
     Ok((device, Team { inner: Arc::new(inner), watcher: None }))
 }

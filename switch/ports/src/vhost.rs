@@ -103,7 +103,7 @@ pub fn open_kept(options: &VhostOptions, inherited: Inherited) -> Result<Opened,
         ingress.push(IngressQueue::Vhost(VhostIngress::new(send)));
         egress.push(EgressQueue::Vhost(VhostEgress::new(receive)));
     }
-    let device = Device { ingress, egress, live, mtu: options.mtu, mac: options.mac };
+    let device = Device { ingress, egress, live, mtu: options.mtu, mac: options.mac, hook: None };
     Ok(Opened { device, session })
 }
 

@@ -283,6 +283,7 @@ pub fn open(options: &XdpOptions) -> Result<Opened, XdpError> {
         )),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         mac: Some(link.mac()?),
+        hook: None,
     };
     let mut limits = limits(&options.interface, &link, told.is_some(), opened.refused);
     limits.extend(fit.limit(&options.interface));

@@ -8,10 +8,11 @@
 
 use crate::settings::PortId;
 use crate::status::MacEntry;
+use ports::kernel_path::KernelPath;
 use ports::lock;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::Mac;
 
@@ -157,6 +158,8 @@ pub(crate) struct MacTable {
     /// Counts the changes of the ports' held addresses, so that workers know when to read them
     /// anew.
     owners_version: AtomicU64,
+    /// Carries flows to and from the addresses as long as they stay where they are.
+    kernel_path: OnceLock<KernelPath>,
 }
 
 impl MacTable {
@@ -170,7 +173,23 @@ impl MacTable {
             ageing_s: u64::from(ageing_s),
             writer: Mutex::new(Vec::new()),
             owners_version: AtomicU64::new(0),
+            kernel_path: OnceLock::new(),
         }
+    }
+
+    /// Ends the flows of an address in the kernel path whenever the address moves, from now on.
+    pub(crate) fn use_kernel_path(&self, path: KernelPath) {
+        let _ = self.kernel_path.set(path);
+    }
+
+    /// Returns the kernel path, if there is one.
+    pub(crate) fn kernel_path(&self) -> Option<&KernelPath> {
+        self.kernel_path.get()
+    }
+
+    /// Ends the flows of an address in the kernel path.
+    pub(crate) fn has_moved(&self, mac: Mac) {
+        self.kernel_path.get().iter().for_each(|path| path.forget_station(mac.0));
     }
 
     /// Calls `change`, in which a port comes to hold an address or releases it: one port at a time.
@@ -258,6 +277,7 @@ impl MacTable {
         };
         if was_at != Some(port) {
             empty(slot, &mut learned);
+            self.has_moved(key.mac());
         }
         let mut evicted = false;
         if limit != 0
@@ -286,6 +306,7 @@ impl MacTable {
             let mut of_port = found.filter(|(_, (key, it))| *key == first && it.port() == port);
             if let Some((slot, (_, entry))) = of_port.next() {
                 slot.key.store(0, Ordering::Release);
+                self.has_moved(first.mac());
                 evicted |= !self.is_old(entry, second);
             }
         }
@@ -300,6 +321,7 @@ impl MacTable {
             // The slot may have got another key before the lock was taken.
             if slot.read().0 == key {
                 empty(slot, &mut learned);
+                self.has_moved(key.mac());
             }
         }
     }
@@ -311,6 +333,7 @@ impl MacTable {
             let (key, entry) = slot.read();
             if key.0 != 0 && is_meant(key, entry.seen()) {
                 empty(slot, &mut learned);
+                self.has_moved(key.mac());
             }
         }
     }

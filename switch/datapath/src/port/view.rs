@@ -17,6 +17,7 @@ use crate::stage::black_hole::BlackHoles;
 use crate::status::{HealthEvent, PortState};
 use crossbeam_utils::CachePadded;
 use ports::capture::Capture;
+use ports::kernel_path::Hook;
 use ports::steering::ENTRIES;
 use ports::{Capabilities, EgressQueue, Nanos, PortFault};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +82,8 @@ pub(crate) struct PortShared {
     /// list.
     pub(crate) live: Arc<Capabilities>,
     pub(crate) mac: Option<Mac>,
+    /// The device's attachment to the kernel path.
+    pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) held_mac: HeldMac,
     /// Shared by all workers.
     pub(crate) egress: Box<[EgressQueue]>,
@@ -263,6 +266,7 @@ impl PortShared {
     /// that the decision was made on, which had changed so often.
     pub(crate) fn decide_state(&self, state: PortState, decided_on: Option<u64>) {
         if self.state.set(state.clone(), decided_on) {
+            self.hook.iter().for_each(|hook| hook.withdraw());
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
     }

@@ -15,6 +15,7 @@ use crate::turn::outbox::{Cause, Outbox, Run, Target};
 use crate::turn::work::{self, Meter};
 use ports::{Locked, lock};
 use std::sync::Arc;
+use wire::Mac;
 
 /// The error is the reason why the frame is dropped.
 type Verdict = Result<(), DropReason>;
@@ -257,6 +258,7 @@ impl<'t> Decider<'t> {
         macs.change_owners(|| {
             let mut others = view.all().filter(shares_vlan);
             DropReason::AddressTaken.when(others.any(|other| other.own_mac() == Some(mac)))?;
+            macs.has_moved(Mac::from_u64(mac));
             Ok(from.shared.held_mac.get_or_hold(mac, from.shared.live.guest()))
         })
     }

@@ -52,6 +52,8 @@ pub(crate) enum Operation {
 pub(crate) enum Condition {
     Equal = 0x10,
     Greater = 0x20,
+    /// The two have a bit in common.
+    Meets = 0x40,
     NotEqual = 0x50,
     Less = 0xa0,
 }
@@ -62,6 +64,7 @@ pub(crate) enum Width {
     Word = 0x00,
     Half = 0x08,
     Byte = 0x10,
+    Double = 0x18,
 }
 
 /// Functions of the kernel, with their numbers in `uapi/linux/bpf.h`.
@@ -69,15 +72,23 @@ pub(crate) enum Width {
 pub(crate) enum Helper {
     /// `map_lookup_elem`
     Lookup = 1,
+    /// `ktime_get_ns`
+    Now = 5,
     /// `skb_vlan_push`
     #[cfg(test)]
     PushTag = 18,
+    /// `redirect`
+    Redirect = 23,
     /// `skb_load_bytes`
     Load = 26,
+    /// `skb_change_type`
+    ChangeType = 32,
     /// `redirect_map`
     RedirectMap = 51,
     /// `skb_load_bytes_relative`
     LoadRelative = 68,
+    /// `redirect_peer`
+    RedirectPeer = 155,
 }
 
 /// A jump target.
@@ -143,9 +154,9 @@ impl Assembler {
         self.push(STORE_IMMEDIATE | width as u8, base as u8, offset, value);
     }
 
-    /// `double word at base += register`, safe against other processors
-    pub(crate) fn add_atomically(&mut self, base: Register, register: Register) {
-        self.push(ATOMIC_ADD, pair(base, register), 0, 0);
+    /// `double word at base + offset += register`, safe against other processors
+    pub(crate) fn add_atomically(&mut self, base: Register, offset: i16, register: Register) {
+        self.push(ATOMIC_ADD, pair(base, register), offset, 0);
     }
 
     /// `register = the map`, for a helper's argument

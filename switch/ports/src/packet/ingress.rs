@@ -137,6 +137,10 @@ impl PacketIngress {
         Ok([self.socket.as_fd().try_clone_to_owned()?, self.ring.keep()?])
     }
 
+    pub(super) fn socket(&self) -> &PacketSocket {
+        &self.socket
+    }
+
     /// Returns its ring and socket for a [`StallWatch`](super::stall::StallWatch).
     pub(super) fn watched(&self) -> Watched {
         Watched::new(self.ring.slots(), self.socket.clone())

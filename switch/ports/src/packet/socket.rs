@@ -204,6 +204,13 @@ impl PacketSocket {
         unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
     }
 
+    /// Shows only frames that this program lets pass, from now on. Fails if the kernel refuses the
+    /// program.
+    pub(crate) fn judge(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: the option reads one int, a descriptor.
+        unsafe { self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd()) }
+    }
+
     /// Shows all frames from now on. Fails if the kernel refuses it.
     pub(super) fn remove_filter(&self) -> io::Result<()> {
         // SAFETY: the option reads one int, and ignores it.
@@ -319,7 +326,7 @@ impl AsFd for PacketSocket {
 
 /// Returns the number of a socket's network namespace, unique since the host has started (Linux
 /// 5.14). Fails on older kernels.
-pub(super) fn namespace(socket: impl AsFd) -> io::Result<u64> {
+pub(crate) fn namespace(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     // SAFETY: the option writes one u64.
     unsafe { get_raw(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie) }?;

@@ -44,7 +44,7 @@ impl Station {
 /// dropped.
 pub(super) struct ProgramSteering {
     queues: u8,
-    vnics: HashMap,
+    vnics: HashMap<8>,
     tables: MappedArray,
     frames: MappedArray,
     key: MappedArray,

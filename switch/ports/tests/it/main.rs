@@ -13,6 +13,7 @@ mod fanout;
 mod fault;
 mod fuzz_team;
 mod kept;
+mod kernel_path;
 mod order;
 mod packet;
 mod relay;

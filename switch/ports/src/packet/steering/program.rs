@@ -336,7 +336,7 @@ impl Program<'_> {
         code.compute(HASH, ShiftLeft, 3);
         code.combine(R0, Add, HASH);
         code.compute(R1, Set, 1);
-        code.add_atomically(R0, R1);
+        code.add_atomically(R0, 0, R1);
         code.place(none);
         code.combine(R0, Set, QUEUE);
         code.exit();

@@ -1,0 +1,93 @@
+//! Whether the kernel may carry flows between two ports (`ports::kernel_path`): by their settings,
+//! here; by the frame, in [`stage::carry`](crate::stage::carry).
+//!
+//! A setting that is new is in neither list below, and does not compile: whoever adds it decides.
+
+use crate::port::view::Port;
+use crate::settings::acl::AclAction;
+use crate::settings::{PortRole, PortSettings, Rsc, RscPolicy};
+use std::fmt;
+
+/// Why the switch itself has to forward the frames of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slow {
+    /// The port's device has no attachment to the kernel path.
+    NoHook,
+    /// A capture or a mirror sees the port's frames.
+    Watched,
+    /// The port has a `rate` or `rate-to`.
+    Rate,
+    /// Ports share an uplink by weights, or the port's frames wait for room.
+    Shared,
+    /// A rule marks frames.
+    Marks,
+    /// Coalescing toward the port is off or limited: the kernel would deliver trains as they are.
+    Coalescing,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Slow::NoHook => "its device is not on the kernel path",
+            Slow::Watched => "a capture or mirror sees its frames",
+            Slow::Rate => "it has a rate",
+            Slow::Shared => "its frames are weighted or wait for room",
+            Slow::Marks => "one of its rules marks frames",
+            Slow::Coalescing => "RSC toward it is off or limited",
+        })
+    }
+}
+
+/// What applies to both directions.
+fn watched(port: &Port) -> Option<Slow> {
+    let is_watched = port.capture.is_some() || port.settings.mirror_to.is_some();
+    is_watched.then_some(Slow::Watched)
+}
+
+/// Returns why flows from a port are the switch's. `None`: the kernel may carry them.
+pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
+    let PortSettings {
+        rate,
+        acl,
+        back_pressure,
+        // These decide by what is in a flow's key, or about frames that are never carried.
+        role: _,
+        mtu: _,
+        path_mtu: _,
+        vlan: _,
+        mac: _,
+        mac_guard: _,
+        mac_limit: _,
+        storm: _,
+        isolated: _,
+        transit: _,
+        guards: _,
+        // These are part of `watched` and `waits`, or apply to the other direction.
+        mirror_to: _,
+        weight: _,
+        rate_to: _,
+        rsc: _,
+        rss: _,
+    } = &port.settings;
+    let marks = || acl.iter().any(|rule| matches!(rule.action, AclAction::Mark(_)));
+    watched(port)
+        .or_else(|| rate.is_some().then_some(Slow::Rate))
+        .or_else(|| (*back_pressure || port.waits).then_some(Slow::Shared))
+        .or_else(|| marks().then_some(Slow::Marks))
+}
+
+/// Returns why flows to a port are the switch's. `None`: the kernel may carry them.
+pub(crate) fn why_slow_to(port: &Port) -> Option<Slow> {
+    let PortSettings { rate_to, rsc, role, .. } = &port.settings;
+    let coalesces = *role == PortRole::Uplink || is_whole(rsc);
+    watched(port)
+        .or_else(|| rate_to.is_some().then_some(Slow::Rate))
+        .or_else(|| port.is_weighted.then_some(Slow::Shared))
+        .or_else(|| (!coalesces).then_some(Slow::Coalescing))
+}
+
+/// Returns whether coalescing has no limit that the kernel's trains could exceed.
+fn is_whole(rsc: &Rsc) -> bool {
+    let Rsc { policy, ipv4, ipv6, length_limit_mtus, ack_limit, flows: _ } = *rsc;
+    policy != RscPolicy::Off && ipv4 && ipv6 && length_limit_mtus == 0 && ack_limit == 0
+}
