@@ -43,7 +43,7 @@ pub use section::Section;
 pub use steer::hex;
 pub use steer::{RssKey, RssTypes, SteerMode};
 pub use storm::Storm;
-pub use switch::{LogFormat, Poll, Scale, SwitchConfig, Workers};
+pub use switch::{KernelPathMode, LogFormat, Poll, Scale, SwitchConfig, Workers};
 pub use value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacEntries, MacLimit,
     Mtu, Namespace, PortName, Queues, SocketPath, Weight,

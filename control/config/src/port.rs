@@ -6,6 +6,7 @@
 
 use super::steer::{RssKey, RssTypes, SteerMode};
 use super::storm::Storm;
+use super::switch::KernelPathMode;
 use super::value::{
     Account, AckLimit, FileMode, Flows, HostName, LengthLimit, MacAddress, MacLimit, Mtu,
     Namespace, PortName, Queues, SocketPath, Weight,
@@ -268,6 +269,10 @@ pub struct PortConfig {
     /// dropped. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
+    /// Whether the kernel may carry established flows from and to this `packet` port. Default:
+    /// `kernel-path` of `[switch]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_path: Option<KernelPathMode>,
     /// Coalescing toward the port. Default: `rsc` of `[switch]` for a vNIC, `off` for an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsc: Option<RscMode>,

@@ -26,6 +26,17 @@ pub enum Poll {
     Never,
 }
 
+/// Whether the kernel carries established flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelPathMode {
+    /// Where this host and the ports allow it.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
 /// Format of the log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +115,9 @@ pub struct SwitchConfig {
     pub rsc: RscMode,
     /// Whether the switch coalesces at all, whatever `rsc` says here and in ports.
     pub software_rsc: bool,
+    /// Whether the kernel carries established TCP and UDP flows between `packet` ports by itself, as
+    /// the switch has decided them.
+    pub kernel_path: KernelPathMode,
 }
 
 impl Default for SwitchConfig {
@@ -123,6 +137,7 @@ impl Default for SwitchConfig {
             log: LogFormat::Text,
             rsc: RscMode::Ndis,
             software_rsc: true,
+            kernel_path: KernelPathMode::Auto,
         }
     }
 }

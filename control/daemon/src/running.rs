@@ -18,6 +18,7 @@ mod entries;
 mod fair_share;
 mod history;
 mod journal;
+mod kernel_path;
 mod links;
 mod loads;
 mod moves;
@@ -76,6 +77,8 @@ pub struct Running {
     at_each_step: Option<enforce::AtEachStep>,
     /// Whether the ports of the start are open. Those are not announced: the network knows them.
     has_started: bool,
+    /// Whether there is a kernel path.
+    pub(crate) kernel_path: kernel_path::State,
 }
 
 impl Running {
@@ -105,10 +108,11 @@ impl Running {
         now: Instant,
     ) -> Result<Running, Problem> {
         config.check()?;
-        let switch = Switch::start(settings::of_switch(&config.switch)).map_err(|error| {
+        let mut switch = Switch::start(settings::of_switch(&config.switch)).map_err(|error| {
             Problem::new(error.to_string())
                 .remedy("correct `workers` in [switch]; `lscpu -e` shows the cores")
         })?;
+        let kernel_path = kernel_path::load(&config, &mut switch, &*opener);
         let started = SystemTime::now();
         let mut running = Running {
             desired: Desired::new(Config { ports: Vec::new(), ..config.clone() }),
@@ -122,6 +126,7 @@ impl Running {
             journal: Journal::new(now, started),
             at_each_step: None,
             has_started: false,
+            kernel_path,
         };
         // Hold frames, so that those from ports already open reach ports that open later.
         running.switch.hold();

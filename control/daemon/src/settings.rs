@@ -7,8 +7,8 @@
 mod acl;
 
 use config::{
-    Device, IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale, SteerMode,
-    Storm, SwitchConfig, Workers,
+    Device, IpGuard, KernelPathMode, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale,
+    SteerMode, Storm, SwitchConfig, Workers,
 };
 use datapath::{
     Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
@@ -47,6 +47,7 @@ pub(crate) fn of_port(
         rate_to: port.rate_to.map(|rate| rate.0),
         weight: port.weight.map(|weight| weight.0),
         back_pressure: port.back_pressure.unwrap_or(false),
+        kernel_path: port.kernel_path.unwrap_or(switch.kernel_path) == KernelPathMode::Auto,
         rsc: rsc(port, switch),
         rss: rss(port),
         mirror_to: mirror,

@@ -4,6 +4,7 @@
 use crate::store::Store;
 use config::{PortConfig, Scale};
 use ports::Device;
+use ports::kernel_path::KernelPath;
 use ports::packet::Spread;
 use ports::team::Team;
 use ports::vhost::Status;
@@ -75,6 +76,9 @@ pub trait Opener: Send + Sync {
     /// Tells the directory in which this daemon keeps its state, and no other daemon of this host.
     /// Called before ports open, and before the process may read fewer files.
     fn identify(&self, _state: &Path) {}
+
+    /// Attaches ports that are opened from now on to the kernel path, where their devices can be.
+    fn use_kernel_path(&self, _path: KernelPath) {}
 
     /// Returns the descriptors that outlive the process.
     fn store(&self) -> Store {

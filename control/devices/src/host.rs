@@ -5,6 +5,7 @@ use crate::own_mac::Identity;
 use crate::store::Store;
 use crate::{packet, tap, team, vhost, xdp};
 use config::{Device, PortConfig, Scale};
+use ports::kernel_path::KernelPath;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -14,6 +15,8 @@ pub struct HostDevices {
     store: Store,
     /// Who this daemon is; not set on a host without a machine-id.
     identity: OnceLock<Identity>,
+    /// Not set if the kernel carries nothing.
+    kernel_path: OnceLock<KernelPath>,
 }
 
 impl Opener for HostDevices {
@@ -25,7 +28,10 @@ impl Opener for HostDevices {
                 let mac = mac.map(|identity| identity.mac_of(port));
                 tap::open(port, name.as_str(), (queues, mac), &self.store)
             }
-            Device::Packet(name) => packet::open(port, name.as_str(), queues, &self.store),
+            Device::Packet(name) => {
+                let path = self.kernel_path.get();
+                packet::open(port, name.as_str(), queues, &self.store, path)
+            }
             Device::Team(_) => team::open(port),
             Device::Xdp(name) => xdp::open(port, name.as_str(), queues, &self.store),
             Device::VhostUser(socket) => vhost::open(port, socket.as_path(), queues, &self.store),
@@ -39,6 +45,10 @@ impl Opener for HostDevices {
         if let Some(identity) = Identity::of_host(state) {
             let _ = self.identity.set(identity);
         }
+    }
+
+    fn use_kernel_path(&self, path: KernelPath) {
+        let _ = self.kernel_path.set(path);
     }
 
     fn store(&self) -> Store {

@@ -5,6 +5,7 @@ use crate::link::{HostLink, denied, link_denied};
 use crate::resume::resume;
 use crate::store::{Store, What};
 use config::PortConfig;
+use ports::kernel_path::KernelPath;
 use ports::packet::{self, PacketError, PacketOptions};
 
 /// Opens the network device `name` by AF_PACKET with so many queues. An xdp port falls back to this;
@@ -14,11 +15,13 @@ pub(crate) fn open(
     name: &str,
     queues: u16,
     store: &Store,
+    kernel_path: Option<&KernelPath>,
 ) -> Result<Opened, OpenError> {
     let mut options = PacketOptions::new(name);
     options.netns = port.netns_path();
     options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
+    options.kernel_path = kernel_path.cloned();
     let what = What::of(port, queues);
     options.kept = what.is_some();
     let by = |files: &[_]| packet::open_kept(&options, files);

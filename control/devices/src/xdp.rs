@@ -60,7 +60,7 @@ fn instead(
 ) -> Result<Opened, OpenError> {
     let reason =
         format!("{error}: the port uses AF_PACKET instead, until it is removed and added again");
-    let mut opened = packet::open(port, name, queues, store).map_err(|packet| OpenError {
+    let mut opened = packet::open(port, name, queues, store, None).map_err(|packet| OpenError {
         reason: format!("{error}; AF_PACKET failed too: {}", packet.reason),
         denied: packet.denied,
     })?;

@@ -1,6 +1,7 @@
 //! Counters: each written by one worker, without atomic read-modify-write, and summed by the
 //! reader.
 
+use ports::kernel_path::Carried;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Declares an enum of reasons. API, metrics and captures show their names.
@@ -183,6 +184,16 @@ pub struct Counts<Count> {
     /// Frames the device itself lost before the switch saw them. Set in sums only: the device
     /// counts them.
     pub device_lost: Count,
+    /// Ingress frames that the kernel carried, and their bytes; set in sums only, and part of the
+    /// sums above.
+    pub carried_ingress_frames: Count,
+    /// See above.
+    pub carried_ingress_bytes: Count,
+    /// Egress frames that the kernel carried, and their bytes; set in sums only, and part of the
+    /// sums above.
+    pub carried_egress_frames: Count,
+    /// See above.
+    pub carried_egress_bytes: Count,
     /// Addresses learned at the port that had to make room for another of its own.
     pub evicted_addresses: Count,
     /// Frames from an uplink with the address of a vNIC: a loop sends the switch's own frames back,
@@ -246,6 +257,23 @@ impl PortCounters {
         each(&mut self.drops, &cell.drops);
         each(&mut self.rsc_exceptions, &cell.rsc_exceptions);
         each(&mut self.train_depth, &cell.train_depth);
+    }
+
+    /// Adds what the kernel carried.
+    pub(crate) fn add_carried(&mut self, carried: &Carried) {
+        let Carried { ingress, egress } = carried;
+        self.ingress_frames += ingress.frames;
+        self.ingress_bytes += ingress.bytes;
+        self.ingress_trains += ingress.trains;
+        self.ingress_train_segments += ingress.train_segments;
+        self.egress_frames += egress.frames;
+        self.egress_bytes += egress.bytes;
+        self.egress_trains += egress.trains;
+        self.egress_train_segments += egress.train_segments;
+        self.carried_ingress_frames += ingress.frames;
+        self.carried_ingress_bytes += ingress.bytes;
+        self.carried_egress_frames += egress.frames;
+        self.carried_egress_bytes += egress.bytes;
     }
 
     /// Returns NDIS Aborts, `CoalescingExceptions` of `Get-NetAdapterStatistics`: every exception

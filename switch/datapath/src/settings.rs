@@ -182,6 +182,8 @@ pub struct PortSettings {
     pub back_pressure: bool,
     /// A port that gets a copy of all frames that this port sends and receives.
     pub mirror_to: Option<PortId>,
+    /// Whether the kernel may carry the port's flows.
+    pub kernel_path: bool,
     /// The frames that the port may not send, whatever its rules say.
     pub guards: Guards,
     /// Rules about the frames that the port sends and receives. The first that matches decides; a

@@ -58,6 +58,10 @@ pub const HOOKS: usize = 1 << 14;
 /// kernel takes from the judge to the slot of the ring, which no task can interrupt.
 const QUIET: Duration = Duration::from_micros(20);
 
+/// Frames that may get lost between judge and carrier before nothing is carried any more. A few do
+/// when a port's process dies or its interface goes.
+const MOST_UNMATCHED: u64 = 100;
+
 /// Most flows of a hook that are pending.
 const PENDING: usize = 256;
 
@@ -225,14 +229,23 @@ impl KernelPath {
             may_wait: sockets.len() == 1,
             link,
         };
-        sockets.iter().try_for_each(|socket| socket.judge(self.0.judge.as_fd())).map_err(refused)?;
+        sockets
+            .iter()
+            .try_for_each(|socket| socket.judge(self.0.judge.as_fd()))
+            .map_err(refused)?;
         Ok(hook)
     }
 
-    /// Lets flows be carried for [`LEASE`] from now on.
+    /// Lets flows be carried for [`LEASE`] from now on, if there are any.
     pub fn extend_lease(&self) {
-        let until = now() + nanos(LEASE);
+        let until = if self.flows() > 0 && !self.has_given_up() { now() + nanos(LEASE) } else { 0 };
         self.0.control_word(control::LEASE).store(until, Ordering::Relaxed);
+    }
+
+    /// Returns whether too many frames were [unmatched](KernelPath::unmatched): nothing is carried
+    /// any more.
+    pub fn has_given_up(&self) -> bool {
+        self.unmatched() > MOST_UNMATCHED
     }
 
     /// Waits until no program runs that may have seen what this process stored before.
@@ -321,11 +334,13 @@ impl Shared {
         let state = self.state(place).load(Ordering::Relaxed);
         let tally = Tally {
             frames: count(Flow::FRAMES),
-            segments: count(Flow::SEGMENTS),
             bytes: count(Flow::BYTES),
+            trains: count(Flow::TRAINS),
+            train_segments: count(Flow::TRAIN_SEGMENTS),
         };
         let last = count(Flow::SEEN).max(entry.since).max(state);
-        let is_current = |hook: u16, then| first(self.generation(hook).load(Ordering::Relaxed)) == then;
+        let is_current =
+            |hook: u16, then| first(self.generation(hook).load(Ordering::Relaxed)) == then;
         FlowReport {
             key: entry.key,
             vlan: entry.vlan,
@@ -406,13 +421,17 @@ impl Hook {
         store(Flow::FROM_GENERATION, pair(generations[0], generations[1]));
         store(Flow::INTERFACE, pair(to.interface, to.way));
         store(Flow::LONGEST, pair(u32::from(mtu) + ETHERNET_HEADER, 0));
-        [Flow::FRAMES, Flow::SEGMENTS, Flow::BYTES, Flow::SEEN].map(|count| store(count, 0));
+        Flow::COUNTS.iter().for_each(|count| store(*count, 0));
         let state = if start == Start::Now { Flow::ON } else { since };
         // The kernel finds the place only by the insertion, a system call.
         shared.state(place).store(state, Ordering::Release);
         if shared.flows.insert(entry.key.0, place).is_err() {
             table.remove(place, since);
             return false;
+        }
+        if shared.control_word(control::LEASE).load(Ordering::Relaxed) == 0 && table.len() == 1 {
+            drop(table);
+            self.path().extend_lease();
         }
         if start == Start::Quiet {
             pending.push(place);

@@ -18,6 +18,7 @@ impl Running {
     pub fn poll(&mut self, now: Instant) {
         self.close_failed(now);
         self.poll_links(now);
+        self.switch.tend_kernel_path();
         for event in self.switch.take_events() {
             note(event, &self.ports, &mut self.journal, now);
         }

@@ -4,6 +4,7 @@ use super::refusal;
 use config::{PortConfig, Scale};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
+use ports::kernel_path::KernelPath;
 use std::path::Path;
 
 /// An opener of devices behind the restrictions of this process.
@@ -19,6 +20,10 @@ impl Opener for Restricted {
 
     fn identify(&self, state: &Path) {
         self.0.identify(state);
+    }
+
+    fn use_kernel_path(&self, path: KernelPath) {
+        self.0.use_kernel_path(path);
     }
 
     fn store(&self) -> Store {

@@ -13,6 +13,8 @@ use std::fmt;
 pub enum Slow {
     /// The port's device has no attachment to the kernel path.
     NoHook,
+    /// `kernel-path` is off.
+    Off,
     /// A capture or a mirror sees the port's frames.
     Watched,
     /// The port has a `rate` or `rate-to`.
@@ -29,6 +31,7 @@ impl fmt::Display for Slow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Slow::NoHook => "its device is not on the kernel path",
+            Slow::Off => "`kernel-path` of the port is off",
             Slow::Watched => "a capture or mirror sees its frames",
             Slow::Rate => "it has a rate",
             Slow::Shared => "its frames are weighted or wait for room",
@@ -39,9 +42,10 @@ impl fmt::Display for Slow {
 }
 
 /// What applies to both directions.
-fn watched(port: &Port) -> Option<Slow> {
+fn why_slow(port: &Port) -> Option<Slow> {
     let is_watched = port.capture.is_some() || port.settings.mirror_to.is_some();
-    is_watched.then_some(Slow::Watched)
+    let off = (!port.settings.kernel_path).then_some(Slow::Off);
+    off.or_else(|| is_watched.then_some(Slow::Watched))
 }
 
 /// Returns why flows from a port are the switch's. `None`: the kernel may carry them.
@@ -62,7 +66,8 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
         isolated: _,
         transit: _,
         guards: _,
-        // These are part of `watched` and `waits`, or apply to the other direction.
+        // These are part of `why_slow` and `waits`, or apply to the other direction.
+        kernel_path: _,
         mirror_to: _,
         weight: _,
         rate_to: _,
@@ -70,7 +75,7 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
         rss: _,
     } = &port.settings;
     let marks = || acl.iter().any(|rule| matches!(rule.action, AclAction::Mark(_)));
-    watched(port)
+    why_slow(port)
         .or_else(|| rate.is_some().then_some(Slow::Rate))
         .or_else(|| (*back_pressure || port.waits).then_some(Slow::Shared))
         .or_else(|| marks().then_some(Slow::Marks))
@@ -80,7 +85,7 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
 pub(crate) fn why_slow_to(port: &Port) -> Option<Slow> {
     let PortSettings { rate_to, rsc, role, .. } = &port.settings;
     let coalesces = *role == PortRole::Uplink || is_whole(rsc);
-    watched(port)
+    why_slow(port)
         .or_else(|| rate_to.is_some().then_some(Slow::Rate))
         .or_else(|| port.is_weighted.then_some(Slow::Shared))
         .or_else(|| (!coalesces).then_some(Slow::Coalescing))

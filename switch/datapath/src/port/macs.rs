@@ -12,8 +12,8 @@ use ports::kernel_path::KernelPath;
 use ports::lock;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use wire::Mac;
 
 /// Slots that an address may be in: two cache lines. Each address has its own first choice among

@@ -87,7 +87,14 @@ impl Turn<'_> {
                 && to.settings.vlan.tagging(frame.vlan) == Some(Tagging::Untagged)
                 && let Some(glance) = Glance::read(header)
             {
-                self.offer_flow(glance, frame, (from_hook, to_hook), to.settings.mtu, moment, recent);
+                self.offer_flow(
+                    glance,
+                    frame,
+                    (from_hook, to_hook),
+                    to.settings.mtu,
+                    moment,
+                    recent,
+                );
             }
         }
     }

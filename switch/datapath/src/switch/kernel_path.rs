@@ -109,9 +109,9 @@ impl Switch {
     }
 
     fn by_hook(&self) -> HashMap<u16, &Arc<Port>> {
-        let hooked = self.entries().filter_map(|entry| {
-            Some((entry.port.shared.hook.as_ref()?.number(), &entry.port))
-        });
+        let hooked = self
+            .entries()
+            .filter_map(|entry| Some((entry.port.shared.hook.as_ref()?.number(), &entry.port)));
         hooked.collect()
     }
 }

@@ -32,6 +32,7 @@ impl Switch {
         let shared = &self.entry(port).ok()?.port.shared;
         let mut sum = PortCounters::default();
         shared.cells.iter().for_each(|cell| sum.add(cell));
+        shared.hook.iter().for_each(|hook| sum.add_carried(&hook.carried()));
         sum.device_lost = shared.lost.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
         Some(sum)
     }

@@ -40,12 +40,17 @@ impl Flow {
     pub(super) const WAY: i16 = 28;
     /// Bytes of the longest frame, or segment with its headers.
     pub(super) const LONGEST: i16 = 32;
-    /// Counts of what was carried: frames as they came, segments, and bytes of frames.
+    /// Counts of what was carried: frames as they came and their bytes; among them trains, and the
+    /// segments of these.
     pub(super) const FRAMES: i16 = 40;
-    pub(super) const SEGMENTS: i16 = 48;
-    pub(super) const BYTES: i16 = 56;
+    pub(super) const BYTES: i16 = 48;
+    pub(super) const TRAINS: i16 = 56;
     /// When the last frame was carried.
     pub(super) const SEEN: i16 = 64;
+    pub(super) const TRAIN_SEGMENTS: i16 = 72;
+    /// The offsets of all that is counted.
+    pub(super) const COUNTS: [i16; 5] =
+        [Flow::FRAMES, Flow::BYTES, Flow::TRAINS, Flow::TRAIN_SEGMENTS, Flow::SEEN];
     /// Bytes of all: two cache lines.
     pub(super) const SIZE: usize = 128;
 

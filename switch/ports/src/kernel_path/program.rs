@@ -150,9 +150,13 @@ impl Judge<'_> {
         code.place(taken);
     }
 
-    /// Begins the key: the interface and the stations.
+    /// Begins the key: the interface and the stations. While no flow is carried there is no lease,
+    /// and a frame costs next to nothing.
     fn begin(&mut self) {
+        self.lookup_first(self.maps.control);
         let code = &mut self.code;
+        code.load(R1, Double, R0, control::LEASE);
+        code.jump_if(R1, Equal, 0, self.slow);
         code.load(LENGTH, Word, CONTEXT, context::LENGTH);
         code.load(R1, Word, CONTEXT, context::TAG_PRESENT);
         code.jump_if(R1, NotEqual, 0, self.slow);
@@ -291,7 +295,8 @@ impl Judge<'_> {
 
     /// Compares the flow with the generations, the lease and the MTU.
     fn compare(&mut self) {
-        for (port, generation) in [(Flow::FROM, Flow::FROM_GENERATION), (Flow::TO, Flow::TO_GENERATION)]
+        for (port, generation) in
+            [(Flow::FROM, Flow::FROM_GENERATION), (Flow::TO, Flow::TO_GENERATION)]
         {
             self.code.load(R1, Word, FLOW, port);
             self.code.store(Word, STACK, INDEX, R1);
@@ -411,10 +416,10 @@ pub(super) fn carrier(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     code.add_atomically(FLOW, Flow::FRAMES, R1);
     code.add_atomically(FLOW, Flow::BYTES, LENGTH);
     code.load(R2, Word, CONTEXT, context::SEGMENTS);
-    code.jump_if(R2, Equal, 0, counted);
-    code.combine(R1, Set, R2);
+    code.jump_if(R2, Less, 2, counted);
+    code.add_atomically(FLOW, Flow::TRAINS, R1);
+    code.add_atomically(FLOW, Flow::TRAIN_SEGMENTS, R2);
     code.place(counted);
-    code.add_atomically(FLOW, Flow::SEGMENTS, R1);
     code.call(Helper::Now);
     code.store(Double, FLOW, Flow::SEEN, R0);
     code.combine(R1, Set, CONTEXT);

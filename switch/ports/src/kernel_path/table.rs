@@ -16,24 +16,28 @@ const SHARE: usize = 4;
 pub struct Tally {
     /// Frames as they came: a train is one.
     pub frames: u64,
-    /// Segments.
-    pub segments: u64,
     /// Bytes of the frames.
     pub bytes: u64,
+    /// Frames that were trains.
+    pub trains: u64,
+    /// Segments of these trains.
+    pub train_segments: u64,
 }
 
 impl Tally {
     fn add(&mut self, other: Tally) {
         self.frames += other.frames;
-        self.segments += other.segments;
         self.bytes += other.bytes;
+        self.trains += other.trains;
+        self.train_segments += other.train_segments;
     }
 
     fn since(self, before: Tally) -> Tally {
         Tally {
             frames: self.frames.wrapping_sub(before.frames),
-            segments: self.segments.wrapping_sub(before.segments),
             bytes: self.bytes.wrapping_sub(before.bytes),
+            trains: self.trains.wrapping_sub(before.trains),
+            train_segments: self.train_segments.wrapping_sub(before.train_segments),
         }
     }
 }
@@ -190,7 +194,9 @@ impl Table {
 
     /// Removes a flow; its place rests.
     pub(super) fn remove(&mut self, place: u32, now: u64) {
-        let Some(entry) = self.places.get_mut(place as usize).and_then(Option::take) else { return };
+        let Some(entry) = self.places.get_mut(place as usize).and_then(Option::take) else {
+            return;
+        };
         self.by_key.remove(&entry.key);
         for station in entry.key.stations() {
             if let Some(flows) = self.by_station.get_mut(&station) {

@@ -3,7 +3,9 @@
 //! The kernel tells by rtnetlink: a link's description has `IFLA_LINK_NETNSID` if what it is linked
 //! with is elsewhere (`uapi/linux/if_link.h`).
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 use std::io;
 
 const RTM_NEWLINK: u16 = 16;

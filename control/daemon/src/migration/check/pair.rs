@@ -14,7 +14,7 @@ const JUDGED_KEYS: [&str; 8] =
 
 /// Keys that are compared by the resulting data path settings, not by spelling: `vlan = 0` equals
 /// no `vlan`.
-const SETTINGS_KEYS: [&str; 23] = [
+const SETTINGS_KEYS: [&str; 24] = [
     "path-mtu",
     "role",
     "vlan",
@@ -27,6 +27,7 @@ const SETTINGS_KEYS: [&str; 23] = [
     "rate",
     "burst",
     "back-pressure",
+    "kernel-path",
     "rsc-ipv4",
     "rsc-ipv6",
     "length-limit",
