@@ -227,10 +227,23 @@ pub struct PortBody {
     /// The guest of a vhost-user port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestBody>,
+    /// Whether the kernel carries its established flows; absent while the device is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_path: Option<KernelPathBody>,
     /// Rates over the last second.
     pub rates: RatesBody,
     /// Its configuration.
     pub config: PortConfig,
+}
+
+/// Whether the kernel may carry flows from and to a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KernelPathBody {
+    /// Whether it may, to and from other ports of which that is true as well.
+    pub carries: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How the flows of an uplink with several queues are spread over them.

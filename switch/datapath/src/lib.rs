@@ -42,6 +42,7 @@ mod worker;
 
 pub use counters::{DropReason, PortCounters, RscException};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
+pub use port::carry::Slow;
 pub use settings::acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use settings::guard::Guards;
 pub use settings::mark::AclMark;
@@ -53,6 +54,7 @@ pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
     Waits, WorkerInfo,
 };
+pub use switch::kernel_path::CarriedFlow;
 pub use switch::rehearsal::{Rehearsal, Snapshot};
 pub use switch::{NewPort, Switch};
 pub use wire::Prefix;

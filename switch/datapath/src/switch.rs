@@ -1,7 +1,7 @@
 //! The control plane's handle of a running switch.
 
 mod answers;
-mod kernel_path;
+pub mod kernel_path;
 mod queues;
 pub mod rehearsal;
 mod rss;

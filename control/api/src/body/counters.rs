@@ -28,6 +28,18 @@ pub struct CountersBody {
     /// Segments of these trains.
     #[serde(default)]
     pub egress_train_segments: u64,
+    /// Ingress frames that the kernel carried; `ingress_frames` has them too.
+    #[serde(default)]
+    pub carried_ingress_frames: u64,
+    /// Bytes of these frames.
+    #[serde(default)]
+    pub carried_ingress_bytes: u64,
+    /// Egress frames that the kernel carried; `egress_frames` has them too.
+    #[serde(default)]
+    pub carried_egress_frames: u64,
+    /// Bytes of these frames.
+    #[serde(default)]
+    pub carried_egress_bytes: u64,
     /// Copies delivered by flooding or multicast.
     pub flooded_frames: u64,
     /// Copies delivered by a mirror.

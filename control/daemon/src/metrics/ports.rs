@@ -23,6 +23,14 @@ const PORT_COUNTERS: &[PortCounter] = &[
         c.egress_trains
     }),
     (("port_egress_train_segments", "Segments of these trains"), |c| c.egress_train_segments),
+    (("port_carried_ingress_frames", "Ingress frames that the kernel carried"), |c| {
+        c.carried_ingress_frames
+    }),
+    (("port_carried_ingress_bytes", "Bytes of these frames"), |c| c.carried_ingress_bytes),
+    (("port_carried_egress_frames", "Egress frames that the kernel carried"), |c| {
+        c.carried_egress_frames
+    }),
+    (("port_carried_egress_bytes", "Bytes of these frames"), |c| c.carried_egress_bytes),
     (("port_flooded_frames", "Copies delivered by flooding"), |c| c.flooded_frames),
     (("port_mirrored_frames", "Copies delivered by a mirror"), |c| c.mirrored_frames),
     (("port_segmented_trains", "Trains segmented"), |c| c.segmented_trains),

@@ -6,12 +6,13 @@ use super::ports::Ports;
 use crate::guest;
 use crate::settings;
 use api::body::{
-    CountersBody, DepthBody, MacBody, PortBody, QueueBody, RscBody, RscCountersBody, SpreadBody,
-    StateBody, SwitchRscBody, WaitBody, WaitRangeBody, WorkerBody,
+    CountersBody, DepthBody, KernelPathBody, MacBody, PortBody, QueueBody, RscBody,
+    RscCountersBody, SpreadBody, StateBody, SwitchRscBody, WaitBody, WaitRangeBody, WorkerBody,
 };
 use config::{PortConfig, PortName, RscMode};
 use datapath::{
-    DropReason, MacEntry, PortCounters, PortInfo, QueueInfo, RscException, RscStatus, Switch, Waits,
+    DropReason, MacEntry, PortCounters, PortId, PortInfo, QueueInfo, RscException, RscStatus, Slow,
+    Switch, Waits,
 };
 use ports::packet::Spread;
 use ports::{Nanos, Offloads};
@@ -202,9 +203,16 @@ impl<'r> Report<'r> {
             guest: open.and_then(|open| {
                 Some(guest::body(&open.watch.guest()?, open.watch.memory_limit()))
             }),
+            kernel_path: info.map(|info| self.kernel_path(info.id)),
             rates: open.map(|open| open.last.rates()).unwrap_or_default(),
             config: port.config.clone(),
         }
+    }
+
+    /// Returns whether the kernel may carry flows of a port.
+    fn kernel_path(&self, port: PortId) -> KernelPathBody {
+        let slow = self.switch.why_slow(port).unwrap_or(Some(Slow::NoHook));
+        KernelPathBody { carries: slow.is_none(), reason: slow.map(|slow| slow.to_string()) }
     }
 
     /// Returns the queues of a port.
@@ -312,6 +320,10 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
         egress_bytes: counters.egress_bytes,
         egress_trains: counters.egress_trains,
         egress_train_segments: counters.egress_train_segments,
+        carried_ingress_frames: counters.carried_ingress_frames,
+        carried_ingress_bytes: counters.carried_ingress_bytes,
+        carried_egress_frames: counters.carried_egress_frames,
+        carried_egress_bytes: counters.carried_egress_bytes,
         flooded_frames: counters.flooded_frames,
         mirrored_frames: counters.mirrored_frames,
         segmented_trains: counters.segmented_trains,

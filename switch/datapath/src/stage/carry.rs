@@ -10,7 +10,7 @@ use crate::turn::outbox::{Cause, Run};
 use ports::Nanos;
 use ports::kernel_path::{Glance, Hook, Moment, Offer, Start, TcpPhase};
 use std::hash::{BuildHasher, RandomState};
-use wire::Kind;
+use wire::{Kind, Traits};
 
 /// Most frames of a list that are looked at for flows under way. Connections that begin or end are
 /// always seen.
@@ -83,7 +83,7 @@ impl Turn<'_> {
                 continue;
             }
             looks += usize::from(!is_edge);
-            if frame.parsed.tags() == 0
+            if !frame.parsed.traits.intersects(Traits::VLAN | Traits::OLD_TAG)
                 && to.settings.vlan.tagging(frame.vlan) == Some(Tagging::Untagged)
                 && let Some(glance) = Glance::read(header)
             {

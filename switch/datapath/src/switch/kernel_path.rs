@@ -3,6 +3,7 @@
 
 use super::Switch;
 use crate::PortId;
+use crate::options::SwitchError;
 use crate::port::carry::{Slow, why_slow_from, why_slow_to};
 use crate::port::macs::MacKey;
 use crate::port::view::{Port, View};
@@ -71,18 +72,14 @@ impl Switch {
         path.list(most).into_iter().filter_map(flow).collect()
     }
 
-    /// Returns why the kernel carries no flow from one port to another; `None` if it may.
+    /// Returns why the kernel carries no flow from or to a port; `None` if it may.
     ///
     /// # Errors
     /// Fails if there is no such port.
-    pub fn why_slow(&self, from: PortId, to: PortId) -> Result<Option<Slow>, crate::SwitchError> {
-        let (from, to) = (&self.entry(from)?.port, &self.entry(to)?.port);
-        let reaches = match (&from.shared.hook, &to.shared.hook) {
-            (Some(from), Some(to)) => from.reaches(to),
-            _ => false,
-        };
-        let unreached = (!reaches).then_some(Slow::NoHook);
-        Ok(unreached.or_else(|| why_slow_from(from)).or_else(|| why_slow_to(to)))
+    pub fn why_slow(&self, port: PortId) -> Result<Option<Slow>, SwitchError> {
+        let port = &self.entry(port)?.port;
+        let unhooked = port.shared.hook.is_none().then_some(Slow::NoHook);
+        Ok(unhooked.or_else(|| why_slow_from(port)).or_else(|| why_slow_to(port)))
     }
 
     /// Ends the flows that were decided by ports of the view before and that the next one has
