@@ -4,7 +4,7 @@
 //! file. One table, `kind`, has their severities. A finding ends with its cause; a finding about
 //! drops ends ten minutes after the last drop.
 
-mod kind;
+pub(crate) mod kind;
 mod team;
 
 use crate::descriptors;

@@ -95,10 +95,10 @@ fn vlan(port: &PortConfig) -> Vlan {
 }
 
 /// Returns the port's own address. A TAP's address is that of its user. A packet port's is that of
-/// the host's end, which the stations behind the port do not use.
+/// the host's end, which the stations behind the port do not use: with the spoofing guard, such a
+/// port holds the first address that it sends from.
 fn own_mac(port: &PortConfig, device: Option<Mac>) -> Option<Mac> {
-    let is_tap = matches!(port.device(), Device::Tap(_));
-    let device = device.filter(|_| is_tap || port.mac_guard());
+    let device = device.filter(|_| matches!(port.device(), Device::Tap(_)));
     port.mac.map(|mac| mac.0).or(device)
 }
 

@@ -98,6 +98,7 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
             if matches!(port.config.device(), Device::Xdp(_)) { "limits" } else { "in software" },
             port.degraded.join("; "),
         ),
+        ("kernel path", kernel_path(port, counters)),
         ("flows spread by", port.spread.as_ref().map(spread).unwrap_or_default()),
     ];
     for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
@@ -130,6 +131,22 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
     let drops = drops.map(|(reason, count)| vec![format!("  {reason}"), count.to_string()]);
     text.push_str(&format!("\n{}\n", output::table(&["COUNTER", ""], rows.chain(drops))));
     text
+}
+
+/// Returns how much of the traffic the kernel carries, or why none; empty for a kind of device that
+/// is never on the kernel path.
+fn kernel_path(port: &PortBody, counters: &CountersBody) -> String {
+    let is_of_host = matches!(port.config.device(), Device::Packet(_));
+    let Some(path) = port.kernel_path.as_ref().filter(|_| is_of_host) else { return String::new() };
+    if let Some(reason) = &path.reason {
+        return format!("none, {reason}");
+    }
+    let share = |carried: u64, all: u64| (100 * carried).checked_div(all).unwrap_or(0);
+    format!(
+        "{} % of the bytes from the port, {} % of those to it",
+        share(counters.carried_ingress_bytes, counters.ingress_bytes),
+        share(counters.carried_egress_bytes, counters.egress_bytes)
+    )
 }
 
 fn address_limit(port: &PortConfig) -> String {

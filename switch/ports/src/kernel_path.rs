@@ -447,6 +447,13 @@ impl Hook {
         place.is_some_and(|place| self.shared.state(place).load(Ordering::Relaxed) == Flow::ON)
     }
 
+    /// Returns a flow of this port as it is now, if it is in the table.
+    pub fn report(&self, key: FlowKey) -> Option<FlowReport> {
+        let table = lock(&self.shared.table);
+        let place = table.find(&key.at(self.interface))?;
+        Some(self.shared.report(place, table.get(place)?, now()))
+    }
+
     /// Returns the time before a look at the ring, if flows of this port are pending.
     #[inline]
     pub fn begin_look(&self) -> Option<Look> {

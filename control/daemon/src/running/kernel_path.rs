@@ -1,9 +1,12 @@
 //! The kernel path of the running switch, or why there is none.
 
-use config::{Config, KernelPathMode};
+use crate::health::kind::Kind;
+use api::body::FindingBody;
+use config::{Config, Device, KernelPathMode, PortConfig, PortRole};
 use datapath::Switch;
 use devices::Opener;
 use ports::kernel_path::KernelPath;
+use problem::Problem;
 
 /// Whether the kernel carries flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,4 +33,43 @@ pub(super) fn load(config: &Config, switch: &mut Switch, opener: &dyn Opener) ->
         }
         Err(error) => State::Refused(error.to_string()),
     }
+}
+
+impl State {
+    /// Returns what is wrong with the kernel path, if a port could use it.
+    pub(super) fn finding(&self, config: &Config, switch: &Switch) -> Option<FindingBody> {
+        match self {
+            State::Off => None,
+            State::Refused(reason) => {
+                let could_use = config.ports.iter().any(could_use);
+                could_use.then(|| Kind::KernelPathRefused.found(refused(reason)))
+            }
+            State::Loaded => {
+                let path = switch.kernel_path().filter(|path| path.has_given_up());
+                path.map(|path| Kind::KernelPathGivenUp.found(given_up(path)))
+            }
+        }
+    }
+}
+
+/// Whether a port faces a container or a VMM by an interface of the host.
+fn could_use(port: &PortConfig) -> bool {
+    port.role() == PortRole::Vnic && matches!(port.device(), Device::Packet(_))
+}
+
+fn refused(reason: &str) -> Problem {
+    Problem::new("the kernel carries no flows: it refused the programs for that")
+        .seen(reason)
+        .wanted("CAP_BPF and CAP_NET_ADMIN outside any user namespace, and Linux 6.6")
+        .remedy("give the daemon both, or set `kernel-path = \"off\"` in [switch]")
+}
+
+fn given_up(path: &KernelPath) -> Problem {
+    Problem::new("the kernel carries no flows any more: another program takes their frames")
+        .seen(format!("{} frames", path.unmatched()))
+        .wanted("no other tc or XDP program that takes frames of these ports")
+        .remedy(
+            "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`) and restart the daemon, or set \
+             `kernel-path = \"off\"` in [switch]",
+        )
 }

@@ -50,6 +50,7 @@ impl Running {
         findings.extend(listeners.map(|told| Kind::ListenerDown.found(told)));
         let filtered = self.journal.filtered().iter().cloned();
         findings.extend(filtered.map(|told| Kind::ListenerFiltered.found(told)));
+        findings.extend(self.kernel_path.finding(self.config(), &self.switch));
         let restart = self.desired.restart_needed();
         if !restart.is_empty() {
             let told = Problem::new("[switch] has changed keys that take effect after a restart");

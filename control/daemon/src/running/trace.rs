@@ -4,7 +4,7 @@ use super::port::RunningPort;
 use super::report::Report;
 use crate::trace::{Addresses, Expression, MOST_BYTES, MOST_FRAMES, Prepared};
 use api::body::TraceRequest;
-use datapath::{MacEntry, Vlan};
+use datapath::{MacEntry, PortId, Vlan};
 use problem::Problem;
 use std::cell::LazyCell;
 use std::net::IpAddr;
@@ -73,9 +73,20 @@ pub(crate) fn prepare(report: &Report<'_>, request: &TraceRequest) -> Result<Pre
     };
     let ports = report.ports.iter();
     let open = ports.filter_map(|(_, port)| Some((port.open()?.id, port.config.clone())));
+    notes.extend(frames.iter().filter_map(|frame| carried(report, from, &frame.bytes)));
     let snapshot = report.switch.snapshot(from, frames.clone(), report.switch.now());
     notes.dedup();
     Ok(Prepared { from, configs: open.collect(), frames, turns, snapshot, notes })
+}
+
+/// Returns what is said of a frame whose flow the kernel carries.
+fn carried(report: &Report<'_>, from: PortId, frame: &[u8]) -> Option<String> {
+    let flow = report.switch.carried_flow(from, frame)?;
+    Some(format!(
+        "the kernel carries this flow since {} s, {} frames so far: it decided as shown here, and later frames do not reach the switch",
+        flow.age / 1_000_000_000,
+        flow.tally.frames
+    ))
 }
 
 /// The port whose `ip-guard` names this address alone, in the VLAN of the frame: tenants may have

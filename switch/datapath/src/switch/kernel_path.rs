@@ -8,7 +8,7 @@ use crate::port::carry::{Slow, why_slow_from, why_slow_to};
 use crate::port::macs::MacKey;
 use crate::port::view::{Port, View};
 use crate::worker::wait::time_since;
-use ports::kernel_path::{Carried, FlowReport, KernelPath};
+use ports::kernel_path::{Carried, FlowReport, Glance, KernelPath};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +70,13 @@ impl Switch {
             Some(CarriedFlow { from: of(report.from)?, to: of(report.to)?, report })
         };
         path.list(most).into_iter().filter_map(flow).collect()
+    }
+
+    /// Returns the flow of a frame that enters at a port, if the kernel carries it.
+    pub fn carried_flow(&self, from: PortId, frame: &[u8]) -> Option<FlowReport> {
+        let hook = self.entry(from).ok()?.port.shared.hook.as_ref()?;
+        let report = hook.report(Glance::read(frame)?.key)?;
+        (report.is_carried && report.is_in_force).then_some(report)
     }
 
     /// Returns why the kernel carries no flow from or to a port; `None` if it may.
