@@ -34,6 +34,7 @@ mod heard;
 mod host;
 mod hotplug;
 mod idle;
+mod kernel_path;
 mod lab;
 mod lab_guest;
 mod lab_hosts;

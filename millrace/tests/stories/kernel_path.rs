@@ -1,0 +1,128 @@
+//! The kernel path: a container's connections are carried by the kernel, and every change of the
+//! switch is in force at once.
+
+use crate::host::Host;
+use crate::sandbox::{Need, run, story};
+use crate::switch::{Switch, cli};
+use crate::topology::Family;
+use crate::transfer::{Stream, transfer};
+use serde_json::Value;
+use std::time::Duration;
+use waiting::until;
+
+const NEEDS: [Need; 1] = [Need::Program("ethtool")];
+const MIB: usize = 1 << 20;
+
+/// A host behind the uplink, and a container behind the host's end of a veth pair.
+struct Bed {
+    switch: Switch,
+    far: Host,
+    container: Host,
+}
+
+impl Bed {
+    /// Starts it; `None` where the kernel path is not available.
+    fn start() -> Option<Bed> {
+        let [far, container] = ["far", "container"].map(Host::new);
+        for (name, inside, host) in [("uplink", "far", far), ("box", "container", container)] {
+            run(&format!("ip link add {name} type veth peer name veth netns {inside}"));
+            run(&format!("ip link set {name} up"));
+            host.assign_addresses("veth", if name == "uplink" { 1 } else { 2 });
+        }
+        far.run("ethtool -K veth tso off gso off");
+        run("ethtool -K uplink gro on");
+        let switch = Switch::start(
+            "[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
+             [[port]]\nname = 'box'\npacket = 'box'\nrole = 'vnic'\n",
+        );
+        ["uplink", "box"].map(|port| switch.wait_for(port, "up"));
+        let bed = Bed { switch, far, container };
+        if bed.switch.ask("port show box")["kernel_path"]["carries"] != Value::Bool(true) {
+            println!("skipped: needs CAP_BPF and CAP_NET_ADMIN on the host, and Linux 6.6");
+            return None;
+        }
+        Some(bed)
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.switch.counter("box", &format!("/{name}"))
+    }
+
+    /// Waits until a counter of carried traffic, which is read once a second, has passed a mark.
+    fn wait_for_carried(&self, name: &str, mark: u64) {
+        until(name, || (self.count(name) > mark).then_some(()));
+    }
+}
+
+#[test]
+fn the_connections_of_a_container_are_carried_both_ways() {
+    story(&NEEDS, || {
+        let Some(bed) = Bed::start() else { return };
+        for (family, far, own) in
+            [Family::V4, Family::V6].map(|family| (family, family.far(), family.guest()))
+        {
+            let [before_in, before_out] =
+                ["carried_ingress_bytes", "carried_egress_bytes"].map(|name| bed.count(name));
+            transfer((bed.far, bed.container, own), 16 * MIB);
+            bed.wait_for_carried("carried_egress_bytes", before_out + 15 * MIB as u64);
+            transfer((bed.container, bed.far, far), 16 * MIB);
+            bed.wait_for_carried("carried_ingress_bytes", before_in + 15 * MIB as u64);
+            println!("measured: {family:?} was carried");
+        }
+        assert!(bed.count("egress_bytes") >= bed.count("carried_egress_bytes"));
+        let shown = String::from_utf8(cli("port show box").stdout).unwrap();
+        let share = |text: &str| text.split(' ').next()?.parse::<u32>().ok();
+        let fact = shown.lines().find_map(|line| line.strip_prefix("kernel path: "));
+        assert!(fact.and_then(share).is_some_and(|share| share >= 90), "{shown}");
+    });
+}
+
+#[test]
+fn a_flow_that_a_rule_denies_or_that_is_captured_is_carried_no_more() {
+    story(&NEEDS, || {
+        let Some(bed) = Bed::start() else { return };
+        let route = (bed.far, bed.container, Family::V4.guest());
+        let stream = Stream::start(route, Duration::ZERO);
+        bed.wait_for_carried("carried_egress_frames", 0);
+        for (change, back) in [
+            ("acl add box deny in tcp", "acl remove box 1"),
+            ("port set box kernel-path=off", "port set box kernel-path=auto"),
+            ("port set box rate-to=10Gbit", "port set box rate-to="),
+        ] {
+            bed.switch.tell(change);
+            // What was carried before the change's end is counted within a second.
+            std::thread::sleep(Duration::from_millis(2500));
+            let then = bed.count("carried_egress_frames");
+            std::thread::sleep(Duration::from_millis(1500));
+            assert_eq!(bed.count("carried_egress_frames"), then, "after {change}");
+            bed.switch.tell(back);
+            let checked = stream.checked();
+            until("the stream to go on", || (stream.checked() > checked).then_some(()));
+            // A new connection is carried from its handshake on.
+            transfer(route, MIB);
+            bed.wait_for_carried("carried_egress_frames", then);
+        }
+        stream.end();
+    });
+}
+
+#[test]
+fn a_carried_connection_outlives_a_take_over_of_the_daemon() {
+    story(&NEEDS, || {
+        let Some(Bed { switch, far, container }) = Bed::start() else { return };
+        let stream = Stream::start((far, container, Family::V4.guest()), Duration::ZERO);
+        until("a carried frame", || {
+            (switch.counter("box", "/carried_egress_frames") > 0).then_some(())
+        });
+        let switch = switch.take_over();
+        ["uplink", "box"].map(|port| switch.wait_for(port, "up"));
+        let checked = stream.checked();
+        until("the stream to go on", || (stream.checked() > checked + MIB).then_some(()));
+        stream.end();
+        let before = switch.counter("box", "/carried_egress_bytes");
+        transfer((far, container, Family::V6.guest()), 4 * MIB);
+        until("what is carried anew", || {
+            (switch.counter("box", "/carried_egress_bytes") > before + 3 * MIB as u64).then_some(())
+        });
+    });
+}
