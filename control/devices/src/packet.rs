@@ -4,7 +4,7 @@ use crate::contract::{OpenError, Opened};
 use crate::link::{HostLink, denied, link_denied};
 use crate::resume::resume;
 use crate::store::{Store, What};
-use config::PortConfig;
+use config::{PortConfig, PortRole};
 use ports::kernel_path::KernelPath;
 use ports::packet::{self, PacketError, PacketOptions};
 
@@ -22,6 +22,7 @@ pub(crate) fn open(
     options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
     options.kernel_path = kernel_path.cloned();
+    options.is_station = port.role() == PortRole::Vnic;
     let what = What::of(port, queues);
     options.kept = what.is_some();
     let by = |files: &[_]| packet::open_kept(&options, files);
