@@ -43,6 +43,7 @@ pub mod steering;
 pub mod tap;
 pub mod team;
 mod time;
+pub mod veth;
 pub mod vhost;
 pub mod xdp;
 
