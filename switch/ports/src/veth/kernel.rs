@@ -70,7 +70,7 @@ impl Kernel {
 
     /// Returns the link of this name; `None` if there is none.
     pub(super) fn find(&self, name: &str) -> Result<Option<Seen>> {
-        let mut body = header(0, 0);
+        let mut body = header(0);
         attribute(&mut body, NAME, &text(name));
         match self.0.ask(GET_LINK, ACK, body) {
             Ok(found) => Ok(found.first().and_then(|body| seen(body))),
@@ -81,7 +81,7 @@ impl Kernel {
 
     /// Returns all links of this namespace.
     pub(super) fn links(&self) -> Result<Vec<Seen>> {
-        let bodies = self.0.ask(GET_LINK, DUMP, header(0, 0))?;
+        let bodies = self.0.ask(GET_LINK, DUMP, header(0))?;
         Ok(bodies.iter().filter_map(|body| seen(body)).collect())
     }
 
@@ -99,8 +99,8 @@ impl Kernel {
         Ok(told.filter(|number| *number != u32::MAX))
     }
 
-    /// Makes a pair, the other end up under its name in its namespace, in one step. Fails with EXIST
-    /// if one of the names is taken.
+    /// Makes a pair in one step, the other end under its name in its namespace. Both are down: an end
+    /// cannot come up before it has the other. Fails with EXIST if one of the names is taken.
     pub(super) fn make(&self, pair: &NewPair<'_>) -> Result<()> {
         let end = |body: &mut Vec<u8>, name: &str, mac: Option<Mac>| {
             attribute(body, NAME, &text(name));
@@ -111,12 +111,12 @@ impl Kernel {
                 attribute(body, MTU, &u32::from(mtu).to_ne_bytes());
             }
         };
-        let mut other = header(0, UP);
+        let mut other = header(0);
         end(&mut other, pair.name, pair.mac);
         if let Some(namespace) = pair.namespace {
             attribute(&mut other, NAMESPACE_BY_FILE, &file(namespace));
         }
-        let mut body = header(0, 0);
+        let mut body = header(0);
         end(&mut body, &pair.host.name, Some(pair.host.mac));
         let mut info = nest(&[(KIND, b"veth")]);
         attribute(&mut info, DATA, &nest(&[(OTHER_END, &other)]));
@@ -126,7 +126,7 @@ impl Kernel {
 
     /// Deletes a link, and the other end with it.
     pub(super) fn delete(&self, index: u32) -> Result<()> {
-        match self.0.ask(DELETE_LINK, ACK, header(index, 0)) {
+        match self.0.ask(DELETE_LINK, ACK, header(index)) {
             // Its namespace ended, or somebody else deleted it.
             Err(Errno::NODEV) => Ok(()),
             done => done.map(drop),
@@ -135,7 +135,7 @@ impl Kernel {
 
     /// Notes for people what a link is for.
     pub(super) fn describe(&self, index: u32, alias: &str) -> Result<()> {
-        let mut body = header(index, 0);
+        let mut body = header(index);
         attribute(&mut body, ALIAS, &text(alias));
         self.0.ask(NEW_LINK, ACK, body).map(drop)
     }
@@ -145,7 +145,7 @@ impl Kernel {
         /// `IFLA_INET6_ADDR_GEN_MODE`, and `IN6_ADDR_GEN_MODE_NONE` of it.
         const GENERATE: (u16, &[u8]) = (8, &[1]);
         const INET6: u16 = libc::AF_INET6 as u16;
-        let mut body = header(index, 0);
+        let mut body = header(index);
         attribute(&mut body, BY_FAMILY, &nest(&[(INET6, &nest(&[GENERATE]))]));
         match self.0.ask(NEW_LINK, ACK, body) {
             // The kernel has no IPv6, or the link's MTU is too small for it.
@@ -183,11 +183,9 @@ const DROP_ALL: [(u16, &[u8]); 3] = {
     [(4, &LENGTH), (5, &INSTRUCTION), (8, &DIRECT)]
 };
 
-const UP: u32 = 1;
-
-/// Returns a `struct ifinfomsg` for the link of this number, 0 for none, with flags to set.
-fn header(index: u32, flags: u32) -> Vec<u8> {
-    [0, index, flags, flags].map(u32::to_ne_bytes).concat()
+/// Returns a `struct ifinfomsg` for the link of this number, 0 for none.
+fn header(index: u32) -> Vec<u8> {
+    [0, index, 0, 0].map(u32::to_ne_bytes).concat()
 }
 
 /// Returns a `struct tcmsg`.

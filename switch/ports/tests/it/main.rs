@@ -15,6 +15,7 @@ mod fuzz_team;
 mod kept;
 mod order;
 mod packet;
+mod pair;
 mod relay;
 #[path = "../support/mod.rs"]
 mod support;
