@@ -7,8 +7,8 @@
 mod acl;
 
 use config::{
-    Device, IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale, SteerMode,
-    Storm, SwitchConfig, Workers,
+    IpGuard, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale, SteerMode, Storm,
+    SwitchConfig, Workers,
 };
 use datapath::{
     Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
@@ -93,11 +93,10 @@ fn vlan(port: &PortConfig) -> Vlan {
     }
 }
 
-/// Returns the port's own address. A TAP's address is that of its user. A packet port's is that of
-/// the host's end, which the stations behind the port do not use.
+/// Returns the port's own address. That of a TAP or veth is that of its user. A packet port's is that
+/// of the host's end, which the stations behind the port do not use.
 fn own_mac(port: &PortConfig, device: Option<Mac>) -> Option<Mac> {
-    let is_tap = matches!(port.device(), Device::Tap(_));
-    let device = device.filter(|_| is_tap || port.mac_guard());
+    let device = device.filter(|_| port.device().is_made() || port.mac_guard());
     port.mac.map(|mac| mac.0).or(device)
 }
 

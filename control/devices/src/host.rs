@@ -3,10 +3,12 @@
 use crate::contract::{OpenError, Opened, Opener};
 use crate::own_mac::Identity;
 use crate::store::Store;
-use crate::{packet, tap, team, vhost, xdp};
+use crate::{packet, tap, team, veth, vhost, xdp};
 use config::{Device, PortConfig, Scale};
-use std::path::Path;
+use problem::Problem;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use wire::Mac;
 
 /// Opens the devices of this host.
 #[derive(Default)]
@@ -14,6 +16,8 @@ pub struct HostDevices {
     store: Store,
     /// Who this daemon is; not set on a host without a machine-id.
     identity: OnceLock<Identity>,
+    /// This daemon's state directory.
+    state: OnceLock<PathBuf>,
 }
 
 impl Opener for HostDevices {
@@ -21,9 +25,12 @@ impl Opener for HostDevices {
         let queues = self.store.queue_pairs(port, scale);
         match port.device() {
             Device::Tap(name) => {
-                let mac = self.identity.get().filter(|_| port.mac.is_none());
-                let mac = mac.map(|identity| identity.mac_of(port));
+                let mac = self.own_mac(port).filter(|_| port.mac.is_none());
                 tap::open(port, name.as_str(), (queues, mac), &self.store)
+            }
+            Device::Veth(name) => {
+                let own = (queues, self.own_mac(port));
+                veth::open(port, name.as_str(), own, (self.state(), &self.store))
             }
             Device::Packet(name) => packet::open(port, name.as_str(), queues, &self.store),
             Device::Team(_) => team::open(port),
@@ -36,12 +43,36 @@ impl Opener for HostDevices {
     }
 
     fn identify(&self, state: &Path) {
+        let _ = self.state.set(state.to_owned());
         if let Some(identity) = Identity::of_host(state) {
             let _ = self.identity.set(identity);
         }
     }
 
+    fn remove(&self, port: &PortConfig) -> Result<(), Problem> {
+        match port.device() {
+            Device::Veth(_) => veth::remove(port, self.state()),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_strays(&self, ports: &[&PortConfig]) {
+        veth::remove_strays(ports, self.state());
+    }
+
     fn store(&self) -> Store {
         self.store.clone()
+    }
+}
+
+impl HostDevices {
+    /// Returns the address of a device that the switch makes for a port.
+    fn own_mac(&self, port: &PortConfig) -> Option<Mac> {
+        self.identity.get().map(|identity| identity.mac_of(port))
+    }
+
+    /// Returns the state directory; empty if none was told, as in a program that is not the daemon.
+    fn state(&self) -> &Path {
+        self.state.get().map_or(Path::new(""), PathBuf::as_path)
     }
 }

@@ -133,7 +133,7 @@ pub fn open(options: &VethOptions) -> Result<Pair, VethError> {
     }
     let pair = Pair { host, inside, degraded };
     if let Some(mtu) = options.mtu {
-        pair.set_mtu(mtu.into())?;
+        set_mtu(&pair.host, &pair.inside, mtu.into())?;
     }
     for end in [&pair.host, &pair.inside] {
         if !end.is_up()? {
@@ -171,30 +171,28 @@ pub fn described(beginning: &str) -> io::Result<Vec<(HostEnd, String)>> {
     Ok(described.collect())
 }
 
-impl Pair {
-    /// Sets the MTU of both ends, in bytes. The kernel gives a device IPv6 anew when its MTU becomes
-    /// large enough; the host's end must have no address then either, so it goes down meanwhile.
-    ///
-    /// # Errors
-    /// The kernel refuses the MTU.
-    pub fn set_mtu(&self, mtu: u32) -> Result<(), LinkError> {
-        self.inside.set_mtu(mtu)?;
-        let gets_ipv6 = mtu >= LEAST_OF_IPV6 && self.host.mtu()? < LEAST_OF_IPV6;
-        if !gets_ipv6 {
-            return self.host.set_mtu(mtu);
-        }
-        let is_up = self.host.is_up()?;
-        self.host.set_up(false)?;
-        self.host.set_mtu(mtu)?;
-        let index = self.host.index()?;
-        let silent = Kernel::open().and_then(|kernel| kernel.assign_no_address(index));
-        silent.map_err(|error| LinkError::Io {
-            name: self.host.name().to_owned(),
-            doing: "keep it without address",
-            source: error.into(),
-        })?;
-        self.host.set_up(is_up)
+/// Sets the MTU of both ends, in bytes. The kernel gives a device IPv6 anew when its MTU becomes large
+/// enough; the host's end must have no address then either, so it goes down meanwhile.
+///
+/// # Errors
+/// The kernel refuses the MTU.
+pub fn set_mtu(host: &Link, inside: &Link, mtu: u32) -> Result<(), LinkError> {
+    inside.set_mtu(mtu)?;
+    let gets_ipv6 = mtu >= LEAST_OF_IPV6 && host.mtu()? < LEAST_OF_IPV6;
+    if !gets_ipv6 {
+        return host.set_mtu(mtu);
     }
+    let is_up = host.is_up()?;
+    host.set_up(false)?;
+    host.set_mtu(mtu)?;
+    let index = host.index()?;
+    let silent = Kernel::open().and_then(|kernel| kernel.assign_no_address(index));
+    silent.map_err(|error| LinkError::Io {
+        name: host.name().to_owned(),
+        doing: "keep it without address",
+        source: error.into(),
+    })?;
+    host.set_up(is_up)
 }
 
 /// Returns the kernel's number of the host's end.

@@ -4,6 +4,7 @@ use super::refusal;
 use config::{PortConfig, Scale};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
+use problem::Problem;
 use std::path::Path;
 
 /// An opener of devices behind the restrictions of this process.
@@ -19,6 +20,14 @@ impl Opener for Restricted {
 
     fn identify(&self, state: &Path) {
         self.0.identify(state);
+    }
+
+    fn remove(&self, port: &PortConfig) -> Result<(), Problem> {
+        self.0.remove(port)
+    }
+
+    fn remove_strays(&self, ports: &[&PortConfig]) {
+        self.0.remove_strays(ports);
     }
 
     fn store(&self) -> Store {

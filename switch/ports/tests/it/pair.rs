@@ -172,14 +172,14 @@ fn the_host_end_never_has_an_address() {
     beside(|netns| {
         let pair = veth::open(&options(Some(netns))).unwrap();
         for mtu in [1500, 1279, 600, 9000, 1280] {
-            pair.set_mtu(mtu).unwrap();
+            veth::set_mtu(&pair.host, &pair.inside, mtu).unwrap();
             assert_eq!((pair.host.mtu().unwrap(), pair.inside.mtu().unwrap()), (mtu, mtu));
             assert!(pair.host.is_up().unwrap() && !has_address(), "{mtu}");
         }
         veth::remove(&options(None).host).unwrap();
         let small = VethOptions { mtu: Some(600), ..options(Some(netns)) };
         let pair = veth::open(&small).unwrap();
-        pair.set_mtu(1500).unwrap();
+        veth::set_mtu(&pair.host, &pair.inside, 1500).unwrap();
         assert!(pair.host.is_up().unwrap() && !has_address());
         there(netns, || assert!(shown("addr show dev eth0").contains("inet6 fe80")));
     });
