@@ -46,6 +46,11 @@ pub(crate) fn open(
         |error: VethError| OpenError { denied: veth_denied(&error), reason: error.to_string() };
     let of_link = |error: LinkError| of_pair(error.into());
     let pair = pair.map_err(of_pair)?;
+    // From another address the guard would drop all frames. Without it the container may choose its own.
+    let mac = port.mac.filter(|_| port.mac_guard()).map(|mac| mac.0);
+    if let Some(mac) = mac.filter(|mac| pair.inside.mac().ok() != Some(*mac)) {
+        pair.inside.set_mac(mac).map_err(of_link)?;
+    }
     let mut opened = packet::open_interface(port, options, store)?;
     opened.device.mac = Some(pair.inside.mac().map_err(of_link)?);
     opened.degraded.extend(pair.degraded);

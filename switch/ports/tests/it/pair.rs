@@ -65,7 +65,7 @@ fn a_pair_is_made_as_the_options_say() {
         assert_eq!((host.mac().unwrap(), inside.mac().unwrap()), (HOST_MAC, INSIDE_MAC));
         assert_eq!((host.mtu().unwrap(), inside.mtu().unwrap()), (1400, 1400));
         for end in [host, inside] {
-            assert!(end.is_up().unwrap() && end.has_carrier().unwrap(), "{}", end.name());
+            assert!(end.is_up().unwrap() && end.detects_carrier().unwrap(), "{}", end.name());
         }
         there(netns, || ip("link show eth0"));
         assert!(matches!(
@@ -99,7 +99,7 @@ fn a_pair_of_an_earlier_process_is_found_with_what_its_container_set() {
         assert_eq!(indices(&again), before);
         assert_eq!(again.inside.mac().unwrap(), Mac([2, 0, 0, 0, 0, 0x99]), "its own address");
         assert_eq!((again.host.mtu().unwrap(), again.inside.mtu().unwrap()), (9000, 9000));
-        assert!(again.inside.has_carrier().unwrap());
+        assert!(again.inside.detects_carrier().unwrap());
         assert!(there(netns, || shown("addr show eth0")).contains("10.9.0.1"));
     });
 }
