@@ -129,19 +129,11 @@ struct VethWatch {
 impl Watch for VethWatch {
     fn state(&self) -> DeviceState {
         let inside = self.inside.state();
-        match inside.condition {
-            Condition::Up => {
-                let host = self.host.state();
-                DeviceState { mtu: host.mtu.min(inside.mtu), ..host }
-            }
-            Condition::Down(_) if self.host.link.is_up().is_ok_and(|is_up| !is_up) => {
-                let name = self.host.link.name();
-                let reason =
-                    format!("its host end is administratively down: `ip link set {name} up`");
-                DeviceState { condition: Condition::Down(reason), ..inside }
-            }
-            _ => inside,
+        if inside.condition != Condition::Up {
+            return inside;
         }
+        let host = self.host.state();
+        DeviceState { mtu: host.mtu.min(inside.mtu), ..host }
     }
 
     fn links(&self) -> Vec<(String, u16)> {
