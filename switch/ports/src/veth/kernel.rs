@@ -144,7 +144,8 @@ impl Kernel {
     pub(super) fn assign_no_address(&self, index: u32) -> Result<()> {
         /// `IFLA_INET6_ADDR_GEN_MODE`, and `IN6_ADDR_GEN_MODE_NONE` of it.
         const GENERATE: (u16, &[u8]) = (8, &[1]);
-        const INET6: u16 = libc::AF_INET6 as u16;
+        /// `AF_INET6`
+        const INET6: u16 = 10;
         let mut body = header(index);
         attribute(&mut body, BY_FAMILY, &nest(&[(INET6, &nest(&[GENERATE]))]));
         match self.0.ask(NEW_LINK, ACK, body) {
@@ -160,8 +161,8 @@ impl Kernel {
         /// `TC_H_CLSACT`, and its ingress.
         const CLSACT: u32 = 0xffff_fff1;
         const INGRESS: u32 = 0xffff_fff2;
-        /// The last priority, and all protocols.
-        const LAST_OF_ALL: u32 = 0xffff << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
+        /// `ETH_P_ALL`, after the last priority.
+        const LAST_OF_ALL: u32 = 0xffff << 16 | 3u16.to_be() as u32;
         let mut body = traffic(index, 0xffff_0000, CLSACT, 0);
         attribute(&mut body, KIND, b"clsact\0");
         done_before(self.0.ask(NEW_DISCIPLINE, ACK | NEW, body))?;
