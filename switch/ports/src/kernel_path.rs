@@ -213,9 +213,8 @@ impl KernelPath {
         let interface = || link.name().to_owned();
         let refused = |source| HookError::Prepare { interface: interface(), source };
         let namespace = namespace(link.socket()).map_err(refused)?;
-        let is_elsewhere = is_station
-            && link.is_veth()
-            && whereabouts::is_peer_elsewhere(index).unwrap_or(false);
+        let is_elsewhere =
+            is_station && link.is_veth() && whereabouts::is_peer_elsewhere(index).unwrap_or(false);
         let number = lock(&self.0.table).add_hook().ok_or(HookError::TooMany)?;
         let shared = self.0.clone();
         // First the carrier, which does nothing without a verdict.
