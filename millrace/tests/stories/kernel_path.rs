@@ -16,6 +16,12 @@ use waiting::until;
 const NEEDS: [Need; 1] = [Need::Program("ethtool")];
 const MIB: usize = 1 << 20;
 
+fn up(switch: &Switch, vnic: &str) {
+    for port in ["uplink", vnic] {
+        switch.wait_for(port, "up");
+    }
+}
+
 /// A host behind the uplink, and a container behind the host's end of a veth pair.
 struct Bed {
     switch: Switch,
@@ -38,7 +44,7 @@ impl Bed {
             "[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
              [[port]]\nname = 'box'\npacket = 'box'\nrole = 'vnic'\n",
         );
-        ["uplink", "box"].map(|port| switch.wait_for(port, "up"));
+        up(&switch, "box");
         let bed = Bed { switch, far, container };
         if bed.switch.ask("port show box")["kernel_path"]["carries"] != Value::Bool(true) {
             println!("skipped: needs CAP_BPF and CAP_NET_ADMIN on the host, and Linux 6.6");
@@ -80,6 +86,31 @@ fn the_connections_of_a_container_are_carried_both_ways() {
     });
 }
 
+/// The same with a pair that the switch makes.
+#[test]
+fn a_veth_port_s_connections_are_carried() {
+    story(&NEEDS, || {
+        let [far, container] = ["far", "container"].map(Host::new);
+        run("ip link add uplink type veth peer name veth netns far");
+        run("ip link set uplink up");
+        far.assign_addresses("veth", 1);
+        let switch = Switch::start(
+            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n\
+             [[port]]\nname = 'box'\nveth = 'eth0'\nnetns = 'container'\n",
+        );
+        container.assign_addresses("eth0", 2);
+        up(&switch, "box");
+        let bed = Bed { switch, far, container };
+        if bed.switch.ask("port show box")["kernel_path"]["carries"] != Value::Bool(true) {
+            return println!("skipped: needs CAP_BPF and CAP_NET_ADMIN on the host, and Linux 6.6");
+        }
+        transfer((far, container, Family::V4.guest()), 16 * MIB);
+        bed.wait_for_carried("carried_egress_bytes", 15 * MIB as u64);
+        transfer((container, far, Family::V6.far()), 16 * MIB);
+        bed.wait_for_carried("carried_ingress_bytes", 15 * MIB as u64);
+    });
+}
+
 #[test]
 fn a_flow_that_a_rule_denies_or_that_is_captured_is_carried_no_more() {
     story(&NEEDS, || {
@@ -116,7 +147,7 @@ fn a_carried_connection_outlives_a_take_over_of_the_daemon() {
             (switch.counter("box", "/carried_egress_frames") > 0).then_some(())
         });
         let switch = switch.take_over();
-        ["uplink", "box"].map(|port| switch.wait_for(port, "up"));
+        up(&switch, "box");
         let checked = stream.checked();
         until("the stream to go on", || (stream.checked() > checked + MIB).then_some(()));
         stream.end();
@@ -146,7 +177,7 @@ fn a_vmm_with_a_tap_gets_each_frame_once_and_in_order() {
             "[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
              [[port]]\nname = 'vm'\npacket = 'vmtap'\nrole = 'vnic'\nmac = '02:00:00:00:00:02'\n",
         );
-        ["uplink", "vm"].map(|port| switch.wait_for(port, "up"));
+        up(&switch, "vm");
         if switch.ask("port show vm")["kernel_path"]["carries"] != Value::Bool(true) {
             return println!("skipped: needs CAP_BPF and CAP_NET_ADMIN on the host, and Linux 6.6");
         }
