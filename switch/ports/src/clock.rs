@@ -182,7 +182,7 @@ impl TimeLimit {
         TimeLimit { stopwatch, limit, is_close, faults: TimeLimit::UNCOUNTED }
     }
 
-    /// Returns the limit with one of page faults, for which [`TimeLimit::start_counting`] is called.
+    /// Returns the limit with one of page faults, which the port counts from its first frame on.
     #[must_use]
     pub fn with_faults(self) -> TimeLimit {
         TimeLimit { faults: FAULTS_BESIDE, ..self }
