@@ -91,12 +91,13 @@ struct Lead {
 impl Turn<'_> {
     /// Carries one burst of one queue from take to release.
     pub(crate) fn carry_out(&self, queue: &mut OwnedQueue, scratch: &mut Scratch) -> Carried {
-        let Some(limit) = self.burst_limit(queue) else { return Carried::default() };
+        let Some(limit) = self.burst_limit(queue, &scratch.deliverer.slow) else {
+            return Carried::default();
+        };
         let announcement;
         let mut burst = std::mem::take(&mut scratch.burst).recycle();
         burst.limit(limit);
-        burst
-            .limit_time(scratch.deliverer.slow.time_of_taking(self.from.shared.id, self.stopwatch));
+        burst.limit_time(scratch.deliverer.slow.time_of_taking(self));
         burst.set_speaker(self.from.shared.live.speaker());
         let (kernel_ns, is_guest) = (queue.ingress.kernel_ns(), queue.ingress.is_guest());
         let hook = self.from.shared.hook.as_deref();

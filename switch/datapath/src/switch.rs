@@ -37,7 +37,7 @@ use wire::Mac;
 /// worker does not answer, they return [`SwitchError::WorkerHangs`]. Then only changes that take
 /// something away are made, once the worker answers.
 pub struct Switch {
-    workers: Vec<Handle>,
+    pub(crate) workers: Vec<Handle>,
     options: SwitchOptions,
     macs: Arc<MacTable>,
     events: Arc<Events>,

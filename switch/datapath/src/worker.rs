@@ -19,7 +19,7 @@ use crate::stage::Scratch;
 use crate::turn::queue::OwnedQueue;
 use crate::worker::command::WorkerShared;
 use crate::worker::kernel_time::KernelTime;
-use crate::worker::share::Account;
+use crate::worker::share::{Account, Place};
 use crate::worker::wait::Waiter;
 use ports::Clock;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(crate) struct Worker {
     owners_version: u64,
     queues: Vec<OwnedQueue>,
     accounts: Vec<Account>,
+    /// Where the next round begins.
+    place: Place,
     scratch: Scratch,
     kernel_time: KernelTime,
 }
@@ -52,6 +54,7 @@ impl Worker {
             owners_version: 0,
             queues,
             accounts,
+            place: Place::START,
             scratch,
             kernel_time: KernelTime::still(),
         }

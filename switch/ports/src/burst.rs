@@ -111,6 +111,24 @@ impl<'q> Burst<'q> {
         &self.time
     }
 
+    /// Counts page faults from now on, if they are limited.
+    #[inline]
+    pub(crate) fn start_counting(&mut self) {
+        self.time.start_counting();
+    }
+
+    /// Returns the limit of the time of taking its frames, and as many bytes of another.
+    #[inline]
+    pub(crate) fn time_with(&self, next: usize) -> TimeLimit {
+        let frames = self.taken() + usize::from(next > 0);
+        self.time.for_pages(frames, self.bytes + next, 0)
+    }
+
+    /// Returns whether there were more page faults than its frames explain.
+    pub fn has_faulted(&self) -> bool {
+        self.time_with(0).has_faulted()
+    }
+
     /// Counts a frame that was taken and is not in the burst: it has too many pieces for its bytes,
     /// or they took too long to find.
     /// Its pieces have been found, and fill the burst.

@@ -110,7 +110,20 @@ impl Stopwatch {
     #[cold]
     fn used(&self, limit: Nanos) -> Option<Nanos> {
         let used = (self.clock.used)().since(self.start.since(self.past.lag));
-        (used > limit && (self.clock.faults)() > self.past.faults).then_some(used)
+        (used > limit && self.faults() > 0).then_some(used)
+    }
+
+    /// Returns the stopwatch with the page faults counted from now on. Without it they are counted
+    /// from the moment of its [`Past`].
+    #[cold]
+    fn counting(self) -> Stopwatch {
+        let past = Past { faults: (self.clock.faults)(), ..self.past };
+        Stopwatch { past, ..self }
+    }
+
+    /// Returns the page faults so far.
+    fn faults(&self) -> u64 {
+        (self.clock.faults)().saturating_sub(self.past.faults)
     }
 }
 
@@ -124,8 +137,19 @@ pub fn time_of_faults(bytes: u64, pieces: u64) -> Nanos {
     Nanos((bytes / 4096 + pieces) * FAULT)
 }
 
-/// The CPU time that taking a burst, or delivering a list of frames, may take. What is left of it
-/// then waits, or is dropped as [`Late`](crate::EgressDrop::Late).
+/// Page faults that frames may cost for each of their pages, if each begins in a page of its own; for
+/// each further piece, which may lie in two; and besides, for rings and tables. If all pages of a
+/// guest are new to the switch, a frame costs one for each 4 KiB, or 2 KiB if its buffers are so
+/// small, and one for its table.
+const FAULTS_A_PAGE: u64 = 2;
+const FAULTS_A_PIECE: u64 = 2;
+const FAULTS_BESIDE: u64 = 16;
+
+/// Time from which on page faults are counted: reading them takes a system call.
+const SUSPICIOUS: Nanos = Nanos(16_384);
+
+/// The CPU time that taking a burst, or delivering a list of frames, may take, and the page faults.
+/// What is left of it then waits, or is dropped as [`Late`](crate::EgressDrop::Late).
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLimit {
     /// The time so far.
@@ -134,6 +158,8 @@ pub struct TimeLimit {
     pub limit: Nanos,
     /// Whether to look at the stopwatch at every frame and piece: one page may take very long.
     pub is_close: bool,
+    /// Most page faults; [`TimeLimit::UNCOUNTED`] if they are not counted.
+    faults: u64,
 }
 
 impl Default for TimeLimit {
@@ -146,14 +172,59 @@ impl TimeLimit {
     /// Frames or pieces between two looks: a power of two.
     pub(crate) const EVERY: usize = 32;
 
-    /// No limit.
-    pub const NONE: TimeLimit =
-        TimeLimit { stopwatch: Stopwatch::STILL, limit: Nanos(u64::MAX), is_close: false };
+    const UNCOUNTED: u64 = u64::MAX;
 
-    /// Returns whether the time is over.
+    /// No limit.
+    pub const NONE: TimeLimit = TimeLimit::new(Stopwatch::STILL, Nanos(u64::MAX), false);
+
+    /// Makes a limit of time alone.
+    pub const fn new(stopwatch: Stopwatch, limit: Nanos, is_close: bool) -> TimeLimit {
+        TimeLimit { stopwatch, limit, is_close, faults: TimeLimit::UNCOUNTED }
+    }
+
+    /// Returns the limit with one of page faults, which the port counts from its first frame on.
+    #[must_use]
+    pub fn with_faults(self) -> TimeLimit {
+        TimeLimit { faults: FAULTS_BESIDE, ..self }
+    }
+
+    /// Counts page faults from now on, if they are limited.
+    #[inline]
+    pub(crate) fn start_counting(&mut self) {
+        if self.counts() {
+            self.stopwatch = self.stopwatch.counting();
+        }
+    }
+
+    /// Returns whether page faults are counted.
+    #[inline]
+    pub(crate) fn counts(&self) -> bool {
+        self.faults != TimeLimit::UNCOUNTED
+    }
+
+    /// Returns whether the time is over, or there were too many page faults.
     #[inline]
     pub fn is_over(&self) -> bool {
+        if self.counts() {
+            return self.has_faulted() || self.stopwatch.used_beyond(self.limit).is_some();
+        }
         self.stopwatch.used_beyond(self.limit).is_some()
+    }
+
+    /// Returns whether there were more page faults than the frames explain.
+    #[inline]
+    pub(crate) fn has_faulted(&self) -> bool {
+        let passed = self.stopwatch.clock.now().since(self.stopwatch.start);
+        self.counts() && passed > SUSPICIOUS && self.stopwatch.faults() > self.faults
+    }
+
+    /// Returns the limit with what so many frames may cost in page faults, and each further piece.
+    #[inline]
+    #[must_use]
+    pub(crate) fn for_pages(self, frames: usize, bytes: usize, pieces: usize) -> TimeLimit {
+        let pages = (frames + bytes / 4096) as u64;
+        let faults = pages * FAULTS_A_PAGE + pieces as u64 * FAULTS_A_PIECE;
+        TimeLimit { faults: self.faults.saturating_add(faults), ..self }
     }
 
     /// Returns twice the time, and what it takes to find the pages of a frame.
@@ -181,6 +252,7 @@ pub(crate) mod tests {
         static NOW: Cell<u64> = const { Cell::new(0) };
         static USED: Cell<u64> = const { Cell::new(0) };
         static FAULTS: Cell<u64> = const { Cell::new(0) };
+        static EACH: Cell<u64> = const { Cell::new(0) };
     }
 
     const MOCK: Clock = Clock::new(|| Nanos(NOW.get()), || Nanos(USED.get()), || FAULTS.get());
@@ -198,7 +270,7 @@ pub(crate) mod tests {
         let read = || Nanos(NOW.replace(NOW.get() + STEP) + STEP);
         let clock = Clock::new(read, || Nanos(NOW.get()), || 1);
         let stopwatch = Stopwatch { clock, ..Stopwatch::STILL };
-        TimeLimit { stopwatch, limit: Nanos((look - 1) * STEP), is_close }
+        TimeLimit::new(stopwatch, Nanos((look - 1) * STEP), is_close)
     }
 
     #[test]
@@ -215,6 +287,39 @@ pub(crate) mod tests {
         set(6_900, 2_100);
         assert_eq!(stopwatch.used_beyond(Nanos(0)), Some(Nanos(1_100)));
         assert_eq!(later.used_beyond(Nanos(0)), Some(Nanos(200)), "at least: it lags by 800");
+    }
+
+    /// Returns a limit of page faults alone: each look finds so many more.
+    pub(crate) fn faulting(each: u64) -> TimeLimit {
+        FAULTS.set(0);
+        EACH.set(each);
+        let faults = || FAULTS.replace(FAULTS.get() + EACH.get());
+        let clock = Clock::new(|| Nanos(SUSPICIOUS.0 + 1), || Nanos(0), faults);
+        let stopwatch = Stopwatch { clock, ..Stopwatch::STILL };
+        TimeLimit::new(stopwatch, Nanos(u64::MAX), true).with_faults()
+    }
+
+    #[test]
+    fn page_faults_that_frames_explain_are_no_reason_to_end() {
+        set(0, 0);
+        FAULTS.set(7);
+        let stopwatch = Stopwatch::started(MOCK, Nanos(0), MOCK.past());
+        let time = TimeLimit::new(stopwatch, Nanos::MILLISECOND, false);
+        let mut counted = time.with_faults().for_pages(2, 8192, 3);
+        FAULTS.set(1_000);
+        counted.start_counting();
+        let most = 2 * 2 + 2 * 2 + 3 * 2 + FAULTS_BESIDE;
+        set(SUSPICIOUS.0 + 1, 0);
+        for (faults, is_over) in [(most, false), (most + 1, true)] {
+            FAULTS.set(1_000 + faults);
+            assert_eq!((counted.is_over(), counted.has_faulted()), (is_over, is_over), "{faults}");
+        }
+        assert!(!time.is_over() && !time.has_faulted(), "they are not counted");
+        set(SUSPICIOUS.0, 0);
+        assert!(!counted.is_over(), "nothing took long");
+        set(Nanos::MILLISECOND.0 + 1, Nanos::MILLISECOND.0 + 1);
+        FAULTS.set(1_001);
+        assert!(counted.is_over() && time.is_over(), "a huge page");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod copy;
 mod egress;
 mod ingress;
 
-pub use egress::VhostEgress;
+pub use egress::{Absent, VhostEgress};
 pub use ingress::VhostIngress;
 pub use vhost_user::{
     Access, Compat, Features, Inherited, LogLimit, Milestone, Negotiated, REGIONS_OWN,

@@ -66,7 +66,7 @@ impl Deliverer {
         meter: &mut Meter,
     ) -> Delivered {
         let rests = delivery.to.shared.is_at_rest(delivery.queue, delivery.now);
-        if rests || self.slow.owes(delivery.to.shared.id) {
+        if rests || self.slow.is_shut(delivery.to.shared.id, delivery.now) {
             let frames = list.iter().map(Run::count).sum();
             meter.add(work::OF_REST * frames as u64);
             let reason = if rests { DropReason::EgressDown } else { DropReason::WorkLimit };

@@ -4,7 +4,7 @@ use crate::stage::deliver::Deliverer;
 use crate::turn::Exit;
 use crate::turn::slow::Part;
 use crate::turn::work::Meter;
-use ports::vhost::VhostEgress;
+use ports::vhost::{Absent, VhostEgress};
 use ports::{EgressDrop, Outgoing};
 
 impl Deliverer {
@@ -27,18 +27,28 @@ impl Deliverer {
             // Its time is that of the turn so far.
             part.work += meter.total();
         }
-        let time = self.slow.time_of_delivering(sender, id, part, stopwatch);
-        guest.deliver_within(&time, outgoing, &mut self.drops);
+        let time = self.slow.time_of_delivering(sender, id, part, (exit.now, stopwatch));
+        let absent = guest.deliver_within(&time, outgoing, &mut self.drops);
         let is_late = || self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Late);
         if !is_measured && !is_late() {
             return;
         }
-        if let Some(time) = part.excess(&stopwatch) {
-            if self.slow.blame(sender, id, time, exit.now) {
-                meter.add_receivers(time);
-            } else {
-                meter.add_sender(time);
+        let Some(time) = part.excess(&stopwatch) else { return };
+        let is_receivers = match (absent, sender) {
+            (Some(Absent::Senders), Some(sender)) => {
+                self.slow.rest(sender, time, exit.now);
+                false
             }
+            (Some(_), _) => {
+                self.slow.rest(id, time, exit.now);
+                true
+            }
+            (None, _) => self.slow.blame(sender, id, time, exit.now),
+        };
+        if is_receivers {
+            meter.add_receivers(time);
+        } else {
+            meter.add_sender(time);
         }
     }
 }

@@ -16,10 +16,19 @@ const REST: Nanos = Nanos(100_000_000);
 const LOST_PERIOD: Nanos = Nanos(100_000_000);
 
 impl Turn<'_> {
-    /// Returns the burst limit of the queue; `None` if it has to wait for tokens of its port's rate
-    /// or for room at its receiver, and rests until then.
+    /// Returns the burst limit of the queue; `None` if it has to wait for the end of its port's rest,
+    /// for tokens of its port's rate or for room at its receiver, and rests until then.
     #[inline]
-    pub(crate) fn burst_limit(&self, queue: &mut OwnedQueue) -> Option<BurstLimit> {
+    pub(crate) fn burst_limit(
+        &self,
+        queue: &mut OwnedQueue,
+        slow: &SlowPorts,
+    ) -> Option<BurstLimit> {
+        if let Some(until) = slow.end_of_rest(self.from.shared.id, self.now) {
+            queue.resting_until = Some(until);
+            queue.pressure.leave(self, None);
+            return None;
+        }
         let mut limit = queue.cost.limit();
         if let Some(rate) = &self.from.rate {
             let allowed = lock(rate).allowance(self.queue, self.from.shared.lost.len(), self.now);
@@ -54,11 +63,13 @@ impl Turn<'_> {
         if !slow.measures(part, self.now) {
             return 0;
         }
-        let time = part.excess(&self.stopwatch);
-        if time.is_some() {
+        let Some(time) = part.excess(&self.stopwatch) else { return 0 };
+        if burst.has_faulted() {
+            slow.rest(self.from.shared.id, time, self.now);
+        } else {
             slow.watch(self.from.shared.id, 0, self.now);
         }
-        time.unwrap_or_default()
+        time
     }
 
     /// Returns what the port is charged for a turn that took so long. Alerts the worker if it worked

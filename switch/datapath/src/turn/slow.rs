@@ -14,10 +14,14 @@
 //! was is not known, the worker is *alert* for a while and measures each part of each turn. Taking
 //! and delivering end when their time is over. The time of a port that was found slow is *watched* for
 //! a while: looked at before every frame and piece instead of every 32nd.
+//!
+//! A worker that is alert also counts page faults. A guest that uses its memory costs one for each
+//! page, once. A part of a turn with more than its frames explain ends at once, and the port whose
+//! memory it was **rests**: it is neither taken from nor delivered to, however idle the worker is.
 
 use crate::settings::PortId;
-use crate::turn::Carried;
 use crate::turn::work::{self, QUANTUM, TURN_TARGET};
+use crate::turn::{Carried, Turn};
 use ports::{Nanos, Stopwatch, TimeLimit, time_of_faults};
 
 /// How long a worker is alert after a turn, and a port is watched after a part of a turn, that was
@@ -38,6 +42,12 @@ const TRUST: u64 = 4;
 /// its memory pays it once for each page. One that has the kernel find its pages again and again
 /// would otherwise get a full share of the worker for nothing that anybody receives.
 const DEARNESS: u64 = 4;
+
+/// How many times the CPU time of a part with too many page faults its port rests at first, and how
+/// long at most. A guest that uses its memory has no such part, so nothing is spared, also if nobody
+/// else waits for the worker: a frame that comes during the next one waits for all of it.
+const REST: u64 = 32;
+const LONGEST_REST: Nanos = Nanos::SECOND;
 
 /// The debt that a receiver may have before its frames are dropped: a millisecond of the kernel's, so
 /// that a guest that has just started, or whose memory was mapped anew, loses none.
@@ -82,6 +92,9 @@ struct SlowPort {
     /// CPU time that it has not paid for.
     debt: u64,
     watched_until: Nanos,
+    /// The length of its last rest, and the end.
+    rest: Nanos,
+    rests_until: Nanos,
 }
 
 impl SlowPorts {
@@ -94,20 +107,42 @@ impl SlowPorts {
     /// Measures each part of each turn for a while.
     #[cold]
     pub(crate) fn alert(&mut self, now: Nanos) {
-        self.alert_until = now + ALERT;
+        self.alert_until = self.alert_until.max(now + ALERT);
     }
 
     /// Watches a port, and adds CPU time to its debt.
     #[cold]
     pub(crate) fn watch(&mut self, port: PortId, time: u64, now: Nanos) {
+        let debt = time.saturating_mul(DEARNESS);
+        self.change(port, now, |slow| slow.debt = slow.debt.saturating_add(debt));
+    }
+
+    /// Lets a port rest whose pages were absent more often than its frames explain: for many times as
+    /// long as the kernel took, and for twice as long each time.
+    #[cold]
+    pub(crate) fn rest(&mut self, port: PortId, time: u64, now: Nanos) {
+        let mut end = now;
+        self.change(port, now, |slow| {
+            let rest = time.saturating_mul(REST).max(2 * slow.rest.0);
+            slow.rest = Nanos(rest).min(LONGEST_REST);
+            end = now + slow.rest;
+            (slow.rests_until, slow.watched_until) = (end, end + ALERT);
+        });
+        self.alert(end);
+    }
+
+    /// Changes what is known of a port, which is watched from now on.
+    fn change(&mut self, port: PortId, now: Nanos, change: impl FnOnce(&mut SlowPort)) {
         self.alert(now);
-        let (debt, watched_until) = (time.saturating_mul(DEARNESS), now + ALERT);
-        match self.ports.iter_mut().find(|slow| slow.port == port) {
-            Some(slow) => {
-                slow.debt = slow.debt.saturating_add(debt);
-                slow.watched_until = watched_until;
-            }
-            None => self.ports.push(SlowPort { port, debt, watched_until }),
+        let place = self.ports.iter().position(|slow| slow.port == port);
+        let place = place.unwrap_or_else(|| {
+            let (debt, watched_until, rest, rests_until) = Default::default();
+            self.ports.push(SlowPort { port, debt, watched_until, rest, rests_until });
+            self.ports.len() - 1
+        });
+        if let Some(slow) = self.ports.get_mut(place) {
+            slow.watched_until = slow.watched_until.max(now + ALERT);
+            change(slow);
         }
     }
 
@@ -141,16 +176,29 @@ impl SlowPorts {
         self.find(port).is_some()
     }
 
-    /// Returns whether a port has a debt beyond its credit.
+    /// Returns whether a port gets no frames: it has a debt beyond its credit, or rests.
     #[inline]
-    pub(crate) fn owes(&self, port: PortId) -> bool {
-        self.find(port).is_some_and(|slow| slow.debt > CREDIT)
+    pub(crate) fn is_shut(&self, port: PortId, now: Nanos) -> bool {
+        self.find(port).is_some_and(|slow| slow.debt > CREDIT || now < slow.rests_until)
+    }
+
+    /// Returns the end of a port's rest.
+    #[inline]
+    pub(crate) fn end_of_rest(&self, port: PortId, now: Nanos) -> Option<Nanos> {
+        self.find(port).map(|slow| slow.rests_until).filter(|until| now < *until)
     }
 
     /// Returns the time that taking a burst of a port may take.
     #[inline]
-    pub(crate) fn time_of_taking(&self, port: PortId, stopwatch: Stopwatch) -> TimeLimit {
-        TimeLimit { stopwatch, limit: Nanos(TURN_TARGET), is_close: self.is_watched(port) }
+    pub(crate) fn time_of_taking(&self, turn: &Turn<'_>) -> TimeLimit {
+        let is_close = self.is_watched(turn.from.shared.id);
+        self.counted(TimeLimit::new(turn.stopwatch, Nanos(TURN_TARGET), is_close), turn.now)
+    }
+
+    /// Limits page faults too while the worker is alert: counting them takes a system call.
+    #[inline]
+    fn counted(&self, time: TimeLimit, now: Nanos) -> TimeLimit {
+        if now < self.alert_until { time.with_faults() } else { time }
     }
 
     /// Returns the time that delivering may take: besides its own what the receiver's credit covers.
@@ -160,12 +208,13 @@ impl SlowPorts {
         sender: Option<PortId>,
         receiver: PortId,
         part: Part,
-        stopwatch: Stopwatch,
+        (now, stopwatch): (Nanos, Stopwatch),
     ) -> TimeLimit {
         let slow = self.find(receiver);
         let is_close = slow.is_some() || sender.is_some_and(|sender| self.is_watched(sender));
         let credit = CREDIT.saturating_sub(slow.map_or(0, |slow| slow.debt)) / DEARNESS;
-        TimeLimit { stopwatch, limit: Nanos(part.allowed() + TURN_TARGET + credit), is_close }
+        let limit = Nanos(part.allowed() + TURN_TARGET + credit);
+        self.counted(TimeLimit::new(stopwatch, limit, is_close), now)
     }
 
     /// Lets rounds pass: each debt is less by a quantum for each. After a round without a frame no
@@ -232,11 +281,15 @@ mod tests {
         assert!(slow.measures(part(MEASURED_WORK, 1), start));
         assert!(slow.measures(part(0, MEASURED_FRAMES), start));
         slow.watch(ONE, (CREDIT + 2 * QUANTUM.unsigned_abs()) / DEARNESS, start);
-        assert!(slow.measures(part(0, 1), start) && slow.is_watched(ONE) && !slow.owes(PortId(2)));
+        assert!(
+            slow.measures(part(0, 1), start)
+                && slow.is_watched(ONE)
+                && !slow.is_shut(PortId(2), start)
+        );
         slow.pass(1, false, start);
-        assert!(slow.owes(ONE));
+        assert!(slow.is_shut(ONE, start));
         slow.pass(1, false, start);
-        assert!(!slow.owes(ONE) && slow.is_watched(ONE));
+        assert!(!slow.is_shut(ONE, start) && slow.is_watched(ONE));
         slow.watch(ONE, u64::MAX, start);
         slow.pass(1, true, start + ALERT);
         assert!(
@@ -245,14 +298,41 @@ mod tests {
         );
     }
 
+    /// While nobody else had frames, a receiver whose pages were always absent had a turn of a
+    /// millisecond each time, and what came meanwhile waited for it.
+    #[test]
+    fn a_port_rests_twice_as_long_each_time_and_idle_rounds_change_nothing() {
+        let (mut slow, mut now) = (SlowPorts::default(), Nanos::SECOND);
+        let mut last = Nanos(0);
+        for _ in 0..20 {
+            slow.rest(ONE, 300_000, now);
+            slow.pass(1, true, now);
+            let end = slow.end_of_rest(ONE, now).expect("it rests");
+            assert!(slow.is_shut(ONE, now) && !slow.is_shut(PortId(2), now));
+            let rest = end.since(now);
+            assert_eq!(rest, Nanos(REST * 300_000).max(Nanos(2 * last.0)).min(LONGEST_REST));
+            (last, now) = (rest, end);
+            slow.pass(1, true, now);
+            assert!(!slow.is_shut(ONE, now) && slow.end_of_rest(ONE, now).is_none());
+            assert!(
+                slow.is_watched(ONE) && slow.measures(Part { work: 0, frames: 1, bytes: 0 }, now)
+            );
+        }
+        assert_eq!(last, LONGEST_REST);
+        slow.pass(1, false, now + ALERT);
+        slow.rest(ONE, 1_000, now + ALERT);
+        let end = slow.end_of_rest(ONE, now + ALERT).expect("it rests");
+        assert_eq!(end.since(now + ALERT), Nanos(REST * 1_000), "forgotten");
+    }
+
     /// A sender could take its pages away after take had touched them.
     #[test]
     fn a_sender_that_was_slow_pays_for_slow_deliveries_too() {
         let (sender, now) = (PortId(2), Nanos::SECOND);
         let mut slow = SlowPorts::default();
         slow.watch(sender, 0, now);
-        assert!(!slow.blame(Some(sender), ONE, 2 * CREDIT, now) && !slow.owes(ONE));
-        assert!(slow.blame(None, ONE, 2 * CREDIT, now) && slow.owes(ONE));
+        assert!(!slow.blame(Some(sender), ONE, 2 * CREDIT, now) && !slow.is_shut(ONE, now));
+        assert!(slow.blame(None, ONE, 2 * CREDIT, now) && slow.is_shut(ONE, now));
         assert!(slow.blame(Some(PortId(3)), ONE, 0, now));
     }
 
@@ -267,7 +347,7 @@ mod tests {
             let (mut slow, mut next) = (SlowPorts::default(), deliveries.iter().cycle());
             let mut spent = 0;
             for round in 0..rounds {
-                if !slow.owes(ONE) {
+                if !slow.is_shut(ONE, Nanos(0)) {
                     let time = *next.next().unwrap();
                     spent += time;
                     slow.watch(ONE, time, Nanos(0));

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
-/// A command to a worker, which carries it out between rounds and replies.
+/// A command to a worker, which carries it out between turns and replies.
 pub(crate) enum Command {
     /// Use this view from now on.
     View(Arc<View>, SyncSender<()>),

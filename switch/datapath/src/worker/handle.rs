@@ -84,6 +84,12 @@ impl Handle {
         Ok(self)
     }
 
+    /// Returns a worker without a thread.
+    #[cfg(test)]
+    pub(crate) fn worker(&mut self) -> &mut Worker {
+        self.stepped.as_mut().expect("a stepped worker")
+    }
+
     /// Runs one round of a worker without a thread. Returns the frames taken.
     pub(crate) fn step(&mut self, now: Nanos) -> usize {
         let Some(worker) = &mut self.stepped else { return 0 };

@@ -1,6 +1,6 @@
-//! Commands from the control plane to a worker, which reads them between rounds.
+//! Commands from the control plane to a worker, which reads them between turns.
 //!
-//! A worker reads one flag per round. The control plane sets it when it posts a command, and then
+//! A worker reads one flag after each turn. The control plane sets it when it posts a command, and then
 //! wakes the worker. A command that must be acknowledged carries a reply channel.
 
 #[cfg(loom)]

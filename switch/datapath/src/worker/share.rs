@@ -70,21 +70,41 @@ impl Account {
     }
 }
 
-/// Runs one round, or as many as it takes until a queue has frames. Returns the frames taken and the
-/// rounds.
+/// Where a round that was interrupted goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The place of the next account.
+    account: usize,
+    /// The rounds that pass for the accounts with at most this balance.
+    rounds: i64,
+    highest: i64,
+}
+
+impl Place {
+    /// The start of a round.
+    pub(crate) const START: Place = Place { account: 0, rounds: 1, highest: i64::MAX };
+}
+
+/// Runs one round, or as many as it takes until a queue has frames, from a place on. Returns the
+/// frames taken and the rounds.
 ///
-/// `turn` is called for queues in credit, and returns the frames taken and what they cost.
+/// `turn` is called for queues in credit, and returns the frames taken and what they cost. Once frames
+/// were taken, the round is interrupted if `is_wanted` says so: with thousands of ports it may take
+/// seconds.
 #[inline]
 pub(crate) fn round<Queue>(
-    accounts: &mut [Account],
-    queues: &mut [Queue],
+    (accounts, queues): (&mut [Account], &mut [Queue]),
+    place: &mut Place,
+    is_wanted: impl Fn() -> bool,
     mut turn: impl FnMut(&mut Queue) -> (usize, u64),
 ) -> (usize, i64) {
-    let (mut rounds, mut highest, mut passed) = (1, i64::MAX, 0_i64);
+    let mut passed = 0_i64;
     loop {
-        passed = passed.saturating_add(rounds);
+        let Place { account: first, rounds, highest } = std::mem::replace(place, Place::START);
+        passed = passed.saturating_add(if first == 0 { rounds } else { 0 });
         let (mut taken, mut least_debt) = (0, i64::MAX);
-        for account in accounts.iter_mut().filter(|account| account.balance <= highest) {
+        let from_here = accounts.iter_mut().enumerate().skip(first);
+        for (at, account) in from_here.filter(|(_, account)| account.balance <= highest) {
             if !account.pass(rounds) {
                 least_debt = account.debt().min(least_debt);
             }
@@ -97,12 +117,20 @@ pub(crate) fn round<Queue>(
                     taken += frames;
                 }
             }
+            if taken > 0 && is_wanted() {
+                *place = Place { account: at + 1, rounds, highest };
+                return (taken, passed);
+            }
         }
-        if taken > 0 || least_debt == i64::MAX {
+        // What was left of a round says nothing of the accounts before.
+        let is_whole = first == 0;
+        if taken > 0 || is_whole && least_debt == i64::MAX {
             return (taken, passed);
         }
-        // Queues in credit were looked at and had nothing: only debtors are left.
-        (rounds, highest) = (least_debt, 0);
+        if is_whole {
+            // Queues in credit were looked at and had nothing: only debtors are left.
+            *place = Place { account: 0, rounds: least_debt, highest: 0 };
+        }
     }
 }
 
@@ -144,7 +172,7 @@ mod tests {
     }
 
     fn turn_round(accounts: &mut [Account], senders: &mut [Sender]) -> usize {
-        round(accounts, senders, Sender::turn).0
+        round((accounts, senders), &mut { Place::START }, || false, Sender::turn).0
     }
 
     #[test]
@@ -184,6 +212,26 @@ mod tests {
             let work = || senders.iter().map(|sender| sender.work);
             let (least, most) = (work().min().unwrap(), work().max().unwrap());
             prop_assert!(most - least <= dearest + QUANTUM as u64, "{least} and {most}");
+        }
+
+        /// Also if each turn is interrupted, so that a guest that causes commands gains nothing.
+        #[test]
+        fn an_interrupted_round_goes_on_with_the_next_account(
+            costs in proptest::collection::vec(QUANTUM as u64..2_000_000, 2..6),
+            wanted in proptest::collection::vec(any::<bool>(), 1..50),
+        ) {
+            let dearest = *costs.iter().max().unwrap();
+            let mut senders: Vec<_> = costs.into_iter().map(|cost| Sender::new(vec![cost])).collect();
+            let (mut accounts, mut place) = (accounts(senders.len()), Place::START);
+            for wanted in wanted.iter().cycle().take(3000) {
+                let queues = (&mut accounts[..], &mut senders[..]);
+                let (taken, _) = round(queues, &mut place, || *wanted, Sender::turn);
+                prop_assert!(taken > 0, "somebody always has frames");
+                prop_assert!(!wanted || taken == 1, "one account had a turn");
+            }
+            let work = || senders.iter().map(|sender| sender.work);
+            let (least, most) = (work().min().unwrap(), work().max().unwrap());
+            prop_assert!(most - least <= dearest + 2 * QUANTUM as u64, "{least} and {most}");
         }
 
         /// A queue that comes back after any pause has its turn in the next round, and is then

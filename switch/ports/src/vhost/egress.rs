@@ -22,6 +22,15 @@ pub struct VhostEgress {
     ring: Arc<RingSlot>,
 }
 
+/// Whose memory was absent in a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// The sender's: it was there when the burst was taken, and gone a moment later.
+    Senders,
+    /// The receiver's.
+    Receivers,
+}
+
 thread_local! {
     static COPIES: RefCell<CopyList> = const { RefCell::new(CopyList::EMPTY) };
     static GATHERER: RefCell<Gatherer> = const { RefCell::new(Gatherer::EMPTY) };
@@ -33,17 +42,31 @@ impl VhostEgress {
     }
 
     /// Does what [`Egress::deliver`] does, in limited time: frames left then are
-    /// [`EgressDrop::Late`].
+    /// [`EgressDrop::Late`]. Returns whose memory cost more page faults than the frames explain.
     pub fn deliver_within(
         &self,
         time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
-    ) {
+    ) -> Option<Absent> {
         COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
-            false => self.put(list, time, frames, drops),
+            false => self.put_counted(list, time, frames, drops),
             true => self.put_gathered(list, time, frames, drops),
-        });
+        })
+    }
+
+    /// Reserves room for frames, copies and publishes them. The pages that their payload may lie in
+    /// are few, or were found by the burst a moment ago: what is absent is the receiver's.
+    fn put_counted(
+        &self,
+        list: &mut CopyList,
+        time: &TimeLimit,
+        frames: &[Outgoing<'_>],
+        drops: &mut Vec<(usize, EgressDrop)>,
+    ) -> Option<Absent> {
+        let time = counting(time, frames, |frame| frame.payload.len());
+        self.put(list, &time, frames, drops);
+        time.has_faulted().then_some(Absent::Receivers)
     }
 
     /// Reserves room for frames, copies and publishes them.
@@ -82,15 +105,36 @@ impl VhostEgress {
         time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
-    ) {
+    ) -> Option<Absent> {
+        let gathering = counting(time, frames, |_| 0);
         GATHERER.with_borrow_mut(|gatherer| {
             gatherer.gather(
                 frames,
                 |frame| frame.is_scattered(),
-                |frames| self.put(list, time, frames, drops),
-            );
-        });
+                |frames| {
+                    let senders = gathering.has_faulted().then_some(Absent::Senders);
+                    let receivers = self.put_counted(list, time, frames, drops);
+                    senders.or(receivers)
+                },
+            )
+        })
     }
+}
+
+/// Limits the page faults of delivering frames from now on, if they are limited.
+#[inline]
+fn counting(
+    time: &TimeLimit,
+    frames: &[Outgoing<'_>],
+    pieces: impl Fn(&Outgoing<'_>) -> usize,
+) -> TimeLimit {
+    if !time.counts() {
+        return *time;
+    }
+    let bytes = frames.iter().map(|frame| frame.len as usize).sum();
+    let mut time = time.for_pages(frames.len(), bytes, frames.iter().map(pieces).sum());
+    time.start_counting();
+    time
 }
 
 impl Egress for VhostEgress {
@@ -99,7 +143,7 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        self.deliver_within(&TimeLimit::NONE, frames, drops);
+        let _ = self.deliver_within(&TimeLimit::NONE, frames, drops);
         Ok(())
     }
 
@@ -286,7 +330,8 @@ fn takes(features: Features, frame: &Outgoing<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::tests::over_at;
+    use crate::Slice;
+    use crate::clock::tests::{faulting, over_at};
     use crate::vhost::{Opened, VhostOptions, open};
     use crate::{Device, EgressQueue};
     use tempfile::TempDir;
@@ -380,6 +425,37 @@ mod tests {
             let received: Vec<_> = (0..5).map(|_| Some(guest.receive(0)?.1)).collect();
             let whole = |number: u8| Some(vec![number; 60]);
             assert_eq!(received, [whole(0), None, None, None, whole(9)]);
+        }
+    }
+
+    /// Receive buffers in absent pages held a worker for a millisecond.
+    #[test]
+    fn a_delivery_with_more_page_faults_than_pages_ends() {
+        let (_folder, opened, _guest) = connected(Features::MRG_RXBUF);
+        let egress = queue_of(&opened.device);
+        let (bytes, mut drops) = ([7; 60], Vec::new());
+        let one = [outgoing(&bytes)];
+        for (each, absent) in [(18, None), (19, Some(Absent::Receivers))] {
+            let found = egress.deliver_within(&faulting(each), &one, &mut drops);
+            assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 at the only look");
+        }
+        // 56 are explained: room is found for three frames, of which one is copied.
+        egress.deliver_within(&faulting(19), &[one[0]; 20], &mut drops);
+        assert!(drops.into_iter().eq((1..20).map(|place| (place, EgressDrop::Late))));
+    }
+
+    /// A sender takes its pages away between take and delivery: the receiver would rest for it.
+    #[test]
+    fn absent_pages_of_a_scattered_frame_are_the_senders() {
+        let (_folder, opened, _guest) = connected(Features::MRG_RXBUF);
+        let egress = queue_of(&opened.device);
+        let payload = vec![Slice::from(&[7; 8][..]); 40];
+        let frame =
+            Outgoing { vnet: VnetHeader::default(), header: &[], payload: &payload, len: 320 };
+        for (each, absent) in [(18, None), (19, Some(Absent::Senders))] {
+            let mut drops = Vec::new();
+            let found = egress.deliver_within(&faulting(each), &[frame], &mut drops);
+            assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 while it is gathered");
         }
     }
 

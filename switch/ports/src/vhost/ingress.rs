@@ -102,6 +102,9 @@ fn take(
         let chains = burst.room().min(portion.frames);
         let bytes = burst.room_bytes().min(portion.bytes);
         let Ok(taken @ 1..) = queue.take(Limit { chains, bytes }) else { return };
+        if before == 0 {
+            burst.start_counting();
+        }
         let (old_bytes, old_slices) = (burst.bytes(), burst.slice_count());
         push(queue.taken_after(before), header_len, burst, pieces);
         before += taken;
@@ -109,7 +112,7 @@ fn take(
         // has no more.
         let are_whole = burst.slice_count() - old_slices == taken;
         let is_drained = taken < chains && are_whole && burst.bytes() - old_bytes < bytes;
-        if is_drained || burst.time().is_over() {
+        if is_drained || burst.time_with(0).is_over() {
             return;
         }
     }
@@ -169,7 +172,7 @@ fn push_chain(
     }
     let bytes = Burst::LARGEST_FRAME + 1 - room;
     let are_few = pieces.len() <= MOST_PIECES + bytes / BYTES_A_PIECE;
-    let time = burst.time().for_frame(bytes, pieces.len().min(MOST_PIECES));
+    let time = burst.time_with(bytes).for_frame(bytes, pieces.len().min(MOST_PIECES));
     if are_few && touch(pieces, time) {
         burst.push(vnet, None, pieces);
     } else {
@@ -194,7 +197,7 @@ fn touch(pieces: &[Slice<'_>], time: TimeLimit) -> bool {
 mod tests {
     use super::*;
     use crate::IngressQueue;
-    use crate::clock::tests::over_at;
+    use crate::clock::tests::{faulting, over_at};
     use crate::vhost::{VhostOptions, open};
     use tempfile::TempDir;
     use test_guest::Guest;
@@ -259,6 +262,26 @@ mod tests {
         for (pieces, look, is_close) in [(EVERY, 1, false), (3 * EVERY, 2, false), (19, 10, true)] {
             assert_eq!(frame(pieces, look, is_close), (1, 0), "{pieces} pieces, over at {look}");
             assert_eq!(frame(pieces + 1, look, is_close), (0, 1), "one more");
+        }
+    }
+
+    /// A frame in a thousand absent pages had the time of its pieces, a third of a millisecond.
+    #[test]
+    fn a_frame_with_more_page_faults_than_pages_is_refused() {
+        let memory = vec![0u8; 8 * 4096];
+        let frame = |pieces: usize, len| {
+            let start = memory.as_ptr().cast_mut();
+            let chain = vec![ChainElement { start, len }; pieces];
+            let mut burst = Burst::new();
+            // Looked at before each piece but the first.
+            burst.limit_time(faulting(8));
+            burst.start_counting();
+            push_chain(VnetHeader::default(), &chain, 0, &mut burst, &mut Vec::new());
+            (burst.frames().len(), burst.refused())
+        };
+        for (pieces, len, most) in [(3, 64, 18), (4, 4096, 26)] {
+            assert_eq!(frame(pieces, len), (1, 0), "{pieces} pieces, at most {most} page faults");
+            assert_eq!(frame(pieces + 1, len), (0, 1), "one more");
         }
     }
 
