@@ -20,6 +20,9 @@ const AT_ONCE: usize = 256;
 /// Time after which a flow without frames leaves the table.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// A flow that carried a frame so lately keeps its source known.
+const ALIVE: Duration = Duration::from_secs(2);
+
 /// Time after which a flow that never carried a frame leaves it.
 const UNUSED: Duration = Duration::from_secs(5);
 
@@ -162,7 +165,7 @@ impl<'s> Keeper<'s> {
             && to.shared.is_ready()
             && self.is_behind(switch, to, destination, flow.vlan)
             && self.is_behind(switch, from, source, flow.vlan)
-            && (flow.quiet > Duration::from_secs(2).as_nanos() as u64
+            && (Duration::from_nanos(flow.quiet) > ALIVE
                 || self.refresh(switch, from, source, flow.vlan))
     }
 
