@@ -109,6 +109,8 @@ impl Switch {
         }
         if ended && path.flows() > 0 {
             path.settle();
+            // Counts the last frames of the flows that have ended, and removes them.
+            while path.sweep(AT_ONCE, IDLE, |_| true) == AT_ONCE {}
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::support::{deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use crate::veth::{ADDRESSES, OUR_MAC, THEIR_MAC, is_ours};
-use ports::kernel_path::{FlowKey, Glance, KernelPath, Offer, Start, TcpPhase};
+use ports::kernel_path::{FLOWS, FlowKey, Glance, Hook, KernelPath, Offer, Start, TcpPhase};
 use ports::packet::{self, Opened, PacketOptions};
 use ports::{IngressQueue, Slice};
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Bed {
         from.offer(to, Offer { key: flow(), vlan: 1, mtu, moment: from.moment(), start })
     }
 
-    fn hooks(&self) -> [&ports::kernel_path::Hook; 2] {
+    fn hooks(&self) -> [&Hook; 2] {
         self.ports.each_ref().map(|port| port.device.hook.as_deref().expect("a hook"))
     }
 
@@ -162,6 +162,30 @@ fn a_station_that_is_forgotten_is_the_switch_s() {
         bed.path.forget_station(THEIR_MAC);
         bed.send(2);
         assert_eq!(numbers(bed.at_switch(), 1), [2]);
+    });
+}
+
+/// A flood at one port leaves room for a neighbour's flows, and pushes none out.
+#[test]
+fn a_port_has_at_most_four_times_what_is_free() {
+    in_namespace(|| {
+        let Some(mut bed) = Bed::make() else { return };
+        assert!(bed.offer(1500, Start::Now));
+        let [neighbour, flooder] = bed.hooks();
+        let moment = flooder.moment();
+        let offer = |hook: &Hook, to: &Hook, number: u32| {
+            let [_, a, b, c] = number.to_be_bytes();
+            let header = udp_header(OUR_MAC, THEIR_MAC, [[10, a, b, c], [10, 9, 0, 2]], 2);
+            let key = Glance::read(&header).expect("a flow").key;
+            hook.offer(to, Offer { key, vlan: 1, mtu: 1500, moment, start: Start::Now })
+        };
+        let start = std::time::Instant::now();
+        let taken = (0..200_000).take_while(|number| offer(flooder, neighbour, *number)).count();
+        println!("measured: {taken} flows in {:?}", start.elapsed());
+        assert!((100_000..FLOWS * 4 / 5 + 2).contains(&taken), "{taken}");
+        assert!((0..1000).all(|number| offer(neighbour, flooder, number)));
+        bed.send(7);
+        assert_eq!(numbers(bed.at_receiver(), 1), [7]);
     });
 }
 
