@@ -21,7 +21,9 @@ pub(crate) mod take;
 pub(crate) mod too_big;
 
 use crate::counters::{DropReason, count_drop};
+use crate::flow::watch::Watch;
 use crate::frame::Frame;
+use crate::frame::headers::Headers;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
 use crate::port::view::Port;
@@ -165,14 +167,8 @@ impl Turn<'_> {
         let decider = Decider::new(self, from_cell, floods, meter);
         self.decide(&parts, frames, outbox, decider);
         let frames = &*frames;
-        for (place, reason) in outbox.take_refused() {
-            count_drop(from_cell, reason, 1);
-            let dropped = frames.get(place).map(|frame| frame.dropped(&parts.headers, reason));
-            let flows = &mut deliverer.flows;
-            dropped.into_iter().for_each(|it| flows.drop_one(it, self.way_in(), self.now));
-        }
-        let (mut sent, mut lead) = (Sent::default(), None);
-        let (mut last, mut targets) = (None, 0);
+        self.drop_refused(frames, &parts.headers, outbox, &mut deliverer.flows);
+        let (mut sent, mut lead, mut last, mut targets) = (Sent::default(), None, None, 0);
         while let Some((target, mut list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
@@ -213,6 +209,23 @@ impl Turn<'_> {
         scratch.parts = parts.recycle();
         sent.toward = lead.map(|lead: Lead| lead.queue).or(sole);
         sent
+    }
+
+    /// Counts the frames that go nowhere, and shows them to the look at flows.
+    #[inline]
+    fn drop_refused(
+        &self,
+        frames: &[Frame],
+        headers: &Headers,
+        outbox: &mut Outbox,
+        flows: &mut Watch,
+    ) {
+        let Some(cell) = self.from.cell(self.worker) else { return };
+        for (place, reason) in outbox.take_refused() {
+            count_drop(cell, reason, 1);
+            let dropped = frames.get(place).map(|frame| frame.dropped(headers, reason));
+            dropped.into_iter().for_each(|it| flows.drop_one(it, self.way_in(), self.now));
+        }
     }
 
     /// Decides where each frame goes, and puts it into the outbox.

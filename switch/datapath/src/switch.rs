@@ -54,7 +54,7 @@ pub struct Switch {
     /// Whether the workers have tables of flows.
     looks_at_flows: bool,
     /// Empty tables of flows, for the workers to use next.
-    spare_flows: Vec<Box<FlowTable>>,
+    spare_flows: Vec<FlowTable>,
 }
 
 /// A port to add.

@@ -11,7 +11,7 @@ use wire::vnet::GsoType;
 
 /// A worker's look at flows.
 pub(crate) struct Watch {
-    table: Option<Box<FlowTable>>,
+    table: Option<FlowTable>,
     delivered: Sampler,
     dropped: Sampler,
 }
@@ -25,7 +25,7 @@ impl Watch {
     }
 
     /// Uses this table from now on. Returns the one before.
-    pub(crate) fn exchange(&mut self, table: Option<Box<FlowTable>>) -> Option<Box<FlowTable>> {
+    pub(crate) fn exchange(&mut self, table: Option<FlowTable>) -> Option<FlowTable> {
         std::mem::replace(&mut self.table, table)
     }
 

@@ -28,10 +28,10 @@ impl Switch {
         }
         self.looks_at_flows = on;
         let mut tables = std::mem::take(&mut self.spare_flows);
-        tables.resize_with(if on { self.workers.len() } else { 0 }, Box::default);
+        tables.resize_with(if on { self.workers.len() } else { 0 }, FlowTable::default);
         let tables = RefCell::new(tables);
         let next = || tables.borrow_mut().pop();
-        let taken: Vec<Option<Box<FlowTable>>> = self.ask(|reply| Command::Flows(next(), reply))?;
+        let taken: Vec<Option<FlowTable>> = self.ask(|reply| Command::Flows(next(), reply))?;
         for mut table in taken.into_iter().flatten() {
             table.flows().for_each(&mut see);
             others.add(&table.others());

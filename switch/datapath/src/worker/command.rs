@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Give a port's queue of this number to another worker, which replies.
     Pass(PortId, usize, Arc<WorkerShared>, SyncSender<Nanos>),
     /// Add up flows in this table from now on, or in none, and give back the one before.
-    Flows(Option<Box<FlowTable>>, SyncSender<Option<Box<FlowTable>>>),
+    Flows(Option<FlowTable>, SyncSender<Option<FlowTable>>),
     /// Liveness probe: reading it proves that the worker responds.
     Answer,
     /// End the thread.
