@@ -3,9 +3,9 @@
 mod suggestion;
 
 use crate::commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, guide,
-    lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi, port,
-    queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, flows,
+    guide, lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi,
+    port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
 };
 use crate::global::Global;
 use crate::output;
@@ -24,7 +24,18 @@ measured to tell (`report compare`), 5 a condition of `--fail-if` holds, 130 end
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Run and watch the switch",
-        &["setup", "run", "status", "top", "event", "check", "trace", "capture", "bugreport"],
+        &[
+            "setup",
+            "run",
+            "status",
+            "top",
+            "flows",
+            "event",
+            "check",
+            "trace",
+            "capture",
+            "bugreport",
+        ],
     ),
     (
         "Change the switch while it runs",
@@ -160,6 +171,8 @@ pub(crate) enum Command {
     Status(status::Arguments),
     /// Watch ports live, in the terminal
     Top(top::Arguments),
+    /// Show who talks to whom, and what was dropped for which reason
+    Flows(flows::Arguments),
     /// Add, remove, show, change and list ports
     Port(port::Arguments),
     /// List addresses and where they are, and forget learned ones

@@ -20,6 +20,7 @@ mod fleet_page;
 mod fleet_setup;
 mod fleet_text;
 mod fleet_validate;
+pub(crate) mod flows;
 pub(crate) mod guide;
 pub(crate) mod lab;
 pub(crate) mod lab_host;

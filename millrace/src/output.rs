@@ -223,6 +223,11 @@ pub(crate) fn bits(rate: u64) -> String {
     scaled(rate, "b/s")
 }
 
+/// Returns a text such as `1.23 GB`.
+pub(crate) fn bytes(number: u64) -> String {
+    scaled(number, "B")
+}
+
 /// Returns a text such as `1 worker` or `2 workers`.
 pub(crate) fn pluralized(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })

@@ -31,6 +31,7 @@ const COMMANDS: &[&[&str]] = &[
     &["setup"],
     &["status"],
     &["top"],
+    &["flows"],
     &["port"],
     &["port", "add"],
     &["port", "remove"],
@@ -306,6 +307,7 @@ fn words_of_rules_devices_and_workers_are_completed() {
 const BAD: &[(&[&str], &[&str], i32)] = &[
     (&[], &["Usage: millrace"], 2),
     (&["stauts"], &["unrecognized subcommand", "status"], 2),
+    (&["flows", "--limit", "0"], &["0 is not in 1..=4096"], 2),
     (&["port", "add", "vm1"], &["--tap", "--packet"], 2),
     (&["port", "add", "vm 1", "--tap", "t"], &["not a port name", "vm 1", "letters"], 2),
     (
@@ -511,6 +513,7 @@ fn commands_print_what_the_daemon_says() {
     insta::assert_snapshot!("check", run(&["check"]));
     assert!(run(&["status"]).contains("2 of 2 ports up, 1 worker, 0 addresses"));
     assert!(run(&["top", "-n", "1"]).contains("BUSY TURNS"));
+    assert!(run(&["flows", "--port", "vm1", "--drops"]).starts_with("FROM  TO"));
     run(&["port", "add", "vm2", "--tap", "tap2", "--vlan", "20"]);
     run(&["port", "set", "vm2", "vlan=", "trunk=10,20-30", "isolated=true"]);
     assert!(run(&["port", "list"]).contains("trunk 10,20-30"));

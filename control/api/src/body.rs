@@ -8,6 +8,7 @@
 mod acl;
 mod capture;
 mod counters;
+mod flow;
 mod health;
 mod history;
 mod log;
@@ -22,6 +23,7 @@ mod vmmq;
 pub use acl::{AclAdd, AclBody, AclRuleBody};
 pub use capture::{CaptureBody, CaptureStart, CaptureState};
 pub use counters::{CountersBody, DepthBody, RscCountersBody};
+pub use flow::{CarriedBy, FlowBody, FlowsBody};
 pub use health::{FindingBody, HealthBody, Severity};
 pub use history::{HistoryBody, HistoryResolution};
 pub use log::{LogBody, LogChange, LogLevel};
@@ -204,7 +206,7 @@ pub struct PortBody {
     pub reason: String,
     /// Largest IP packet in bytes; absent while the device is not open.
     pub mtu: Option<u16>,
-    /// The device's address.
+    /// The port's address: the configured one, otherwise the device's.
     pub mac: Option<String>,
     /// If the port has no address: the first from which its guest sent, to which the MAC-spoofing
     /// guard holds the port.

@@ -61,7 +61,7 @@ impl Step {
 }
 
 /// Keys of `[switch]` that take effect at once; all others take effect at the next start.
-pub const LIVE: [&str; 3] = ["log", "rsc", "software-rsc"];
+pub const LIVE: [&str; 4] = ["flows", "log", "rsc", "software-rsc"];
 
 /// Returns the steps from one configuration to the other, in a safe order.
 pub fn plan(current: &Config, wanted: &Config) -> Vec<Step> {

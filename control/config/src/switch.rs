@@ -115,6 +115,9 @@ pub struct SwitchConfig {
     pub rsc: RscMode,
     /// Whether the switch coalesces at all, whatever `rsc` says here and in ports.
     pub software_rsc: bool,
+    /// Whether the workers look at some of their frames, so that `millrace flows` can say who talks
+    /// to whom. It takes at most 1 % of their time.
+    pub flows: bool,
     /// Whether the kernel carries established TCP and UDP flows between `packet` ports by itself, as
     /// the switch has decided them.
     pub kernel_path: KernelPathMode,
@@ -137,6 +140,7 @@ impl Default for SwitchConfig {
             log: LogFormat::Text,
             rsc: RscMode::Ndis,
             software_rsc: true,
+            flows: true,
             kernel_path: KernelPathMode::Auto,
         }
     }

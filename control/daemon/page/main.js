@@ -3,6 +3,7 @@
 import { byId, say } from "./dom.js";
 import { Events } from "./events.js";
 import { Findings, graver } from "./findings.js";
+import { Flows } from "./flows.js";
 import { History } from "./history.js";
 import { joined, Past } from "./past.js";
 import { Overview } from "./overview.js";
@@ -30,6 +31,7 @@ const workers = new Workers();
 const events = new Events();
 const findings = new Findings();
 const trace = new Trace();
+const flows = new Flows(answered, (port, frame) => trace.of(port, frame));
 /** Kept only for this visit, in no storage of the browser. */
 const token = { text: "" };
 const view = new PortView(token, ranges, answered);
@@ -148,6 +150,7 @@ async function ask() {
     if (!view.name && state.ports.length > 0) look(busiest(state.ports), false);
     showAll();
     askSparks();
+    flows.refresh();
   } catch (error) {
     say(byId("trouble"), `This page is out of date: ${error.message}. It retries every second.`);
     byId("trouble").hidden = false;

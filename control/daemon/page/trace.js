@@ -31,6 +31,15 @@ export class Trace {
     this.port.value = name;
   }
 
+  /** Traces a frame that enters by a port, and moves to the answer. */
+  of(port, frame) {
+    this.enterBy(port);
+    byId("trace-frame").value = frame;
+    byId("trace-frame").focus({ preventScroll: true });
+    byId("trace").scrollIntoView({ block: "nearest" });
+    this.ask();
+  }
+
   /** Offers the existing ports. */
   show({ ports }) {
     const names = ports.map(({ name }) => name);
@@ -83,8 +92,9 @@ function verdict({ port, turns }) {
   const delivered = turns.flatMap((turn) => turn.delivered.map((frame) => frame.port));
   const drops = turns.flatMap((turn) => turn.drops);
   const leaves = distinct(delivered.filter((name) => name !== port));
+  const isUnknown = turns.some((turn) => turn.delivered.some((frame) => frame.unknown_destination));
   const parts = [
-    ...(leaves.length > 0 ? [`leaves through ${listed(leaves)}`] : []),
+    ...(leaves.length > 0 ? [`${isUnknown ? "destination unknown, may leave through" : "leaves through"} ${listed(leaves)}`] : []),
     ...(drops.length > 0 ? [`dropped at ${listed(distinct(drops.map(drop)))}`] : []),
     // A frame that leaves through the port it came from is for its sender.
     ...(delivered.includes(port) ? ["its sender is answered"] : []),

@@ -14,6 +14,7 @@ mod acl;
 mod captures;
 mod config;
 mod etag;
+mod flows;
 mod guard;
 mod history;
 mod log;
@@ -36,6 +37,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+pub(crate) use flows::route as flows;
 pub(crate) use guard::change;
 pub(crate) use history::route as history;
 use problem::Problem;
@@ -95,6 +97,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))
         .routes(routes!(history::show))
+        .routes(routes!(flows::list))
         .routes(routes!(ports::list, ports::add))
         .routes(routes!(ports::show, ports::patch, ports::remove))
         .routes(routes!(ports::counters))

@@ -13,6 +13,7 @@ mod commands;
 mod connections;
 mod descriptors;
 mod event_log;
+mod flows;
 mod guest;
 pub mod handlers;
 mod handover;

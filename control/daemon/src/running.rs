@@ -16,6 +16,7 @@ mod desired;
 mod enforce;
 mod entries;
 mod fair_share;
+mod flows;
 mod history;
 mod journal;
 mod kernel_path;
@@ -43,6 +44,7 @@ mod uplinks;
 mod vmmq;
 
 use self::ports::Ports;
+use crate::flows::Flows;
 use crate::history::History;
 use crate::settings;
 use crate::state::Added;
@@ -69,6 +71,7 @@ pub struct Running {
     vmmq: Vmmq,
     /// What passed lately; the server writes it to the disk.
     pub(crate) history: History,
+    flows: Flows,
     /// How many findings there were, and when they were counted.
     findings: Option<(Instant, u64)>,
     /// The server and handlers note here what they did.
@@ -122,6 +125,7 @@ impl Running {
             captures: Captures::new(started - Duration::from_secs(1)),
             vmmq: Vmmq::new(now),
             history: History::new(now, started),
+            flows: Flows::default(),
             findings: None,
             journal: Journal::new(now, started),
             at_each_step: None,

@@ -33,7 +33,7 @@ use std::time::Duration;
 /// The one path that accepts POST without a token, because it changes nothing.
 const TRACE: &str = "/trace";
 
-/// Time from one answer with a history to the next: each takes a fraction of a millisecond of the
+/// Time from one answer with a history, or with flows, to the next: each takes a fraction of a millisecond of the
 /// thread for which all other clients wait.
 const PAST_APART: Duration = Duration::from_millis(20);
 
@@ -63,6 +63,7 @@ pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
         .route("/ports/{name}/rsc", handlers::toggle_rsc())
         .route("/sparks", get(sparks))
         .route("/history", handlers::history().route_layer(paced(Pace::new(PAST_APART))))
+        .route("/flows", handlers::flows().route_layer(paced(Pace::new(PAST_APART))))
         .route(TRACE, handlers::trace_frames().route_layer(paced(Pace::default())))
         .merge(assets::router())
         .layer(middleware::from_fn_with_state(page.clone(), trust::admit))

@@ -5,10 +5,11 @@ use crate::global::Global;
 use crate::output::{self, Outcome};
 use api::body::{FindingBody, HealthBody, Severity};
 use clap::Args;
-use config::Fault;
+use config::{Config, Fault};
 use daemon::health;
 use daemon::server;
-use std::path::PathBuf;
+use problem::Problem;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -46,9 +47,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let health = match arguments.file.as_ref().or(arguments.config.as_ref()) {
-        Some(path) => match server::check_file(path)? {
+        Some(path) => match read(path, global)? {
             Ok(config) => health::offline(&config),
-            Err(faults) => return Ok(refuse(&faults, global)),
+            Err(code) => return Ok(code),
         },
         None => global.client()?.health()?,
     };
@@ -57,6 +58,14 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let fails =
         !arguments.only_refusal && health.findings.iter().any(|found| found.severity >= least);
     Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads a file for the daemon. If it has errors, all are reported, and the exit code is returned.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read(file: &Path, global: &Global) -> Result<Result<Config, ExitCode>, Problem> {
+    Ok(server::check_file(file)?.map_err(|faults| refuse(&faults, global)))
 }
 
 /// Reports all errors of a file, each with its line.

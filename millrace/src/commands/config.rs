@@ -1,5 +1,6 @@
 //! `millrace config`: shows, compares, replaces and saves the running configuration.
 
+use crate::commands::check;
 use crate::global::Global;
 use crate::output::{self, Failure, Outcome};
 use api::body::{Origin, PlanBody, StepBody, StepOutcome};
@@ -8,7 +9,6 @@ use clap::{Args, Subcommand};
 use config::Config;
 use config::plan::Step;
 use daemon::Replacement;
-use daemon::server;
 use problem::Problem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Verb::Diff(Diff { file }) => {
             let client = global.client()?;
             let plan = match file {
-                Some(file) => client.put_config(&server::read_file(file)?, true)?,
+                Some(file) => match check::read(file, global)? {
+                    Ok(wanted) => client.put_config(&wanted, true)?,
+                    Err(code) => return Ok(code),
+                },
                 None => client.reload_config(true)?,
             };
             output::show(global, &plan, steps)?;
@@ -140,7 +143,10 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 impl Apply {
     fn run(&self, client: &Client, global: &Global) -> Outcome {
-        let wanted = server::read_file(&self.file)?;
+        let wanted = match check::read(&self.file, global)? {
+            Ok(wanted) => wanted,
+            Err(code) => return Ok(code),
+        };
         let mut plan = client.put_config(&wanted, true)?;
         if !self.dry_run {
             plan = client.replace_config(&wanted, &plan.etag)?;

@@ -20,6 +20,7 @@ const TRIED: &[(&str, [bool; 3])] = &[
     ("port list", [false, true, true]),
     ("port show vm1", [false, true, true]),
     ("status", [false, true, true]),
+    ("flows", [false, true, true]),
     ("config show", [false, true, true]),
     ("config diff", [false, false, true]),
     ("queue show", [false, true, true]),

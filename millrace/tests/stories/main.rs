@@ -26,6 +26,7 @@ mod container;
 mod dhcp_server;
 mod etcd;
 mod fleet;
+mod flows;
 mod guards;
 mod guest;
 mod guests;

@@ -97,6 +97,14 @@ impl Switch {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Runs a command whose words have spaces, and which must succeed. Returns its JSON.
+    pub(crate) fn ask_words(&self, words: &[&str]) -> Value {
+        let output = millrace().args(words).arg("--json").output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "millrace {words:?}: {error}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// Returns one of a port's counters, by its path in the JSON: `/ingress_frames`.
     pub(crate) fn counter(&self, port: &str, path: &str) -> u64 {
         let shown = self.ask(&format!("port show {port}"));

@@ -149,7 +149,10 @@ fn trace(browser: &mut Browser, frame: &str) {
 fn trace_frames(browser: &mut Browser) {
     let verdicts = [
         ("tcp 10.9.0.2:1 > 10.9.0.1:80 vlan 5000", "`5000` is not a number from 0 to 4095"),
-        ("tcp 10.9.0.2:1 > 10.9.0.1:80", "From guest: leaves through uplink."),
+        (
+            "tcp 10.9.0.2:1 > 10.9.0.1:80",
+            "From guest: destination unknown, may leave through uplink.",
+        ),
         (
             "tcp 10.9.0.2:1 > 10.9.0.1:80 eth 02:00:00:00:00:99 > 02:00:00:00:00:98",
             "From guest: dropped at guest, mac spoofed",

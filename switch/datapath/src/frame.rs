@@ -10,6 +10,7 @@ pub(crate) mod parts;
 mod sctp;
 
 use crate::counters::{DropReason, PortCell};
+use crate::flow::watch::Dropped;
 use crate::frame::headers::{Headers, LONG_HEADERS, SHORT_HEADERS, Span, TAG, TUNNEL_HEADERS};
 use crate::frame::offload::validate_offload;
 use crate::frame::parts::{Parts, PieceRange};
@@ -207,6 +208,11 @@ impl Frame {
     #[inline]
     pub(crate) fn slices<'s, 'q>(&self, burst: &'s Burst<'q>) -> &'s [Slice<'q>] {
         burst.frames().get(usize::from(self.place)).map_or(&[], |raw| burst.slices(raw))
+    }
+
+    /// Returns the frame as one that is dropped.
+    pub(crate) fn dropped<'h>(&self, headers: &'h Headers, reason: DropReason) -> Dropped<'h> {
+        (headers.get(self.header), self.len, reason)
     }
 
     /// Returns whether the frame was dropped when it was read: it has no private bytes, so no

@@ -30,6 +30,7 @@
 //! Time is an argument everywhere below the worker's loop.
 
 pub mod counters;
+mod flow;
 mod frame;
 pub mod options;
 mod port;
@@ -41,6 +42,7 @@ mod turn;
 mod worker;
 
 pub use counters::{DropReason, PortCounters, RscException};
+pub use flow::{FIRST as FLOWS_EXACT, Flow, FlowCounts, ONE_IN as FLOWS_ONE_IN, SeenFlow};
 pub use options::{SwitchError, SwitchOptions, Wait, WorkerOptions};
 pub use port::carry::Slow;
 pub use settings::acl::{AclAction, AclEnd, AclProtocol, AclRule};

@@ -20,8 +20,10 @@ pub(crate) mod steer;
 pub(crate) mod take;
 pub(crate) mod too_big;
 
-use crate::counters::{DropReason, PortCell, count_drop};
+use crate::counters::{DropReason, count_drop};
+use crate::flow::watch::Watch;
 use crate::frame::Frame;
+use crate::frame::headers::Headers;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
 use crate::port::view::Port;
@@ -160,14 +162,14 @@ impl Turn<'_> {
         let frames = self.read(burst, &mut parts, frames, from_cell);
         meter.add(parts.work);
         if self.from.filter.asks_ingress {
-            filtering.enter(self, frames, &parts, from_cell, meter);
+            filtering.enter(self, frames, &parts, from_cell, meter, &mut deliverer.flows);
             filtering.mark(self.from, frames, &mut parts.headers, meter);
         }
         let decider = Decider::new(self, from_cell, floods, meter);
-        self.decide(&parts, frames, outbox, from_cell, decider);
+        self.decide(&parts, frames, outbox, decider);
         let frames = &*frames;
-        let (mut sent, mut lead) = (Sent::default(), None);
-        let (mut last, mut targets) = (None, 0);
+        self.drop_refused(frames, &parts.headers, outbox, &mut deliverer.flows);
+        let (mut sent, mut lead, mut last, mut targets) = (Sent::default(), None, None, 0);
         while let Some((target, mut list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
                 && let Some(cell) = to.cell(self.worker)
@@ -185,7 +187,7 @@ impl Turn<'_> {
                     offloads: to.shared.live.offloads(),
                 };
                 if to.filter.egress.is_some() && !to.shared.is_at_rest(target.queue, self.now) {
-                    filtering.leave(&delivery, &mut list, meter);
+                    filtering.leave(&delivery, &mut list, meter, &mut deliverer.flows);
                 }
                 if let Some(moment) = moment {
                     self.offer_flows(&list, frames, &delivery.parts.headers, to, moment, recent);
@@ -210,6 +212,23 @@ impl Turn<'_> {
         sent
     }
 
+    /// Counts the frames that go nowhere, and shows them to the look at flows.
+    #[inline]
+    fn drop_refused(
+        &self,
+        frames: &[Frame],
+        headers: &Headers,
+        outbox: &mut Outbox,
+        flows: &mut Watch,
+    ) {
+        let Some(cell) = self.from.cell(self.worker) else { return };
+        for (place, reason) in outbox.take_refused() {
+            count_drop(cell, reason, 1);
+            let dropped = frames.get(place).map(|frame| frame.dropped(headers, reason));
+            dropped.into_iter().for_each(|it| flows.drop_one(it, self.way_in(), self.now));
+        }
+    }
+
     /// Decides where each frame goes, and puts it into the outbox.
     #[inline(never)]
     fn decide(
@@ -217,7 +236,6 @@ impl Turn<'_> {
         parts: &Parts<'_>,
         frames: &mut [Frame],
         outbox: &mut Outbox,
-        cell: &PortCell,
         mut decider: Decider<'_>,
     ) {
         let mut noter = Noter::new(self.from, self.queue, self.now);
@@ -225,7 +243,7 @@ impl Turn<'_> {
         while let Some(next @ [_, ..]) = frames.get_mut(place..) {
             let (count, verdict) = decider.decide(place, next, &parts.headers, outbox);
             if let Err(reason) = verdict {
-                count_drop(cell, reason, 1);
+                outbox.refuse(place, reason);
             } else if let Some(noter) = &mut noter {
                 noter.note(next.get(..count).unwrap_or_default(), &parts.headers);
             }

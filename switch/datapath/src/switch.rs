@@ -1,12 +1,14 @@
 //! The control plane's handle of a running switch.
 
 mod answers;
+mod flows;
 pub mod kernel_path;
 mod queues;
 pub mod rehearsal;
 mod rss;
 mod status;
 
+use crate::flow::FlowTable;
 use crate::options::{SwitchError, SwitchOptions};
 use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
@@ -49,6 +51,10 @@ pub struct Switch {
     /// Ingress queues that are not handed out to workers yet; `None` if each is handed out as soon
     /// as its port is added.
     waiting: Option<Vec<(PortId, Vec<IngressQueue>)>>,
+    /// Whether the workers have tables of flows.
+    looks_at_flows: bool,
+    /// Empty tables of flows, for the workers to use next.
+    spare_flows: Vec<FlowTable>,
 }
 
 /// A port to add.
@@ -105,6 +111,8 @@ impl Switch {
             ports: Vec::new(),
             view: Arc::default(),
             waiting: None,
+            looks_at_flows: false,
+            spare_flows: Vec::new(),
         }
     }
 

@@ -8,7 +8,8 @@ pub(crate) mod slow;
 pub(crate) mod waits;
 pub(crate) mod work;
 
-use crate::counters::PortCell;
+use crate::counters::{DropReason, PortCell, count_drop};
+use crate::flow::watch::{Watch, Way};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::macs::MacTable;
@@ -48,6 +49,12 @@ pub(crate) struct Carried {
 }
 
 impl Turn<'_> {
+    /// Returns the way of frames that go no further than this port.
+    pub(crate) fn way_in(&self) -> Way<'_> {
+        let (from, vlan) = (Some(self.from.shared.id), &self.from.settings.vlan);
+        Way { from, to: None, vlan }
+    }
+
     /// Returns the senders to an egress queue, if they share it by weights.
     pub(crate) fn weights<'p>(&self, to: &'p Port, at: Target) -> Option<Locked<'p, Weights>> {
         let is_shared = to.is_weighted && self.from.settings.role == PortRole::Vnic;
@@ -83,6 +90,27 @@ pub(crate) struct Delivery<'t, 'q> {
 impl<'t> Delivery<'t, '_> {
     pub(crate) fn exit(&self) -> Exit<'t> {
         Exit { to: self.to, queue: self.queue, now: self.now, cell: self.cell }
+    }
+
+    /// Counts a frame that the port does not get, and shows it to the look at flows.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse(&self, frame: &Frame, reason: DropReason, flows: &mut Watch) {
+        count_drop(self.cell, reason, 1);
+        let dropped = frame.dropped(&self.parts.headers, reason);
+        flows.drop_one(dropped, self.way_in(), self.now);
+    }
+
+    /// Returns the way of frames as they came in.
+    pub(crate) fn way_in(&self) -> Way<'t> {
+        Way { vlan: &self.from.settings.vlan, ..self.way_out() }
+    }
+
+    /// Returns the way of frames as they leave.
+    pub(crate) fn way_out(&self) -> Way<'t> {
+        let Delivery { from, to, .. } = self;
+        let (from, vlan) = (Some(from.shared.id), &to.settings.vlan);
+        Way { from, to: Some(to.shared.id), vlan }
     }
 }
 

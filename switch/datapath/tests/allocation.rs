@@ -90,6 +90,15 @@ fn a_warm_turn_allocates_nothing_where_frames_wait() {
 }
 
 #[test]
+fn a_warm_turn_allocates_nothing_where_flows_are_looked_at() {
+    let mut bench = Bench::new(&[(plain(), ALL), (plain(), ALL)]);
+    bench.switch.take_flows(true, drop).unwrap();
+    let frames: Vec<_> =
+        (0..200).map(|number| Segment::parse(&format!("1+6 . flow={number}")).frame()).collect();
+    assert_eq!(allocations(&mut bench, &frames), 0);
+}
+
+#[test]
 fn a_warm_turn_allocates_nothing() {
     let coalescing = PortSettings { rsc: rsc(RscPolicy::Ndis), ..plain() };
     let mut bench = Bench::new(&[(plain(), ALL), (coalescing, ALL), (plain(), Offloads::empty())]);

@@ -2,10 +2,11 @@
 
 use super::{Client, ClientError, broken_answer, escape, read};
 use crate::body::{
-    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, HealthBody, HistoryBody, LogBody,
-    LogChange, MacBody, MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody, RscChange,
-    RscSetting, RssBody, RssChange, SourceBody, SwitchBody, SwitchRscBody, SwitchRscChange,
-    TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody, VmmqMoveBody,
+    AclAdd, AclBody, CaptureBody, CountersBody, EventBody, FlowsBody, HealthBody, HistoryBody,
+    LogBody, LogChange, MacBody, MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody,
+    RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody, SwitchRscBody,
+    SwitchRscChange, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody,
+    VmmqMoveBody,
 };
 use config::{Config, PortConfig};
 use hyper::Method;
@@ -28,6 +29,16 @@ impl Client {
     pub fn history(&self, port: Option<&str>, query: &str) -> Result<HistoryBody, ClientError> {
         let port = port.map(|port| format!("port={}&", escape(port))).unwrap_or_default();
         self.get(&format!("/v1/history?{port}{query}"))
+    }
+
+    /// Returns the flows of the last minutes. `query` has the parameters of the resource, such as
+    /// `drops=true`; empty for their defaults.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or there is no such port.
+    pub fn flows(&self, port: Option<&str>, query: &str) -> Result<FlowsBody, ClientError> {
+        let port = port.map(|port| format!("port={}&", escape(port))).unwrap_or_default();
+        self.get(&format!("/v1/flows?{port}{query}"))
     }
 
     /// Returns all ports, by name.

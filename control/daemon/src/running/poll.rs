@@ -31,6 +31,7 @@ impl Running {
             self.settle_vnics(now);
             self.settle_pins();
         }
+        self.look_at_flows(now);
         self.vmmq.find_homes(&mut self.ports, now);
         self.ports.sample(&self.switch, now);
         self.remember(now);

@@ -192,7 +192,7 @@ impl<'r> Report<'r> {
             state,
             reason,
             mtu: open.map(|open| open.settings.mtu),
-            mac: open.and_then(|open| open.mac).map(|mac| mac.to_string()),
+            mac: open.and_then(|open| open.settings.mac.or(open.mac)).map(|mac| mac.to_string()),
             held_mac: info.and_then(|info| info.held_mac).map(|mac| mac.to_string()),
             vlan: port.config.vlan_text(),
             rsc: port.config.rsc(self.desired.config().switch.rsc),

@@ -39,6 +39,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     asset!("workers.js", SCRIPT),
     asset!("events.js", SCRIPT),
     asset!("findings.js", SCRIPT),
+    asset!("flows.js", SCRIPT),
     asset!("uplot/uPlot.iife.min.js", SCRIPT),
     asset!("uplot/uPlot.min.css", STYLE),
     asset!("uplot/LICENSE", "text/plain; charset=utf-8"),

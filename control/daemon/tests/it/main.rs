@@ -10,6 +10,7 @@
 
 mod api;
 mod exported;
+mod flows;
 mod fuzz_state;
 mod history;
 mod import;

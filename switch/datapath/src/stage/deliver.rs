@@ -1,6 +1,7 @@
 //! Deliver: sends one egress queue's frames of a turn, and counts them.
 
 use crate::counters::{DropReason, PortCell, count_drop};
+use crate::flow::watch::{Watch, Way};
 use crate::frame::Frame;
 use crate::frame::parts::Parts;
 use crate::port::capture::show;
@@ -30,6 +31,8 @@ pub(crate) struct Deliverer {
     pub(super) slices: Vec<Slice<'static>>,
     pub(super) paced: Vec<Paced>,
     pub(crate) slow: SlowPorts,
+    /// What the worker sees of flows; the stages before use it as well.
+    pub(crate) flows: Watch,
     /// The time since the turn, or the release of paced frames, began.
     pub(crate) stopwatch: Stopwatch,
     /// The port whose memory the frames lie in; `None` if they lie in ours.
@@ -50,6 +53,7 @@ impl Deliverer {
             slices: Vec::new(),
             paced: Vec::new(),
             slow: SlowPorts::default(),
+            flows: Watch::new(),
             stopwatch: Stopwatch::STILL,
             sender: None,
             copies: Copies::default(),
@@ -71,6 +75,9 @@ impl Deliverer {
             meter.add(work::OF_REST * frames as u64);
             let reason = if rests { DropReason::EgressDown } else { DropReason::WorkLimit };
             count_drop(delivery.cell, reason, frames);
+            let all = runs(delivery.frames, list).flatten();
+            let all = all.map(|frame| frame.dropped(&delivery.parts.headers, reason));
+            self.flows.drop(all, frames, delivery.way_in(), delivery.now);
             return Delivered::default();
         }
         count_causes(list, delivery.cell);
@@ -89,6 +96,9 @@ impl Deliverer {
             None => self.fit(list, delivery, meter),
         }
         outgoing.extend(self.fitted.iter().map(|frame| frame.outgoing(delivery.parts)));
+        if self.flows.looks() {
+            self.flows.deliver(&outgoing, delivery.way_out(), delivery.now);
+        }
         let delivered = match &to.pacer {
             None => self.send(&outgoing, &delivery.exit(), meter),
             Some(pacer) => self.pace(pacer, &outgoing, delivery, meter),
@@ -104,7 +114,7 @@ impl Deliverer {
         for frame in runs(delivery.frames, list).flatten() {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, meter };
             if let Err(reason) = fitter.fit(frame) {
-                refuse(frame, reason, list, delivery, meter, &mut self.drops);
+                refuse(frame, reason, list, delivery, meter, &mut self.drops, &mut self.flows);
             }
         }
     }
@@ -143,14 +153,14 @@ impl Deliverer {
             let mut fitter = Fitter { delivery, fitted: &mut self.fitted, meter };
             let Some(train) = train else {
                 if let Err(reason) = fitter.fit(first) {
-                    refuse(first, reason, list, delivery, meter, &mut self.drops);
+                    refuse(first, reason, list, delivery, meter, &mut self.drops, &mut self.flows);
                 }
                 continue;
             };
             let members = || self.coalescer.members(train).filter_map(frame);
             if let Err(reason) = fitter.fit_train(train, first, members()) {
                 for it in members() {
-                    refuse(it, reason, list, delivery, meter, &mut self.drops);
+                    refuse(it, reason, list, delivery, meter, &mut self.drops, &mut self.flows);
                 }
             }
         }
@@ -218,6 +228,7 @@ impl Deliverer {
             count_drop(cell, egress_reason(*drop), 1);
             bytes -= outgoing.get(*place).map_or(0, |frame| u64::from(frame.len));
         }
+        self.show_drops(outgoing, exit);
         let frames = outgoing.len() - self.drops.len().min(outgoing.len());
         cell.egress_frames.add(frames as u64);
         cell.egress_bytes.add(bytes);
@@ -232,6 +243,21 @@ impl Deliverer {
             }
         }
         Delivered { frames, bytes }
+    }
+
+    /// Shows the frames that the egress queue did not take to the look at flows.
+    #[inline]
+    fn show_drops(&mut self, outgoing: &[Outgoing<'_>], exit: &Exit<'_>) {
+        if self.drops.is_empty() {
+            return;
+        }
+        let dropped = |(place, drop): &(usize, EgressDrop)| {
+            let frame = outgoing.get(*place)?;
+            Some((frame.header, frame.len, egress_reason(*drop)))
+        };
+        let way =
+            Way { from: self.sender, to: Some(exit.to.shared.id), vlan: &exit.to.settings.vlan };
+        self.flows.drop(self.drops.iter().filter_map(dropped), self.drops.len(), way, exit.now);
     }
 }
 
@@ -298,8 +324,9 @@ fn refuse(
     delivery: &Delivery<'_, '_>,
     meter: &mut Meter,
     drops: &mut Vec<(usize, EgressDrop)>,
+    flows: &mut Watch,
 ) {
-    let Delivery { from, to, cell, now, .. } = *delivery;
+    let Delivery { from, to, now, .. } = *delivery;
     if reason == DropReason::TooBig && to.shared.may_report_too_big(now) {
         to.shared.events.push(HealthEvent::TooBig {
             from: from.shared.id,
@@ -308,7 +335,7 @@ fn refuse(
             to_mtu: to.settings.mtu,
         });
     }
-    count_drop(cell, reason, 1);
+    delivery.refuse(frame, reason, flows);
     show(to, Direction::Egress, frame, delivery.parts, now, Some(reason));
     // Mirrors, and ports that get a flooded copy, are not on the frame's way.
     let is_meant = |run: &Run| {

@@ -6,6 +6,7 @@
 mod memory;
 
 use crate::counters::{DropReason, PortCell, count_drop};
+use crate::flow::watch::Watch;
 use crate::frame::Frame;
 use crate::frame::headers::{Headers, Span};
 use crate::frame::parts::Parts;
@@ -18,6 +19,7 @@ use crate::turn::outbox::{Cause, Run, append};
 use crate::turn::work::{self, Meter};
 use crate::turn::{Delivery, Turn};
 use memory::Memory;
+use ports::Burst;
 use ports::capture::Direction;
 use std::sync::Arc;
 use wire::Parsed;
@@ -59,13 +61,21 @@ impl<'f> Asked<'f> {
 pub(crate) struct Filtering {
     memory: Memory,
     worker: usize,
+    /// Places of the burst's refused frames, with the reasons. They are dropped behind the loop that
+    /// finds them, which has its registers to itself.
+    refused: Vec<(u16, DropReason)>,
     /// An empty list, kept for its allocation.
     spare: Vec<Run>,
 }
 
 impl Filtering {
     pub(crate) fn new(worker: usize) -> Filtering {
-        Filtering { memory: Memory::new(), worker, spare: Vec::new() }
+        Filtering {
+            memory: Memory::new(),
+            worker,
+            refused: Vec::with_capacity(Burst::FRAMES),
+            spare: Vec::new(),
+        }
     }
 
     /// Returns why a frame is dropped, if it is, and counts the rule that decides.
@@ -108,20 +118,47 @@ impl Filtering {
         parts: &Parts<'_>,
         cell: &PortCell,
         meter: &mut Meter,
+        flows: &mut Watch,
     ) {
-        let (from, now) = (turn.from, turn.now);
         self.memory.begin();
-        let Filter { guards, ingress, .. } = &from.filter;
+        let Filter { guards, ingress, .. } = &turn.from.filter;
         let mut asked = Asked::new(guards, ingress, meter);
-        for frame in frames {
+        for frame in &*frames {
             let headers = parts.headers.get(frame.header);
             if let Some(reason) = self.check(&mut asked, headers, &frame.parsed) {
-                count_drop(cell, reason, 1);
-                show(from, Direction::Ingress, frame, parts, now, Some(reason));
-                frame.header = Span::default();
+                self.refuse(frame.place, reason);
             }
         }
         self.count(&mut asked);
+        if !self.refused.is_empty() {
+            self.drop_refused(turn, frames, parts, cell, flows);
+        }
+    }
+
+    /// Notes a frame to drop.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&mut self, place: u16, reason: DropReason) {
+        self.refused.push((place, reason));
+    }
+
+    #[cold]
+    fn drop_refused(
+        &mut self,
+        turn: &Turn<'_>,
+        frames: &mut [Frame],
+        parts: &Parts<'_>,
+        cell: &PortCell,
+        flows: &mut Watch,
+    ) {
+        let (from, now) = (turn.from, turn.now);
+        for (place, reason) in self.refused.drain(..) {
+            let Some(frame) = frames.get_mut(usize::from(place)) else { continue };
+            count_drop(cell, reason, 1);
+            flows.drop_one(frame.dropped(&parts.headers, reason), turn.way_in(), now);
+            show(from, Direction::Ingress, frame, parts, now, Some(reason));
+            frame.header = Span::default();
+        }
     }
 
     /// Marks the frames that may enter, each by the first rule that matches.
@@ -162,8 +199,9 @@ impl Filtering {
         delivery: &Delivery<'_, '_>,
         list: &mut Vec<Run>,
         meter: &mut Meter,
+        flows: &mut Watch,
     ) {
-        let Delivery { to, frames, parts, cell, now, .. } = delivery;
+        let Delivery { to, frames, parts, now, .. } = delivery;
         self.memory.begin();
         let mut asked = Asked::new(&None, &to.filter.egress, meter);
         let mut all = std::mem::replace(list, std::mem::take(&mut self.spare));
@@ -175,7 +213,7 @@ impl Filtering {
                 match if mirrored { None } else { check() } {
                     None => append(list, Run::new(frame.place.into(), 1, run.cause)),
                     Some(reason) => {
-                        count_drop(cell, reason, 1);
+                        delivery.refuse(frame, reason, flows);
                         show(to, Direction::Egress, frame, parts, *now, Some(reason));
                     }
                 }

@@ -69,6 +69,8 @@ impl Deliverer {
                     (taken.frames + 1, taken.bytes + u64::from(frame.len));
             } else {
                 count_drop(exit.cell, DropReason::RateLimited, 1);
+                let dropped = (frame.header, frame.len, DropReason::RateLimited);
+                self.flows.drop_one(dropped, delivery.way_out(), exit.now);
                 let reason = Some(DropReason::RateLimited.name());
                 meter.add(exit.show(frame, reason));
             }

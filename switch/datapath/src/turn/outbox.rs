@@ -1,7 +1,9 @@
 //! The destinations of a turn's frames: a list per egress queue.
 
+use crate::counters::DropReason;
 use crate::port::view::Port;
 use crate::settings::PortId;
+use ports::Burst;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -53,6 +55,8 @@ impl Run {
 pub(crate) struct Outbox {
     lists: Vec<Vec<Run>>,
     touched: VecDeque<Target>,
+    /// Places of the frames that go nowhere, with the reasons.
+    refused: Vec<(u16, DropReason)>,
 }
 
 /// An egress queue: its place in the outbox, its port and its number there.
@@ -87,6 +91,20 @@ impl Outbox {
     pub(crate) fn resize(&mut self, slots: usize) {
         self.lists.resize_with(slots, Vec::new);
         self.touched.reserve(slots);
+        self.refused.reserve(Burst::FRAMES);
+    }
+
+    /// Notes that the frame at a place goes nowhere.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has 256 frames")]
+    pub(crate) fn refuse(&mut self, place: usize, reason: DropReason) {
+        self.refused.push((place as u16, reason));
+    }
+
+    /// Takes the frames that go nowhere.
+    pub(crate) fn take_refused(&mut self) -> impl Iterator<Item = (usize, DropReason)> {
+        self.refused.drain(..).map(|(place, reason)| (place.into(), reason))
     }
 
     /// Adds frames behind those that are there already.

@@ -1,6 +1,7 @@
 //! The commands of the control plane to a worker, and the state that both share.
 
 use crate::counters::Counter;
+use crate::flow::FlowTable;
 use crate::port::view::View;
 use crate::settings::PortId;
 use crate::turn::queue::OwnedQueue;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     GiveBack(Arc<BTreeSet<PortId>>, SyncSender<Vec<OwnedQueue>>),
     /// Give a port's queue of this number to another worker, which replies.
     Pass(PortId, usize, Arc<WorkerShared>, SyncSender<Nanos>),
+    /// Add up flows in this table from now on, or in none, and give back the one before.
+    Flows(Option<FlowTable>, SyncSender<Option<FlowTable>>),
     /// Liveness probe: reading it proves that the worker responds.
     Answer,
     /// End the thread.

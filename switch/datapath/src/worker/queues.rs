@@ -45,6 +45,9 @@ impl Worker {
                         to.post(Command::Own(given, reply));
                     }
                 }
+                Command::Flows(table, reply) => {
+                    let _ = reply.send(self.scratch.deliverer.flows.exchange(table));
+                }
                 Command::Answer => {}
                 Command::Stop => return false,
             }

@@ -19,6 +19,7 @@ mod coalesce;
 #[path = "../common/mod.rs"]
 mod common;
 mod filters;
+mod flows;
 #[path = "../world/frames.rs"]
 #[allow(dead_code, reason = "the fuzzed world uses the rest")]
 mod frames;
