@@ -21,7 +21,10 @@ fn first(topology: &Topology, line: &str) -> Option<Value> {
 fn a_transfer_is_the_first_flow_with_its_bytes_and_what_is_denied_has_its_reason() {
     story(&NEEDS, || {
         let topology = Topology::new("acl = ['deny in udp to port 9']\n");
-        transfer((topology.far, topology.guest, Family::V4.guest()), BYTES as usize);
+        transfer(
+            (topology.far, topology.guest, Family::V4.guest()),
+            usize::try_from(BYTES).unwrap(),
+        );
         let flow = until("the transfer is told", || {
             let flow = first(&topology, "flows --ip 10.9.0.0/16")?;
             flow["bytes"].as_u64().filter(|bytes| *bytes > BYTES / 10 * 9)?;
