@@ -11,7 +11,9 @@ impl PortConfig {
     pub fn role(&self) -> PortRole {
         self.role.unwrap_or(match self.device() {
             Device::Packet(_) | Device::Team(_) | Device::Xdp(_) => PortRole::Uplink,
-            Device::None | Device::Tap(_) | Device::VhostUser(_) => PortRole::Vnic,
+            Device::None | Device::Tap(_) | Device::Veth(_) | Device::VhostUser(_) => {
+                PortRole::Vnic
+            }
         })
     }
 
@@ -29,6 +31,7 @@ impl PortConfig {
             Device::Tap(_) if scale.workers > 1 => scale.processors,
             Device::Packet(_) | Device::Xdp(_) if self.role() == PortRole::Uplink => scale.workers,
             Device::Tap(_)
+            | Device::Veth(_)
             | Device::Packet(_)
             | Device::Xdp(_)
             | Device::Team(_)

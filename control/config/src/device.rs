@@ -1,4 +1,4 @@
-//! The device of a port, as one value in place of the five keys that may name it.
+//! The device of a port, as one value in place of the six keys that may name it.
 
 use super::{HostName, PortConfig, SocketPath};
 use std::fmt;
@@ -15,6 +15,8 @@ pub enum Device<'p> {
     None,
     /// A TAP device, created if it does not exist.
     Tap(&'p HostName),
+    /// A container's end of a veth pair, which is created if it does not exist.
+    Veth(&'p HostName),
     /// A network device of the host, by AF_PACKET.
     Packet(&'p HostName),
     /// Network devices of the host that are one uplink together.
@@ -36,6 +38,7 @@ impl PortConfig {
     pub(crate) fn devices(&self) -> impl Iterator<Item = Device<'_>> {
         let found = [
             self.tap.as_ref().map(Device::Tap),
+            self.veth.as_ref().map(Device::Veth),
             self.packet.as_ref().map(Device::Packet),
             self.team.as_deref().map(Device::Team),
             self.xdp.as_ref().map(Device::Xdp),
@@ -59,6 +62,7 @@ impl Device<'_> {
         match self {
             Device::None => "",
             Device::Tap(_) => "tap",
+            Device::Veth(_) => "veth",
             Device::Packet(_) => "packet",
             Device::Team(_) => "team",
             Device::Xdp(_) => "xdp",
@@ -71,7 +75,9 @@ impl Device<'_> {
     pub fn names(&self) -> Vec<String> {
         match self {
             Device::None => Vec::new(),
-            Device::Tap(name) | Device::Packet(name) | Device::Xdp(name) => vec![name.to_string()],
+            Device::Tap(name) | Device::Veth(name) | Device::Packet(name) | Device::Xdp(name) => {
+                vec![name.to_string()]
+            }
             Device::Team(members) => members.iter().map(HostName::to_string).collect(),
             Device::VhostUser(socket) => vec![socket.to_string()],
         }
@@ -80,6 +86,12 @@ impl Device<'_> {
     /// Returns whether frames pass one network device of the host, which the switch does not make.
     pub fn is_interface(&self) -> bool {
         matches!(self, Device::Packet(_) | Device::Xdp(_))
+    }
+
+    /// Returns whether the switch makes the network device, which is its user's: its address is that
+    /// of the user.
+    pub fn is_made(&self) -> bool {
+        matches!(self, Device::Tap(_) | Device::Veth(_))
     }
 
     /// Returns whether several network devices of the host are one uplink.
@@ -112,6 +124,7 @@ mod tests {
     fn a_device_is_shown_as_the_key_and_what_it_names() {
         for (keys, shown) in [
             ("tap='tap1'", "tap tap1"),
+            ("veth='eth0'\nnetns='c1'", "veth eth0"),
             ("packet='eth1'", "packet eth1"),
             ("xdp='eth1'", "xdp eth1"),
             ("team=['eth1','eth2']", "team eth1+eth2"),

@@ -36,6 +36,8 @@ pub fn config() -> impl Strategy<Value = Config> {
                 port.queues = None;
                 port.team_algorithm = port.isolated.map(|_| TeamAlgorithm::Dynamic);
                 port.team_fail_back = port.mtu.map(|mtu| Seconds(mtu.0.into()));
+            } else if mirror == 7 {
+                port.veth = Some(device);
             } else {
                 port.tap = Some(device);
                 port.napi = (mirror > 4).then_some(true);

@@ -112,6 +112,11 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "tap1")]
     pub tap: Option<HostName>,
+    /// Makes a veth pair for a container: the end of this name is in `netns`, the other one is the
+    /// switch's. The pair stays when the daemon ends, and goes when the port is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth0")]
+    pub veth: Option<HostName>,
     /// Uses this network device of the host as an uplink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[^/]+$", max_length = 15, example = "eth1")]
@@ -220,7 +225,8 @@ pub struct PortConfig {
     #[schema(value_type = Option<u16>, minimum = 0, maximum = 4094)]
     pub native: Option<VlanId>,
     /// The guest's address. Default: the device's; on a vhost-user port the first address from
-    /// which the guest sends.
+    /// which the guest sends. A veth that the switch makes gets it, and a change while the port is
+    /// open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9A-Fa-f][02468ACEace]([:-][0-9A-Fa-f]{2}){5}$", example = "52:54:00:12:34:56")]
     pub mac: Option<MacAddress>,
@@ -339,8 +345,9 @@ pub struct PortConfig {
 
 impl PortConfig {
     /// Keys that name the device and its place.
-    const OF_THE_DEVICE: [&'static str; 12] = [
+    const OF_THE_DEVICE: [&'static str; 13] = [
         "tap",
+        "veth",
         "packet",
         "xdp",
         "vhost-user",

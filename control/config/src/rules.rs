@@ -77,8 +77,8 @@ fn device_rules(port: &PortConfig) -> Option<Fault> {
         [] => {
             let problem = Problem::new("the port names no device")
                 .seen("no device key")
-                .wanted("one of tap, packet, xdp, team and vhost-user")
-                .remedy("add tap = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\", xdp = \"NAME\" or team = [\"NAME\", ...] for an uplink");
+                .wanted("one of tap, veth, packet, xdp, team and vhost-user")
+                .remedy("add tap = \"NAME\", veth = \"NAME\" or vhost-user = \"/PATH\" for a guest, packet = \"NAME\", xdp = \"NAME\" or team = [\"NAME\", ...] for an uplink");
             return Some(("name", problem));
         }
         [_] => {}

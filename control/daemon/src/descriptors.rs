@@ -28,8 +28,8 @@ fn of(port: &PortConfig, scale: Scale) -> u64 {
     let queues = u64::from(port.queue_pairs(scale));
     match port.device() {
         Device::VhostUser(_) => GUEST + (2 * queues + 1) * RING,
-        Device::Packet(_) if queues > 1 => queues * QUEUE + STEERING,
-        Device::Packet(_) => QUEUE + RING_KEPT,
+        Device::Packet(_) | Device::Veth(_) if queues > 1 => queues * QUEUE + STEERING,
+        Device::Packet(_) | Device::Veth(_) => QUEUE + RING_KEPT,
         // Without the key, the port has as many queues as its device.
         Device::Xdp(_) => port.queues.map_or(64, |_| queues) * QUEUE + STEERING,
         Device::None | Device::Tap(_) | Device::Team(_) => queues * QUEUE,

@@ -51,7 +51,7 @@ fn missing(config: &SwitchConfig) -> Vec<(Kind, Problem)> {
 }
 
 /// Returns findings about network devices of ports that this host does not have. Devices in other
-/// namespaces are not looked for, and TAP devices are created.
+/// namespaces are not looked for, and TAP devices and veth pairs are created.
 pub(crate) fn missing_devices(ports: &[PortConfig]) -> Vec<FindingBody> {
     let here = ports.iter().filter(|port| port.netns.is_none());
     let absent = |port: &PortConfig| {

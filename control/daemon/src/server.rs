@@ -119,7 +119,9 @@ pub async fn serve(
     opener.identify(keeps.path());
     let history = keeps.history(history::from_bytes);
     let scale = Scale::of(&config.switch.workers);
-    store.want(config.ports.iter().chain(&kept.ports).chain(&kept.fleet), scale);
+    let wanted = || config.ports.iter().chain(&kept.ports).chain(&kept.fleet);
+    store.want(wanted(), scale);
+    opener.remove_strays(&wanted().collect::<Vec<_>>());
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
         let (file, state) = (options.file.as_deref(), keeps.path());
         let places = sandbox::Places { file, socket: socket.path(), state };

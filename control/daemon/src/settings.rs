@@ -7,7 +7,7 @@
 mod acl;
 
 use config::{
-    Device, IpGuard, KernelPathMode, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale,
+    IpGuard, KernelPathMode, PathMtuMode, Poll, PortConfig, PortRole, Rate, RscMode, Scale,
     SteerMode, Storm, SwitchConfig, Workers,
 };
 use datapath::{
@@ -94,11 +94,11 @@ fn vlan(port: &PortConfig) -> Vlan {
     }
 }
 
-/// Returns the port's own address. A TAP's address is that of its user. A packet port's is that of
-/// the host's end, which the stations behind the port do not use: with the spoofing guard, such a
+/// Returns the port's own address. That of a TAP or veth is that of its user. A packet port's is that
+/// of the host's end, which the stations behind the port do not use: with the spoofing guard, such a
 /// port holds the first address that it sends from.
 fn own_mac(port: &PortConfig, device: Option<Mac>) -> Option<Mac> {
-    let device = device.filter(|_| matches!(port.device(), Device::Tap(_)));
+    let device = device.filter(|_| port.device().is_made());
     port.mac.map(|mac| mac.0).or(device)
 }
 

@@ -80,6 +80,18 @@ pub trait Opener: Send + Sync {
     /// Attaches ports that are opened from now on to the kernel path, where their devices can be.
     fn use_kernel_path(&self, _path: KernelPath) {}
 
+    /// Removes what the switch made for a port and what outlives the process. Called once the port's
+    /// device is closed, if the port is removed or gets another device.
+    ///
+    /// # Errors
+    /// The kernel does not remove it.
+    fn remove(&self, _port: &PortConfig) -> Result<(), Problem> {
+        Ok(())
+    }
+
+    /// Removes what an earlier process of this daemon made for ports that are not among these.
+    fn remove_strays(&self, _ports: &[&PortConfig]) {}
+
     /// Returns the descriptors that outlive the process.
     fn store(&self) -> Store {
         Store::default()
@@ -154,4 +166,13 @@ pub trait Watch: Send {
     /// # Errors
     /// The kernel refuses the MTU.
     fn set_mtu(&self, mtu: u16) -> Result<(), Problem>;
+
+    /// Gives the user's end of the device another address, if the port's kind lets the switch set it.
+    /// Returns whether it does.
+    ///
+    /// # Errors
+    /// The kernel refuses the address.
+    fn set_mac(&self, _mac: Mac) -> Result<bool, Problem> {
+        Ok(false)
+    }
 }

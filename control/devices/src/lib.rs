@@ -3,7 +3,7 @@
 //!
 //! The daemon sees an [`Opener`], which opens a port's device, and for each open port a [`Watch`],
 //! which says how the device is. [`HostDevices`] opens the devices of this host: it is the only
-//! code that knows the kinds of devices (`tap`, `packet`, `xdp`, `team`, `vhost`). Tests have an
+//! code that knows the kinds of devices (`tap`, `veth`, `packet`, `xdp`, `team`, `vhost`). Tests have an
 //! opener of their own, so that they run the whole control plane on memory ports. Descriptors that
 //! outlive the process are in an opener's [`store`].
 
@@ -18,6 +18,7 @@ mod resume;
 pub mod store;
 mod tap;
 mod team;
+mod veth;
 mod vhost;
 mod xdp;
 

@@ -37,7 +37,7 @@ impl Watch for HostLink {
         let down = |reason: &str| Condition::Down(reason.to_owned());
         let condition = if !self.link.is_up().unwrap_or(false) {
             down("its device is administratively down")
-        } else if !self.link.has_carrier().unwrap_or(false) {
+        } else if !self.has_carrier() {
             down("its device has no carrier")
         } else if let Some(queue) = self.stalls.as_ref().and_then(StallWatch::stalled) {
             Condition::Failed(format!(
@@ -78,6 +78,16 @@ impl Watch for HostLink {
             return Ok(());
         }
         self.link.set_mtu(mtu.into()).map_err(|error| Problem::new(error.to_string()))
+    }
+}
+
+impl HostLink {
+    /// Whether the device has a carrier. The kernel says so of a device that came up just now only
+    /// after up to a second, unless it is asked about the device itself; that waits for others who
+    /// change devices.
+    fn has_carrier(&self) -> bool {
+        let is_running = self.link.has_carrier().unwrap_or(false);
+        is_running || self.ours && self.link.detects_carrier().unwrap_or(false)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The MAC address of a TAP device that the switch makes: the same each time, so that neighbours
+//! The MAC address of a TAP device or veth that the switch makes: the same each time, so that neighbours
 //! that remember it reach the device after a restart.
 //!
 //! It follows from the host's machine-id, the daemon's state directory and the port, so two ports of
@@ -46,7 +46,7 @@ impl Identity {
 }
 
 /// Returns a hash of parts that contain no zero byte; a first part of fixed length may.
-fn hash(parts: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn hash(parts: &[&[u8]]) -> [u8; 32] {
     Sha256::digest(parts.join(&0)).into()
 }
 

@@ -4,9 +4,11 @@ use crate::contract::{OpenError, Opened};
 use crate::link::{HostLink, denied, link_denied};
 use crate::resume::resume;
 use crate::store::{Store, What};
-use config::PortConfig;
+use config::{PortConfig, PortRole};
+use ports::Device;
 use ports::kernel_path::KernelPath;
 use ports::packet::{self, PacketError, PacketOptions};
+use wire::Mac;
 
 /// Opens the network device `name` by AF_PACKET with so many queues. An xdp port falls back to this;
 /// its descriptors are not kept.
@@ -22,7 +24,26 @@ pub(crate) fn open(
     options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
     options.promiscuous = port.promiscuous.unwrap_or(true);
     options.kernel_path = kernel_path.cloned();
-    let what = What::of(port, queues);
+    options.is_station = port.role() == PortRole::Vnic;
+    let Interface { device, degraded, link, earlier_mac } = open_interface(port, options, store)?;
+    Ok(Opened { device, degraded, watch: Box::new(link), earlier_mac })
+}
+
+/// An opened network device.
+pub(crate) struct Interface {
+    pub(crate) device: Device,
+    pub(crate) degraded: Vec<String>,
+    pub(crate) link: HostLink,
+    pub(crate) earlier_mac: Option<Mac>,
+}
+
+/// Opens a network device for a port, with the ring that an earlier process left if there is one.
+pub(crate) fn open_interface(
+    port: &PortConfig,
+    mut options: PacketOptions,
+    store: &Store,
+) -> Result<Interface, OpenError> {
+    let what = What::of(port, options.queues.into());
     options.kept = what.is_some();
     let by = |files: &[_]| packet::open_kept(&options, files);
     let opened =
@@ -37,9 +58,9 @@ pub(crate) fn open(
     let keeping = what.map(|what| store.keep(port.name.as_str(), what, &opened.files));
     let (link, spread, stalls) = (opened.link, opened.spread, Some(opened.stalls));
     let index = link.index().unwrap_or_default();
-    let watch = Box::new(HostLink { link, index, ours: false, spread, stalls, fit: None, keeping });
+    let link = HostLink { link, index, ours: false, spread, stalls, fit: None, keeping };
     let (device, degraded) = (opened.device, opened.degraded);
-    Ok(Opened { device, degraded, watch, earlier_mac })
+    Ok(Interface { device, degraded, link, earlier_mac })
 }
 
 /// Opens a device of which nothing is kept. Where several queues need its link up, it is opened with

@@ -4,11 +4,12 @@
 //! JSON at standard output.
 //!
 //! A pod's interface is the device of a TAP port, which the daemon makes in the pod's namespace
-//! (`netns`). A veth with a packet port would cost each frame the kernel's path through two more
-//! devices. The TAP passes trains and partial checksums in both directions, is one device instead
-//! of two, and is removed with its port. The cost is that the device belongs to the daemon. It
-//! survives restarts if descriptors are kept (systemd, `--take-over`). Otherwise it disappears with
-//! its addresses when the daemon ends, and CHECK then reports that.
+//! (`netns`), or one end of a veth pair if the network's `device` says so ([`Device`]). A veth with
+//! a packet port costs each frame the kernel's path through two more devices. The TAP passes trains
+//! and partial checksums in both directions, is one device instead of two, and is removed with its
+//! port. The cost is that the device belongs to the daemon. It survives restarts if descriptors are
+//! kept (systemd, `--take-over`). Otherwise it disappears with its addresses when the daemon ends,
+//! and CHECK then reports that. A veth pair stays.
 //!
 //! The plugin keeps no state of its own. The port's name is made from network, container and
 //! interface ([`Attachment`]), so DEL needs only these, and GC finds all ports of a network by the
@@ -35,7 +36,7 @@ mod verbs;
 
 pub use attachment::Attachment;
 pub use error::CniError;
-pub use network::{Network, Version};
+pub use network::{Device, Network, Version};
 pub use request::{Command, Request};
 
 use serde_json::{Value, json};

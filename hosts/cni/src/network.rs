@@ -66,6 +66,27 @@ pub(crate) fn version_of(text: &[u8]) -> String {
     read.unwrap_or_else(|_| UNREADABLE.to_owned())
 }
 
+/// The kind of device that a pod's interface is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// A TAP device, the default: frames pass one kernel device.
+    #[default]
+    Tap,
+    /// One end of a veth pair, which outlives the daemon.
+    Veth,
+}
+
+impl Device {
+    /// Returns the key of the port that names the device.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Device::Tap => "tap",
+            Device::Veth => "veth",
+        }
+    }
+}
+
 /// The configuration as it is written. Keys that are not read here belong to the runtime.
 #[derive(Deserialize)]
 struct Written {
@@ -74,6 +95,8 @@ struct Written {
     name: String,
     #[serde(default)]
     socket: Option<PathBuf>,
+    #[serde(default)]
+    device: Device,
     #[serde(default)]
     mtu: Option<Value>,
     #[serde(default)]
@@ -155,6 +178,8 @@ pub struct Network {
     pub name: String,
     /// The daemon's socket; `None` for the default path.
     pub socket: Option<PathBuf>,
+    /// What a pod's interface is.
+    pub device: Device,
     /// Keys of the port, as in the configuration file.
     pub port: Map<String, Value>,
     /// The MAC address that the runtime wants for this pod.
@@ -194,6 +219,7 @@ impl Network {
         Ok(Network {
             version,
             socket: written.socket,
+            device: written.device,
             port,
             mac: runtime.mac,
             dns: written.dns.unwrap_or_default(),

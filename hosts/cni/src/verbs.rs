@@ -161,8 +161,9 @@ impl Work<'_> {
     fn port_config(&self, at: &Attachment, netns: &Namespace) -> Result<PortConfig, CniError> {
         let mac = self.network.mac.unwrap_or(at.mac());
         let mut keys: Map<String, Value> = self.network.port.clone();
+        let device = self.network.device.key();
         let own =
-            json!({"name": at.port_name(), "tap": at.interface(), "netns": netns, "mac": mac});
+            json!({"name": at.port_name(), device: at.interface(), "netns": netns, "mac": mac});
         keys.extend(own.as_object().cloned().unwrap_or_default());
         from_value(Value::Object(keys))
             .map_err(|problem| CniError::of(CniError::NETWORK, &problem.at("port")))

@@ -114,6 +114,25 @@ impl Daemon {
         self.uplink.change(&change).and_then(|()| self.vnic.change(&change))
     }
 
+    /// Lets the kernel carry flows between both ports, or stops it; in force on return.
+    ///
+    /// # Errors
+    /// The daemon refuses the change, or a port says why the kernel carries nothing.
+    pub(crate) fn set_kernel_path(&self, on: bool) -> Result<(), LabError> {
+        let change = json!({ "kernel-path": if on { "auto" } else { "off" } });
+        for port in [&self.uplink, &self.vnic] {
+            port.change(&change)?;
+            let reason = port.body()?.kernel_path.and_then(|path| path.reason);
+            if let Some(reason) = reason.filter(|_| on) {
+                return Err(LabError::Switch(format!(
+                    "port {} has kernel-path auto, and the kernel carries none of its flows: {reason}",
+                    port.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the daemon's description of the uplink.
     ///
     /// # Errors
@@ -194,9 +213,9 @@ impl Daemon {
     /// # Errors
     /// The daemon does not answer.
     pub(crate) fn switch_counters(&self, way: Way) -> Result<SwitchCounters, LabError> {
-        let (from, to) = match way {
-            Way::ToVnic => (&self.uplink, &self.vnic),
-            Way::FromVnic => (&self.vnic, &self.uplink),
+        let (from, to) = match way.guest_sends() {
+            false => (&self.uplink, &self.vnic),
+            true => (&self.vnic, &self.uplink),
         };
         let queues = self.client.queues().map_err(switch_error)?;
         let workers = self.client.switch().map_err(switch_error)?.workers;
@@ -259,8 +278,12 @@ fn configuration(topology: &mut Topology) -> String {
         // The workers are not pinned, but there is one for each queue.
         Err(_) => format!("workers = {}\n", topology.queues),
     };
+    let role = match topology.way {
+        Way::BetweenVnics => "role = \"vnic\"\nmac-spoofing = \"allow\"\n",
+        Way::ToVnic | Way::FromVnic => "",
+    };
     format!(
-        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\nvmmq = \"static\"\n\
+        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n{role}vmmq = \"static\"\n\
          [[port]]\nname = \"{PORT}\"\n{vnic}\nvmmq = \"static\"\n"
     )
 }

@@ -13,7 +13,7 @@ use crate::plan::{Arm, Plan, StopRule};
 use crate::report::{Case, Check};
 use crate::running::Toggle;
 use crate::site::Site;
-use crate::topology::{Topology, Wiring};
+use crate::topology::{Setup, Topology, Wiring};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -80,6 +80,18 @@ pub(crate) trait Experiment: Debug + Sync {
     /// Brings an arm into force under running traffic; it is in force on return.
     fn switch(&self, _: &mut Topology, _: &mut Daemon, _arm: &str) -> Result<(), LabError> {
         Ok(())
+    }
+
+    /// Returns the route of the frames in an arm of its own, and whether the kernel coalesces them
+    /// before the switch.
+    fn setup(&self, _arm: &str) -> Setup {
+        Setup::OWN
+    }
+
+    /// Whether connections are opened anew for each arm, because those of one arm would begin the
+    /// next one differently.
+    fn opens_anew(&self) -> bool {
+        false
     }
 
     /// Returns how an arm is brought into force at one port of a running switch; `None` if that is

@@ -8,6 +8,7 @@ mod guest_offload;
 pub mod hotplug;
 pub mod iscsi;
 pub mod jumbo;
+pub mod kernel_path;
 pub mod ladder;
 pub mod limits;
 pub mod lso;
@@ -31,6 +32,7 @@ pub(crate) fn measures(experiment: &str) -> &'static [Measure] {
     match experiment {
         "sweep" | "connections" => sweep::MEASURES,
         "iscsi" => iscsi::MEASURES,
+        "kernel-path" => kernel_path::MEASURES,
         "migration" => migration::MEASURES,
         "rate" => rate::MEASURES,
         "storage" => storage::MEASURES,

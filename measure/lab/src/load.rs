@@ -14,6 +14,9 @@ pub enum Way {
     /// The sender is the guest, the receiver is on the wire.
     #[serde(rename = "send")]
     FromVnic,
+    /// The sender is a second guest at the wire's place, the receiver is the guest.
+    #[serde(rename = "between")]
+    BetweenVnics,
 }
 
 impl Way {
@@ -22,7 +25,13 @@ impl Way {
         match self {
             Way::ToVnic => "guest receives",
             Way::FromVnic => "guest sends",
+            Way::BetweenVnics => "guest to guest",
         }
+    }
+
+    /// Whether the guest at the vNIC sends.
+    pub(crate) fn guest_sends(self) -> bool {
+        self == Way::FromVnic
     }
 }
 

@@ -68,6 +68,10 @@ pub(crate) const RECEIVING: Measure = Measure {
     ..CPU
 };
 
+/// Processor time of the whole machine.
+pub(crate) const MACHINE: Measure =
+    Measure { key: "machine_cpu_s_per_gib", improvement: "machine_cpu", label: "CPU s/GiB", ..CPU };
+
 /// The three columns of Microsoft's guide, and the cost of receiving by itself.
 pub(crate) const GUIDE: &[Measure] = &[CPU, CYCLES, THROUGHPUT, RECEIVING];
 

@@ -174,6 +174,7 @@ impl Snapshot {
             values.insert("switch_run_s_per_s".into(), used / seconds);
         }
         let used = self.moment.processors_since(&earlier.moment);
+        usage::add_cost_of_all(&mut values, used.iter().sum());
         let placed = self.placement.as_ref().and_then(|placement| placement.receiving(&used));
         usage::add_cost_of_receiving(&mut values, placed);
         if let (Some(now), Some(then)) = (&self.passed, &earlier.passed) {
@@ -184,10 +185,10 @@ impl Snapshot {
 
     /// Returns the frames and bytes that the wire has carried toward the receiver.
     fn wire(&self) -> (u64, u64) {
-        match self.way {
-            Way::ToVnic => (self.sender.sent_frames, self.sender.sent_bytes),
+        match self.way.guest_sends() {
+            false => (self.sender.sent_frames, self.sender.sent_bytes),
             // The wire is a veth, which counts received bytes without the Ethernet header.
-            Way::FromVnic => {
+            true => {
                 let Reading { arrived_frames, arrived_bytes, .. } = self.receiver;
                 (arrived_frames, arrived_bytes + arrived_frames * ETHERNET)
             }
@@ -211,8 +212,10 @@ fn endpoints(topology: &mut Topology, route: Route) -> Endpoints<'_> {
 
 impl Bench for Namespaces<'_> {
     fn switch_to(&mut self, arm: &Arm) -> Result<(), LabError> {
-        let (peer, setup) = (peers::of(&arm.name), peers::setup(&arm.name));
-        let moves = setup.route != self.route;
+        let experiment = self.work.experiment;
+        let peer = peers::of(&arm.name);
+        let setup = peer.unwrap_or_else(|| experiment.setup(&arm.name));
+        let moves = setup.route != self.route || experiment.opens_anew();
         if moves {
             self.leave();
             self.route = setup.route;
@@ -220,7 +223,7 @@ impl Bench for Namespaces<'_> {
         self.topology.enter(setup)?;
         if setup.route == Route::Switch {
             let own = if peer.is_some() { ON } else { &arm.name };
-            self.work.experiment.switch(self.topology, self.daemon, own)?;
+            experiment.switch(self.topology, self.daemon, own)?;
         }
         if !self.carried.sends() {
             self.connect()?;

@@ -5,29 +5,38 @@
 use crate::plan::Arm;
 use crate::topology::{Route, Setup};
 
-/// Setup of an experiment's own arms.
-const OWN: Setup = Setup { route: Route::Switch, coalesces: false };
-
 /// Key of the Linux bridge with GRO, which most hosts would use in our place.
 const BRIDGE: &str = "linux_bridge";
 
+/// Key of the Linux bridge with GRO that shows no frames to netfilter.
+const UNFILTERED: &str = "linux_bridge_no_netfilter";
+
+const OWN: Setup = Setup::OWN;
+const WITH_GRO: Setup = Setup { route: Route::Bridge, coalesces: true, ..OWN };
+
 /// Key, label and setup of each.
-const PEERS: [(&str, &str, Setup); 4] = [
+const PEERS: [(&str, &str, Setup); 5] = [
     ("uplink_gro", "RSC Enabled, kernel's GRO at the uplink", Setup { coalesces: true, ..OWN }),
-    (BRIDGE, "Linux bridge, GRO on", Setup { route: Route::Bridge, coalesces: true }),
-    (
-        "linux_bridge_no_gro",
-        "Linux bridge, GRO off",
-        Setup { route: Route::Bridge, coalesces: false },
-    ),
+    (BRIDGE, "Linux bridge, GRO on", WITH_GRO),
+    ("linux_bridge_no_gro", "Linux bridge, GRO off", Setup { coalesces: false, ..WITH_GRO }),
+    (UNFILTERED, "Linux bridge, GRO on, without netfilter", Setup { filters: false, ..WITH_GRO }),
     ("open_vswitch", "Open vSwitch, netdev data path", Setup { route: Route::OpenVswitch, ..OWN }),
 ];
 
-/// Returns all of them as arms, or only the Linux bridge with GRO if `brief`.
+/// Returns those that RSC is compared with as arms, or only the Linux bridge with GRO if `brief`.
 pub(crate) fn arms(brief: bool) -> impl Iterator<Item = Arm> {
+    named(move |name, _| if brief { name == BRIDGE } else { name != UNFILTERED })
+}
+
+/// Returns the Linux bridge as arms: with GRO, without, and with GRO but without netfilter.
+pub(crate) fn bridges() -> impl Iterator<Item = Arm> {
+    named(|_, setup| setup.route == Route::Bridge)
+}
+
+fn named(wanted: impl Fn(&str, Setup) -> bool) -> impl Iterator<Item = Arm> {
     PEERS
         .iter()
-        .filter(move |(name, ..)| !brief || *name == BRIDGE)
+        .filter(move |(name, _, setup)| wanted(name, *setup))
         .map(|(name, label, _)| Arm { name: (*name).into(), label: (*label).into() })
 }
 

@@ -84,6 +84,7 @@ pub fn delivered(given: &CountersBody, before: &CountersBody) -> Values {
     let joined = since(|port| port.rsc.coalesced_packets);
     let figures = [
         ("egress_frames", delivered as f64),
+        ("bytes_by_switch", since(|port| port.egress_bytes - port.carried_egress_bytes) as f64),
         ("coalesced_packets", joined as f64),
         ("segmented_trains", since(|port| port.segmented_trains) as f64),
         ("segments", since(|port| port.segments) as f64),

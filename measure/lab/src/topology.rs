@@ -34,8 +34,12 @@ pub(crate) use team::{MEMBERS, RATE, other_end};
 pub(crate) const WIRE: &str = "wire0";
 /// The sender's and the receiver's links to the bridge.
 const PEER: &str = "peer0";
+/// What the names of the settings begin with that show a bridge's frames to netfilter.
+const NETFILTER: &str = "/proc/sys/net/bridge/bridge-nf-call-";
 /// The bridge's link to the sender.
 const IN: &str = "in0";
+/// The bridge's link to the receiver.
+const OUT: &str = "out0";
 /// The switch's end of the wire.
 pub(crate) const UPLINK: &str = "uplink0";
 /// The guest's link to the switch.
@@ -61,7 +65,7 @@ impl Way {
     /// Returns the links of sender and receiver.
     pub(crate) fn links(self) -> (&'static str, &'static str) {
         match self {
-            Way::ToVnic => (WIRE, VNIC),
+            Way::ToVnic | Way::BetweenVnics => (WIRE, VNIC),
             Way::FromVnic => (VNIC, WIRE),
         }
     }
@@ -84,6 +88,14 @@ pub(crate) struct Setup {
     pub(crate) route: Route,
     /// The kernel coalesces (GRO) what arrives at the switch.
     pub(crate) coalesces: bool,
+    /// The Linux bridge shows IP frames to netfilter, as it does where br_netfilter is loaded,
+    /// unless told otherwise.
+    pub(crate) filters: bool,
+}
+
+impl Setup {
+    /// Through this switch, which sees single frames.
+    pub(crate) const OWN: Setup = Setup { route: Route::Switch, coalesces: false, filters: true };
 }
 
 /// Which hosts and links a topology has, and which way the load runs.
@@ -97,12 +109,19 @@ pub(crate) struct Wiring {
     pub(crate) bridge: bool,
     /// The receiver's kernel coalesces (GRO) what the switch gives it over a TAP.
     pub(crate) receiver_gro: bool,
+    /// The guest is a container: its vNIC is a veth, and it sends frames of MTU size.
+    pub(crate) container: bool,
 }
 
 impl Wiring {
     /// One wire to the switch, and a guest that receives.
-    pub(crate) const PLAIN: Wiring =
-        Wiring { way: Way::ToVnic, members: false, bridge: false, receiver_gro: false };
+    pub(crate) const PLAIN: Wiring = Wiring {
+        way: Way::ToVnic,
+        members: false,
+        bridge: false,
+        receiver_gro: false,
+        container: false,
+    };
 }
 
 /// Last bytes of the sender's and the receiver's addresses.
@@ -131,10 +150,14 @@ pub(crate) struct Topology {
     pub(crate) pulls: usize,
     /// Whether the guest's kernel coalesces (GRO) what it receives over a TAP.
     pub(crate) receiver_gro: bool,
+    /// Whether the guest is a container, with a veth even where a TAP is possible.
+    pub(crate) container: bool,
     /// TCP's congestion control, if another than the lab's was asked for.
     asked_congestion: Option<String>,
     /// Processors that each side has to itself, or the reason why none has.
     pub(crate) placement: Result<Placement, String>,
+    /// Whether the bridge shows frames to netfilter, once an arm has said it.
+    filters: Option<bool>,
     /// Sentences about arms that could not be measured, for the report.
     pub(crate) left_out: Vec<String>,
     directory: tempfile::TempDir,
@@ -163,7 +186,12 @@ impl Topology {
             bridge: start("bridge")?,
             switch: start("switch")?,
             ovs: None,
-            vnic: if files.is_some() { Vnic::VhostUser } else { Vnic::possible() },
+            vnic: match files {
+                Some(_) => Vnic::VhostUser,
+                None if wiring.container => Vnic::Veth,
+                None => Vnic::possible(),
+            },
+            container: wiring.container,
             files,
             virtual_machine: None,
             way: wiring.way,
@@ -174,6 +202,7 @@ impl Topology {
             asked_congestion: options.rate.congestion.clone(),
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
+            filters: None,
             left_out: Vec::new(),
             directory,
             program: program.clone(),
@@ -252,9 +281,13 @@ impl Topology {
     /// Readies the links of a route, and its switch unless that is the daemon.
     pub(crate) fn enter(&mut self, setup: Setup) -> Result<(), LabError> {
         let (host, link) = match setup.route {
-            Route::Switch if self.way == Way::ToVnic => (&mut self.switch, UPLINK),
+            Route::Switch if !self.way.guest_sends() => (&mut self.switch, UPLINK),
+            Route::Switch if self.container => (&mut self.switch, GUEST),
             Route::Switch => return Ok(()),
-            Route::Bridge => (&mut self.bridge, IN),
+            Route::Bridge => {
+                self.filter(setup.filters)?;
+                (&mut self.bridge, IN)
+            }
             Route::OpenVswitch => {
                 if self.ovs.is_none() {
                     self.ovs = Some(ovs::start(self)?);
@@ -270,6 +303,21 @@ impl Topology {
             let pinned = Placement::pin_threads(&mut self.bridge, link, &placement.switch);
             self.placement_held(pinned);
         }
+        Ok(())
+    }
+
+    /// Has the bridge show frames to netfilter, or not. Whether it does is the setting of its
+    /// network namespace, which has none without br_netfilter.
+    fn filter(&mut self, on: bool) -> Result<(), LabError> {
+        if self.filters == Some(on) {
+            return Ok(());
+        }
+        let value = u8::from(on);
+        let set = ["ip", "ip6", "arp"].map(|of| format!("echo {value} > {NETFILTER}{of}tables"));
+        let set = self.bridge.shell(&set.join(" && "));
+        // Without br_netfilter nothing is shown, which only an arm that says so needs.
+        set.or_else(|error| if on { Ok(()) } else { Err(error) })?;
+        self.filters = Some(on);
         Ok(())
     }
 
@@ -291,10 +339,7 @@ impl Topology {
 
     /// Returns the host with the vNIC.
     pub(crate) fn guest(&mut self) -> &mut Host {
-        match self.way {
-            Way::ToVnic => &mut self.receiver,
-            Way::FromVnic => &mut self.sender,
-        }
+        if self.way.guest_sends() { &mut self.sender } else { &mut self.receiver }
     }
 
     /// Returns a function that computes the TCP payload that arrived over a link between two
@@ -318,9 +363,10 @@ impl Topology {
     fn connect_switch(&mut self) -> Result<(), LabError> {
         let (mtu, switch) = (self.mtu, self.switch.process());
         let asked = self.asked_congestion.clone();
-        let (outer, station) = match self.way {
-            Way::ToVnic => (&mut self.sender, SENDER),
-            Way::FromVnic => (&mut self.receiver, RECEIVER),
+        let guest_sends = self.way.guest_sends();
+        let (outer, station) = match guest_sends {
+            false => (&mut self.sender, SENDER),
+            true => (&mut self.receiver, RECEIVER),
         };
         wire(outer, WIRE, UPLINK, switch, mtu)?;
         address(outer, WIRE, 77, station)?;
@@ -329,26 +375,26 @@ impl Topology {
         }
         // Without segmentation offload frames leave at MTU size, as from a NIC onto its wire. The
         // second offload, GRO, applies to what arrives.
-        outer.set_offloads(WIRE, &offloads(false, self.way == Way::FromVnic))?;
-        if let (Way::FromVnic, Ok(Placement { receiver, .. })) = (self.way, &self.placement) {
+        outer.set_offloads(WIRE, &offloads(false, guest_sends))?;
+        if let (true, Ok(Placement { receiver, .. })) = (guest_sends, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
             let placed = placed.and_then(|()| Placement::pin_threads(outer, WIRE, receiver));
             self.placement_held(placed);
         }
         self.switch.run(&format!("ip link set {UPLINK} mtu {mtu} up"))?;
-        if self.way == Way::FromVnic {
+        if guest_sends {
             self.switch.set_offloads(UPLINK, &offloads(false, false))?;
-        } else if self.placement.is_ok() {
-            // The kernel has the thread only while the link coalesces.
-            self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, true)])?;
-            let placed = Placement::thread(&mut self.switch, UPLINK);
-            self.switch.set_offloads(UPLINK, &[(LinkOffload::Gro, false)])?;
-            self.placement_held(placed);
+        } else {
+            self.receive_by_thread(UPLINK)?;
         }
         if self.vnic == Vnic::Veth {
             wire(self.guest(), VNIC, GUEST, switch, mtu)?;
             self.switch.run(&format!("ip link set {GUEST} mtu {mtu} up"))?;
             self.address_guest()?;
+            if self.container && guest_sends {
+                self.guest().set_offloads(VNIC, &offloads(false, false))?;
+                self.receive_by_thread(GUEST)?;
+            }
         } else if self.vnic == Vnic::Tap && self.queues > 1 {
             // A persistent TAP keeps its addresses while the switch reopens it.
             self.guest().run(&format!("ip tuntap add {VNIC} mode tap multi_queue"))?;
@@ -356,10 +402,22 @@ impl Topology {
         Ok(())
     }
 
+    /// Has a link of the switch host receive by a thread of its own, in the arms in which it
+    /// coalesces: the kernel has the thread only then.
+    fn receive_by_thread(&mut self, link: &str) -> Result<(), LabError> {
+        if self.placement.is_ok() {
+            self.switch.set_offloads(link, &[(LinkOffload::Gro, true)])?;
+            let placed = Placement::thread(&mut self.switch, link);
+            self.switch.set_offloads(link, &[(LinkOffload::Gro, false)])?;
+            self.placement_held(placed);
+        }
+        Ok(())
+    }
+
     /// Brings the guest's link up and addresses it. A TAP exists once the switch has created it.
     pub(crate) fn address_guest(&mut self) -> Result<(), LabError> {
         let (mtu, asked) = (self.mtu, self.asked_congestion.clone());
-        let station = if self.way == Way::ToVnic { RECEIVER } else { SENDER };
+        let station = if self.way.guest_sends() { SENDER } else { RECEIVER };
         self.guest().run(&format!("ip link set {VNIC} mtu {mtu} up"))?;
         address(self.guest(), VNIC, 77, station)?;
         if asked.is_some() {
@@ -379,9 +437,9 @@ impl Topology {
     fn connect_bridge(&mut self) -> Result<(), LabError> {
         let (mtu, bridge) = (self.mtu, self.bridge.process());
         wire(&mut self.sender, PEER, IN, bridge, mtu)?;
-        wire(&mut self.receiver, PEER, "out0", bridge, mtu)?;
+        wire(&mut self.receiver, PEER, OUT, bridge, mtu)?;
         self.bridge.run("ip link add bridge0 type bridge")?;
-        for link in [IN, "out0"] {
+        for link in [IN, OUT] {
             self.bridge.run(&format!("ip link set {link} mtu {mtu} master bridge0 up"))?;
         }
         self.bridge.run(&format!("ip link set bridge0 mtu {mtu} up"))?;
@@ -394,7 +452,22 @@ impl Topology {
         self.bridge.set_offloads(IN, &[(LinkOffload::Gro, false)])?;
         address(&mut self.sender, PEER, 78, SENDER)?;
         address(&mut self.receiver, PEER, 78, RECEIVER)?;
-        self.sender.set_offloads(PEER, &offloads(false, false))
+        self.sender.set_offloads(PEER, &offloads(false, false))?;
+        if self.way.guest_sends() { self.lead_out_of_bridge() } else { Ok(()) }
+    }
+
+    /// Has frames leave the bridge as they leave the switch's uplink: at MTU size, to a receiver
+    /// that coalesces (GRO).
+    fn lead_out_of_bridge(&mut self) -> Result<(), LabError> {
+        self.bridge.set_offloads(OUT, &offloads(false, false))?;
+        self.receiver.set_offloads(PEER, &[(LinkOffload::Gro, true)])?;
+        if let Ok(Placement { receiver, .. }) = &self.placement {
+            let placed = Placement::thread(&mut self.receiver, PEER);
+            let placed =
+                placed.and_then(|()| Placement::pin_threads(&mut self.receiver, PEER, receiver));
+            self.placement_held(placed);
+        }
+        Ok(())
     }
 }
 

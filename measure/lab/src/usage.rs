@@ -25,6 +25,9 @@ pub(crate) const PROCESSES: [&str; 3] =
 pub(crate) const RECEIVING: [&str; 3] =
     ["switch_cpu_s_per_gib", "receiver_cpu_s_per_gib", "receiving_cpu_s_per_gib"];
 
+/// Key of the processor time of the whole machine per GiB.
+const OF_ALL: &str = "machine_cpu_s_per_gib";
+
 /// A reading of processor time.
 pub(crate) trait Reading: Sized {
     /// Returns the processors used since an earlier reading, by key.
@@ -127,6 +130,15 @@ pub(crate) fn add_cost_of_receiving(values: &mut Values, placed: Option<f64>) {
     values.extend(known);
 }
 
+/// Adds the processor time per GiB of the whole machine, of whose processors `used` were in use.
+pub(crate) fn add_cost_of_all(values: &mut Values, used: f64) {
+    let figure = |key| values.get(key).copied().unwrap_or_default();
+    let cost = used * figure("seconds") / (figure("received_bytes") / f64::from(1 << 30));
+    if cost.is_finite() {
+        values.insert(OF_ALL.into(), cost);
+    }
+}
+
 /// Waits for an interval, and reads meanwhile. Returns the readings, and the share of the interval
 /// that they took. Times count from `begin`.
 ///
@@ -221,6 +233,8 @@ mod tests {
                 (SOFTIRQ.into(), 0.25),
             ]);
             add_cost_of_receiving(&mut values, placed);
+            add_cost_of_all(&mut values, 1.5);
+            assert_eq!(values.get(OF_ALL).copied(), (bytes > 0.0).then_some(0.75));
             RECEIVING.map(|key| values.get(key).copied())
         };
         let gib = f64::from(1 << 30);

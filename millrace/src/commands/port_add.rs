@@ -20,6 +20,7 @@ use serde_json::Value;
 Examples:
   millrace port add vm1 --tap tap1 --vlan 10 --mac 52:54:00:12:34:56
   millrace port add vm2 --vhost-user /run/millrace/vm2.sock --queues 4 --mac 52:54:00:12:34:57
+  millrace port add c1 --veth eth0 --netns c1 --mac 52:54:00:12:34:58
   millrace port add uplink0 --packet eth1 --trunk 10,20-30
   millrace port add uplink0 --team eth1,eth2
   millrace port add uplink1 --xdp eth2
@@ -33,6 +34,9 @@ pub(super) struct Add {
     /// Open this TAP device; create it if it does not exist.
     #[arg(long, group = "device", value_name = "DEVICE", add = names::devices())]
     tap: Option<HostName>,
+    /// Make a veth pair whose end of this name is in the namespace of --netns.
+    #[arg(long, group = "device", value_name = "DEVICE")]
+    veth: Option<HostName>,
     /// Use this network device as an uplink.
     #[arg(long, group = "device", value_name = "DEVICE", add = names::devices())]
     packet: Option<HostName>,
@@ -127,6 +131,7 @@ impl Add {
     fn port(self) -> PortConfig {
         PortConfig {
             tap: self.tap,
+            veth: self.veth,
             packet: self.packet,
             team: (!self.team.is_empty()).then_some(self.team),
             xdp: self.xdp,
@@ -161,7 +166,7 @@ fn with_keys(port: &PortConfig, keys: &[String]) -> Result<PortConfig, Failure> 
     if port.device() == Device::None {
         let problem = Problem::new(format!("port {name} has no device"))
             .wanted(
-                "one of --tap, --packet, --team, --xdp and --vhost-user, with its device or socket",
+                "one of --tap, --veth, --packet, --team, --xdp and --vhost-user, with its device or socket",
             )
             .remedy(format!("`millrace port add {name} --tap {name}` opens a TAP device"));
         return Err(Failure::Usage(problem));

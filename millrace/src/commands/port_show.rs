@@ -136,7 +136,7 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
 /// Returns how much of the traffic the kernel carries, or why none; empty for a kind of device that
 /// is never on the kernel path.
 fn kernel_path(port: &PortBody, counters: &CountersBody) -> String {
-    let is_of_host = matches!(port.config.device(), Device::Packet(_));
+    let is_of_host = matches!(port.config.device(), Device::Packet(_) | Device::Veth(_));
     let Some(path) = port.kernel_path.as_ref().filter(|_| is_of_host) else { return String::new() };
     if let Some(reason) = &path.reason {
         return format!("none, {reason}");

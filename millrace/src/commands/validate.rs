@@ -7,8 +7,8 @@ use crate::output::{Failure, Outcome};
 use clap::{Args, Subcommand};
 use lab::campaign::Campaign;
 use lab::experiments::{
-    acl, checksum, hotplug, iscsi, jumbo, limits, lso, migration, rate, self_test, storage, team,
-    vlan, vmmq, vrss, xdp,
+    acl, checksum, hotplug, iscsi, jumbo, kernel_path, limits, lso, migration, rate, self_test,
+    storage, team, vlan, vmmq, vrss, xdp,
 };
 use lab::options::{JumboOptions, Options, RateOptions, RscOptions, SelfTestOptions, TeamOptions};
 use lab::validate;
@@ -57,6 +57,9 @@ enum What {
     /// An uplink by AF_XDP against one by AF_PACKET
     #[command(after_help = XDP_HELP)]
     Xdp(Toggled),
+    /// Flows that the kernel carries by itself against flows through the switch and a Linux bridge
+    #[command(after_help = KERNEL_PATH_HELP)]
+    KernelPath(KernelPath),
     /// An uplink team of one member against one of two, and the outage of a failover
     #[command(after_help = TEAM_HELP)]
     Team(Team),
@@ -207,6 +210,22 @@ running. A Linux bridge with and without GRO takes turns with them. If AF_XDP is
 command fails with the reason. Needs namespaces and the right to load eBPF programs. Exit codes are
 those of `validate rsc`.";
 
+const KERNEL_PATH_HELP: &str = "\
+Examples:
+  millrace validate kernel-path                    # three quarters of an hour
+  millrace validate kernel-path --quick --connections 16
+
+The guest is a container: its vNIC is one end of a veth, whose other end is a packet port. It
+receives from the uplink, sends to it, and receives from a second container. `kernel-path` of both
+ports is auto and off in turn, off with and without the kernel's GRO where frames reach the switch;
+a Linux bridge takes turns with them, with GRO, without, and with GRO but without netfilter. All
+connections are opened anew for each arm. Round trips of one byte beside 16 bulk connections follow
+those that the container receives. If the kernel refuses the programs, the command fails with the
+reason. The check fails if the kernel carried less than 90 % of the bytes with the kernel path on,
+or more than 5 % with it off. There are 12 intervals per arm, with --quick 5; 1000 connections have a third.
+Needs namespaces, Linux 6.6 and the right to load eBPF programs. Exit codes are those of
+`validate rsc`.";
+
 const TEAM_HELP: &str = "\
 Examples:
   millrace validate team                           # about one minute
@@ -323,6 +342,19 @@ struct RateLimits {
     /// TCP's congestion control by the kernel's name [default: cubic].
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
+    #[command(flatten)]
+    links: Links,
+    #[command(flatten)]
+    hosts: RefusedHosts,
+}
+
+#[derive(Args)]
+struct KernelPath {
+    /// Connection counts, measured in turn [default: 1,16,64,1000].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: Vec<u32>,
     #[command(flatten)]
     measuring: Measuring,
     #[command(flatten)]
@@ -453,6 +485,8 @@ mod refusals {
     pub(super) const RATES: &str = "rates of a port, which are not changed at a switch in use";
     pub(super) const XDP: &str =
         "an uplink that is reopened, which interrupts all other ports of a switch in use";
+    pub(super) const KERNEL_PATH: &str =
+        "containers that the command makes, and ports that it changes";
     pub(super) const TEAM: &str = "team members that are pulled and limited to 200 Mbit/s";
     pub(super) const QUEUES: &str = "ports that are reopened with other queues, which interrupts a \
                                      switch in use, and a guest keeps the queues it started with";
@@ -481,6 +515,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         What::Vlan(toggled) => own("vlan", vlan::campaign, toggled, refusals::RULES),
         What::Rate(limits) => carry_out(&rate::campaign, &limits.options()?, global),
         What::Xdp(toggled) => own("xdp", xdp::campaign, toggled, refusals::XDP),
+        What::KernelPath(path) => carry_out(&kernel_path::campaign, &path.options()?, global),
         What::Team(team) => carry_out(&team::campaign, &team.options()?, global),
         What::Vmmq(queued) => {
             let options = queued.options("validate vmmq", Options::vmmq)?;
@@ -582,6 +617,14 @@ impl RateLimits {
         let options = self.measuring.options(Options::rate, &self.connections)?;
         let rate = RateOptions { congestion: self.congestion.clone() };
         Ok(Options { mtu: self.links.mtu, rate, ..options })
+    }
+}
+
+impl KernelPath {
+    fn options(&self) -> Result<Options, Failure> {
+        self.hosts.refuse("validate kernel-path", refusals::KERNEL_PATH)?;
+        let options = self.measuring.options(Options::kernel_path, &self.connections)?;
+        Ok(Options { mtu: self.links.mtu, ..options })
     }
 }
 

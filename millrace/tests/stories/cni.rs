@@ -32,41 +32,60 @@ fn devices(pod: Host) -> String {
 
 #[test]
 fn two_pods_are_attached_talk_and_go() {
-    story(&[Need::Tap], || {
-        let pods = [Host::new("one"), Host::new("two")];
-        let (switch, runtime) = (Switch::start(""), Runtime::new());
-        let mut results = Vec::new();
-        for (pod, number) in ["one", "two"].iter().zip(1..) {
-            let result = runtime.done("ADD", pod, &json!({}));
-            let interface = &result["interfaces"][0];
-            assert_eq!((&interface["name"], &interface["mtu"]), (&json!("eth0"), &json!(1400)));
-            assert_eq!(interface["sandbox"], format!("/run/netns/{pod}"));
-            let ips = [format!("10.9.0.{number}/24"), format!("fd09::{number}/64")];
-            let told = [&result["ips"][0]["address"], &result["ips"][1]["address"]];
-            assert_eq!(told, [&json!(ips[0]), &json!(ips[1])]);
-            results.push(result);
-        }
-        for (pod, result) in ["one", "two"].iter().zip(&results) {
-            runtime.done("CHECK", pod, &json!({"prevResult": result}));
-        }
-        for to in ["10.9.0.2", "fd09::2"] {
-            transfer((pods[0], pods[1], to.parse::<IpAddr>().unwrap()), BYTES);
-        }
-        let routes = pods[0].run("ip route show");
-        assert!(routes.contains("10.77.0.0/16 via 10.9.0.254 dev eth0"), "{routes}");
-        // A repeated ADD is refused, and nothing is torn down.
-        let before = devices(pods[0]);
-        let refused = runtime.refused("ADD", "one", &json!({}));
-        let told = refused["msg"].as_str().unwrap();
-        assert!(refused["code"] == 4 && told.contains("CNI_IFNAME"), "{refused}");
-        assert_eq!((names(&switch).len(), devices(pods[0])), (2, before));
-        runtime.done("CHECK", "one", &json!({"prevResult": results[0]}));
-        for pod in ["one", "two", "two"] {
-            runtime.done("DEL", pod, &json!({}));
-        }
-        assert!(names(&switch).is_empty() && runtime.addresses().is_empty());
-        assert!(!pods.iter().any(|pod| devices(*pod).contains("eth0")), "a device is left behind");
+    story(&[Need::Tap], || two_pods(&json!({}), "tap"));
+}
+
+#[test]
+fn two_pods_with_veth_pairs_are_attached_talk_and_go() {
+    story(&[], || {
+        two_pods(&json!({"device": "veth"}), "veth");
+        assert!(!output_of(Command::new("ip").args(["link", "show"])).contains("millrace port"));
     });
+}
+
+/// Attaches and detaches two pods of a network with these keys; their interfaces are of this kind.
+fn two_pods(keys: &Value, kind: &str) {
+    let pods = [Host::new("one"), Host::new("two")];
+    let (switch, runtime) = (Switch::start(""), Runtime::new());
+    let mut results = Vec::new();
+    for (pod, number) in ["one", "two"].iter().zip(1..) {
+        let result = runtime.done("ADD", pod, keys);
+        let interface = &result["interfaces"][0];
+        assert_eq!((&interface["name"], &interface["mtu"]), (&json!("eth0"), &json!(1400)));
+        assert_eq!(interface["sandbox"], format!("/run/netns/{pod}"));
+        let ips = [format!("10.9.0.{number}/24"), format!("fd09::{number}/64")];
+        let told = [&result["ips"][0]["address"], &result["ips"][1]["address"]];
+        assert_eq!(told, [&json!(ips[0]), &json!(ips[1])]);
+        results.push(result);
+    }
+    for (pod, result) in ["one", "two"].iter().zip(&results) {
+        runtime.done("CHECK", pod, &with(keys, result));
+    }
+    for to in ["10.9.0.2", "fd09::2"] {
+        transfer((pods[0], pods[1], to.parse::<IpAddr>().unwrap()), BYTES);
+    }
+    let routes = pods[0].run("ip route show");
+    assert!(routes.contains("10.77.0.0/16 via 10.9.0.254 dev eth0"), "{routes}");
+    // A repeated ADD is refused, and nothing is torn down.
+    let before = devices(pods[0]);
+    let refused = runtime.refused("ADD", "one", keys);
+    let told = refused["msg"].as_str().unwrap();
+    assert!(refused["code"] == 4 && told.contains("CNI_IFNAME"), "{refused}");
+    assert_eq!((names(&switch).len(), devices(pods[0])), (2, before));
+    let port = switch.ask("port list")[0]["device"].as_str().unwrap().to_owned();
+    assert_eq!(port, format!("{kind} eth0"));
+    runtime.done("CHECK", "one", &with(keys, &results[0]));
+    for pod in ["one", "two", "two"] {
+        runtime.done("DEL", pod, keys);
+    }
+    assert!(names(&switch).is_empty() && runtime.addresses().is_empty());
+    assert!(!pods.iter().any(|pod| devices(*pod).contains("eth0")), "a device is left behind");
+}
+
+fn with(keys: &Value, result: &Value) -> Value {
+    let mut keys = keys.clone();
+    keys["prevResult"] = result.clone();
+    keys
 }
 
 /// The plugin is killed after the port is made and the address reserved.

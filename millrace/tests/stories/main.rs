@@ -77,6 +77,7 @@ mod unprivileged;
 mod uplink;
 mod uplink_restart;
 mod validate;
+mod veth;
 mod vhost;
 mod vmmq;
 mod web;

@@ -20,9 +20,10 @@ const STATE: &str = "/run/kept";
 const DAEMON: u32 = 6001;
 const OWNER: u32 = 6002;
 /// One port for each feature that takes a privilege: its name, and its keys.
-pub(crate) const PORTS: [(&str, &str); 7] = [
+pub(crate) const PORTS: [(&str, &str); 8] = [
     ("tap", "tap = 'tap0'\nmtu = 1400\n"),
     ("netns", "tap = 'tap1'\nnetns = 'guest'\n"),
+    ("veth", "veth = 'eth0'\nnetns = 'guest'\nmtu = 1400\n"),
     ("packet", "packet = 'eth1'\n"),
     ("steered", "packet = 'eth2'\nqueues = 2\nsteer = 'rss'\n"),
     ("xdp", "xdp = 'eth3'\n"),
@@ -35,9 +36,9 @@ pub(crate) const PORTS: [(&str, &str); 7] = [
 
 /// Each capability, with the ports that report its absence. No other ports may.
 const WITHOUT: [(&str, &[&str]); 6] = [
-    ("net_admin", &["netns", "packet", "steered", "tap", "xdp"]),
-    ("net_raw", &["packet", "steered", "xdp"]),
-    ("sys_admin", &["netns", "packet", "steered"]),
+    ("net_admin", &["netns", "packet", "steered", "tap", "veth", "xdp"]),
+    ("net_raw", &["packet", "steered", "veth", "xdp"]),
+    ("sys_admin", &["netns", "packet", "steered", "veth"]),
     ("ipc_lock", &["xdp"]),
     ("bpf", &["xdp"]),
     ("chown", &["owned", "vhost"]),

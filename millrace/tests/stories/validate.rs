@@ -7,6 +7,7 @@ use crate::heard::Heard;
 use crate::sandbox::{Need, story};
 use crate::switch::{cli, complaint, millrace};
 use crate::xdp::is_xdp_possible;
+use ports::kernel_path::KernelPath;
 use serde_json::Value;
 
 #[test]
@@ -359,6 +360,28 @@ fn an_xdp_uplink_is_measured_beside_a_packet_uplink() {
             let median = &report["cases"][0]["arms"][arm]["throughput_bps"]["median"];
             assert!(median.as_f64() > Some(1e6), "{arm}: {median}");
         }
+    });
+}
+
+#[test]
+fn what_the_kernel_carries_is_measured_three_ways_beside_a_bridge() {
+    story(&[Need::Program("ethtool")], || {
+        if let Err(why) = KernelPath::load() {
+            return println!("skipped: needs the right to load eBPF programs: {why}");
+        }
+        let few = ["--connections", "2", "--repetitions", "2", "--seconds", "0.2"];
+        let report = measured(&[&["kernel-path"][..], &few].concat());
+        let cases = report["cases"].as_array().unwrap();
+        let ways: Vec<&Value> = cases.iter().map(|case| &case["way"]).collect();
+        assert_eq!(ways, ["receive", "send", "between"]);
+        for case in cases {
+            for arm in ["on", "off", "off_gro", "linux_bridge", "linux_bridge_no_gro"] {
+                let median = &case["arms"][arm]["throughput_bps"]["median"];
+                assert!(median.as_f64() > Some(1e6), "{}, {arm}: {median}", case["way"]);
+            }
+        }
+        let trips = &report["latency"][0]["arms"]["on"]["latency_p99_ns"]["median"];
+        assert!(trips.as_f64() > Some(0.0), "{trips}");
     });
 }
 

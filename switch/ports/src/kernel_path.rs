@@ -204,7 +204,8 @@ impl KernelPath {
         })))
     }
 
-    /// Attaches a port whose packet sockets receive what the interface receives.
+    /// Attaches a port whose packet sockets receive what the interface receives. For `is_station`
+    /// see [`PacketOptions`](crate::packet::PacketOptions).
     ///
     /// # Errors
     /// Fails if the kernel refuses a step; then the sockets see all frames as before.
@@ -213,11 +214,13 @@ impl KernelPath {
         link: &Link,
         index: u32,
         sockets: &[&PacketSocket],
+        is_station: bool,
     ) -> Result<Hook, HookError> {
         let interface = || link.name().to_owned();
         let refused = |source| HookError::Prepare { interface: interface(), source };
         let namespace = namespace(link.socket()).map_err(refused)?;
-        let is_elsewhere = link.is_veth() && whereabouts::is_peer_elsewhere(index).unwrap_or(false);
+        let is_elsewhere =
+            is_station && link.is_veth() && whereabouts::is_peer_elsewhere(index).unwrap_or(false);
         let number = lock(&self.0.table).add_hook().ok_or(HookError::TooMany)?;
         let shared = self.0.clone();
         // First the carrier, which does nothing without a verdict.

@@ -15,8 +15,8 @@
 //! of this host or of a container, [`packet`] and [`xdp`] an interface of the host, [`team`]
 //! several of them as one, [`vhost`] a guest behind a Unix socket, and [`memory`] a test. [`fault`]
 //! wraps any port for tests; [`capture`] writes a port's frames to pcapng; [`link`] asks the kernel
-//! about the device behind a port; [`steering`] chooses the queue of an uplink at which a flow
-//! arrives. Wrappers for tests may copy and allocate; the others never do so per frame.
+//! about the device behind a port; [`veth`] makes a container's pair for a packet port; [`steering`]
+//! chooses the queue of an uplink at which a flow arrives. Wrappers for tests may copy and allocate; the others never do so per frame.
 
 mod announced;
 mod bpf;
@@ -44,6 +44,7 @@ pub mod steering;
 pub mod tap;
 pub mod team;
 mod time;
+pub mod veth;
 pub mod vhost;
 pub mod xdp;
 

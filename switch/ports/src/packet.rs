@@ -77,6 +77,10 @@ pub struct PacketOptions {
     pub longest_wait: Duration,
     /// The kernel path to attach the port to. Only without `netns`.
     pub kernel_path: Option<KernelPath>,
+    /// Whether what is behind the interface is one station, such as a container behind a veth pair.
+    /// The kernel path puts frames straight into the pair's other end, past the queueing, cutting
+    /// and captures of this one. An uplink has to pass these.
+    pub is_station: bool,
 }
 
 impl PacketOptions {
@@ -93,6 +97,7 @@ impl PacketOptions {
             kept: false,
             longest_wait: ingress::LONGEST_WAIT,
             kernel_path: None,
+            is_station: false,
         }
     }
 }
@@ -340,7 +345,7 @@ impl Interface<'_> {
     fn hook(&self, ingress: &[PacketIngress], degraded: &mut Vec<String>) -> Option<Arc<Hook>> {
         let path = self.options.kernel_path.as_ref().filter(|_| self.options.netns.is_none())?;
         let sockets: Vec<&PacketSocket> = ingress.iter().map(PacketIngress::socket).collect();
-        match path.attach(self.link, self.index, &sockets) {
+        match path.attach(self.link, self.index, &sockets, self.options.is_station) {
             Ok(hook) => Some(Arc::new(hook)),
             Err(error) => {
                 degraded.push(format!("{error}: the switch carries all frames"));

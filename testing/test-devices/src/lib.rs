@@ -25,6 +25,8 @@ pub struct MemoryDevices(Arc<Mutex<Host>>);
 /// The devices, by name, and what tests have set.
 #[derive(Default)]
 struct Host {
+    /// Ports whose devices were removed.
+    removed: Vec<String>,
     /// Devices that are not just up.
     fates: BTreeMap<String, Fate>,
     /// Addresses that do not follow from the device's name.
@@ -101,6 +103,11 @@ impl MemoryDevices {
         self.host().steering.get(device)?.upgrade()
     }
 
+    /// Returns the ports whose devices were removed, in this order.
+    pub fn removed(&self) -> Vec<String> {
+        self.host().removed.clone()
+    }
+
     /// Returns the other side of an open device's first queue.
     pub fn peer(&self, device: &str) -> Option<memory::Peer> {
         self.host().peers.get(device).cloned()
@@ -122,6 +129,11 @@ const DEPTH: usize = 256;
 const QUEUES: u16 = 4;
 
 impl Opener for MemoryDevices {
+    fn remove(&self, port: &PortConfig) -> Result<(), Problem> {
+        self.host().removed.push(port.name.to_string());
+        Ok(())
+    }
+
     fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         let device = port.device().names().join("+");
         let refuse = |reason: &str, denied| OpenError { reason: reason.to_owned(), denied };

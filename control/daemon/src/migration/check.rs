@@ -37,8 +37,9 @@ pub struct Finding {
 
 /// Keys that name a host's devices and sockets. They differ between hosts; an existing port keeps
 /// its own.
-pub(super) const DEVICE_KEYS: [&str; 10] = [
+pub(super) const DEVICE_KEYS: [&str; 11] = [
     "tap",
+    "veth",
     "packet",
     "xdp",
     "team",

@@ -189,6 +189,7 @@ impl Terms {
             export.port = PortConfig {
                 vhost_user: Some(socket.clone()),
                 tap: None,
+                veth: None,
                 packet: None,
                 xdp: None,
                 team: None,

@@ -38,7 +38,7 @@ const SECTIONS: [(&str, &str, &str); 4] = [
     (
         "[[port]]",
         "PortConfig",
-        "One port; repeat the table for each port. Each port names one device: `tap`, `packet`, `team`, `xdp` or `vhost-user`.",
+        "One port; repeat the table for each port. Each port names one device: `tap`, `veth`, `packet`, `team`, `xdp` or `vhost-user`.",
     ),
 ];
 

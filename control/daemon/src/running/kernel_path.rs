@@ -54,7 +54,7 @@ impl State {
 
 /// Whether a port faces a container or a VMM by an interface of the host.
 fn could_use(port: &PortConfig) -> bool {
-    port.role() == PortRole::Vnic && matches!(port.device(), Device::Packet(_))
+    port.role() == PortRole::Vnic && matches!(port.device(), Device::Packet(_) | Device::Veth(_))
 }
 
 fn refused(reason: &str) -> Problem {

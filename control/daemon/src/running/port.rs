@@ -10,6 +10,7 @@ use devices::{Condition, Watch, team_algorithm, team_fail_back};
 use ports::packet::Spread;
 use ports::steering::Steering;
 use ports::team::Team;
+use problem::Problem;
 use std::sync::Arc;
 use wire::Mac;
 
@@ -134,6 +135,25 @@ impl RunningPort {
     /// Returns its team, if it is one and open.
     pub(super) fn team(&self) -> Option<&Team> {
         self.open()?.watch.team()
+    }
+
+    /// Takes over the port's new keys, and gives its device the MTU and the address that changed.
+    ///
+    /// # Errors
+    /// The kernel refuses one of them.
+    pub(super) fn change_device(&mut self, wanted: &PortConfig) -> Result<(), Problem> {
+        let before = std::mem::replace(&mut self.config, wanted.clone());
+        let PortDevice::Open(open) = &mut self.device else { return Ok(()) };
+        if let Some(mtu) = wanted.mtu.filter(|mtu| before.mtu != Some(*mtu)) {
+            open.watch.set_mtu(mtu.0)?;
+            open.mtu = open.watch.state().mtu;
+        }
+        if let Some(mac) = wanted.mac.filter(|mac| before.mac != Some(*mac))
+            && open.watch.set_mac(mac.0)?
+        {
+            (open.mac, self.first_mac) = (Some(mac.0), Some(mac.0));
+        }
+        Ok(())
     }
 
     /// Carries out a change of a team's keys.

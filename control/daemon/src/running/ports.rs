@@ -40,6 +40,14 @@ impl Ports {
         Ports { opener, scale, ahead, by_name, guest_mtus }
     }
 
+    /// Removes what was made for the device of a closed port.
+    ///
+    /// # Errors
+    /// The kernel does not remove it.
+    pub(super) fn remove_device(&self, port: &PortConfig) -> Result<(), Problem> {
+        self.opener.remove(port)
+    }
+
     /// Returns how many ports there are.
     pub(super) fn count(&self) -> usize {
         self.by_name.len()

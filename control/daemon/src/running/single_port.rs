@@ -132,7 +132,28 @@ mod tests {
     use datapath::Vlan;
     use serde_json::json;
     use std::time::Duration;
-    use test_devices::MemoryDevices;
+    use test_devices::{Fate, MemoryDevices};
+
+    /// A device that outlives the process stays when its port opens anew with other queues.
+    #[test]
+    fn what_was_made_for_a_port_goes_with_it_and_with_its_device() {
+        let (devices, start) = (MemoryDevices::default(), Instant::now());
+        let config = "[[port]]\nname='c1'\nveth='eth0'\nnetns='c1'\n";
+        let config = Config::from_toml("t", config).unwrap();
+        let mut running = Running::start(config, Box::new(devices.clone()), start).unwrap();
+        running.patch("c1", &json!({"queues": 2}), start).unwrap();
+        assert!(devices.removed().is_empty());
+        running.patch("c1", &json!({"netns": "c2"}), start).unwrap();
+        assert_eq!(devices.removed(), ["c1"]);
+        // One that is broken may have left something as well.
+        devices.set("eth0", Fate::Gone);
+        running.poll(start);
+        running.remove("c1", start).unwrap();
+        assert_eq!(devices.removed(), ["c1", "c1"]);
+        let refused = json!({"name": "c2", "veth": "eth0"});
+        running.add(serde_json::from_value(refused).unwrap(), start).unwrap_err();
+        assert_eq!(devices.removed(), ["c1", "c1", "c2"]);
+    }
 
     /// A port that was refused was configured and saved, and opened by itself once the worker
     /// answered; a changed one stayed changed.

@@ -26,9 +26,11 @@ impl Running {
         let mut done: Vec<Result<(), String>> = Vec::new();
         for step in steps {
             match step {
-                Step::Remove { port, keys, .. } => {
+                Step::Remove { port, keys, reopens } => {
                     self.ports.remember_guest_mtu(port, keys);
-                    removed.push(port.as_str());
+                    let keeps_device =
+                        *reopens && !keys.iter().any(|key| PortConfig::names_device(key));
+                    removed.push((port.as_str(), keeps_device));
                 }
                 Step::Add { port, .. } => added.push(&**port),
                 Step::Change { port, .. } => done.push(self.change_port(port, now)),
@@ -65,19 +67,22 @@ impl Running {
         have_ended
     }
 
-    /// Closes those of these ports that there are, all at the same time. Returns why each was not
-    /// closed.
-    fn close(&mut self, names: &[&str], now: Instant) -> Vec<Result<(), String>> {
-        let closing: BTreeSet<&str> = names.iter().copied().collect();
+    /// Closes those of these ports that there are, all at the same time, and removes the devices of
+    /// those that do not keep theirs. Returns why each was not closed.
+    fn close(&mut self, names: &[(&str, bool)], now: Instant) -> Vec<Result<(), String>> {
+        let closing: BTreeSet<&str> = names.iter().map(|(name, _)| *name).collect();
+        let kept: BTreeSet<&str> =
+            names.iter().filter(|(_, keeps)| *keeps).map(|(name, _)| *name).collect();
         let addresses = team::addresses_of(&self.ports, &self.switch, &closing);
         let closed: Vec<RunningPort> =
             closing.iter().filter_map(|name| self.ports.remove(name)).collect();
         if closed.is_empty() {
             return vec![Ok(()); names.len()];
         }
-        let closed_names: Vec<PortName> =
-            closed.iter().map(|port| port.config.name.clone()).collect();
-        closed_names.iter().for_each(|name| self.captures.fail(name, "the port was closed"));
+        let configs: Vec<PortConfig> = closed.iter().map(|port| port.config.clone()).collect();
+        for port in &configs {
+            self.captures.fail(&port.name, "the port was closed");
+        }
         // No port may still mirror to these numbers, which the next ports get.
         let mut done = self.settle_around(&closing, now);
         let ids = closed.iter().filter_map(|port| Some(port.open()?.id)).collect();
@@ -89,7 +94,14 @@ impl Running {
             drop(closed);
         });
         team::forget(&self.ports, &addresses);
-        for name in closed_names {
+        for port in &configs {
+            let name = &port.name;
+            if !kept.contains(name.as_str())
+                && let Err(problem) = self.ports.remove_device(port)
+            {
+                self.journal.note(Level::ERROR, now, format!("port {name}: {problem}"));
+                done = Err(problem.to_string());
+            }
             // It could not be opened with them yet.
             self.ports.store().discard_left(name.as_str());
             self.journal.note(Level::INFO, now, format!("port {name} is removed"));
@@ -105,17 +117,11 @@ impl Running {
         if let Err(reason) = &done {
             self.journal.note(Level::WARN, now, format!("port {}: {reason}", port.name));
         }
-        let mtu = port.mtu.filter(|mtu| running.config.mtu != Some(*mtu));
-        running.config = port.clone();
+        let changed = running.change_device(port);
         store.note_change(port);
-        if let (Some(open), Some(mtu)) = (running.open_mut(), mtu) {
-            match open.watch.set_mtu(mtu.0) {
-                Ok(()) => open.mtu = open.watch.state().mtu,
-                Err(problem) => {
-                    self.journal.note(Level::WARN, now, format!("port {}: {problem}", port.name));
-                    return Err(problem.to_string());
-                }
-            }
+        if let Err(problem) = changed {
+            self.journal.note(Level::WARN, now, format!("port {}: {problem}", port.name));
+            return Err(problem.to_string());
         }
         done
     }

@@ -5,6 +5,7 @@ use config::{PortConfig, Scale};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
 use ports::kernel_path::KernelPath;
+use problem::Problem;
 use std::path::Path;
 
 /// An opener of devices behind the restrictions of this process.
@@ -24,6 +25,14 @@ impl Opener for Restricted {
 
     fn use_kernel_path(&self, path: KernelPath) {
         self.0.use_kernel_path(path);
+    }
+
+    fn remove(&self, port: &PortConfig) -> Result<(), Problem> {
+        self.0.remove(port)
+    }
+
+    fn remove_strays(&self, ports: &[&PortConfig]) {
+        self.0.remove_strays(ports);
     }
 
     fn store(&self) -> Store {

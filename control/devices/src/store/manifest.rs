@@ -37,10 +37,10 @@ pub enum What {
         /// Whether the kernel receives frames by NAPI.
         napi: bool,
     },
-    /// An interface with one AF_PACKET queue: the socket of its ring, and the ring's position with
+    /// An interface, or the host's end of a veth pair, with one AF_PACKET queue: the socket of its ring, and the ring's position with
     /// size and number of its slots.
     Packet {
-        /// Its name.
+        /// Its name; of a pair that of the container's end.
         interface: String,
         /// Its network namespace.
         netns: Option<PathBuf>,
@@ -73,12 +73,15 @@ impl What {
             }),
             // With several queues, steering tables would have to be handed over too, and their
             // flows fenced between the processes.
-            Device::Packet(interface) => (queues == 1).then(|| What::Packet {
-                interface: interface.to_string(),
-                netns: port.netns_path(),
-                promiscuous: port.promiscuous.unwrap_or(true),
-                vlans: keys(port, |key| VLANS.contains(&key)),
-            }),
+            // The kernel tells of which device a ring is.
+            Device::Packet(interface) | Device::Veth(interface) => {
+                (queues == 1).then(|| What::Packet {
+                    interface: interface.to_string(),
+                    netns: port.netns_path(),
+                    promiscuous: port.promiscuous.unwrap_or(true),
+                    vlans: keys(port, |key| VLANS.contains(&key)),
+                })
+            }
             Device::VhostUser(socket) => {
                 let listens = port.vhost_client != Some(true);
                 let found = std::fs::symlink_metadata(socket.as_path()).ok().filter(|_| listens);

@@ -41,7 +41,8 @@ fn check_port(switch: &Switch, wanted: &PortConfig) -> Result<(), CniError> {
         return Err(different(name, "port", "none", "as ADD made it"));
     };
     let limited = wanted.rate.is_some();
-    let settings = |config: &PortConfig| (config.tap.clone(), config.netns.clone(), config.vlan);
+    let settings =
+        |config: &PortConfig| (config.device().to_string(), config.netns.clone(), config.vlan);
     let (is, wanted) = (settings(&port.config), settings(wanted));
     same(name, "settings", is, wanted)?;
     if limited {

@@ -159,7 +159,7 @@ pub fn campaign(options: &Options) -> Campaign {
 fn proof(case: &Case) -> Option<Check> {
     let (key, before, after) = match case.setting.way? {
         Way::FromVnic => ("ingress_frame_bytes", "checksum", "lso"),
-        Way::ToVnic => ("segments_per_train", "lso", "rsc"),
+        Way::ToVnic | Way::BetweenVnics => ("segments_per_train", "lso", "rsc"),
     };
     let (low, high) = (case.median(before, key)?, case.median(after, key)?);
     let seen = format!("{key} is {low:.2} at the step before and {high:.2} with {after}");

@@ -75,6 +75,9 @@ impl Site for NewHosts {
                 "that of a virtual machine, emulated by QEMU (TCG), on a vhost-user port",
                 "vhost-user",
             ),
+            Vnic::Veth if self.topology.container => {
+                ("one end of a veth, whose other end is a packet port", "packet")
+            }
             Vnic::Veth => {
                 ("a veth behind a packet port, because /dev/net/tun is not available", "packet")
             }
@@ -83,6 +86,9 @@ impl Site for NewHosts {
             Way::ToVnic => format!(
                 "The guest receives: the sender's frames reach the switch one by one at MTU {mtu}, and the guest's vNIC is \
                  {vnic}."
+            ),
+            Way::BetweenVnics => format!(
+                "One guest sends to another: its frames reach the switch one by one at MTU {mtu}, and the vNIC of both is {vnic}."
             ),
             Way::FromVnic => format!(
                 "The guest sends: its vNIC is {vnic}, and frames leave the uplink one by one at MTU {mtu}."

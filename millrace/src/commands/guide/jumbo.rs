@@ -209,13 +209,13 @@ fn below(ports: &[PortBody], mtu: u16) -> impl Iterator<Item = &PortBody> {
     ports.iter().filter(move |port| port.mtu.is_some_and(|own| own < mtu))
 }
 
-/// Returns the commands that raise a port's MTU. A TAP follows its port; a device of an uplink has
+/// Returns the commands that raise a port's MTU. A TAP or veth follows its port; a device of an uplink has
 /// to carry the frames first.
 fn raise(port: &PortBody, mtu: u16) -> Vec<String> {
     let prefix = anew::prefix(port.config.netns_path().as_deref());
     let device = port.config.device();
     let of_device = match device {
-        Device::Tap(_) | Device::VhostUser(_) | Device::None => Vec::new(),
+        Device::Tap(_) | Device::Veth(_) | Device::VhostUser(_) | Device::None => Vec::new(),
         _ => device.names(),
     };
     let links = of_device.iter().map(|it| format!("`{prefix}ip link set {it} mtu {mtu}`"));
@@ -237,8 +237,7 @@ fn measure_jumbo(place: &mut Place, _: &Document) -> Result<Sight, End> {
 
 fn measure_usual(place: &mut Place, document: &Document) -> Result<Sight, End> {
     let vnic = place.vnic()?;
-    let is_tap = matches!(vnic.config.device(), Device::Tap(_));
-    if !is_tap && vnic.mtu.is_some_and(|mtu| mtu > USUAL_MTU) {
+    if !vnic.config.device().is_made() && vnic.mtu.is_some_and(|mtu| mtu > USUAL_MTU) {
         return Ok(Sight::noted("not measured: the guest's driver reads the MTU when it starts").remedy(
             format!(
                 "`millrace port set {} mtu={USUAL_MTU}`, start the guest anew, run the guide again, and put it back",

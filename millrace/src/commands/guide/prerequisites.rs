@@ -190,10 +190,8 @@ fn uplink(place: &mut Place, document: &Document) -> Result<Sight, End> {
 
 fn senders(place: &mut Place, document: &Document) -> Result<Sight, End> {
     let (own, ports) = (place.port.clone(), place.client.ports()?);
-    let taps = ports
-        .iter()
-        .filter(|port| port.name != own && matches!(port.config.device(), Device::Tap(_)));
-    let local: Vec<Local> = taps.flat_map(devices).collect();
+    let made = ports.iter().filter(|port| port.name != own && port.config.device().is_made());
+    let local: Vec<Local> = made.flat_map(devices).collect();
     let segments_not: Vec<&Local> =
         local.iter().filter(|it| it.has(LinkOffload::Tso) == Some(true)).collect();
     Ok(match segments_not.first() {

@@ -16,6 +16,7 @@ const IFLA_LINK_NETNSID: u16 = 37;
 /// Bytes of `struct nlmsghdr` and `struct ifinfomsg`.
 const HEADER: usize = 16;
 const LINK: usize = 16;
+const QUESTION: usize = HEADER + LINK;
 
 /// Returns whether the other end of this interface, a veth of the calling thread's namespace, is in
 /// another one. Fails if the kernel does not answer.
@@ -34,8 +35,9 @@ pub(super) fn is_peer_elsewhere(index: u32) -> io::Result<bool> {
 }
 
 fn question(index: u32) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + LINK);
-    bytes.extend(((HEADER + LINK) as u32).to_ne_bytes());
+    let mut bytes = Vec::with_capacity(QUESTION);
+    #[allow(clippy::cast_possible_truncation, reason = "32")]
+    bytes.extend((QUESTION as u32).to_ne_bytes());
     bytes.extend(RTM_GETLINK.to_ne_bytes());
     bytes.extend(NLM_F_REQUEST.to_ne_bytes());
     bytes.extend([0; 8]);

@@ -16,6 +16,7 @@ mod kept;
 mod kernel_path;
 mod order;
 mod packet;
+mod pair;
 mod relay;
 #[path = "../support/mod.rs"]
 mod support;
