@@ -27,8 +27,9 @@ use wire::vnet::VnetHeader;
 const RECEIVERS: usize = 2;
 const FLOWS: usize = 4;
 
-/// Frames of a flow that may be under way.
-const WINDOW: u64 = 128;
+/// Frames of a flow that may be under way: all together are fewer than the kernel queues for a
+/// processor (`net.core.netdev_max_backlog`, 1000).
+const WINDOW: u64 = 64;
 
 const SENDER: [u8; 6] = [2, 0, 0, 0, 9, 9];
 

@@ -63,10 +63,7 @@ pub(super) fn change(settings: &mut PortSettings, what: u8, [first, second]: [u1
         }
         15 => settings.mirror_to = is_on.then_some(PortId(first % u16::from(ports))),
         16 => settings.kernel_path = is_on,
-        17 => {
-            settings.role = if is_on { PortRole::Uplink } else { PortRole::Vnic };
-            settings.transit = first % 2 == 0;
-        }
+        17 => settings.transit = is_on,
         18 => settings.back_pressure = is_on,
         _ => {
             let limit = StormLimit { frames_per_second: 100_000, bytes_per_second: 1 << 30 };
