@@ -287,6 +287,7 @@ impl Switch {
         if is_meant(port) {
             self.macs.change_owners(|| {
                 if is_meant(port) {
+                    port.held_mac().into_iter().for_each(|mac| self.macs.has_moved(mac));
                     port.held_mac.release();
                 }
             });
@@ -477,6 +478,8 @@ impl Switch {
     pub fn hold_mac(&mut self, port: PortId, mac: Mac) -> Result<(), SwitchError> {
         let PortShared { held_mac, live, .. } = &*self.entry(port)?.port.shared;
         self.macs.change_owners(|| {
+            let before = held_mac.get(live.guest());
+            before.into_iter().chain([mac]).for_each(|mac| self.macs.has_moved(mac));
             held_mac.release();
             held_mac.get_or_hold(mac.to_u64(), live.guest())
         });

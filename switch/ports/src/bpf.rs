@@ -7,6 +7,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "sizes of small structs, maps and programs")]
 
 pub(crate) mod assemble;
+pub(crate) mod run;
 
 use assemble::Instruction;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -16,6 +17,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
@@ -77,7 +79,8 @@ struct MapAttributes {
     name: [u8; 16],
 }
 
-/// The start of the attributes of `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
+/// The start of the attributes of `BPF_MAP_LOOKUP_ELEM`, `BPF_MAP_UPDATE_ELEM` and
+/// `BPF_MAP_DELETE_ELEM`.
 #[repr(C)]
 struct ElementAttributes {
     map: u32,
@@ -218,10 +221,30 @@ impl Drop for MappedArray {
 pub(crate) struct PerProcessor(OwnedFd);
 
 impl PerProcessor {
-    /// Creates the value of `size` bytes, all zero. Fails if the kernel refuses the map.
+    /// Creates the value of `size` bytes, at most 16, all zero. Fails if the kernel refuses the map.
     pub(crate) fn create(size: u32) -> io::Result<PerProcessor> {
         create_map(MAP_TYPE_PERCPU_ARRAY, 4, size, 1, 0).map(PerProcessor)
     }
+
+    /// Reads the value of each processor into `values`, one behind the other. They are of 8 bytes,
+    /// or a multiple, and there is room for as many as a kernel may have. Fails if the kernel
+    /// refuses it.
+    pub(crate) fn read(&self, values: &mut [u8; PerProcessor::ROOM]) -> io::Result<()> {
+        let key = 0u32;
+        let mut attributes = ElementAttributes {
+            map: number(&self.0),
+            padding: 0,
+            key: address(&key),
+            value: std::ptr::from_mut(values).addr() as u64,
+            flags: 0,
+        };
+        // SAFETY: the key outlives the call; values of at most 16 bytes fit for 8192 processors, the
+        // most that a kernel is built for.
+        unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
+    }
+
+    /// Bytes that all values take at most.
+    pub(crate) const ROOM: usize = 16 << 13;
 }
 
 impl AsFd for PerProcessor {
@@ -353,28 +376,6 @@ pub(crate) mod tests {
     use super::assemble::{Assembler, Helper, Operation, Register};
     use super::*;
 
-    const PROG_TEST_RUN: libc::c_int = 10;
-
-    /// The attributes of `BPF_PROG_TEST_RUN`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct RunAttributes {
-        program: u32,
-        result: u32,
-        input_size: u32,
-        output_size: u32,
-        input: u64,
-        output: u64,
-        repeat: u32,
-        duration: u32,
-        context_size: [u32; 2],
-        context: [u64; 2],
-        flags: u32,
-        cpu: u32,
-        batch: u32,
-        padding: u32,
-    }
-
     /// Makes the interface's stack put a tag beside every sent frame, until the link is closed.
     pub(crate) fn tag_all(interface: u32, tci: u16) -> io::Result<OwnedFd> {
         /// `BPF_TCX_EGRESS`
@@ -392,15 +393,6 @@ pub(crate) mod tests {
     /// Returns a program's verdict on a frame of at least 15 bytes without a tag beside it, and the
     /// nanoseconds of a run.
     pub(crate) fn run(program: &OwnedFd, frame: &[u8], times: u32) -> (u32, u32) {
-        let mut attributes = RunAttributes {
-            program: number(program),
-            input_size: frame.len() as u32,
-            input: frame.as_ptr().addr() as u64,
-            repeat: times,
-            ..RunAttributes::default()
-        };
-        // SAFETY: the frame outlives the call, which reads `input_size` bytes of it.
-        unsafe { bpf(PROG_TEST_RUN, &mut attributes) }.expect("a run");
-        (attributes.result, attributes.duration)
+        run::run(program.as_fd(), frame, None, times).expect("a run")
     }
 }

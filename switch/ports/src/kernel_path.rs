@@ -25,6 +25,7 @@ mod flow_key;
 mod layout;
 mod program;
 mod table;
+pub mod trial;
 mod whereabouts;
 
 use crate::bpf::{self, HashMap, Kind, MappedArray, PerProcessor};
@@ -39,7 +40,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 pub use table::{Carried, FlowReport, Tally};
@@ -80,11 +81,14 @@ struct Shared {
     slots: MappedArray,
     generations: MappedArray,
     control: MappedArray,
+    verdict: PerProcessor,
     judge: OwnedFd,
     carrier: OwnedFd,
     table: Mutex<Table>,
     /// Counts what ended decisions, see [`Moment`].
     changes: AtomicU64,
+    /// Whether the programs run only at a [`trial`]'s call, so that there is nothing to wait for.
+    is_tried: AtomicBool,
 }
 
 /// When an offered flow may be carried from.
@@ -131,8 +135,8 @@ pub struct Hook {
     pending_count: AtomicUsize,
     /// Whether pending flows are possible: with one ring.
     may_wait: bool,
-    /// The carrier's link.
-    link: OwnedFd,
+    /// The carrier's link; `None` in a [`trial`].
+    link: Option<OwnedFd>,
 }
 
 /// Why a port has no hook.
@@ -191,10 +195,12 @@ impl KernelPath {
             slots,
             generations,
             control,
+            verdict,
             judge,
             carrier,
             table,
             changes: AtomicU64::new(0),
+            is_tried: AtomicBool::new(false),
         })))
     }
 
@@ -230,7 +236,7 @@ impl KernelPath {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: sockets.len() == 1,
-            link,
+            link: Some(link),
         };
         sockets
             .iter()
@@ -253,6 +259,9 @@ impl KernelPath {
 
     /// Waits until no program runs that may have seen what this process stored before.
     pub fn settle(&self) {
+        if self.0.is_tried.load(Ordering::Relaxed) {
+            return;
+        }
         // Refused only by kernels that isolate processors (`nohz_full`): a program takes
         // microseconds.
         if membarrier(MembarrierCommand::Global).is_err() {
@@ -504,7 +513,7 @@ impl Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        closing::collect(self.link.as_fd());
+        self.link.iter().for_each(|link| closing::collect(link.as_fd()));
         self.withdraw();
         lock(&self.shared.table).remove_hook(self.number);
     }

@@ -24,7 +24,9 @@ mod flows;
 #[allow(dead_code, reason = "the fuzzed world uses the rest")]
 mod frames;
 mod fuzz_coalesce;
+mod fuzz_kernel_path;
 mod fuzz_segment;
+mod kernel_path_once;
 mod live;
 mod marks;
 mod merged;

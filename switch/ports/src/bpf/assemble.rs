@@ -75,7 +75,6 @@ pub(crate) enum Helper {
     /// `ktime_get_ns`
     Now = 5,
     /// `skb_vlan_push`
-    #[cfg(test)]
     PushTag = 18,
     /// `redirect`
     Redirect = 23,
@@ -112,7 +111,8 @@ const STORE_IMMEDIATE: u8 = 0x62;
 const ALU: u8 = 0x07;
 const JUMP: u8 = 0x05;
 /// `BPF_ATOMIC` with `BPF_DW`; the immediate 0 is addition.
-const ATOMIC_ADD: u8 = 0xdb;
+const ATOMIC: u8 = 0xdb;
+const COMPARE_EXCHANGE: i32 = 0xf1;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const TO_BIG_ENDIAN: u8 = 0xdc;
@@ -156,7 +156,13 @@ impl Assembler {
 
     /// `double word at base + offset += register`, safe against other processors
     pub(crate) fn add_atomically(&mut self, base: Register, offset: i16, register: Register) {
-        self.push(ATOMIC_ADD, pair(base, register), offset, 0);
+        self.push(ATOMIC, pair(base, register), offset, 0);
+    }
+
+    /// `double word at base + offset = register` if it was `R0`, safe against other processors; `R0`
+    /// is what it was.
+    pub(crate) fn compare_exchange(&mut self, base: Register, offset: i16, register: Register) {
+        self.push(ATOMIC, pair(base, register), offset, COMPARE_EXCHANGE);
     }
 
     /// `register = the map`, for a helper's argument

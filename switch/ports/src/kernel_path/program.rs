@@ -12,7 +12,8 @@
 //!
 //! The judge carries a frame if all of this holds, and leaves it to the switch otherwise: it has no
 //! tag, is unicast IPv4 without options and fragments or IPv6 without extension headers, is whole,
-//! is TCP with ACK and without SYN, FIN, RST and URG, or UDP that is no train; its flow has an entry
+//! is TCP with ACK and without SYN, FIN, RST and URG, or UDP that is no train; as a train it ends
+//! with its packet, and its segments are no smaller than TCP makes them; its flow has an entry
 //! that is on, decided under the present generations of both ports; the lease has not run out; and
 //! each segment fits the receiving port's MTU.
 
@@ -52,19 +53,20 @@ impl Verdict {
     const INTERFACE: i16 = 0;
     const LENGTH: i16 = 4;
     /// The flow's place plus 1; 0 leaves the frame to the switch.
-    const FLOW: i16 = 8;
+    pub(super) const FLOW: i16 = 8;
     /// Bytes of all.
     pub(super) const SIZE: u32 = 16;
 }
 
 /// Offsets in `struct __sk_buff`.
-mod context {
-    pub(super) const LENGTH: i16 = 0;
-    pub(super) const KIND: i16 = 4;
-    pub(super) const TAG_PRESENT: i16 = 20;
-    pub(super) const INTERFACE: i16 = 40;
-    pub(super) const SEGMENTS: i16 = 164;
-    pub(super) const SEGMENT_SIZE: i16 = 176;
+pub(super) mod context {
+    pub(in super::super) const LENGTH: i16 = 0;
+    pub(in super::super) const KIND: i16 = 4;
+    pub(in super::super) const MARK: i16 = 8;
+    pub(in super::super) const TAG_PRESENT: i16 = 20;
+    pub(in super::super) const INTERFACE: i16 = 40;
+    pub(in super::super) const SEGMENTS: i16 = 164;
+    pub(in super::super) const SEGMENT_SIZE: i16 = 176;
 }
 
 /// `PACKET_HOST`, without which the receiver's stack would drop the frame.
@@ -76,18 +78,23 @@ const HIDE: i32 = 0;
 const SHOW: i32 = -1;
 
 // The judge's stack: the flow's key, then the headers as far as they have a fixed length, placed so
-// that addresses are aligned, then the transport header and a map's index.
+// that addresses are aligned, then the transport header, a map's index, and a flow's state.
 const KEY: i16 = -(key::SIZE as i16);
 const ETHERNET: i16 = KEY - 54;
 const IP: i16 = ETHERNET + 14;
 const TRANSPORT: i16 = ETHERNET - 26;
 const INDEX: i16 = TRANSPORT - 8;
+const EXPECTED: i16 = INDEX - 8;
 
 const ETHERNET_LEN: i32 = 14;
 const IPV4_LEN: i32 = 20;
 const IPV6_LEN: i32 = 40;
 const TCP: i32 = 6;
 const UDP: i32 = 17;
+
+/// The smallest MSS that Linux takes from a peer (`TCP_MIN_SND_MSS`). A station that asks for less
+/// wants work of whoever cuts the train.
+const SMALLEST_SEGMENT: i32 = 48;
 
 /// Bits of TCP's flags.
 const SYN_FIN_RST_URG: i32 = 0x27;
@@ -100,7 +107,11 @@ const fn as_it_stands(ethertype: u16) -> i32 {
 
 /// Assembles the judge; `None` only if a jump were too long.
 pub(super) fn judge(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
-    let mut code = Assembler::default();
+    judge_after(Assembler::default(), maps)
+}
+
+/// Assembles the judge behind other instructions, which leave the context in `R1`.
+pub(super) fn judge_after(mut code: Assembler, maps: &Maps<'_>) -> Option<Vec<Instruction>> {
     let (slow, known) = (code.label(), code.label());
     let mut judge = Judge { maps, code, slow, known };
     judge.check_last();
@@ -160,6 +171,9 @@ impl Judge<'_> {
         code.load(LENGTH, Word, CONTEXT, context::LENGTH);
         code.load(R1, Word, CONTEXT, context::TAG_PRESENT);
         code.jump_if(R1, NotEqual, 0, self.slow);
+        // No carrier would see it.
+        code.load(R1, Word, CONTEXT, context::KIND);
+        code.jump_if(R1, Equal, libc::PACKET_OUTGOING.into(), self.slow);
         for offset in (0..key::SIZE as i16).step_by(8) {
             code.store_value(Double, STACK, KEY + offset, 0);
         }
@@ -229,7 +243,7 @@ impl Judge<'_> {
 
     /// Reads the transport header (`R1` is the protocol), and leaves the end of the headers.
     fn transport(&mut self) {
-        let [udp, ports] = [(); 2].map(|()| self.code.label());
+        let [udp, ports, single] = [(); 3].map(|()| self.code.label());
         self.code.store(Byte, STACK, KEY + key::PROTOCOL, R1);
         self.code.jump_if(R1, Equal, UDP, udp);
         self.code.jump_if(R1, NotEqual, TCP, self.slow);
@@ -245,6 +259,12 @@ impl Judge<'_> {
         code.jump_if(R1, Less, 20, self.slow);
         code.combine(R1, Add, OFFSET);
         code.jump_if_compared(R1, Greater, END, self.slow);
+        // Bytes behind the packet would be cut into segments as well.
+        code.load(R2, Word, CONTEXT, context::SEGMENT_SIZE);
+        code.jump_if(R2, Equal, 0, single);
+        code.jump_if(R2, Less, SMALLEST_SEGMENT, self.slow);
+        code.jump_if_compared(END, NotEqual, LENGTH, self.slow);
+        code.place(single);
         code.combine(HEADERS, Set, R1);
         code.jump(ports);
 
@@ -286,10 +306,14 @@ impl Judge<'_> {
         code.jump_if(R1, NotEqual, Flow::OFF as i32, pending);
         code.jump(self.slow);
 
+        // The flow may be ended or be carried from now on meanwhile: that stays.
         code.place(pending);
+        code.store(Double, STACK, EXPECTED, R1);
         code.call(Helper::Now);
-        code.store(Double, FLOW, Flow::STATE, R0);
-        code.jump(self.slow);
+        code.combine(R2, Set, R0);
+        code.load(R0, Double, STACK, EXPECTED);
+        code.compare_exchange(FLOW, Flow::STATE, R2);
+        code.jump_if(R0, NotEqual, Flow::ON as i32, self.slow);
         code.place(on);
     }
 

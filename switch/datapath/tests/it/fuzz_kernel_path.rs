@@ -1,0 +1,82 @@
+//! Fuzz target: whatever frames arrive and whatever changes in between, the kernel path leaves a
+//! frame to the switch, or carries it to the one port that the switch delivers it to, and to no
+//! other, as it is. A finding starts with `FINDING` and what kind it is.
+//!
+//! The kernel's side are the programs themselves, run on single frames; the decisions get there by
+//! the switch's own turns, as in production. Each frame is tried in the kernel first, and then sent
+//! through the switch, whose answer is the right one.
+//!
+//! `cargo test` runs it over random bytes for a moment, `fuzz/run` under libFuzzer for as long as
+//! it is told, and `fuzz/prove` holds it against the faults of `fuzz/faults`.
+
+mod change;
+mod frame;
+mod world;
+
+use bolero::TypeGenerator;
+use frame::Conversation;
+use std::cell::RefCell;
+use std::time::Duration;
+use world::{Site, World};
+
+/// A case: conversations between stations, and what happens in order.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Case {
+    conversations: [Conversation; 4],
+    #[generator(bolero::generator::produce::<Vec<Step>>().with().len(0usize..400))]
+    steps: Vec<Step>,
+}
+
+/// What happens next; the numbers say what and with what values.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+struct Step {
+    kind: u8,
+    place: u8,
+    edit: u8,
+    values: [u16; 2],
+}
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tried {
+    frames: u64,
+    carried: u64,
+    changes: u64,
+}
+
+thread_local! {
+    static SITE: RefCell<Option<Site>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn fuzz_kernel_path() {
+    let tested = ports::namespace::fresh(|| match Site::make() {
+        Ok(site) => {
+            SITE.set(Some(site));
+            fuzz();
+        }
+        Err(error) => eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN: {error}"),
+    });
+    if let Err(error) = tested {
+        eprintln!("skipped: needs the right to make a network namespace: {error}");
+    }
+}
+
+fn fuzz() {
+    let start = std::time::Instant::now();
+    let shrink_time = std::env::var("FUZZ_SHRINK").ok().and_then(|seconds| seconds.parse().ok());
+    bolero::check!()
+        .with_shrink_time(Duration::from_secs(shrink_time.unwrap_or(3)))
+        .with_type::<Case>()
+        .for_each(|case| {
+            SITE.with_borrow_mut(|site| {
+                let site = site.as_mut().expect("made before");
+                let mut world = World::new(site);
+                case.steps.iter().for_each(|step| world.carry_out(&case.conversations, *step));
+            });
+        });
+    let tried = SITE.with_borrow(|site| site.as_ref().expect("made before").tried);
+    let rate = tried.frames as f64 / start.elapsed().as_secs_f64();
+    eprintln!("{tried:?}, {rate:.0} frames a second");
+    assert!(tried.carried > tried.frames / 100, "hardly any frame was carried: {tried:?}");
+}
