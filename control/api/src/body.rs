@@ -241,11 +241,14 @@ pub struct PortBody {
 /// Whether the kernel may carry flows from and to a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KernelPathBody {
-    /// Whether it may, to and from other ports of which that is true as well.
+    /// Whether it may carry flows to the port.
     pub carries: bool,
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why it may carry no flow from the port; absent if it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_reason: Option<String>,
 }
 
 /// How the flows of an uplink with several queues are spread over them.

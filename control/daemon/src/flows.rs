@@ -243,7 +243,7 @@ mod tests {
         let frame = "tcp 10.0.0.1:1 > 10.0.0.2:80 eth 02:00:00:00:00:01 > 02:00:00:00:00:02";
         assert_eq!(small.trace.as_deref(), Some(frame));
         assert!(crate::trace::Expression::parse(frame).is_ok());
-        assert_eq!(flows.body(&wanted(true), true, now).flows, std::slice::from_ref(&small));
+        assert_eq!(&*flows.body(&wanted(true), true, now).flows, std::slice::from_ref(small));
         let ports = [port(1, "web", 7), port(2, "db", 10)];
         poll(&mut flows, now, &news, &ports);
         let body = flows.body(&wanted(true), true, now);

@@ -138,14 +138,15 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
 fn kernel_path(port: &PortBody, counters: &CountersBody) -> String {
     let is_of_host = matches!(port.config.device(), Device::Packet(_) | Device::Veth(_));
     let Some(path) = port.kernel_path.as_ref().filter(|_| is_of_host) else { return String::new() };
-    if let Some(reason) = &path.reason {
-        return format!("none, {reason}");
-    }
     let share = |carried: u64, all: u64| (100 * carried).checked_div(all).unwrap_or(0);
+    let part = |reason: &Option<String>, carried, all| match reason {
+        Some(reason) => format!("none ({reason})"),
+        None => format!("{} % of the bytes", share(carried, all)),
+    };
     format!(
-        "{} % of the bytes from the port, {} % of those to it",
-        share(counters.carried_ingress_bytes, counters.ingress_bytes),
-        share(counters.carried_egress_bytes, counters.egress_bytes)
+        "to the port {}; from it {}",
+        part(&path.reason, counters.carried_egress_bytes, counters.egress_bytes),
+        part(&path.from_reason, counters.carried_ingress_bytes, counters.ingress_bytes)
     )
 }
 

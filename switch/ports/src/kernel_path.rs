@@ -87,6 +87,8 @@ struct Shared {
     table: Mutex<Table>,
     /// Counts what ended decisions, see [`Moment`].
     changes: AtomicU64,
+    /// Whether no offer begins a lease.
+    is_resting: AtomicBool,
     /// Whether the programs run only at a [`trial`]'s call, so that there is nothing to wait for.
     is_tried: AtomicBool,
 }
@@ -200,6 +202,7 @@ impl KernelPath {
             carrier,
             table,
             changes: AtomicU64::new(0),
+            is_resting: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
         })))
     }
@@ -245,8 +248,20 @@ impl KernelPath {
         Ok(hook)
     }
 
+    /// Has nothing carried until the lease is [extended](KernelPath::extend_lease).
+    pub fn rest(&self) {
+        self.0.is_resting.store(true, Ordering::Relaxed);
+        self.0.control_word(control::LEASE).store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it rests.
+    pub fn is_resting(&self) -> bool {
+        self.0.is_resting.load(Ordering::Relaxed)
+    }
+
     /// Lets flows be carried for [`LEASE`] from now on, if there are any.
     pub fn extend_lease(&self) {
+        self.0.is_resting.store(false, Ordering::Relaxed);
         let until = if self.flows() > 0 && !self.has_given_up() { now() + nanos(LEASE) } else { 0 };
         self.0.control_word(control::LEASE).store(until, Ordering::Relaxed);
     }
@@ -441,7 +456,10 @@ impl Hook {
             table.remove(place, since);
             return false;
         }
-        if shared.control_word(control::LEASE).load(Ordering::Relaxed) == 0 && table.len() == 1 {
+        if shared.control_word(control::LEASE).load(Ordering::Relaxed) == 0
+            && table.len() == 1
+            && !self.path().is_resting()
+        {
             drop(table);
             self.path().extend_lease();
         }

@@ -211,8 +211,9 @@ impl<'r> Report<'r> {
 
     /// Returns whether the kernel may carry flows of a port.
     fn kernel_path(&self, port: PortId) -> KernelPathBody {
-        let slow = self.switch.why_slow(port).unwrap_or(Some(Slow::NoHook));
-        KernelPathBody { carries: slow.is_none(), reason: slow.map(|slow| slow.to_string()) }
+        let [from, to] = self.switch.why_slow(port).unwrap_or([Some(Slow::NoHook); 2]);
+        let text = |slow: Option<Slow>| slow.map(|slow| slow.to_string());
+        KernelPathBody { carries: to.is_none(), reason: text(to), from_reason: text(from) }
     }
 
     /// Returns the queues of a port.

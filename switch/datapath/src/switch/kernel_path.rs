@@ -1,15 +1,15 @@
 //! The switch's side of the kernel path: which decisions end with a change, and what is done every
 //! second for flows that no frame of the switch keeps alive.
 
-use super::Switch;
-use crate::PortId;
+use super::{Entry, Switch};
 use crate::options::SwitchError;
 use crate::port::carry::{Slow, why_slow_from, why_slow_to};
 use crate::port::macs::MacKey;
 use crate::port::view::{Port, View};
 use crate::worker::wait::time_since;
+use crate::{PortId, PortRole};
 use ports::kernel_path::{Carried, FlowReport, Glance, KernelPath};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Mac;
@@ -53,6 +53,14 @@ impl Switch {
     /// removes flows that are over. Called about once a second.
     pub fn tend_kernel_path(&mut self) {
         let Some(path) = self.macs.kernel_path().cloned() else { return };
+        if self.all_answer().is_err() {
+            return path.rest();
+        }
+        if path.is_resting() {
+            // A worker that hung may have decided by an old view.
+            let hooks = self.entries().filter_map(|entry| entry.port.shared.hook.as_ref());
+            hooks.for_each(|hook| hook.withdraw());
+        }
         path.extend_lease();
         let keeper = Keeper::of(self);
         while path.sweep(AT_ONCE, IDLE, |flow| keeper.keeps(self, flow)) == AT_ONCE {}
@@ -82,20 +90,23 @@ impl Switch {
         (report.is_carried && report.is_in_force).then_some(report)
     }
 
-    /// Returns why the kernel carries no flow from or to a port; `None` if it may.
+    /// Returns why the kernel carries no flow from a port, and why none to it; `None` if it may.
     ///
     /// # Errors
     /// Fails if there is no such port.
-    pub fn why_slow(&self, port: PortId) -> Result<Option<Slow>, SwitchError> {
+    pub fn why_slow(&self, port: PortId) -> Result<[Option<Slow>; 2], SwitchError> {
         let port = &self.entry(port)?.port;
         let unhooked = port.shared.hook.is_none().then_some(Slow::NoHook);
-        Ok(unhooked.or_else(|| why_slow_from(port)).or_else(|| why_slow_to(port)))
+        Ok([why_slow_from(port), why_slow_to(port)].map(|slow| unhooked.or(slow)))
     }
 
     /// Ends the flows that were decided by ports of the view before and that the next one has
     /// changed, in force when this returns. Every worker that answers uses the next one already.
     pub(super) fn end_changed_flows(&self, next: &View) {
         let Some(path) = self.macs.kernel_path() else { return };
+        if self.all_answer().is_err() {
+            path.rest();
+        }
         let mut ended = false;
         let places = self.view.ports.len().max(next.ports.len());
         for place in 0..places {
@@ -138,24 +149,24 @@ fn is_same(old: Option<&Arc<Port>>, new: Option<&Arc<Port>>) -> bool {
 /// What a sweep asks about each flow.
 struct Keeper<'s> {
     ports: HashMap<u16, &'s Arc<Port>>,
-    owners: HashMap<Mac, HashSet<PortId>>,
+    owners: HashMap<Mac, Vec<&'s Arc<Port>>>,
     second: u64,
 }
 
 impl<'s> Keeper<'s> {
     fn of(switch: &'s Switch) -> Keeper<'s> {
-        let mut owners: HashMap<Mac, HashSet<PortId>> = HashMap::new();
-        for entry in switch.entries() {
-            if let Some(mac) = entry.port.own_mac() {
-                owners.entry(Mac::from_u64(mac)).or_default().insert(entry.port.shared.id);
+        let mut owners: HashMap<Mac, Vec<&Arc<Port>>> = HashMap::new();
+        for Entry { port, .. } in switch.entries() {
+            if let Some(mac) = port.own_mac() {
+                owners.entry(Mac::from_u64(mac)).or_default().push(port);
             }
         }
         let second = time_since(switch.start).as_secs();
         Keeper { ports: switch.by_hook(), owners, second }
     }
 
-    /// Whether a flow stays in the table: its ports are there and ready, and its stations are behind
-    /// them. One that carried lately keeps its source known.
+    /// Whether a flow stays in the table: its ports are there and ready, and the switch would still
+    /// take it from one to the other. One that carried lately keeps its source known.
     fn keeps(&self, switch: &Switch, flow: &FlowReport) -> bool {
         let unused = flow.tally.frames == 0 && Duration::from_nanos(flow.age) > UNUSED;
         let ports = (self.ports.get(&flow.from), self.ports.get(&flow.to));
@@ -163,23 +174,41 @@ impl<'s> Keeper<'s> {
         let [destination, source] = flow.key.stations().map(Mac);
         !unused
             && to.shared.is_ready()
-            && self.is_behind(switch, to, destination, flow.vlan)
-            && self.is_behind(switch, from, source, flow.vlan)
-            && (Duration::from_nanos(flow.quiet) > ALIVE
-                || self.refresh(switch, from, source, flow.vlan))
+            && self.find(switch, destination, flow.vlan) == Some(to.shared.id)
+            && self.may_be_at(switch, from, source, flow)
     }
 
-    fn owns(&self, port: &Port, mac: Mac) -> bool {
-        self.owners.get(&mac).is_some_and(|owners| owners.contains(&port.shared.id))
+    /// Returns the port of a VLAN that an address belongs to.
+    fn owner(&self, mac: Mac, vlan: u16) -> Option<&'s Arc<Port>> {
+        let mut owners = self.owners.get(&mac)?.iter();
+        owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some()).copied()
     }
 
-    fn is_behind(&self, switch: &Switch, port: &Port, mac: Mac, vlan: u16) -> bool {
-        let key = MacKey::new(mac.to_u64(), vlan);
-        self.owns(port, mac) || switch.macs.lookup(key, self.second) == Some(port.shared.id)
+    /// Returns where the switch sends frames to an address, as a turn decides it.
+    fn find(&self, switch: &Switch, mac: Mac, vlan: u16) -> Option<PortId> {
+        let learned = switch.macs.lookup(MacKey::new(mac.to_u64(), vlan), self.second);
+        let is_uplink = |port: &PortId| {
+            let entry = switch.entry(*port);
+            entry.is_ok_and(|entry| entry.port.settings.role == PortRole::Uplink)
+        };
+        match self.owner(mac, vlan) {
+            None => learned,
+            Some(owner) if owner.insists() => Some(owner.shared.id),
+            Some(owner) => learned.filter(is_uplink).or(Some(owner.shared.id)),
+        }
     }
 
-    fn refresh(&self, switch: &Switch, port: &Port, mac: Mac, vlan: u16) -> bool {
-        let key = MacKey::new(mac.to_u64(), vlan);
-        self.owns(port, mac) || switch.macs.refresh(key, port.seen(), self.second)
+    /// Whether frames from an address may come from a port, as a turn decides it.
+    fn may_be_at(&self, switch: &Switch, port: &Port, mac: Mac, flow: &FlowReport) -> bool {
+        match self.owner(mac, flow.vlan) {
+            Some(owner) if owner.shared.id == port.shared.id => return true,
+            Some(owner) if port.settings.role == PortRole::Vnic || owner.insists() => return false,
+            _ => {}
+        }
+        let key = MacKey::new(mac.to_u64(), flow.vlan);
+        if Duration::from_nanos(flow.quiet) > ALIVE {
+            return switch.macs.lookup(key, self.second) == Some(port.shared.id);
+        }
+        switch.macs.refresh(key, port.seen(), self.second)
     }
 }

@@ -6,8 +6,8 @@
 //! `ONCE_FRAMES` sets the number of frames, for runs by hand.
 
 use datapath::{
-    AclAction, AclEnd, AclProtocol, AclRule, PortId, PortRole, PortSettings, RateLimit, Rsc,
-    RscPolicy, Switch, SwitchOptions, Vlan,
+    AclAction, AclEnd, AclProtocol, AclRule, KernelPathUse, PortId, PortRole, PortSettings,
+    RateLimit, Rsc, RscPolicy, Switch, SwitchOptions, Vlan,
 };
 use ports::capture::{Capture, CaptureOptions, Direction};
 use ports::kernel_path::KernelPath;
@@ -237,7 +237,13 @@ struct Control {
 
 fn plain(role: PortRole) -> PortSettings {
     let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
-    PortSettings { role, mtu: 1500, kernel_path: true, rsc, ..PortSettings::default() }
+    PortSettings {
+        role,
+        mtu: 1500,
+        kernel_path: KernelPathUse::Trusted,
+        rsc,
+        ..PortSettings::default()
+    }
 }
 
 impl Control {
@@ -282,7 +288,7 @@ impl Control {
                 settings.rate = Some(limit);
             }
             2 => settings.rate_to = Some(100_000_000_000),
-            3 => settings.kernel_path = false,
+            3 => settings.kernel_path = KernelPathUse::Off,
             4 => {
                 let capture =
                     Capture::start(std::io::sink(), CaptureOptions::new("p", SystemTime::now()));
@@ -406,6 +412,7 @@ fn each_frame_arrives_once_and_in_order_while_everything_changes() {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "one run: its bed, its threads, its figures")]
 fn run(path: KernelPath) {
     let frames = std::env::var("ONCE_FRAMES").ok().and_then(|frames| frames.parse().ok());
     let frames: u64 = frames.unwrap_or(200_000);

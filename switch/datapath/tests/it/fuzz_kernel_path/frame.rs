@@ -153,7 +153,7 @@ impl Sketch {
                 let headers = if self.is_v6 { 40 } else { 20 } + if self.is_tcp { 20 } else { 8 };
                 self.payload = usize::from(mtu - headers + second % 5 - 2);
             }
-            7 | 8 | 9 => {
+            7..=9 => {
                 self.payload = usize::from(first % 3000);
                 self.segment_size = match second % 4 {
                     0 => second / 4 % 64,
