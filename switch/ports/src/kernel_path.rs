@@ -4,7 +4,7 @@
 //! The switch decides. It [offers](Hook::offer) a flow after it has forwarded a frame of it, and the
 //! programs carry later frames of that flow alone, exactly as the switch would have. Everything
 //! else reaches the port's packet socket as before: first frames, handshakes, fragments, what has
-//! no entry. See [`program`] for what is carried.
+//! no entry. docs/kernel-path.md says what is carried.
 //!
 //! - A [`KernelPath`] holds the programs and their maps. One serves a switch.
 //! - A [`Hook`] is a port's attachment: the judge at its packet sockets, the carrier at its
