@@ -275,7 +275,7 @@ pub struct PortConfig {
     /// dropped. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_pressure: Option<bool>,
-    /// Whether the kernel may carry established flows from and to this `packet` port. Default:
+    /// Whether the kernel may carry established flows from and to this `veth` or `packet` port. Default:
     /// `kernel-path` of `[switch]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_path: Option<KernelPathMode>,

@@ -32,12 +32,12 @@ pub enum Poll {
 pub enum KernelPathMode {
     /// Where this host and the ports allow it; of flows from a vNIC the switch carries each frame
     /// itself, because it checks what a guest says about its checksums.
-    #[default]
     Auto,
     /// Also flows from a vNIC. For containers without CAP_NET_RAW, and for VMs whose operator is
     /// trusted: another guest can have bytes of its frames changed after they were judged.
     Trusted,
     /// Never.
+    #[default]
     Off,
 }
 
@@ -122,8 +122,8 @@ pub struct SwitchConfig {
     /// Whether the workers look at some of their frames, so that `millrace flows` can say who talks
     /// to whom. It takes at most 1 % of their time.
     pub flows: bool,
-    /// Whether the kernel carries established TCP and UDP flows between `packet` ports by itself, as
-    /// the switch has decided them.
+    /// Whether the kernel carries established TCP and UDP flows between `veth` and `packet` ports by
+    /// itself, as the switch has decided them. With `off` no port is attached, whatever it says.
     pub kernel_path: KernelPathMode,
 }
 
@@ -145,7 +145,7 @@ impl Default for SwitchConfig {
             rsc: RscMode::Ndis,
             software_rsc: true,
             flows: true,
-            kernel_path: KernelPathMode::Auto,
+            kernel_path: KernelPathMode::Off,
         }
     }
 }

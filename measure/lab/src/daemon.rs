@@ -270,7 +270,9 @@ fn configuration(topology: &mut Topology) -> String {
             let socket = topology.machine_path().with_extension("vm");
             format!("vhost-user = {socket:?}\nmac = \"{MAC}\"\nmtu = {}", topology.mtu)
         }
-        Vnic::Veth => format!("packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\""),
+        Vnic::Veth => format!(
+            "packet = \"{GUEST}\"\nrole = \"vnic\"\nmac-spoofing = \"allow\"\nkernel-path = \"off\""
+        ),
     };
     let socket = socket(topology);
     let workers = match &topology.placement {
@@ -283,7 +285,7 @@ fn configuration(topology: &mut Topology) -> String {
         Way::ToVnic | Way::FromVnic => "",
     };
     format!(
-        "[switch]\nsocket = {socket:?}\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n{role}vmmq = \"static\"\n\
+        "[switch]\nsocket = {socket:?}\nkernel-path = \"auto\"\n{workers}[[port]]\nname = \"{UPLINK_PORT}\"\npacket = \"{UPLINK}\"\n{role}vmmq = \"static\"\n\
          [[port]]\nname = \"{PORT}\"\n{vnic}\nvmmq = \"static\"\n"
     )
 }

@@ -41,7 +41,7 @@ impl Bed {
         far.run("ethtool -K veth tso off gso off");
         run("ethtool -K uplink gro on");
         let switch = Switch::start(
-            "[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
+            "[switch]\nkernel-path = 'auto'\n[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
              [[port]]\nname = 'box'\npacket = 'box'\nrole = 'vnic'\n\
              kernel-path = 'trusted'\n",
         );
@@ -96,7 +96,7 @@ fn a_veth_port_s_connections_are_carried() {
         run("ip link set uplink up");
         far.assign_addresses("veth", 1);
         let switch = Switch::start(
-            "[[port]]\nname = 'uplink'\npacket = 'uplink'\n\
+            "[switch]\nkernel-path = 'auto'\n[[port]]\nname = 'uplink'\npacket = 'uplink'\n\
              [[port]]\nname = 'box'\nveth = 'eth0'\nnetns = 'container'\n",
         );
         container.assign_addresses("eth0", 2);
@@ -179,7 +179,7 @@ fn a_vmm_with_a_tap_gets_each_frame_once_and_in_order() {
         let mut vmm = tap::open(&TapOptions::new("vmtap")).unwrap();
         vmm.link.set_up(true).unwrap();
         let switch = Switch::start(
-            "[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
+            "[switch]\nkernel-path = 'auto'\n[[port]]\nname = 'uplink'\npacket = 'uplink'\nqueues = 1\n\
              [[port]]\nname = 'vm'\npacket = 'vmtap'\nrole = 'vnic'\nmac = '02:00:00:00:00:02'\n",
         );
         up(&switch, "vm");
