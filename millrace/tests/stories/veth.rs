@@ -30,6 +30,15 @@ fn is_up(switch: &Switch) {
     ["a", "b"].iter().for_each(|name| drop(switch.wait_for(name, "up")));
 }
 
+/// Starts a switch with two containers that have addresses.
+fn started() -> ([Host; 2], Switch) {
+    let hosts = two();
+    let switch = Switch::start(PORTS);
+    is_up(&switch);
+    assign(hosts);
+    (hosts, switch)
+}
+
 /// Returns the host ends, each with its number: one that is made anew has another.
 fn host_ends() -> Vec<String> {
     let shown = run_for("ip -o link show");
@@ -51,10 +60,7 @@ fn wrong_checksums(host: Host) -> String {
 #[test]
 fn two_containers_talk_and_removal_leaves_nothing() {
     story(&NEEDS, || {
-        let hosts = two();
-        let switch = Switch::start(PORTS);
-        is_up(&switch);
-        assign(hosts);
+        let (hosts, switch) = started();
         let shown = hosts[0].run("ip link show eth0");
         assert!(shown.contains("52:54:00:00:00:0a") && shown.contains("mtu 1400"), "{shown}");
         assert_eq!(switch.ask("port show a")["mac"], "52:54:00:00:00:0a");
@@ -80,10 +86,7 @@ fn two_containers_talk_and_removal_leaves_nothing() {
 #[test]
 fn keys_change_while_the_container_keeps_its_interface() {
     story(&NEEDS, || {
-        let hosts = two();
-        let switch = Switch::start(PORTS);
-        is_up(&switch);
-        assign(hosts);
+        let (hosts, switch) = started();
         let before = host_ends();
         switch.tell("port set a mtu=1300 mac=52:54:00:00:00:0b queues=2");
         let shown = hosts[0].run("ip link show eth0");
@@ -103,10 +106,7 @@ fn keys_change_while_the_container_keeps_its_interface() {
 #[test]
 fn a_container_keeps_its_interface_and_connections_over_kills_and_restarts() {
     story(&NEEDS, || {
-        let hosts = two();
-        let switch = Switch::start(PORTS);
-        is_up(&switch);
-        assign(hosts);
+        let (hosts, switch) = started();
         let before = host_ends();
         let route = (hosts[0], hosts[1], IpAddr::from([10, 9, 0, 2]));
         let mut running = Some(switch);
@@ -156,10 +156,7 @@ fn pairs_of_ports_that_are_gone_are_deleted_at_the_next_start() {
 #[test]
 fn a_namespace_or_a_device_that_goes_breaks_its_port_until_it_is_made_anew() {
     story(&NEEDS, || {
-        let hosts = two();
-        let switch = Switch::start(PORTS);
-        is_up(&switch);
-        assign(hosts);
+        let (hosts, switch) = started();
         hosts[0].run("ip link delete eth0");
         until("the loss is noted", || switch.noted("port a is broken: ").then_some(()));
         switch.wait_for("a", "up");

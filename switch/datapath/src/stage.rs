@@ -20,7 +20,7 @@ pub(crate) mod steer;
 pub(crate) mod take;
 pub(crate) mod too_big;
 
-use crate::counters::{DropReason, count_drop};
+use crate::counters::{DropReason, PortCell, count_drop};
 use crate::flow::watch::Watch;
 use crate::frame::Frame;
 use crate::frame::headers::Headers;
@@ -168,7 +168,7 @@ impl Turn<'_> {
         let decider = Decider::new(self, from_cell, floods, meter);
         self.decide(&parts, frames, outbox, decider);
         let frames = &*frames;
-        self.drop_refused(frames, &parts.headers, outbox, &mut deliverer.flows);
+        self.drop_refused(frames, &parts.headers, outbox, from_cell, &mut deliverer.flows);
         let (mut sent, mut lead, mut last, mut targets) = (Sent::default(), None, None, 0);
         while let Some((target, mut list)) = outbox.take() {
             if let Some(to) = self.view.port(target.port)
@@ -219,9 +219,9 @@ impl Turn<'_> {
         frames: &[Frame],
         headers: &Headers,
         outbox: &mut Outbox,
+        cell: &PortCell,
         flows: &mut Watch,
     ) {
-        let Some(cell) = self.from.cell(self.worker) else { return };
         for (place, reason) in outbox.take_refused() {
             count_drop(cell, reason, 1);
             let dropped = frames.get(place).map(|frame| frame.dropped(headers, reason));

@@ -26,12 +26,11 @@ mod layout;
 mod program;
 mod table;
 pub mod trial;
-mod whereabouts;
 
 use crate::bpf::{self, HashMap, Kind, MappedArray, PerProcessor};
 use crate::link::Link;
 use crate::packet::socket::{PacketSocket, namespace};
-use crate::{closing, lock};
+use crate::{closing, lock, veth};
 pub use flow_key::{FlowKey, Glance, TcpPhase};
 use layout::{Flow, control, key};
 use program::{Maps, Verdict};
@@ -171,8 +170,8 @@ impl KernelPath {
     /// Loads the programs.
     ///
     /// # Errors
-    /// Fails with EPERM if the process lacks CAP_BPF, CAP_PERFMON or CAP_NET_ADMIN in the host's
-    /// user namespace, else with the kernel's reason to refuse.
+    /// Fails with EPERM if the process lacks CAP_BPF or CAP_NET_ADMIN in the host's user namespace,
+    /// else with the kernel's reason to refuse.
     pub fn load() -> io::Result<KernelPath> {
         let flows = HashMap::create_sparse(FLOWS)?;
         let slots = MappedArray::create(Flow::SIZE, FLOWS)?;
@@ -222,8 +221,9 @@ impl KernelPath {
         let interface = || link.name().to_owned();
         let refused = |source| HookError::Prepare { interface: interface(), source };
         let namespace = namespace(link.socket()).map_err(refused)?;
-        let is_elsewhere =
-            is_station && link.is_veth() && whereabouts::is_peer_elsewhere(index).unwrap_or(false);
+        let is_elsewhere = is_station
+            && link.is_veth()
+            && veth::is_other_end_elsewhere(link.name()).unwrap_or(false);
         let number = lock(&self.0.table).add_hook().ok_or(HookError::TooMany)?;
         let shared = self.0.clone();
         // First the carrier, which does nothing without a verdict.
@@ -315,9 +315,7 @@ impl KernelPath {
             let report = self.0.report(place, &entry, now);
             table.tally(place, report.tally);
             if !report.is_in_force || report.quiet > idle || !keep(&report) {
-                self.0.state(place).store(Flow::OFF, Ordering::Relaxed);
-                let _ = self.0.flows.remove(entry.key.0);
-                table.remove(place, now);
+                self.0.remove(&mut table, place, &entry, now);
             }
         }
         table.free_old(now);
@@ -353,6 +351,13 @@ impl Shared {
 
     fn generation(&self, hook: u16) -> &AtomicU64 {
         at(self.generations.words(), hook.into())
+    }
+
+    /// Ends a flow, and removes it from the table and the kernel's map.
+    fn remove(&self, table: &mut Table, place: u32, entry: &Entry, now: u64) {
+        self.state(place).store(Flow::OFF, Ordering::Relaxed);
+        let _ = self.flows.remove(entry.key.0);
+        table.remove(place, now);
     }
 
     /// Returns a flow as it is now.
@@ -514,12 +519,12 @@ impl Hook {
     pub fn end(&self, key: FlowKey) {
         let Ok(mut table) = self.shared.table.try_lock() else { return };
         let key = key.at(self.interface);
-        if let Some(place) = table.find(&key) {
-            let report = table.get(place).map(|entry| self.shared.report(place, entry, now()));
-            table.tally(place, report.map_or_else(Tally::default, |report| report.tally));
-            self.shared.state(place).store(Flow::OFF, Ordering::Relaxed);
-            let _ = self.shared.flows.remove(key.0);
-            table.remove(place, now());
+        if let Some(place) = table.find(&key)
+            && let Some(entry) = table.get(place).copied()
+        {
+            let now = now();
+            table.tally(place, self.shared.report(place, &entry, now).tally);
+            self.shared.remove(&mut table, place, &entry, now);
         }
     }
 

@@ -171,6 +171,13 @@ pub fn described(beginning: &str) -> io::Result<Vec<(HostEnd, String)>> {
     Ok(described.collect())
 }
 
+/// Returns whether the other end of this pair, of which one end is in the calling thread's namespace,
+/// is in another namespace. Fails if the kernel cannot be asked, or there is no such device.
+pub(crate) fn is_other_end_elsewhere(name: &str) -> rustix::io::Result<bool> {
+    let seen = Kernel::open()?.find(name)?.ok_or(Errno::NODEV)?;
+    Ok(seen.peer_namespace.is_some())
+}
+
 /// Sets the MTU of both ends, in bytes. The kernel gives a device IPv6 anew when its MTU becomes large
 /// enough; the host's end must have no address then either, so it goes down meanwhile.
 ///
@@ -281,5 +288,16 @@ fn failed(host: &HostEnd, name: &str, doing: &'static str) -> impl Fn(Errno) -> 
             Errno::OPNOTSUPP => ": load the module `veth`",
             _ => "",
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_not_there_is_an_error() {
+        assert!(is_other_end_elsewhere("there is none").is_err());
+        assert!(!is_other_end_elsewhere("lo").unwrap(), "loopback has no other end");
     }
 }

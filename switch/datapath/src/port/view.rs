@@ -72,6 +72,25 @@ impl Owners {
         let same = self.0.iter().skip(first).take_while(move |(other, _)| *other == mac);
         same.filter_map(|(_, id)| view.port(*id))
     }
+
+    /// Returns the port of a VLAN that an address (see [`Mac::to_u64`]) belongs to.
+    pub(crate) fn in_vlan<'v>(&self, view: &'v View, mac: u64, vlan: u16) -> Option<&'v Arc<Port>> {
+        self.of(view, mac).find(|owner| owner.settings.vlan.tagging(vlan).is_some())
+    }
+}
+
+/// Returns the port that frames to an address go to: the one that it belongs to, unless that does not
+/// [insist](Port::insists) and the address was learned at an uplink.
+#[inline]
+pub(crate) fn destination<'v>(
+    owner: Option<&'v Port>,
+    learned: impl FnOnce() -> Option<&'v Port>,
+) -> Option<&'v Port> {
+    match owner {
+        None => learned(),
+        Some(owner) if owner.insists() => Some(owner),
+        Some(owner) => learned().filter(|at| at.settings.role == PortRole::Uplink).or(Some(owner)),
+    }
 }
 
 /// The part of a port that outlives a change of its settings.
@@ -163,6 +182,12 @@ impl Port {
     /// frames.
     pub(crate) fn insists(&self) -> bool {
         self.settings.mac.is_some() && self.shared.is_ready()
+    }
+
+    /// Whether the port may not send from an address of this other port. A vNIC never may. Behind an
+    /// uplink it may be the address of a guest that moved to another host.
+    pub(crate) fn may_not_send_as(&self, owner: &Port) -> bool {
+        self.settings.role == PortRole::Vnic || owner.insists()
     }
 
     /// Returns whether the port is told that its packets are too big for another.

@@ -6,7 +6,7 @@ use crate::frame::addresses::Addresses;
 use crate::frame::headers::Headers;
 use crate::port::bucket::Storm;
 use crate::port::macs::{Insertion, MacKey};
-use crate::port::view::Port;
+use crate::port::view::{Port, destination};
 use crate::settings::{PortId, PortRole};
 use crate::stage::steer::Steerer;
 use crate::turn::Turn;
@@ -283,12 +283,12 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
-    /// Refuses a source address that belongs to another port. A vNIC never takes one. Behind an
-    /// uplink it may be the address of a guest that moved to another host.
+    /// Refuses a source address that belongs to another port, which the port
+    /// [may not use](Port::may_not_send_as).
     fn refuse_owned(&self, source: u64, vlan: u16) -> Verdict {
         let is_vnic = self.turn.from.settings.role == PortRole::Vnic;
         let owner = self.owner(source, vlan);
-        let refused = owner.is_some_and(|owner| is_vnic || owner.insists());
+        let refused = owner.is_some_and(|owner| self.turn.from.may_not_send_as(owner));
         if refused && !is_vnic {
             self.cell.returned_frames.add(1);
         }
@@ -321,8 +321,7 @@ impl<'t> Decider<'t> {
 
     /// Returns the port of a VLAN that an address belongs to.
     fn owner(&self, mac: u64, vlan: u16) -> Option<&'t Arc<Port>> {
-        let mut owners = self.turn.owners.of(self.turn.view, mac);
-        owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some())
+        self.turn.owners.in_vlan(self.turn.view, mac, vlan)
     }
 
     /// Takes the tokens of a flooded frame out of the port's storm control.
@@ -342,16 +341,10 @@ impl<'t> Decider<'t> {
     fn find(&self, mac: u64, frame: &Frame) -> Result<Option<&'t Port>, DropReason> {
         let learned = || {
             let port = self.turn.macs.lookup(MacKey::new(mac, frame.vlan), self.second);
-            port.and_then(|port| self.turn.view.port(port))
+            port.and_then(|port| self.turn.view.port(port)).map(|port| &**port)
         };
-        let to = match self.owner(mac, frame.vlan) {
-            None => learned(),
-            Some(owner) if owner.insists() => Some(owner),
-            Some(owner) => {
-                learned().filter(|at| at.settings.role == PortRole::Uplink).or(Some(owner))
-            }
-        };
-        let Some(to) = to else { return Ok(None) };
+        let owner = self.owner(mac, frame.vlan).map(|owner| &**owner);
+        let Some(to) = destination(owner, learned) else { return Ok(None) };
         DropReason::SamePort.when(to.shared.id == self.turn.from.shared.id)?;
         // Its guest may run on another host by now, so the frame is flooded.
         if !to.shared.is_ready() {

@@ -1,13 +1,13 @@
 //! The switch's side of the kernel path: which decisions end with a change, and what is done every
 //! second for flows that no frame of the switch keeps alive.
 
-use super::{Entry, Switch};
+use super::Switch;
+use crate::PortId;
 use crate::options::SwitchError;
 use crate::port::carry::{Slow, why_slow_from, why_slow_to};
-use crate::port::macs::MacKey;
-use crate::port::view::{Port, View};
+use crate::port::macs::{MacKey, MacTable};
+use crate::port::view::{Owners, Port, View, destination};
 use crate::worker::wait::time_since;
-use crate::{PortId, PortRole};
 use ports::kernel_path::{Carried, FlowReport, Glance, KernelPath};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Switch {
         }
         path.extend_lease();
         let keeper = Keeper::of(self);
-        while path.sweep(AT_ONCE, IDLE, |flow| keeper.keeps(self, flow)) == AT_ONCE {}
+        while path.sweep(AT_ONCE, IDLE, |flow| keeper.keeps(flow)) == AT_ONCE {}
     }
 
     /// Returns what the kernel has carried from and to a port, as of the last second.
@@ -148,67 +148,56 @@ fn is_same(old: Option<&Arc<Port>>, new: Option<&Arc<Port>>) -> bool {
 
 /// What a sweep asks about each flow.
 struct Keeper<'s> {
+    view: &'s View,
+    macs: &'s MacTable,
     ports: HashMap<u16, &'s Arc<Port>>,
-    owners: HashMap<Mac, Vec<&'s Arc<Port>>>,
+    owners: Owners,
     second: u64,
 }
 
 impl<'s> Keeper<'s> {
     fn of(switch: &'s Switch) -> Keeper<'s> {
-        let mut owners: HashMap<Mac, Vec<&Arc<Port>>> = HashMap::new();
-        for Entry { port, .. } in switch.entries() {
-            if let Some(mac) = port.own_mac() {
-                owners.entry(Mac::from_u64(mac)).or_default().push(port);
-            }
-        }
+        let mut owners = Owners::default();
+        owners.read(&switch.view);
         let second = time_since(switch.start).as_secs();
-        Keeper { ports: switch.by_hook(), owners, second }
+        let (view, macs, ports) = (&*switch.view, &*switch.macs, switch.by_hook());
+        Keeper { view, macs, ports, owners, second }
     }
 
     /// Whether a flow stays in the table: its ports are there and ready, and the switch would still
     /// take it from one to the other. One that carried lately keeps its source known.
-    fn keeps(&self, switch: &Switch, flow: &FlowReport) -> bool {
+    fn keeps(&self, flow: &FlowReport) -> bool {
         let unused = flow.tally.frames == 0 && Duration::from_nanos(flow.age) > UNUSED;
         let ports = (self.ports.get(&flow.from), self.ports.get(&flow.to));
         let (Some(from), Some(to)) = ports else { return false };
-        let [destination, source] = flow.key.stations().map(Mac);
+        let [destination, source] = flow.key.stations().map(|mac| Mac(mac).to_u64());
         !unused
             && to.shared.is_ready()
-            && self.find(switch, destination, flow.vlan) == Some(to.shared.id)
-            && self.may_be_at(switch, from, source, flow)
-    }
-
-    /// Returns the port of a VLAN that an address belongs to.
-    fn owner(&self, mac: Mac, vlan: u16) -> Option<&'s Arc<Port>> {
-        let mut owners = self.owners.get(&mac)?.iter();
-        owners.find(|owner| owner.settings.vlan.tagging(vlan).is_some()).copied()
+            && self.find(destination, flow.vlan) == Some(to.shared.id)
+            && self.may_be_at(from, source, flow)
     }
 
     /// Returns where the switch sends frames to an address, as a turn decides it.
-    fn find(&self, switch: &Switch, mac: Mac, vlan: u16) -> Option<PortId> {
-        let learned = switch.macs.lookup(MacKey::new(mac.to_u64(), vlan), self.second);
-        let is_uplink = |port: &PortId| {
-            let entry = switch.entry(*port);
-            entry.is_ok_and(|entry| entry.port.settings.role == PortRole::Uplink)
+    fn find(&self, mac: u64, vlan: u16) -> Option<PortId> {
+        let owner = self.owners.in_vlan(self.view, mac, vlan).map(|owner| &**owner);
+        let learned = || {
+            let port = self.macs.lookup(MacKey::new(mac, vlan), self.second);
+            port.and_then(|port| self.view.port(port)).map(|port| &**port)
         };
-        match self.owner(mac, vlan) {
-            None => learned,
-            Some(owner) if owner.insists() => Some(owner.shared.id),
-            Some(owner) => learned.filter(is_uplink).or(Some(owner.shared.id)),
-        }
+        destination(owner, learned).map(|port| port.shared.id)
     }
 
     /// Whether frames from an address may come from a port, as a turn decides it.
-    fn may_be_at(&self, switch: &Switch, port: &Port, mac: Mac, flow: &FlowReport) -> bool {
-        match self.owner(mac, flow.vlan) {
+    fn may_be_at(&self, port: &Port, mac: u64, flow: &FlowReport) -> bool {
+        match self.owners.in_vlan(self.view, mac, flow.vlan) {
             Some(owner) if owner.shared.id == port.shared.id => return true,
-            Some(owner) if port.settings.role == PortRole::Vnic || owner.insists() => return false,
+            Some(owner) if port.may_not_send_as(owner) => return false,
             _ => {}
         }
-        let key = MacKey::new(mac.to_u64(), flow.vlan);
+        let key = MacKey::new(mac, flow.vlan);
         if Duration::from_nanos(flow.quiet) > ALIVE {
-            return switch.macs.lookup(key, self.second) == Some(port.shared.id);
+            return self.macs.lookup(key, self.second) == Some(port.shared.id);
         }
-        switch.macs.refresh(key, port.seen(), self.second)
+        self.macs.refresh(key, port.seen(), self.second)
     }
 }

@@ -14,6 +14,7 @@ mod frame;
 mod world;
 
 use bolero::TypeGenerator;
+pub(crate) use change::plain;
 use frame::Conversation;
 use std::cell::RefCell;
 use std::time::Duration;

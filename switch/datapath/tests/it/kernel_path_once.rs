@@ -5,9 +5,10 @@
 //!
 //! `ONCE_FRAMES` sets the number of frames, for runs by hand.
 
+use crate::fuzz_kernel_path::plain;
 use datapath::{
-    AclAction, AclEnd, AclProtocol, AclRule, KernelPathUse, PortId, PortRole, PortSettings,
-    RateLimit, Rsc, RscPolicy, Switch, SwitchOptions, Vlan,
+    AclAction, AclEnd, AclProtocol, AclRule, KernelPathUse, PortId, PortRole, RateLimit, RscPolicy,
+    Switch, SwitchOptions, Vlan,
 };
 use ports::capture::{Capture, CaptureOptions, Direction};
 use ports::kernel_path::KernelPath;
@@ -233,17 +234,6 @@ struct Control {
     shared: Arc<Shared>,
     random: u64,
     changes: u64,
-}
-
-fn plain(role: PortRole) -> PortSettings {
-    let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
-    PortSettings {
-        role,
-        mtu: 1500,
-        kernel_path: KernelPathUse::Trusted,
-        rsc,
-        ..PortSettings::default()
-    }
 }
 
 impl Control {

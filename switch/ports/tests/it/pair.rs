@@ -8,7 +8,6 @@ use ports::packet::{self, PacketOptions};
 use ports::veth::{self, HostEnd, Pair, VethError, VethOptions};
 use ports::{Slice, namespace};
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -242,19 +241,7 @@ fn trains_pass_whole_both_ways_with_unfinished_checksums() {
             let count = socket.recv(&mut got).expect("recv");
             assert_eq!(&got[..count], wanted);
         }
-        let segment: libc::c_int = 1200;
-        // SAFETY: UDP_SEGMENT reads one int.
-        #[allow(unsafe_code, reason = "std has no UDP_SEGMENT")]
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                (&raw const segment).cast(),
-                4,
-            )
-        };
-        assert_eq!(set, 0);
+        support::segment_by(&socket, 1200);
         socket.send(&payload).expect("send");
         let is_udp = |frame: &support::Taken| frame.bytes.get(23) == Some(&17);
         let frames = take_until(&mut port.device.ingress[0], 1, is_udp);

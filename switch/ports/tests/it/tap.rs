@@ -9,7 +9,6 @@ use ports::tap::{self, TapError, TapOptions};
 use ports::{Burst, EgressDrop, Nanos, Offloads, Outgoing, PortFault, Slice, namespace};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,19 +95,7 @@ fn trains_pass_whole_both_ways() {
             assert_eq!(&got[..count], wanted);
         }
 
-        let segment: libc::c_int = 1200;
-        // SAFETY: UDP_SEGMENT reads one int.
-        #[allow(unsafe_code, reason = "std has no UDP_SEGMENT")]
-        let set = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                (&raw const segment).cast(),
-                4,
-            )
-        };
-        assert_eq!(set, 0);
+        support::segment_by(&socket, 1200);
         socket.send(&payload).expect("send");
         let frames = take_until(&mut opened.device.ingress[0], 1, is_udp);
         assert_eq!(frames[0].raw.vnet.gso(), GsoType::UdpL4);

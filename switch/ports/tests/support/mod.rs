@@ -9,6 +9,8 @@
 )]
 
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, RawFrame, Slice};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use wire::vnet::{Flags, GsoType, VnetHeader};
@@ -121,6 +123,23 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     u16::try_from(sum).expect("folded")
+}
+
+/// Makes the kernel cut what a socket sends into datagrams of so many bytes.
+pub(crate) fn segment_by(socket: &UdpSocket, bytes: u16) {
+    let segment = libc::c_int::from(bytes);
+    // SAFETY: UDP_SEGMENT reads one int.
+    #[allow(unsafe_code, reason = "std has no UDP_SEGMENT")]
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const segment).cast(),
+            4,
+        )
+    };
+    assert_eq!(set, 0);
 }
 
 /// Delivers one frame, which must be taken.

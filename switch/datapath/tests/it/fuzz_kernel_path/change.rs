@@ -15,7 +15,7 @@ pub(super) const MTUS: [u16; 4] = [1500, 1400, 600, 9000];
 const PLENTY: u64 = 100_000_000_000;
 
 /// Returns a port without extras, on the kernel path.
-pub(super) fn plain(role: PortRole) -> PortSettings {
+pub(crate) fn plain(role: PortRole) -> PortSettings {
     let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
     PortSettings {
         role,
