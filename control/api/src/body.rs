@@ -106,6 +106,9 @@ pub struct WorkerBody {
     pub frames: u64,
     /// Nanoseconds in turns that took frames.
     pub busy_ns: u64,
+    /// Nanoseconds for which it wanted to run and other programs had its processor.
+    #[serde(default)]
+    pub waited_ns: u64,
 }
 
 /// An event, possibly repeated.

@@ -118,7 +118,13 @@ pub(crate) struct Millrace {
 
 impl Millrace {
     fn new(machine: Machine, units: &[Unit], seed: u64) -> Millrace {
-        let worker = |core| Worker { core, node: machine.node(core), busy: 0.0, excluded: false };
+        let worker = |core| Worker {
+            core,
+            node: machine.node(core),
+            busy: 0.0,
+            waited: 0.0,
+            excluded: false,
+        };
         let item = |unit: &Unit| Item {
             id: unit.id,
             worker: 0,

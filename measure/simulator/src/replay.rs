@@ -358,7 +358,7 @@ fn add(sums: &mut [[f64; 2]], real: &[f64], predicted: &[f64]) {
 
 fn worker((number, worker): (usize, &crate::RecordedWorker)) -> Worker {
     let core = worker.core.unwrap_or(usize::MAX - number);
-    Worker { core, node: worker.node, busy: 0.0, excluded: false }
+    Worker { core, node: worker.node, busy: 0.0, waited: 0.0, excluded: false }
 }
 
 /// Returns the mean busy share of an item, and its frames per second.

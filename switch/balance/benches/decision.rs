@@ -38,6 +38,7 @@ fn case(load: f64, dealt: usize) -> Case {
         core,
         node: core % 2,
         busy: items.iter().filter(|item| item.worker == core).map(|item| item.busy).sum(),
+        waited: 0.0,
         excluded: false,
     };
     let workers = (0..64).map(worker).collect();

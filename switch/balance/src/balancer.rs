@@ -84,6 +84,8 @@ struct Departure {
 #[derive(Clone, Debug, Default)]
 struct History {
     peaks: [f64; PARTS],
+    /// The highest shares for which it waited for its processor.
+    waits: [f64; PARTS],
     smooth: f64,
     saturated_for: u32,
 }
@@ -91,6 +93,10 @@ struct History {
 impl History {
     fn peak(&self) -> f64 {
         self.peaks.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn waited(&self) -> f64 {
+        self.waits.iter().copied().fold(0.0, f64::max)
     }
 }
 
@@ -159,7 +165,9 @@ impl Balancer {
         let part = self.settings.settle.as_nanos().max(PARTS as u128) / PARTS as u128;
         let part = u64::try_from(now.as_nanos() / part).unwrap_or(u64::MAX);
         for part in (self.part + 1..=part).take(PARTS) {
-            self.workers.iter_mut().for_each(|worker| worker.peaks[slot(part)] = 0.0);
+            for worker in &mut self.workers {
+                (worker.peaks[slot(part)], worker.waits[slot(part)]) = (0.0, 0.0);
+            }
         }
         self.part = part;
         elapsed
@@ -174,8 +182,9 @@ impl Balancer {
             history.smooth = f64::midpoint(history.smooth, busy);
             let is_saturated = busy >= saturated;
             history.saturated_for = if is_saturated { history.saturated_for + 1 } else { 0 };
-            let peak = &mut history.peaks[slot(self.part)];
-            *peak = peak.max(busy);
+            let slot = slot(self.part);
+            history.peaks[slot] = history.peaks[slot].max(busy);
+            history.waits[slot] = history.waits[slot].max(share(worker.waited));
         }
         let weight = |over: Duration| elapsed.as_secs_f64() / (elapsed + over).as_secs_f64();
         let (usual, fades) = (weight(USUAL), weight(FADES));
@@ -253,11 +262,12 @@ impl Balancer {
     }
 
     fn loads(&self, workers: &[Worker]) -> Vec<Load> {
-        let Settings { high, saturated, .. } = self.settings;
+        let Settings { high, saturated, shared, .. } = self.settings;
         let load = |(history, worker): (&History, &Worker)| Load {
             peak: history.peak(),
             pressed: worker.busy >= saturated || worker.busy > high && history.smooth > high,
             saturated_for: history.saturated_for,
+            is_shared: history.waited() > shared,
             ..Load::default()
         };
         self.workers.iter().zip(workers).map(load).collect()

@@ -10,8 +10,10 @@ pub struct Worker {
     pub core: usize,
     /// The NUMA node.
     pub node: usize,
-    /// Share of the interval that it was busy, 0 to 1, its items' included.
+    /// Share of the time it had its processor that it was busy, 0 to 1, its items' included.
     pub busy: f64,
+    /// Share of the interval for which it waited for its processor, 0 to 1.
+    pub waited: f64,
     /// Whether it is excluded: nothing is moved to it, and active items are moved away.
     pub excluded: bool,
 }
@@ -60,7 +62,7 @@ pub struct Item {
     pub id: ItemId,
     /// The number of its worker; an item of a worker that does not exist is ignored.
     pub worker: usize,
-    /// Share of the interval that its worker spent on it, 0 to 1.
+    /// Share of the time its worker had its processor that it spent on the item, 0 to 1.
     pub busy: f64,
     /// Whether it may move.
     pub mode: Mode,

@@ -38,6 +38,8 @@ pub(crate) struct Load {
     pub(crate) active: usize,
     /// Whether it is above its threshold and should give items away.
     pub(crate) pressed: bool,
+    /// Whether other programs had its processor lately for longer than [`Settings::shared`].
+    pub(crate) is_shared: bool,
     /// Number of consecutive intervals in which it was saturated.
     pub(crate) saturated_for: u32,
     /// The factor by which the items of a saturated worker want more than was measured, once that
@@ -155,8 +157,12 @@ impl Scene<'_> {
         let is_left = self.workers[item.worker].excluded;
         let is_gain =
             then + margin <= source.now && (!is_guess || then < self.settings.saturated) || is_left;
-        // Frames can be lost while an entry moves, which is not worth a target without room.
+        // Frames can be lost while an entry moves, which is not worth a target without room, or one
+        // that may not run while the entry's queue is held.
         let needs_room = matches!(item.id.part, Part::Entry(_)) && !is_left;
+        if needs_room && self.loads[worker].is_shared {
+            return None;
+        }
         let tier = match then {
             _ if then <= fill && !remote => 0,
             _ if then <= fill => 2,

@@ -18,6 +18,9 @@ pub struct Settings {
     pub low: f64,
     /// If no worker has room, a move must leave its target this much below its source.
     pub margin: f64,
+    /// A worker that waited for its processor for more than this share of an interval of late gets no
+    /// further entries of uplinks: what it has at one moment another program may have at the next.
+    pub shared: f64,
     /// Coalescing uses the highest loads of this time.
     pub settle: Duration,
     /// An item that moved stays for this long.
@@ -36,6 +39,7 @@ impl Default for Settings {
             fill: 0.65,
             low: 0.5,
             margin: 0.1,
+            shared: 0.1,
             settle: Duration::from_millis(1600),
             rest: Duration::from_secs(1),
             moves_a_second: 2000,

@@ -104,7 +104,8 @@ impl Fluid {
 
 /// Workers of whole cores, the second half of them on a second node.
 fn workers(count: usize, nodes: usize) -> Vec<Worker> {
-    let worker = |core| Worker { core, node: core * nodes / count, busy: 0.0, excluded: false };
+    let worker =
+        |core| Worker { core, node: core * nodes / count, busy: 0.0, waited: 0.0, excluded: false };
     (0..count).map(worker).collect()
 }
 
@@ -318,6 +319,19 @@ fn no_entry_moves_to_a_worker_without_room() {
         assert!(moved.to_load.1 <= Settings::default().high, "{moved}");
     }
     assert!(moves.is_empty(), "{} moves, first {}", moves.len(), moves[0]);
+}
+
+/// Where other programs have a worker's processor half of the time, an entry's queue was held for 50
+/// to 100 ms, and its ring overflowed.
+#[test]
+fn no_entry_moves_to_a_worker_that_waits_for_its_processor() {
+    for (waited, moves) in [(0.05, true), (0.5, false)] {
+        let mut fluid = two_full_workers();
+        fluid.wishes.iter_mut().zip(0..).for_each(|(wish, place)| *wish = [0.06, 0.02][place % 2]);
+        fluid.workers[1].waited = waited;
+        let all = fluid.run(&mut Balancer::new(Settings::default()), 300).concat();
+        assert_eq!(!all.is_empty(), moves, "{all:?}");
+    }
 }
 
 /// Each lossy move doubles the rest of the vNIC's items, up to about a minute; a move without loss

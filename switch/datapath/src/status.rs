@@ -128,6 +128,9 @@ pub struct WorkerInfo {
     /// Time in turns that took frames. It is the sum of [`QueueInfo::busy`] over the queues that
     /// the worker owned meanwhile.
     pub busy: Nanos,
+    /// Time for which it wanted to run and had no processor, in [`WorkerInfo::busy`] or beside it:
+    /// other programs had the processor.
+    pub waited: Nanos,
 }
 
 /// Waits of an ingress queue's frames. Each burst counts with the wait of its first frame, so the

@@ -28,6 +28,13 @@ pub struct Past {
     faults: u64,
 }
 
+impl Past {
+    /// Returns for how long the thread has not run since an earlier moment.
+    pub fn paused_since(self, earlier: Past) -> Nanos {
+        self.lag.since(earlier.lag)
+    }
+}
+
 impl Clock {
     /// The kernel's clocks.
     pub const KERNEL: Clock = Clock {

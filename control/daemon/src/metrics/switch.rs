@@ -99,6 +99,13 @@ impl Scrape {
         out.counters(
             ("worker_busy_seconds", "Time in turns that took frames"),
             workers().map(|(labels, worker)| (labels, seconds(worker.busy_ns))),
+        )?;
+        out.counters(
+            (
+                "worker_waited_seconds",
+                "Time for which the worker wanted to run and other programs had its processor",
+            ),
+            workers().map(|(labels, worker)| (labels, seconds(worker.waited_ns))),
         )
     }
 }

@@ -49,6 +49,7 @@ impl<'r> Report<'r> {
                 sleeps: info.sleeps,
                 frames: info.frames,
                 busy_ns: info.busy.0,
+                waited_ns: info.waited.0,
             });
         bodies.collect()
     }

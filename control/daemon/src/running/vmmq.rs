@@ -28,9 +28,8 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// How long nothing is carried before the switch counts as asleep.
 const ASLEEP_AFTER: Duration = Duration::from_secs(10);
 
-/// The share of an interval above which a worker's busy time is no measurement: a turn's work is
-/// limited to about 2 ms, so one that outlasts an interval was held up, as by another process.
-const INTERRUPTED: f64 = 1.1;
+/// The least share of an interval that a worker had its processor, as far as loads are concerned.
+const LEAST_AVAILABLE: f64 = 0.25;
 
 /// How often guests' memory is located.
 const HOMES: Duration = Duration::from_secs(10);
@@ -70,7 +69,47 @@ pub(super) struct Dynamic<'d> {
 struct Sums {
     at: Instant,
     queues: HashMap<ItemId, Nanos>,
-    workers: Vec<Nanos>,
+    workers: Vec<WorkerSums>,
+}
+
+/// A worker's busy time, and the time for which it waited for its processor.
+#[derive(Clone, Copy)]
+struct WorkerSums {
+    busy: Nanos,
+    waited: Nanos,
+}
+
+impl WorkerSums {
+    fn of(info: &WorkerInfo) -> WorkerSums {
+        WorkerSums { busy: info.busy, waited: info.waited }
+    }
+}
+
+/// A worker's load in an interval.
+#[derive(Clone, Copy, Default)]
+struct WorkerLoad {
+    /// Share of the time it had its processor that it was busy.
+    busy: f64,
+    /// Share of the interval for which it waited for its processor.
+    waited: f64,
+    /// By what its busy time counts: a turn goes on while another program has the processor.
+    scale: f64,
+}
+
+impl WorkerLoad {
+    fn between(old: Option<WorkerSums>, new: WorkerSums, elapsed: Duration) -> WorkerLoad {
+        let busy = share_of(old.map(|old| old.busy), new.busy, elapsed);
+        let waited = share_of(old.map(|old| old.waited), new.waited, elapsed).min(1.0);
+        let available = (1.0 - waited).max(LEAST_AVAILABLE);
+        let load = (busy - waited).max(0.0) / available;
+        WorkerLoad { busy: load, waited, scale: if busy > 0.0 { load / busy } else { 0.0 } }
+    }
+}
+
+/// Returns the share of an interval by which a sum has grown in it; none if it was not known before.
+fn share_of(old: Option<Nanos>, new: Nanos, elapsed: Duration) -> f64 {
+    let grown = old.map_or(0, |old| new.0.saturating_sub(old.0));
+    Duration::from_nanos(grown).as_secs_f64() / elapsed.as_secs_f64()
 }
 
 impl Vmmq {
@@ -101,7 +140,7 @@ impl Vmmq {
         let sums = Sums {
             at: now,
             queues: queues.iter().map(|queue| (item_id(queue), queue.busy)).collect(),
-            workers: workers.iter().map(|worker| worker.busy).collect(),
+            workers: workers.iter().map(WorkerSums::of).collect(),
         };
         self.find_places(workers);
         let Some(last) = self.last.replace(sums) else { return Vec::new() };
@@ -109,34 +148,38 @@ impl Vmmq {
         if elapsed.is_zero() {
             return Vec::new();
         }
-        let share = |new: Nanos, old: Option<&Nanos>| {
-            let busy = old.map_or(0, |old| new.0.saturating_sub(old.0));
-            Duration::from_nanos(busy).as_secs_f64() / elapsed.as_secs_f64()
+        let old = |number: usize| last.workers.get(number).copied();
+        let loads: Vec<WorkerLoad> = workers
+            .iter()
+            .enumerate()
+            .map(|(number, info)| WorkerLoad::between(old(number), WorkerSums::of(info), elapsed))
+            .collect();
+        let taken = |queue: &QueueInfo| {
+            let before = last.queues.get(&item_id(queue)).copied();
+            let load = loads.get(queue.worker).copied().unwrap_or_default();
+            share_of(before, queue.busy, elapsed) * load.scale
         };
         let item = |queue: &QueueInfo| Item {
             id: item_id(queue),
             worker: queue.worker,
-            busy: share(queue.busy, last.queues.get(&item_id(queue))),
+            busy: taken(queue),
             mode: if dynamic.ports.contains(&queue.port) { Mode::Dynamic } else { Mode::Static },
             home: dynamic.homes.get(&queue.port).copied(),
             reach: Reach::ALL,
         };
         let whole = queues.iter().filter(|queue| !dynamic.uplinks.contains(&queue.port));
         let mut items: Vec<Item> = whole.map(item).collect();
-        let taken = |queue: &QueueInfo| share(queue.busy, last.queues.get(&item_id(queue)));
         items.extend(entries::items(dynamic.entries, queues, taken));
-        let worker = |(number, info): (usize, &WorkerInfo)| Worker {
-            core: self.places[number].0,
-            node: self.places[number].1,
-            busy: share(info.busy, last.workers.get(number)),
+        let worker = |(place, load): (&(usize, usize), &WorkerLoad)| Worker {
+            core: place.0,
+            node: place.1,
+            busy: load.busy,
+            waited: load.waited,
             excluded: false,
         };
-        let workers: Vec<Worker> = workers.iter().enumerate().map(worker).collect();
+        let workers: Vec<Worker> = self.places.iter().zip(&loads).map(worker).collect();
         if items.iter().any(|item| item.busy > 0.0) {
             self.busy_at = Some(now);
-        }
-        if workers.iter().any(|worker| worker.busy > INTERRUPTED) {
-            return Vec::new();
         }
         let at = self.at(now);
         self.balancer.decide(&Measurement { at, workers: &workers, items: &items })
@@ -404,9 +447,26 @@ mod tests {
         run.pass([0, 0], true);
         run.queues.iter_mut().for_each(|queue| queue.busy.0 += 70_000_000);
         run.workers[0].busy.0 += 140_000_000;
+        run.workers[0].waited.0 += 140_000_000;
         assert_eq!(run.pass([30, 20], true), []);
         let moves: Vec<Move> = (0..10).flat_map(|_| run.pass([70, 60], true)).collect();
         assert_eq!(moves.len(), 1, "what is measured is decided on");
+    }
+
+    #[test]
+    fn a_load_is_a_share_of_the_time_with_a_processor() {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let load = |busy, waited| {
+            let old = WorkerSums { busy: ms(7), waited: ms(9) };
+            let new = WorkerSums { busy: ms(7 + busy), waited: ms(9 + waited) };
+            let load = WorkerLoad::between(Some(old), new, INTERVAL);
+            [load.busy, load.waited, load.scale].map(|share| (share * 100.0).round())
+        };
+        assert_eq!(load(12, 0), [60.0, 0.0, 100.0]);
+        assert_eq!(load(14, 10), [40.0, 50.0, 29.0]);
+        assert_eq!(load(20, 10), [100.0, 50.0, 50.0]);
+        assert_eq!(load(0, 0), [0.0, 0.0, 0.0]);
+        assert_eq!(load(140, 140), [0.0, 100.0, 0.0], "no measurement");
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Switch {
                 frames: counters.frames.get(),
                 hangs: handle.hangs,
                 busy: Nanos(counters.busy.get()),
+                waited: Nanos(counters.waited.get()),
             }
         };
         self.workers.iter().zip(&self.options.workers).map(info).collect()

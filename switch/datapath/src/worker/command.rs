@@ -45,6 +45,8 @@ pub(crate) struct WorkerCounters {
     /// Nanoseconds in turns that took frames, see
     /// [`QueueLoad::busy`](crate::turn::queue::QueueLoad::busy).
     pub(crate) busy: Counter,
+    /// Nanoseconds for which it wanted to run and had no processor.
+    pub(crate) waited: Counter,
 }
 
 /// A number that no port has.

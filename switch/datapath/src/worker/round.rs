@@ -21,7 +21,7 @@ impl Worker {
             self.owners_version = version;
             self.owners.read(&self.view);
         }
-        let watch = self.kernel_time.watch(now);
+        let watch = self.kernel_time.watch(now, &self.shared.counters.waited);
         let Worker { index, shared, macs, view, owners, queues, accounts, place, scratch, .. } =
             self;
         let (mut end, mut looks, mut busy) = (now, 0, 0);
