@@ -148,7 +148,10 @@ impl Scene<'_> {
             return Some((self.unused_rank(item, worker), 0.0, 0.0, worker));
         }
         let Settings { fill, high, margin, .. } = self.settings;
-        let then = self.loads[worker].now + item.load * self.stretch(item, worker);
+        let Load { now, peak, is_shared, .. } = self.loads[worker];
+        // What a shared processor has to spare at one moment another program may have at the next.
+        let now = if is_shared { now.max(peak) } else { now };
+        let then = now + item.load * self.stretch(item, worker);
         let remote = self.is_remote(item, worker);
         let source = &self.loads[item.worker];
         // A guess must not saturate the target, which would then guess as much and send the item
@@ -157,12 +160,9 @@ impl Scene<'_> {
         let is_left = self.workers[item.worker].excluded;
         let is_gain =
             then + margin <= source.now && (!is_guess || then < self.settings.saturated) || is_left;
-        // Frames can be lost while an entry moves, which is not worth a target without room, or one
-        // that may not run while the entry's queue is held.
-        let needs_room = matches!(item.id.part, Part::Entry(_)) && !is_left;
-        if needs_room && self.loads[worker].is_shared {
-            return None;
-        }
+        // Frames can be lost while an entry moves, which is not worth a target without room. Two full
+        // workers whose processors others share would give each other items for ever.
+        let needs_room = (is_shared || matches!(item.id.part, Part::Entry(_))) && !is_left;
         let tier = match then {
             _ if then <= fill && !remote => 0,
             _ if then <= fill => 2,

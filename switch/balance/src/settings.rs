@@ -18,8 +18,8 @@ pub struct Settings {
     pub low: f64,
     /// If no worker has room, a move must leave its target this much below its source.
     pub margin: f64,
-    /// A worker that waited for its processor for more than this share of an interval of late gets no
-    /// further entries of uplinks: what it has at one moment another program may have at the next.
+    /// A worker that waited for its processor for more than this share of an interval of late shares
+    /// it with other programs: it gets items only if it has room for them at its highest load of late.
     pub shared: f64,
     /// Coalescing uses the highest loads of this time.
     pub settle: Duration,

@@ -321,16 +321,24 @@ fn no_entry_moves_to_a_worker_without_room() {
     assert!(moves.is_empty(), "{} moves, first {}", moves.len(), moves[0]);
 }
 
-/// Where other programs have a worker's processor half of the time, an entry's queue was held for 50
-/// to 100 ms, and its ring overflowed.
+/// Two workers whose processors other programs had half of the time gave each other queues and entries
+/// for ever. An entry's queue was held for 50 to 100 ms, and its ring overflowed.
 #[test]
-fn no_entry_moves_to_a_worker_that_waits_for_its_processor() {
-    for (waited, moves) in [(0.05, true), (0.5, false)] {
-        let mut fluid = two_full_workers();
-        fluid.wishes.iter_mut().zip(0..).for_each(|(wish, place)| *wish = [0.06, 0.02][place % 2]);
-        fluid.workers[1].waited = waited;
-        let all = fluid.run(&mut Balancer::new(Settings::default()), 300).concat();
-        assert_eq!(!all.is_empty(), moves, "{all:?}");
+fn a_worker_that_waits_for_its_processor_counts_with_its_highest_load() {
+    for (waited, peak, moves) in [(0.05, 0.8, true), (0.5, 0.8, false), (0.5, 0.4, true)] {
+        for part in [Part::Entry, |place: u8| Part::Queue(place.into())] {
+            let mut fluid = two_full_workers();
+            let mut balancer = Balancer::new(Settings::default());
+            fluid.items.iter_mut().zip(0..).for_each(|(item, place)| item.id.part = part(place));
+            fluid.workers[1].waited = waited;
+            // Worker 0 fills up, worker 1 goes from a high load to a lower one.
+            for (own, other, intervals) in [(0.04, peak / 16.0, 40), (0.055, 0.02, 30)] {
+                fluid.wishes = (0..32).map(|place| [own, other][place % 2]).collect();
+                let all = fluid.run(&mut balancer, intervals).concat();
+                let is_end = own > 0.05;
+                assert_eq!(!all.is_empty(), moves && is_end, "{waited} {peak}: {all:?}");
+            }
+        }
     }
 }
 
