@@ -183,6 +183,11 @@ impl<'q> Burst<'q> {
         self.limit = limit;
     }
 
+    /// Lowers the limit of bytes until the burst is recycled.
+    pub(crate) fn limit_bytes(&mut self, most: usize) {
+        self.limit.bytes = self.limit.bytes.min(most);
+    }
+
     /// Whether no more frames should be pushed.
     pub fn is_full(&self) -> bool {
         self.frames.len() >= self.limit.frames || self.bytes >= self.limit.bytes

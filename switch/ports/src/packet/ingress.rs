@@ -184,6 +184,7 @@ impl Ingress for PacketIngress {
             take_ahead(ring, sparse, burst);
         }
         let ahead = burst.frames().len();
+        burst.limit_bytes(sparse.most_bytes(ahead, now));
         let (mut taken, mut room) = (0, self.trains.as_mut_slice());
         while taken < most && !burst.is_full() && room.len() >= Burst::LARGEST_TRAIN {
             if sparse.skip(ring) {
