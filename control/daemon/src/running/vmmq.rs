@@ -99,10 +99,15 @@ struct WorkerLoad {
 impl WorkerLoad {
     fn between(old: Option<WorkerSums>, new: WorkerSums, elapsed: Duration) -> WorkerLoad {
         let busy = share_of(old.map(|old| old.busy), new.busy, elapsed);
-        let waited = share_of(old.map(|old| old.waited), new.waited, elapsed).min(1.0);
-        let available = (1.0 - waited).max(LEAST_AVAILABLE);
+        let waited = share_of(old.map(|old| old.waited), new.waited, elapsed);
+        // A wait is counted when it ends, and may have begun before the interval.
+        let available = if waited < 1.0 { (1.0 - waited).max(LEAST_AVAILABLE) } else { 1.0 };
         let load = (busy - waited).max(0.0) / available;
-        WorkerLoad { busy: load, waited, scale: if busy > 0.0 { load / busy } else { 0.0 } }
+        WorkerLoad {
+            busy: load,
+            waited: waited.min(1.0),
+            scale: if busy > 0.0 { load / busy } else { 0.0 },
+        }
     }
 }
 
@@ -456,17 +461,17 @@ mod tests {
     #[test]
     fn a_load_is_a_share_of_the_time_with_a_processor() {
         let ms = |ms: u64| Nanos(ms * 1_000_000);
-        let load = |busy, waited| {
+        let load = |busy: u64, waited: u64| {
             let old = WorkerSums { busy: ms(7), waited: ms(9) };
             let new = WorkerSums { busy: ms(7 + busy), waited: ms(9 + waited) };
             let load = WorkerLoad::between(Some(old), new, INTERVAL);
             [load.busy, load.waited, load.scale].map(|share| (share * 100.0).round())
         };
         assert_eq!(load(12, 0), [60.0, 0.0, 100.0]);
-        assert_eq!(load(14, 10), [40.0, 50.0, 29.0]);
-        assert_eq!(load(20, 10), [100.0, 50.0, 50.0]);
+        assert_eq!(load(14, 10), [40.0, 50.0, 57.0]);
+        assert_eq!(load(20, 10), [100.0, 50.0, 100.0]);
         assert_eq!(load(0, 0), [0.0, 0.0, 0.0]);
-        assert_eq!(load(140, 140), [0.0, 100.0, 0.0], "no measurement");
+        assert_eq!(load(150, 140), [50.0, 100.0, 7.0], "it waited for longer than the interval");
     }
 
     #[test]
