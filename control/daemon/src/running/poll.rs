@@ -137,8 +137,8 @@ impl Running {
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
         for ports in broken.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
-            // The reasons are kept with the ports.
-            let _ = self.open(ports, now);
+            // The reasons are kept with the ports. The rest of the poll comes first.
+            let _ = self.without_pauses(|running| running.open(ports, now));
         }
     }
 

@@ -3,7 +3,6 @@
 //! Ports that could not be opened are among them, with the reason.
 
 use super::port::{OpenPort, PortDevice, RunningPort};
-use ::ports::side_by_side;
 use ::ports::team::Team;
 use config::{Config, MacAddress, PortConfig, PortName, Scale, nearest};
 use datapath::{PortId, PortInfo, Switch};
@@ -11,6 +10,7 @@ use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
 use problem::Problem;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest time for all sessions together to reach a message boundary: a front end may have sent
@@ -22,7 +22,7 @@ const LISTED: usize = 8;
 
 /// All ports by name.
 pub(crate) struct Ports {
-    opener: Box<dyn Opener>,
+    opener: Arc<dyn Opener>,
     /// What ports without `queues` go by.
     scale: Scale,
     /// Opened devices whose ports are added next.
@@ -37,7 +37,7 @@ impl Ports {
     /// Creates the list, without ports.
     pub(super) fn new(opener: Box<dyn Opener>, scale: Scale) -> Ports {
         let (ahead, by_name, guest_mtus) = Default::default();
-        Ports { opener, scale, ahead, by_name, guest_mtus }
+        Ports { opener: opener.into(), scale, ahead, by_name, guest_mtus }
     }
 
     /// Removes what was made for the device of a closed port.
@@ -187,10 +187,19 @@ impl Ports {
         Some(self.get(port.mirror_to.as_ref()?)?.open()?.id)
     }
 
-    /// Opens the devices of ports that are added next, all at the same time.
-    pub(super) fn open_ahead(&mut self, added: &[&PortConfig]) {
-        let opened = side_by_side::map(added, |port| self.opener.open(port, self.scale));
-        self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
+    /// Returns what opens the devices of ports that are added next, without waiting for this list.
+    pub(super) fn ahead(&self) -> impl Fn(&PortConfig) -> Result<Opened, OpenError> + Sync + use<> {
+        let (opener, scale) = (Arc::clone(&self.opener), self.scale);
+        move |port| opener.open(port, scale)
+    }
+
+    /// Keeps what has been opened ahead for these ports.
+    pub(super) fn keep_ahead(
+        &mut self,
+        ports: &[&PortConfig],
+        opened: Vec<Result<Opened, OpenError>>,
+    ) {
+        self.ahead.extend(ports.iter().map(|port| port.name.clone()).zip(opened));
     }
 
     /// Opens the device of a port, unless it was opened ahead.
