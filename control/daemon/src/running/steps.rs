@@ -135,7 +135,8 @@ impl Running {
     pub(super) fn open(&mut self, ports: &[&PortConfig], now: Instant) -> Vec<Result<(), String>> {
         let began = Instant::now();
         if ports.len() > 1 {
-            let (ahead, open) = (parallel_open::apart(ports), self.ports.ahead());
+            let ahead = parallel_open::apart(ports);
+            let open = self.ports.open_ahead(&ahead);
             let opened = side_by_side::map_meanwhile(&ahead, |port| open(port), || self.pause());
             self.ports.keep_ahead(&ahead, opened);
         }
