@@ -1,11 +1,12 @@
 //! Makes a wanted configuration the running one: begins a plan, takes its steps, and ends it.
 //!
 //! Steps of a kind are taken together, some at a time: their devices wait for the kernel at the same
-//! time, and the workers get one view for all. In between, and while devices are opened and closed, the
-//! thread that owns the switch does what else waits, for example reads and the poll. They find the wanted configuration, and the API lists
-//! its ports ([`listed_ports`](super::report::Report::listed_ports)): one that a later step opens is
-//! down until then. [`Desired`](super::desired::Desired) knows the ports of later steps, and the
-//! poll leaves them to their steps.
+//! time, and the workers get one view for all. In between, and while devices are opened and closed,
+//! the thread that owns the switch does what else waits, for example reads and the poll. They find the
+//! wanted configuration, and the API lists its ports
+//! ([`listed_ports`](super::report::Report::listed_ports)): one that a later step opens is down until
+//! then. [`Desired`](super::desired::Desired) knows the ports of later steps, and the poll leaves them
+//! to their steps.
 
 use super::Running;
 use super::origin::Origins;
