@@ -5,7 +5,8 @@
 //!
 //! - [`run`](Commands::run) is for what is done at once: reads, the poll, a capture's start.
 //! - [`change`](Commands::change) is for what may carry out a plan. A plan of a thousand ports
-//!   takes a minute, so between two of its steps the thread runs the short commands that wait. A
+//!   takes a minute, so between two of its steps, and while their devices wait for the kernel, the
+//!   thread runs the short commands that wait. A
 //!   second change waits until the first one has ended, and reads the configuration only then: two
 //!   changes at the same time never lose one another's update.
 //!

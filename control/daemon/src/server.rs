@@ -14,7 +14,7 @@ pub use crate::source::{check_file, read_file};
 
 use crate::commands::{Ended, Owner};
 use crate::descriptors;
-use crate::handover::{self, Offer, Predecessor};
+use crate::handover::{self, Offer, Predecessor, Rights};
 use crate::history;
 use crate::log;
 use crate::metrics::Renderings;
@@ -101,6 +101,7 @@ pub async fn serve(
     // Signals first: a signal while ports are being opened must not end the process and leave the
     // socket behind.
     let hangup = on(SignalKind::hangup())?;
+    let rights = Rights::now();
     let source = Source::new(options.file.clone(), options.poll);
     let config = source.read()?;
     log::write_as(config.switch.log);
@@ -108,7 +109,7 @@ pub async fn serve(
     // A successor receives the descriptors of all ports.
     descriptors::raise();
     let ((keeps, kept), socket) = if options.take_over {
-        take_over(options, &config.switch, &store)?
+        take_over(options, &config.switch, &store, &rights)?
     } else {
         places(options, &config.switch)?
     };
@@ -141,7 +142,7 @@ pub async fn serve(
     let answering = answer(socket.listener()?, groups, tcp, &shared, &stopped);
     tell_places(&socket, &keeper);
     notify(&[NotifyState::Ready]);
-    let next = next(successors.as_ref(), &store, &keeper);
+    let next = next(successors.as_ref(), &store, &keeper, rights);
     let successor = tokio::select! {
         successor = ends(stop, next, &shared) => successor,
         () = attend(&shared, hangup) => None,
@@ -178,11 +179,16 @@ fn places(options: &Options, config: &SwitchConfig) -> Result<Places, Problem> {
 
 /// Ends the daemon that runs and takes its places and its descriptors, once it is certain that this
 /// process will have them: of the two, one always runs.
-fn take_over(options: &Options, config: &SwitchConfig, store: &Store) -> Result<Places, Problem> {
+fn take_over(
+    options: &Options,
+    config: &SwitchConfig,
+    store: &Store,
+    rights: &Rights,
+) -> Result<Places, Problem> {
     let (path, socket) = (state_path(options, config), socket_path(options, config));
     preflight::check(config, &path)?;
     let state = state::open(&path);
-    let Some(predecessor) = Predecessor::meet(&socket)? else {
+    let Some(predecessor) = Predecessor::meet(&socket, rights)? else {
         drop(state);
         return places(options, config);
     };
@@ -265,10 +271,16 @@ async fn end_state(shared: &Shared, keeper: &Keeper) {
     }
 }
 
-async fn next(successors: Option<&handover::Listener>, store: &Store, keeper: &Keeper) -> OwnedFd {
+async fn next(
+    successors: Option<&handover::Listener>,
+    store: &Store,
+    keeper: &Keeper,
+    rights: Rights,
+) -> OwnedFd {
     let offer = || Offer {
         descriptors: store.with_all(|all| all.len()),
         state: keeper.file().parent().and_then(Identity::of),
+        rights: Some(rights),
     };
     match successors {
         Some(listener) => listener.next(offer).await,

@@ -69,12 +69,18 @@ impl Switch {
     }
 
     /// Starts another daemon that takes over, and waits until the old one has ended.
-    pub(crate) fn take_over(mut self) -> Switch {
-        let next = millrace().args(["run", "-c", FILE, "--take-over"]).spawn().unwrap();
+    pub(crate) fn take_over(self) -> Switch {
+        let mut command = millrace();
+        command.args(["run", "-c", FILE, "--take-over"]);
+        self.take_over_by(command)
+    }
+
+    /// Does the same by this command.
+    pub(crate) fn take_over_by(mut self, mut command: Command) -> Switch {
+        let next = command.spawn().unwrap();
         let status = until("the old daemon has ended", || self.0.try_wait().unwrap());
         assert!(status.success(), "{status}");
-        until("the API answers", || cli("port list").status.success().then_some(()));
-        Switch(next)
+        Switch::of(next)
     }
 
     /// Returns the daemon's process.

@@ -49,8 +49,8 @@ fn capabilities() -> Vec<String> {
     line.split(' ').map(|name| name.strip_prefix("CAP_").unwrap().to_lowercase()).collect()
 }
 
-/// Starts the daemon as another user that has these capabilities and can get no others.
-fn start(capabilities: &[String]) -> Switch {
+/// Returns the daemon's command, as another user that has these capabilities and can get no others.
+fn command(capabilities: &[String]) -> Command {
     let list: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let list = format!("-all{list}");
     let mut command = Command::new("setpriv");
@@ -59,7 +59,11 @@ fn start(capabilities: &[String]) -> Switch {
     command.args(["--bounding-set", &list, "--inh-caps", &list, "--ambient-caps", &list, PROGRAM]);
     command.args(["run", "-c", FILE, "--socket", SOCKET, "--state-dir", STATE]);
     command.env("MILLRACE_LOG", "error").env_remove("MILLRACE_SOCKET");
-    Switch::of(command.spawn().unwrap())
+    command
+}
+
+fn start(capabilities: &[String]) -> Switch {
+    Switch::of(command(capabilities).spawn().unwrap())
 }
 
 fn lay_out(keys: &str) -> (Host, Host) {
@@ -159,5 +163,35 @@ fn each_capability_is_for_the_features_that_it_is_named_for() {
         let wanted = WITHOUT
             .map(|(name, ports)| (name, ports.iter().map(|&port| port.to_owned()).collect()));
         assert_eq!(seen, wanted);
+    });
+}
+
+/// It ended the daemon that ran, and then could not open the ports.
+#[test]
+fn a_successor_that_may_do_less_leaves_the_daemon_running() {
+    story(&NEEDS, || {
+        lay_out("");
+        let switch = start(&capabilities());
+        let refuses = |mut successor: Command, reason: &str| {
+            let output = successor.arg("--take-over").output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && told.contains(reason), "{reason}: {told}");
+            assert_eq!(lacking(&switch.ask("port list")), [], "{reason}");
+        };
+        for left_out in capabilities() {
+            let kept: Vec<_> =
+                capabilities().into_iter().filter(|name| *name != left_out).collect();
+            refuses(command(&kept), &format!("CAP_{}", left_out.to_uppercase()));
+        }
+        let as_it_was = command(&capabilities());
+        let mut elsewhere = Command::new("nsenter");
+        elsewhere.arg("--net=/run/netns/guest").arg(as_it_was.get_program());
+        elsewhere.args(as_it_was.get_args());
+        refuses(elsewhere, "another network namespace");
+        let mut as_it_was = command(&capabilities());
+        as_it_was.arg("--take-over");
+        let successor = switch.take_over_by(as_it_was);
+        assert_eq!(lacking(&successor.ask("port list")), []);
+        assert!(successor.end(Signal::TERM).success());
     });
 }

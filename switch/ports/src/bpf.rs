@@ -9,7 +9,7 @@
 pub(crate) mod assemble;
 pub(crate) mod run;
 
-use assemble::Instruction;
+use assemble::{Assembler, Instruction, Operation, Register};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -332,6 +332,18 @@ pub(crate) fn load(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(program) })
 }
 
+/// Returns whether the kernel lets this process load programs for the frames of interfaces. It loads
+/// one, since that depends on more than capabilities: on the user namespace, and on filters of system
+/// calls.
+pub fn may_load_programs() -> bool {
+    /// `XDP_PASS`
+    const PASS: i32 = 2;
+    let mut program = Assembler::default();
+    program.compute(Register::R0, Operation::Set, PASS);
+    program.exit();
+    program.finish().is_some_and(|program| load(Kind::Xdp, &program).is_ok())
+}
+
 fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
     let mut attributes = MapAttributes {
         kind,
@@ -373,7 +385,7 @@ fn address<T>(value: &T) -> u64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::assemble::{Assembler, Helper, Operation, Register};
+    use super::assemble::Helper;
     use super::*;
 
     /// Makes the interface's stack put a tag beside every sent frame, until the link is closed.

@@ -10,13 +10,28 @@ use std::sync::Mutex;
 /// Descriptors to close, while [`at_once`] collects them.
 static COLLECTED: Mutex<Option<Vec<OwnedFd>>> = Mutex::new(None);
 
+/// Descriptors of ports that have been dropped.
+#[must_use]
+pub struct Collected(Vec<Mutex<Option<OwnedFd>>>);
+
 /// Runs `close`, which drops ports, and returns when all their descriptors are closed.
 pub fn at_once(close: impl FnOnce()) {
+    collected(close).close_meanwhile(|| ());
+}
+
+/// Runs `close`, which drops ports, and returns their descriptors, which are still open.
+pub fn collected(close: impl FnOnce()) -> Collected {
     *lock(&COLLECTED) = Some(Vec::new());
     close();
     let files = lock(&COLLECTED).take().unwrap_or_default();
-    let files: Vec<_> = files.into_iter().map(|file| Mutex::new(Some(file))).collect();
-    side_by_side::map(&files, |file| drop(lock(file).take()));
+    Collected(files.into_iter().map(|file| Mutex::new(Some(file))).collect())
+}
+
+impl Collected {
+    /// Closes them, and calls `meanwhile` again and again until all are closed.
+    pub fn close_meanwhile(self, meanwhile: impl FnMut()) {
+        side_by_side::map_meanwhile(&self.0, |file| drop(lock(file).take()), meanwhile);
+    }
 }
 
 /// Collects a descriptor that is about to be dropped. While descriptors are collected the owner's

@@ -49,6 +49,7 @@ pub mod vhost;
 pub mod xdp;
 
 pub use announced::Announced;
+pub use bpf::may_load_programs;
 pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
 pub use capabilities::{Capabilities, Speaker};
 pub use clock::{Clock, Past, Stopwatch, TimeLimit, time_of_faults};

@@ -6,10 +6,15 @@
 //! it ends.
 
 use std::panic::resume_unwind;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
 /// Most threads at a time.
 const THREADS: usize = 64;
+
+/// Time between two calls of what is done meanwhile.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The results of some items, or the thread that computes them.
 enum Part<'s, R> {
@@ -20,18 +25,50 @@ enum Part<'s, R> {
 /// Returns the results of `work` for each item, in their order. The threads have the caller's
 /// namespace and restrictions.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    spread(items, work, drop)
+}
+
+/// Does the same, and calls `meanwhile` again and again until all are done.
+pub fn map_meanwhile<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    mut meanwhile: impl FnMut(),
+) -> Vec<R> {
+    spread(items, work, |done| {
+        while done.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+            meanwhile();
+        }
+    })
+}
+
+/// Starts the threads, and calls `wait` with what closes when the last one ends.
+fn spread<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    wait: impl FnOnce(Receiver<()>),
+) -> Vec<R> {
     let each = items.len().div_ceil(THREADS).max(1);
     let all = |items: &[T]| items.iter().map(&work).collect::<Vec<R>>();
     if items.len() <= 1 {
         return all(items);
     }
     thread::scope(|scope| {
-        let start = |part| match thread::Builder::new().spawn_scoped(scope, move || all(part)) {
-            Ok(thread) => Part::UnderWay(thread),
-            // If no thread can be started, the caller does the work.
-            Err(_) => Part::Done(all(part)),
+        let (under_way, done) = mpsc::channel();
+        let start = |part| {
+            let ends = under_way.clone();
+            let all = move || {
+                let _ends: Sender<()> = ends;
+                all(part)
+            };
+            match thread::Builder::new().spawn_scoped(scope, all) {
+                Ok(thread) => Part::UnderWay(thread),
+                // If no thread can be started, the caller does the work.
+                Err(_) => Part::Done(part.iter().map(&work).collect()),
+            }
         };
         let parts: Vec<_> = items.chunks(each).map(start).collect();
+        drop(under_way);
+        wait(done);
         parts.into_iter().flat_map(Part::result).collect()
     })
 }
@@ -48,7 +85,7 @@ impl<R> Part<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Barrier;
+    use std::sync::{Barrier, Mutex};
 
     #[test]
     fn results_come_in_the_order_of_the_items() {
@@ -56,6 +93,21 @@ mod tests {
             let items: Vec<usize> = (0..count).collect();
             assert_eq!(map(&items, |item| item + 1), (1..=count).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn the_caller_does_something_else_until_all_are_done() {
+        let (go, goes) = mpsc::channel();
+        let (goes, mut calls) = (Mutex::new(goes), 0);
+        let waits = |item: &usize| goes.lock().unwrap().recv().map(|()| *item);
+        let results = map_meanwhile(&[1, 2, 3], waits, || {
+            calls += 1;
+            // The last one may be done already.
+            let _ = go.send(());
+        });
+        assert_eq!(results, [Ok(1), Ok(2), Ok(3)]);
+        assert!(calls >= 3, "{calls}");
+        assert_eq!(map_meanwhile(&[1], |item| item + 1, || calls = 0), [2]);
     }
 
     /// One after another, the first item would wait for ever.

@@ -1,6 +1,7 @@
 //! The socket at which a successor asks for this process's descriptors. It lies beside the API's
 //! socket and serves only processes of the same user.
 
+use crate::handover::rights::Rights;
 use crate::state::Identity;
 use devices::store::{VERSION, message};
 use rustix::fs::{Mode, fchmod};
@@ -21,9 +22,9 @@ const GREETING_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) const READY: &str = "ready";
 /// Longest time until then. What takes long, the successor does before it connects.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The parts of the answer to the greeting.
-const DESCRIPTORS: &str = "descriptors: ";
-const STATE: &str = ", state: ";
+/// Two keys of the answer to the greeting, which is a list of `KEY: VALUE`. A reader ignores others.
+const DESCRIPTORS: &str = "descriptors";
+const STATE: &str = "state";
 
 /// What a daemon has that its successor needs: the answer to the greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Offer {
     pub(crate) descriptors: usize,
     /// The state directory that it has locked.
     pub(crate) state: Option<Identity>,
+    /// What it could do at its start; `None` of a version that does not say.
+    pub(crate) rights: Option<Rights>,
 }
 
 /// The socket; its file is removed on drop.
@@ -55,24 +58,24 @@ pub(super) fn greeting() -> String {
 
 impl Offer {
     fn to_text(self) -> String {
-        let state = self.state.map(|Identity { device, inode }| format!("{STATE}{device}:{inode}"));
-        format!("{DESCRIPTORS}{}{}", self.descriptors, state.unwrap_or_default())
+        let mut answer = vec![(DESCRIPTORS, self.descriptors.to_string())];
+        answer.extend(self.state.map(|state| (STATE, state.to_text())));
+        self.rights.iter().for_each(|rights| rights.write(&mut answer));
+        let answer: Vec<_> = answer.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        answer.join(", ")
     }
 
     /// Reads the answer to the greeting; `None` if it is another message.
     pub(super) fn read(text: &str) -> Option<Offer> {
-        let text = text.strip_prefix(DESCRIPTORS)?;
-        let (descriptors, state) = match text.split_once(STATE) {
-            Some((descriptors, state)) => (descriptors, Some(state.split_once(':')?)),
-            None => (text, None),
-        };
-        let state = match state {
-            Some((device, inode)) => {
-                Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
-            }
+        let pairs = text.split(", ").map(|part| part.split_once(": "));
+        let pairs: Vec<_> = pairs.collect::<Option<_>>()?;
+        let value = |key: &str| pairs.iter().find(|(its, _)| *its == key).map(|(_, value)| *value);
+        let state = match value(STATE) {
+            Some(state) => Some(Identity::read(state)?),
             None => None,
         };
-        Some(Offer { descriptors: descriptors.parse().ok()?, state })
+        let descriptors = value(DESCRIPTORS)?.parse().ok()?;
+        Some(Offer { descriptors, state, rights: Rights::read(value) })
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
             socketpair(AddressFamily::UNIX, kind, flags, None).unwrap()
         };
         let state = Some(Identity { device: 64_769, inode: u64::MAX });
-        let offer = Offer { descriptors: 7, state };
+        let offer = Offer { descriptors: 7, state, rights: Some(Rights::now()) };
         let meet = |said: &[&str]| {
             let (own, new) = pair();
             said.iter().for_each(|text| message::send(&new, text, None).unwrap());
@@ -185,9 +188,13 @@ mod tests {
         assert_eq!(ready, Ok(()));
         let (text, _) = message::receive(&new).unwrap().unwrap();
         assert_eq!(Offer::read(&text), Some(offer));
-        let without = Offer { state: None, ..offer };
+        let without = Offer { state: None, rights: None, ..offer };
         assert_eq!(Offer::read(&without.to_text()), Some(without));
-        assert_eq!(Offer::read("descriptors: 7, state: 1"), None);
+        assert_eq!(Offer::read("descriptors: 7, of a later version: 1"), Some(without));
+        for other in ["descriptors: 7, state: 1", "state: 1:2", "refused: no", "", "descriptors: x"]
+        {
+            assert_eq!(Offer::read(other), None, "{other}");
+        }
         assert_eq!(meet(&[&greeting()]).0, Err("it gave up".into()));
         assert_eq!(meet(&[&greeting(), "no"]).0, Err("it gave up".into()));
         assert!(meet(&["millrace hand-over 4", READY]).0.is_err());

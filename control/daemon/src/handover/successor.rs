@@ -4,6 +4,7 @@
 //! ready.
 
 use super::listener::{self, Offer};
+use super::rights::Rights;
 use crate::descriptors;
 use crate::state::Identity;
 use devices::store::{MANIFEST, Store, message};
@@ -11,6 +12,7 @@ use problem::Problem;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::Pid;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -69,9 +71,9 @@ impl Predecessor {
     /// so checks that take time come before.
     ///
     /// # Errors
-    /// The daemon runs as another user, refuses, or does not answer in time; or this process may not
-    /// have as many descriptors.
-    pub(crate) fn meet(api: &Path) -> Result<Option<Predecessor>, Problem> {
+    /// The daemon runs as another user, refuses, or does not answer in time; or this process, which has
+    /// these rights, may do less than that one, or may not have as many descriptors.
+    pub(crate) fn meet(api: &Path, rights: &Rights) -> Result<Option<Predecessor>, Problem> {
         let connection = match connected(&listener::path(api)) {
             Ok(connection) => connection,
             Err(Errno::NOENT | Errno::CONNREFUSED) => {
@@ -80,13 +82,16 @@ impl Predecessor {
             }
             Err(error) => return Err(failed(api, &error)),
         };
-        let peer = socket_peercred(&connection).map_err(|error| failed(api, &error))?.uid;
-        if peer != rustix::process::geteuid() {
-            return Err(failed(api, &format!("it runs as user {}", peer.as_raw())));
+        let peer = socket_peercred(&connection).map_err(|error| failed(api, &error))?;
+        if peer.uid != rustix::process::geteuid() {
+            return Err(failed(api, &format!("it runs as user {}", peer.uid.as_raw())));
         }
         let greeted = message::send(&connection, &listener::greeting(), None);
         let offer = greeted.and_then(|()| receive_offer(&connection));
         let offer = offer.map_err(|error| failed(api, &error))?;
+        if let Some(old) = &offer.rights {
+            rights.suffice_for(old, Pid::as_raw(Some(peer.pid)))?;
+        }
         descriptors::room_for(offer.descriptors as u64)?;
         Ok(Some(Predecessor { api: api.to_owned(), connection, offer }))
     }

@@ -1,11 +1,12 @@
 //! Makes a wanted configuration the running one: begins a plan, takes its steps, and ends it.
 //!
 //! Steps of a kind are taken together, some at a time: their devices wait for the kernel at the same
-//! time, and the workers get one view for all. In between, the thread that owns the switch does what
-//! else waits, for example reads and the poll. They find the wanted configuration, and the API lists
-//! its ports ([`listed_ports`](super::report::Report::listed_ports)): one that a later step opens is
-//! down until then. [`Desired`](super::desired::Desired) knows the ports of later steps, and the
-//! poll leaves them to their steps.
+//! time, and the workers get one view for all. In between, and while devices are opened and closed,
+//! the thread that owns the switch does what else waits, for example reads and the poll. They find the
+//! wanted configuration, and the API lists its ports
+//! ([`listed_ports`](super::report::Report::listed_ports)): one that a later step opens is down until
+//! then. [`Desired`](super::desired::Desired) knows the ports of later steps, and the poll leaves them
+//! to their steps.
 
 use super::Running;
 use super::origin::Origins;
@@ -69,8 +70,9 @@ impl Running {
 
     /// Takes steps of one kind. Returns the result of each.
     fn take(&mut self, steps: &[Step], now: Instant) -> Vec<Result<(), String>> {
-        let store = self.ports.store();
+        let (store, began) = (self.ports.store(), Instant::now());
         let done = store.in_one_list(|| self.carry_out(steps, now));
+        let now = now + began.elapsed();
         let names: BTreeSet<&str> = steps.iter().filter_map(Step::port).collect();
         let settled = match names.is_empty() {
             true => self.settle(now),
@@ -86,6 +88,14 @@ impl Running {
         self.settle_vnics(now);
         self.settle_pins();
         settled
+    }
+
+    /// Does `work` without the pauses that it would have as a part of a plan.
+    pub(super) fn without_pauses<T>(&mut self, work: impl FnOnce(&mut Running) -> T) -> T {
+        let act = self.at_each_step.take();
+        let done = work(self);
+        self.at_each_step = act;
+        done
     }
 
     /// Lets the owner's thread do what waits.

@@ -18,8 +18,11 @@ pub(super) fn apart<'p>(ports: &[&'p PortConfig]) -> Vec<&'p PortConfig> {
     ports.iter().copied().filter(is_apart).collect()
 }
 
-/// The devices of a port, each with its network namespace. Links in paths are resolved.
-fn devices(port: &PortConfig) -> Vec<(Option<PathBuf>, PathBuf)> {
+/// A device, with its network namespace. Links in paths are resolved.
+pub(super) type Place = (Option<PathBuf>, PathBuf);
+
+/// The devices of a port.
+pub(super) fn devices(port: &PortConfig) -> Vec<Place> {
     let netns = port.netns.as_ref().map(|netns| resolved(&netns.path()));
     let device = |name: String| (netns.clone(), resolved(Path::new(&name)));
     port.device().names().into_iter().map(device).collect()

@@ -132,13 +132,15 @@ impl Running {
     /// Opens broken ports again, but those that the plan in work closes, changes or opens anyway.
     fn open_again(&mut self, now: Instant) {
         let closed = |(name, port): &(&PortName, &RunningPort)| {
-            port.closed().is_some() && !self.desired.is_pending(name.as_str())
+            port.closed().is_some()
+                && !self.desired.is_pending(name.as_str())
+                && !self.ports.is_opening(&port.config)
         };
         let broken: Vec<_> =
             self.ports.iter().filter(closed).map(|(_, port)| port.config.clone()).collect();
         for ports in broken.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
-            // The reasons are kept with the ports.
-            let _ = self.open(ports, now);
+            // The reasons are kept with the ports. The rest of the poll comes first.
+            let _ = self.without_pauses(|running| running.open(ports, now));
         }
     }
 

@@ -2,15 +2,16 @@
 //!
 //! Ports that could not be opened are among them, with the reason.
 
+use super::parallel_open::{Place, devices};
 use super::port::{OpenPort, PortDevice, RunningPort};
-use ::ports::side_by_side;
 use ::ports::team::Team;
 use config::{Config, MacAddress, PortConfig, PortName, Scale, nearest};
 use datapath::{PortId, PortInfo, Switch};
 use devices::store::Store;
 use devices::{OpenError, Opened, Opener};
 use problem::Problem;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest time for all sessions together to reach a message boundary: a front end may have sent
@@ -22,11 +23,13 @@ const LISTED: usize = 8;
 
 /// All ports by name.
 pub(crate) struct Ports {
-    opener: Box<dyn Opener>,
+    opener: Arc<dyn Opener>,
     /// What ports without `queues` go by.
     scale: Scale,
     /// Opened devices whose ports are added next.
     ahead: BTreeMap<PortName, Result<Opened, OpenError>>,
+    /// Devices that other threads are opening, the last ones last.
+    opening: Vec<BTreeSet<Place>>,
     by_name: BTreeMap<PortName, RunningPort>,
     /// By port name, if the port was reopened with another MTU: the MTU with which its guest was
     /// started.
@@ -36,8 +39,8 @@ pub(crate) struct Ports {
 impl Ports {
     /// Creates the list, without ports.
     pub(super) fn new(opener: Box<dyn Opener>, scale: Scale) -> Ports {
-        let (ahead, by_name, guest_mtus) = Default::default();
-        Ports { opener, scale, ahead, by_name, guest_mtus }
+        let (ahead, opening, by_name, guest_mtus) = Default::default();
+        Ports { opener: opener.into(), scale, ahead, opening, by_name, guest_mtus }
     }
 
     /// Removes what was made for the device of a closed port.
@@ -187,10 +190,34 @@ impl Ports {
         Some(self.get(port.mirror_to.as_ref()?)?.open()?.id)
     }
 
-    /// Opens the devices of ports that are added next, all at the same time.
-    pub(super) fn open_ahead(&mut self, added: &[&PortConfig]) {
-        let opened = side_by_side::map(added, |port| self.opener.open(port, self.scale));
-        self.ahead.extend(added.iter().map(|port| port.name.clone()).zip(opened));
+    /// Returns what opens the devices of ports that are added next, without waiting for this list,
+    /// which gets them by [`Ports::keep_ahead`].
+    pub(super) fn open_ahead(
+        &mut self,
+        ports: &[&PortConfig],
+    ) -> impl Fn(&PortConfig) -> Result<Opened, OpenError> + Sync + use<> {
+        self.opening.push(ports.iter().flat_map(|port| devices(port)).collect());
+        let (opener, scale) = (Arc::clone(&self.opener), self.scale);
+        move |port| opener.open(port, scale)
+    }
+
+    /// Keeps what was opened last.
+    pub(super) fn keep_ahead(
+        &mut self,
+        ports: &[&PortConfig],
+        opened: Vec<Result<Opened, OpenError>>,
+    ) {
+        self.opening.pop();
+        self.ahead.extend(ports.iter().map(|port| port.name.clone()).zip(opened));
+    }
+
+    /// Returns whether another thread is opening a device of this port: opened at the same time, each
+    /// would remove the other's socket as a stale one.
+    pub(super) fn is_opening(&self, port: &PortConfig) -> bool {
+        !self.opening.is_empty()
+            && devices(port)
+                .iter()
+                .any(|device| self.opening.iter().any(|all| all.contains(device)))
     }
 
     /// Opens the device of a port, unless it was opened ahead.
@@ -273,5 +300,33 @@ impl Ports {
         let until = Instant::now() + HAND_OVER_TIMEOUT;
         self.open_mut().for_each(|(_, open)| open.watch.hand_over(until));
         self.by_name.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_devices::MemoryDevices;
+
+    /// The poll runs while the devices of a step open, and opens broken ports again.
+    #[test]
+    fn a_device_that_a_step_opens_is_known_until_it_is_kept() {
+        let mut ports = Ports::new(Box::<MemoryDevices>::default(), Scale::ONE);
+        let port = |name: &str, tap: &str| PortConfig {
+            tap: Some(tap.parse().unwrap()),
+            ..PortConfig::named(name.parse().unwrap())
+        };
+        let (a, same, other) = (port("a", "t0"), port("b", "t0"), port("c", "t1"));
+        assert!(!ports.is_opening(&same));
+        let opened = {
+            let open = ports.open_ahead(&[&a]);
+            assert!(ports.is_opening(&same) && !ports.is_opening(&other));
+            let _ = ports.open_ahead(&[&other]);
+            ports.keep_ahead(&[&other], Vec::new());
+            assert!(ports.is_opening(&same) && !ports.is_opening(&other));
+            vec![open(&a)]
+        };
+        ports.keep_ahead(&[&a], opened);
+        assert!(!ports.is_opening(&same) && ports.open_device(&a).is_ok());
     }
 }

@@ -8,7 +8,7 @@ use super::port::{OpenPort, PortDevice, RunningPort};
 use super::sample::Sample;
 use super::stations::Stations;
 use super::{Running, parallel_open, team};
-use ::ports::{Device, closing};
+use ::ports::{Device, closing, side_by_side};
 use config::plan::Step;
 use config::{PortConfig, PortName, PortRole};
 use datapath::{NewPort, PortId, PortInfo, PortSettings, Switch, SwitchOptions};
@@ -21,6 +21,7 @@ use wire::Mac;
 impl Running {
     /// Carries out steps of one kind. Returns for each why it failed, at least in part.
     pub(super) fn carry_out(&mut self, steps: &[Step], now: Instant) -> Vec<Result<(), String>> {
+        let began = Instant::now();
         let mut removed = Vec::new();
         let mut added = Vec::new();
         let mut done: Vec<Result<(), String>> = Vec::new();
@@ -39,7 +40,7 @@ impl Running {
             }
         }
         done.extend(self.close(&removed, now));
-        done.extend(self.open(&added, now));
+        done.extend(self.open(&added, now + began.elapsed()));
         done
     }
 
@@ -86,7 +87,8 @@ impl Running {
         // No port may still mirror to these numbers, which the next ports get.
         let mut done = self.settle_around(&closing, now);
         let ids = closed.iter().filter_map(|port| Some(port.open()?.id)).collect();
-        closing::at_once(|| {
+        let began = Instant::now();
+        let files = closing::collected(|| {
             if let Err(error) = self.switch.remove_ports(&ids) {
                 self.journal.note(Level::ERROR, now, format!("closing ports: {error}"));
                 done = Err(error.to_string());
@@ -94,6 +96,8 @@ impl Running {
             drop(closed);
         });
         team::forget(&self.ports, &addresses);
+        files.close_meanwhile(|| self.pause());
+        let now = now + began.elapsed();
         for port in &configs {
             let name = &port.name;
             if !kept.contains(name.as_str())
@@ -129,9 +133,14 @@ impl Running {
     /// Opens ports, all at the same time, or keeps them as broken with the reason. Returns why each
     /// was not opened.
     pub(super) fn open(&mut self, ports: &[&PortConfig], now: Instant) -> Vec<Result<(), String>> {
+        let began = Instant::now();
         if ports.len() > 1 {
-            self.ports.open_ahead(&parallel_open::apart(ports));
+            let ahead = parallel_open::apart(ports);
+            let open = self.ports.open_ahead(&ahead);
+            let opened = side_by_side::map_meanwhile(&ahead, |port| open(port), || self.pause());
+            self.ports.keep_ahead(&ahead, opened);
         }
+        let now = now + began.elapsed();
         let (mut prepared, mut new) = (Vec::new(), Vec::new());
         for port in ports {
             let known = self.ports.get(&port.name);

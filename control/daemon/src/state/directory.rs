@@ -29,6 +29,17 @@ impl Identity {
     pub(crate) fn of(path: &Path) -> Option<Identity> {
         stat(path).ok().map(|facts| Identity::from(&facts))
     }
+
+    /// Writes it for another process, which reads it by [`Identity::read`].
+    pub(crate) fn to_text(self) -> String {
+        format!("{}:{}", self.device, self.inode)
+    }
+
+    /// Reads what [`Identity::to_text`] wrote; `None` if it is another text.
+    pub(crate) fn read(text: &str) -> Option<Identity> {
+        let (device, inode) = text.split_once(':')?;
+        Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
+    }
 }
 
 impl From<&Stat> for Identity {

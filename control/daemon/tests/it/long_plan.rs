@@ -28,7 +28,11 @@ struct Slow {
 #[derive(Default)]
 struct Gate {
     opened: usize,
+    /// Devices that are being opened.
+    waiting: usize,
     hurries: bool,
+    /// Whether devices that do not hurry take longer than a read ever does.
+    dawdles: bool,
 }
 
 impl Slow {
@@ -36,6 +40,11 @@ impl Slow {
     fn has_opened(&self, count: usize) {
         let (gate, news) = &*self.gate;
         drop(news.wait_while(gate.lock().unwrap(), |gate| gate.opened < count).unwrap());
+    }
+
+    /// Returns how many devices are being opened.
+    fn waiting(&self) -> usize {
+        self.gate.0.lock().unwrap().waiting
     }
 
     fn hurry(&self) {
@@ -48,10 +57,11 @@ impl Opener for Slow {
     fn open(&self, port: &PortConfig, scale: Scale) -> Result<Opened, OpenError> {
         let (gate, news) = &*self.gate;
         let mut opened = gate.lock().unwrap();
-        opened.opened += 1;
+        (opened.opened, opened.waiting) = (opened.opened + 1, opened.waiting + 1);
         news.notify_all();
-        let slowly = Duration::from_millis(500);
-        drop(news.wait_timeout_while(opened, slowly, |gate| !gate.hurries).unwrap());
+        let slowly = Duration::from_millis(if opened.dawdles { 30_000 } else { 500 });
+        let waited = news.wait_timeout_while(opened, slowly, |gate| !gate.hurries);
+        waited.unwrap().0.waiting -= 1;
         self.devices.open(port, scale)
     }
 }
@@ -97,7 +107,8 @@ fn reads_are_answered_between_the_steps_of_a_plan_and_find_it_whole() {
         let wanted = Config { ports: (0..=PORTS).map(port).collect(), ..reader.config().unwrap() };
         std::thread::scope(|scope| {
             let plan = scope.spawn(|| writer.put_config(&wanted, false).unwrap());
-            slow.has_opened(3);
+            // The first ones are in the switch.
+            slow.has_opened(PORTS / 2);
             let (config, switch) = (reader.config().unwrap(), reader.switch().unwrap());
             let ports = reader.ports().unwrap();
             assert!(!plan.is_finished());
@@ -116,6 +127,27 @@ fn reads_are_answered_between_the_steps_of_a_plan_and_find_it_whole() {
             assert!(steps.iter().all(|step| step.outcome == StepOutcome::Done));
         });
         assert_eq!(reader.switch().unwrap().ports_up, PORTS + 1);
+    });
+}
+
+/// They waited until all devices of a step were open, which took a second for 64 TAPs.
+#[test]
+fn reads_are_answered_while_devices_open() {
+    /// Of one step.
+    const FEW: usize = 10;
+    with_daemon(|client, slow| {
+        let (reader, writer) = (client(), client());
+        let wanted = Config { ports: (0..=FEW).map(port).collect(), ..reader.config().unwrap() };
+        slow.gate.0.lock().unwrap().dawdles = true;
+        std::thread::scope(|scope| {
+            let plan = scope.spawn(|| writer.put_config(&wanted, false).unwrap());
+            slow.has_opened(1 + FEW);
+            let ports = reader.switch().unwrap().ports;
+            assert_eq!((slow.waiting(), ports), (FEW, 1), "none of them is open yet");
+            slow.hurry();
+            assert_eq!(plan.join().unwrap().steps.len(), FEW);
+        });
+        assert_eq!(reader.switch().unwrap().ports_up, 1 + FEW);
     });
 }
 
