@@ -31,8 +31,8 @@ export class PortView {
     byId("port-hint").hidden = true;
     this.facts = element("dl", { class: "facts" });
     this.past = new Past(this.ask, this.name);
-    this.chart = new Chart("Traffic", bits, 1000);
-    this.dropped = new Chart("Drops", perSecond, 1);
+    this.chart = new Chart("Traffic", bits, 1000, this.ranges);
+    this.dropped = new Chart("Drops", perSecond, 1, this.ranges);
     this.rsc = new Coalescing(this.name, this.token);
     this.drops = element("div");
     this.queues = element("div");

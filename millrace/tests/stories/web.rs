@@ -269,6 +269,28 @@ fn a_thousand_ports_are_a_few_rows() {
     });
 }
 
+#[test]
+fn a_chart_shows_the_part_that_was_dragged_over() {
+    story(&[Need::Tap, Need::Program("chromium"), Need::Program("ethtool")], || {
+        let _topology = Topology::new(WEB);
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.prepare(&pretended::answers(6));
+        browser.visit(PAGE);
+        browser.wait("the charts have lines", &text_has("#charts", "worker 3 (core 3)"));
+        browser.drag("#charts .u-over", [0.25, 0.5]);
+        let pressed = "document.querySelectorAll('#overview [aria-pressed=true]').length";
+        browser.wait("no whole range is shown", &format!("{pressed} === 0"));
+        browser.picture("1280-zoomed");
+        browser.value("document.querySelector('#port .ranges button').click()");
+        browser.wait("all charts show the range", &format!("{pressed} === 1"));
+        // A click is no drag.
+        browser.drag("#charts .u-over", [0.5, 0.5]);
+        assert_eq!(browser.value(pressed), 1);
+        assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    });
+}
+
 /// Puts markup before every word of the daemon's answers, and before the reasons of drops.
 const MARKUP: &str = r#"
     const real = globalThis.fetch, mark = (text) => `<img src=x onerror="document.title='hit'">${text}`;
