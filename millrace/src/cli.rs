@@ -5,7 +5,8 @@ mod suggestion;
 use crate::commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, flows,
     guide, lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi,
-    port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
+    page, port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate,
+    vmmq,
 };
 use crate::global::Global;
 use crate::output;
@@ -30,6 +31,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "status",
             "top",
             "flows",
+            "page",
             "event",
             "check",
             "trace",
@@ -173,6 +175,8 @@ pub(crate) enum Command {
     Top(top::Arguments),
     /// Show who talks to whom, and what was dropped for which reason
     Flows(flows::Arguments),
+    /// Print the page's address with a key, by which its buttons may change the switch
+    Page(page::Arguments),
     /// Add, remove, show, change and list ports
     Port(port::Arguments),
     /// List addresses and where they are, and forget learned ones

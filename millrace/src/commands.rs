@@ -36,6 +36,7 @@ pub(crate) mod namespace_helper;
 mod networks;
 pub(crate) mod ntttcp;
 pub(crate) mod openapi;
+pub(crate) mod page;
 pub(crate) mod port;
 mod port_add;
 mod port_export;

@@ -12,7 +12,8 @@ use cli::{Cli, Command};
 use commands::{
     acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, flows,
     guide, lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi,
-    port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate, vmmq,
+    page, port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate,
+    vmmq,
 };
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Flows(args) => flows::run(&args, &global),
+        Command::Page(args) => page::run(&args, &global),
         Command::Port(args) => port::run(args, &global),
         Command::Mac(args) => mac::run(&args, &global),
         Command::Event(args) => event::run(&args, &global),

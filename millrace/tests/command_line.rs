@@ -32,6 +32,7 @@ const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["top"],
     &["flows"],
+    &["page"],
     &["port"],
     &["port", "add"],
     &["port", "remove"],

@@ -14,8 +14,8 @@ pub struct WebConfig {
     #[schema(value_type = Option<String>, example = "127.0.0.1:9478")]
     pub listen: Option<SocketAddr>,
     /// A file with a token of 16 to 128 letters, digits, `-` and `_`. A user who types it into the
-    /// page may turn RSC on and off. Default: none, the page is read-only. The file is read at each
-    /// change, and other users must not be able to read it.
+    /// page may turn RSC on and off. Default: none; then only a key of `millrace page` changes
+    /// anything. The file is read at each change, and other users must not be able to read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/etc/millrace/web-token")]
     pub token_file: Option<PathBuf>,

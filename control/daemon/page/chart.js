@@ -4,19 +4,25 @@ import { element, redraw, say } from "./dom.js";
 
 /** Number of colours among the style sheet's variables. */
 const COLOURS = 8;
+/** Pixels that are dragged over by intention. */
+const LEAST = 8;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const charts = new Set();
 
 dark.addEventListener("change", () => charts.forEach((chart) => chart.build()));
 
 export class Chart {
-  /** `format` writes a value; `least` is the smallest maximum of the axis. */
-  constructor(title, format, least) {
-    this.format = format;
-    this.least = least;
+  /** `format` writes a value; `least` is the smallest maximum of the axis; `ranges` is told what is dragged over. */
+  constructor(title, format, least, ranges) {
+    Object.assign(this, { format, least, ranges });
+    this.isDragging = false;
     this.names = [];
     this.data = [[]];
-    this.plot = element("div", { class: "plot", "aria-hidden": "true" });
+    this.plot = element("div", { class: "plot", "aria-hidden": "true", title: "Drag to zoom" });
+    this.plot.addEventListener("mousedown", () => {
+      this.isDragging = true;
+      addEventListener("mouseup", () => (this.isDragging = false), { once: true });
+    });
     this.legend = element("ul", { class: "legend" });
     this.figure = element("figure", {}, element("figcaption", {}, title), this.plot, this.legend);
     this.watch = new ResizeObserver(() => this.fit());
@@ -39,7 +45,7 @@ export class Chart {
     if (JSON.stringify(names) !== JSON.stringify(this.names) || !this.drawing) {
       this.names = names;
       this.build();
-    } else {
+    } else if (!this.isDragging) {
       this.drawing.setData(this.data);
     }
     redraw(this.legend, names, () => names.map((name, place) => this.entry(name, place)));
@@ -47,6 +53,22 @@ export class Chart {
       const newest = values.at(-1);
       say(this.legend.children[place].lastChild, newest === undefined || newest === null ? "no value yet" : this.format(newest));
     });
+  }
+
+  /** The seconds that are shown. */
+  get shown() {
+    const [from, to] = this.ranges.zoomed ?? [0, this.span];
+    return to - from;
+  }
+
+  /** Shows in all charts what was dragged over in this one. */
+  zoom(plot) {
+    const { left, width } = plot.select;
+    if (width < LEAST) return;
+    const zoomed = [left, left + width].map((at) => plot.posToVal(at, "x"));
+    plot.setSelect({ left: 0, width: 0 }, false);
+    this.isDragging = false;
+    this.ranges.zoom(zoomed);
   }
 
   entry(name, place) {
@@ -77,13 +99,13 @@ export class Chart {
     const options = {
       ...this.size(),
       legend: { show: false },
-      cursor: { show: false },
-      select: { show: false },
+      cursor: { x: false, y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
+      hooks: { setSelect: [(plot) => this.zoom(plot)] },
       // At the bottom, room for half of the lowest label: an empty chart has no time axis there.
       padding: [8, 28, 8, 0],
-      scales: { x: { time: true, range: (plot) => lastSeconds(plot, this.span) }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
+      scales: { x: { time: true, range: (plot) => this.ranges.zoomed ?? lastSeconds(plot, this.span) }, y: { range: (_, low, high) => [0, Math.max(this.least, (high ?? 0) * 1.1)] } },
       axes: [
-        { ...axis, space: 70, size: 28, values: (_, splits) => splits.map((at) => clock(at, this.span)) },
+        { ...axis, space: 70, size: 28, values: (_, splits) => splits.map((at) => clock(at, this.shown)) },
         { ...axis, size: 84, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series: [{}, ...this.names.map(line)],

@@ -40,7 +40,7 @@ export class Flows {
     const more = matching > flows.length ? `the ${count(flows.length)} largest of ${counted(matching, "flow")}` : counted(matching, "flow");
     const how = flows.some(isEstimate) ? `; ~ is estimated from one frame in ${oneIn}` : "";
     say(byId("flows-words"), enabled ? `${more} of the last five minutes${how}` : "The switch does not look at flows: write flows = true into [switch].");
-    const heads = ["From", "To", "Protocol", "Source", "Destination", "Rate", "Drops", "Bytes", "Segments", "Seen", "Carried by"];
+    const heads = ["From", "To", "Protocol", "Source", "Destination", "Rate", "Drops", "Bytes", "Segments", "Resent", "Seen", "Carried by"];
     const head = heads.map((text) => element("th", { scope: "col", class: NUMBERS.has(text) && "number" }, text));
     redraw(byId("flows-head"), heads, () => [element("tr", {}, ...head)]);
     redraw(byId("flows-rows"), flows, () => flows.map((flow) => this.row(flow)));
@@ -62,6 +62,7 @@ export class Flows {
       element("td", {}, ...this.drops(flow)),
       cell(`${about}${bytes(flow.bytes)}`, "number"),
       cell(flow.frames > 0 ? (flow.segments / flow.frames).toFixed(1) : "–", "number"),
+      cell(flow.resent === undefined ? "–" : `${about}${count(flow.resent)}`, "number"),
       cell(flow.last_seen_s < 2 ? "now" : duration(flow.last_seen_s), "number"),
       cell(flow.carried_by),
     );
@@ -79,7 +80,7 @@ export class Flows {
   }
 }
 
-const NUMBERS = new Set(["Rate", "Bytes", "Segments", "Seen"]);
+const NUMBERS = new Set(["Rate", "Bytes", "Segments", "Resent", "Seen"]);
 
 /** Whether some of the flow's frames were not looked at. */
 function isEstimate({ sampled, frames, drops = {} }) {

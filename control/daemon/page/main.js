@@ -1,5 +1,8 @@
 // The page: polls the daemon once a second; each part shows its part of the response.
 
+import { ActionForm } from "./action-form.js";
+import { ADD_PORT } from "./actions.js";
+import { Changes } from "./changes.js";
 import { byId, say } from "./dom.js";
 import { Events } from "./events.js";
 import { Findings, graver } from "./findings.js";
@@ -32,9 +35,9 @@ const events = new Events();
 const findings = new Findings();
 const trace = new Trace();
 const flows = new Flows(answered, (port, frame) => trace.of(port, frame));
-/** Kept only for this visit, in no storage of the browser. */
-const token = { text: "" };
-const view = new PortView(token, ranges, answered);
+const changes = new Changes((name) => history.port(name));
+const view = new PortView(changes, ranges, answered);
+const adding = new ActionForm(ADD_PORT, changes);
 const ports = new Ports((name) => choose(name, true));
 let states = new Map();
 let sparksAsked = 0;
@@ -100,7 +103,7 @@ function show() {
   document.title = wrong ? `${wrong} - Millrace` : "Millrace";
   if (view.name) {
     const port = state.ports.find(({ name }) => name === view.name);
-    view.show(port, history.port(view.name), state.may_change);
+    view.show(port, history.port(view.name), state.workers.length);
   }
 }
 
@@ -145,6 +148,7 @@ async function ask() {
     ports.show(state.ports);
     workers.show(state, history.samples.at(-1)?.busy ?? [], (name) => choose(name, true));
     findings.show(state);
+    byId("token-hint").hidden = !state.may_change;
     trace.show(state);
     events.show(state);
     if (!view.name && state.ports.length > 0) look(busiest(state.ports), false);
@@ -165,6 +169,12 @@ async function askForEver() {
   }
 }
 
-addEventListener("hashchange", fromAddress);
+addEventListener("hashchange", () => {
+  changes.keyFromAddress();
+  fromAddress();
+});
+byId("add-port").append(adding.form);
+adding.show({ name: "" });
+changes.keyFromAddress();
 fromAddress();
 askForEver();

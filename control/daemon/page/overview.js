@@ -13,9 +13,9 @@ export class Overview {
   /** `ranges` makes the buttons for the time shown. */
   constructor(ranges) {
     byId("overview-head").append(ranges.buttons());
-    this.traffic = new Chart("Traffic of all ports", bits, 1000);
-    this.drops = new Chart("Drops by reason", perSecond, 1);
-    this.busy = new Chart("Busy time of workers", percent, 100);
+    this.traffic = new Chart("Traffic of all ports", bits, 1000, ranges);
+    this.drops = new Chart("Drops by reason", perSecond, 1, ranges);
+    this.busy = new Chart("Busy time of workers", percent, 100, ranges);
     this.depth = element("div", { class: "depth" });
     byId("charts").append(this.traffic.figure, this.drops.figure, this.busy.figure, this.depth);
   }

@@ -1,15 +1,17 @@
 // The chosen port in detail: state, traffic, coalescing, drops, queues, and its guest's features.
 
+import { ActionForm } from "./action-form.js";
+import { PORT_ACTIONS } from "./actions.js";
 import { Chart } from "./chart.js";
 import { byId, element, redraw, say, table } from "./dom.js";
 import { joined, Past } from "./past.js";
-import { Coalescing } from "./rsc.js";
+import { Strip } from "./strip.js";
 import { bits, bytes, count, counted, perSecond, percent, reason } from "./text.js";
 
 export class PortView {
-  /** `token` holds the token for this visit, `ranges` makes the buttons for the time shown, and `ask` asks the daemon. */
-  constructor(token, ranges, ask) {
-    Object.assign(this, { token, ranges, ask });
+  /** `changes` carries out actions, `ranges` makes the buttons for the time shown, and `ask` asks the daemon. */
+  constructor(changes, ranges, ask) {
+    Object.assign(this, { changes, ranges, ask });
     this.name = null;
     this.detail = null;
   }
@@ -31,32 +33,40 @@ export class PortView {
     byId("port-hint").hidden = true;
     this.facts = element("dl", { class: "facts" });
     this.past = new Past(this.ask, this.name);
-    this.chart = new Chart("Traffic", bits, 1000);
-    this.dropped = new Chart("Drops", perSecond, 1);
-    this.rsc = new Coalescing(this.name, this.token);
+    this.chart = new Chart("Traffic", bits, 1000, this.ranges);
+    this.dropped = new Chart("Drops", perSecond, 1, this.ranges);
+    this.actions = PORT_ACTIONS.map((action) => new ActionForm(action, this.changes));
+    this.strip = new Strip();
+    this.rsc = element("p");
     this.drops = element("div");
     this.queues = element("div");
     this.guest = element("div");
-    const parts = [this.ranges.buttons(), this.chart.figure, this.dropped.figure, this.facts, this.drops, this.rsc.body, this.queues, this.guest];
+    const parts = [this.ranges.buttons(), this.chart.figure, this.dropped.figure, this.facts, this.rsc, this.drops, this.strip.body, this.queues, this.guest];
+    const title = element("h3", {}, "Actions");
+    parts.push(element("div", { class: "actions" }, title, ...this.actions.map(({ form }) => form)));
     byId("port-body").replaceChildren(...parts);
     byId("port-body").hidden = false;
   }
 
   /** Shows the port of the newest state; `port` is undefined once it was removed. */
-  show(port, samples, mayChange) {
+  show(port, samples, workers) {
     if (!port) {
       redraw(this.facts, "gone", () => fact("State", "this port no longer exists"));
       return;
     }
     this.showFacts(port);
     this.showCharts(samples);
-    this.rsc.show(port, samples, mayChange);
+    const words = { ndis: "on, by NDIS rules", gro: "on, by GRO rules", off: "off" };
+    say(this.rsc, `Receive segment coalescing toward this port is ${words[port.rsc]}.`);
+    this.strip.show(this.changes.last.get(port.name), samples);
+    const detail = this.detail?.name === port.name ? this.detail : undefined;
+    for (const action of this.actions) action.show({ name: port.name, state: port, detail, workers });
     const drops = Object.entries(port.drops ?? {}).sort(([, one], [, other]) => other - one);
     const rows = drops.map(([name, dropped]) => [reason(name), count(dropped)]);
     redraw(this.drops, rows, () =>
       rows.length > 0 ? [table("Drops since the port was opened", ["Reason", "Frames"], rows)] : [element("p", {}, "No frame of this port was dropped.")],
     );
-    if (this.detail?.name === port.name) this.showDetail(this.detail);
+    if (detail) this.showDetail(detail);
   }
 
   showCharts(seen) {

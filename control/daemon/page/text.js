@@ -53,4 +53,4 @@ export const core = (cpu) => (cpu === null ? "any core" : `core ${cpu}`);
 export const reason = (name) => name.replaceAll("_", " ");
 
 /** A name as one word of a shell, whatever it contains. */
-export const quoted = (name) => (/^[\w.-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`);
+export const quoted = (name) => (/^[\w.,:=/@%+…-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`);

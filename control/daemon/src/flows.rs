@@ -1,7 +1,7 @@
 //! Who talks to whom, as far as the switch has seen it in the last minutes.
 //!
 //! Once a second the poll adds what the workers have seen ([`Flows::add`]), and what the kernel has
-//! carried past them ([`Flows::add_total`]). Memory is bounded: [`MOST`] flows, the largest, with 350
+//! carried past them ([`Flows::add_total`]). Memory is bounded: [`MOST`] flows, the largest, with 370
 //! bytes each, are kept, each until it was silent for [`SILENT`]. Nothing is kept over a restart.
 
 mod body;
@@ -213,7 +213,11 @@ mod tests {
             protocol: Some(6),
             ports: Some((source, 80)),
         };
-        SeenFlow { flow, dropped, counts: FlowCounts { frames: 1, bytes, segments: 3, sampled: 1 } }
+        SeenFlow {
+            flow,
+            dropped,
+            counts: FlowCounts { frames: 1, bytes, segments: 3, resent: 1, sampled: 1 },
+        }
     }
 
     fn poll(flows: &mut Flows, now: Instant, seen: &[SeenFlow], ports: &[PortInfo]) {
@@ -239,6 +243,7 @@ mod tests {
         let [large, small] = &body.flows[..] else { panic!("{body:?}") };
         assert_eq!((large.bytes, large.bits_per_s, large.last_seen_s), (500, 2000, 3));
         assert_eq!((small.bytes, small.segments, small.sampled), (100, 3, 2));
+        assert_eq!(small.resent, Some(1));
         assert_eq!(small.drops.get("acl_denied"), Some(&1));
         let frame = "tcp 10.0.0.1:1 > 10.0.0.2:80 eth 02:00:00:00:00:01 > 02:00:00:00:00:02";
         assert_eq!(small.trace.as_deref(), Some(frame));
@@ -288,6 +293,8 @@ mod tests {
         let told: Vec<_> = body.flows.iter().map(|flow| (flow.carried_by, flow.bytes)).collect();
         assert_eq!(told, [(CarriedBy::Kernel, 300), (CarriedBy::Switch, 100)]);
         assert_eq!(body.flows[0].bits_per_s, 800);
+        let resent: Vec<_> = body.flows.iter().map(|flow| flow.resent).collect();
+        assert_eq!(resent, [None, Some(1)], "the kernel does not tell");
     }
 
     #[test]
@@ -308,6 +315,6 @@ mod tests {
     #[test]
     fn a_flow_takes_no_more_than_is_said() {
         let bytes = size_of::<(Flow, CarriedBy)>() + size_of::<Known>();
-        assert!(bytes <= 350, "{bytes}");
+        assert!(bytes <= 370, "{bytes}");
     }
 }

@@ -11,6 +11,7 @@
 //! [`Problem`].
 
 mod acl;
+mod actions;
 mod captures;
 mod config;
 mod etag;
@@ -18,6 +19,7 @@ mod flows;
 mod guard;
 mod history;
 mod log;
+mod page;
 mod peer;
 mod ports;
 mod queues;
@@ -32,6 +34,7 @@ mod vmmq;
 
 use crate::actor;
 use crate::shared::Shared;
+pub(crate) use actions::routes as actions;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -93,6 +96,7 @@ fn documented() -> OpenApiRouter<Shared> {
         .routes(routes!(switch::macs, switch::forget_macs))
         .routes(routes!(switch::events))
         .routes(routes!(log::show, log::set))
+        .routes(routes!(page::issue, page::end))
         .routes(routes!(switch::health))
         .routes(routes!(switch::mtu))
         .routes(routes!(switch::metrics))

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod migration;
 mod numa;
 mod own_host;
+mod page_keys;
 mod peer;
 mod peer_groups;
 mod preflight;

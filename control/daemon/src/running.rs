@@ -46,6 +46,7 @@ mod vmmq;
 use self::ports::Ports;
 use crate::flows::Flows;
 use crate::history::History;
+use crate::page_keys::PageKeys;
 use crate::settings;
 use crate::state::Added;
 use captures::Captures;
@@ -72,6 +73,8 @@ pub struct Running {
     /// What passed lately; the server writes it to the disk.
     pub(crate) history: History,
     flows: Flows,
+    /// Handlers issue and end them.
+    pub(crate) page_keys: PageKeys,
     /// How many findings there were, and when they were counted.
     findings: Option<(Instant, u64)>,
     /// The server and handlers note here what they did.
@@ -126,6 +129,7 @@ impl Running {
             vmmq: Vmmq::new(now),
             history: History::new(now, started),
             flows: Flows::default(),
+            page_keys: PageKeys::default(),
             findings: None,
             journal: Journal::new(now, started),
             at_each_step: None,

@@ -216,7 +216,7 @@ fn answer(
     let tcp = [
         metrics
             .map(|at| (Section::Metrics, at, metrics_listener::router(shared.clone(), counters))),
-        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), web.token_file))),
+        web.listen.map(|at| (Section::Web, at, web::router(shared.clone(), at, web.token_file))),
     ];
     for (section, address, router) in tcp.into_iter().flatten() {
         let serving = serving::tcp(section, address, router, shared.clone(), stopped.clone());

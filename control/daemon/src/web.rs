@@ -2,8 +2,9 @@
 //!
 //! Anyone who reaches the address sees what a reader of the API sees, except the configuration,
 //! which contains the keys of RSS. They may also ask what the switch would do with a frame. With
-//! the token of `token-file` they can turn RSC on and off, and nothing else. [`trust`] judges each
-//! request first. The page consists of the files in `control/daemon/page`, unchanged: there is no
+//! the token of `token-file` they can turn RSC on and off. With a key that an admin got through the
+//! API's socket, a browser on this host can send the [requests of actions](handlers::actions).
+//! [`trust`] judges each request first. The page consists of the files in `control/daemon/page`, unchanged: there is no
 //! build step, and nothing is loaded from elsewhere.
 
 pub(crate) mod assets;
@@ -26,6 +27,7 @@ use pace::Pace;
 use problem::Problem;
 use sparks::Sparks;
 use state::Cache;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +43,11 @@ const PAST_APART: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 struct Page {
     shared: Shared,
+    /// Where the page is served.
+    listen: SocketAddr,
     token_file: Option<PathBuf>,
+    /// Limits how often keys are looked up: by the thread for which all other clients wait.
+    key_pace: Arc<Pace>,
     cache: Arc<Cache>,
     sparks: Arc<Sparks>,
 }
@@ -53,14 +59,16 @@ impl FromRef<Page> for Shared {
 }
 
 /// Returns the page's routes.
-pub(crate) fn router(shared: Shared, token_file: Option<PathBuf>) -> Router {
+pub(crate) fn router(shared: Shared, listen: SocketAddr, token_file: Option<PathBuf>) -> Router {
     let cache = Arc::new(Cache::new(token_file.is_some()));
-    let page = Page { shared, token_file, cache, sparks: Arc::default() };
+    let key_pace = Arc::new(Pace::new(PAST_APART));
+    let page = Page { shared, listen, token_file, key_pace, cache, sparks: Arc::default() };
     let paced = |pace| middleware::from_fn_with_state(Arc::new(pace), in_turn);
     Router::new()
         .route("/state", get(state))
         .route("/ports/{name}", get(port))
         .route("/ports/{name}/rsc", handlers::toggle_rsc())
+        .merge(handlers::actions())
         .route("/sparks", get(sparks))
         .route("/history", handlers::history().route_layer(paced(Pace::new(PAST_APART))))
         .route("/flows", handlers::flows().route_layer(paced(Pace::new(PAST_APART))))

@@ -16,7 +16,7 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Columns that a narrow terminal does without, the first one first.
-const LEFT_OUT: [&str; 5] = ["FRAMES", "VLAN", "CARRIED BY", "SEEN", "SEGMENTS"];
+const LEFT_OUT: [&str; 6] = ["FRAMES", "VLAN", "CARRIED BY", "SEEN", "SEGMENTS", "RESENT"];
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -27,7 +27,8 @@ Examples:
   millrace flows --follow --drops
 
 Bytes are those of frames with their headers. FRAMES has trains as one frame, and SEGMENTS is the
-mean number of segments of a frame. SEEN is how long ago. A flow to a group has no port in TO, nor
+mean number of segments of a frame. RESENT are frames of TCP with bytes that the switch had seen
+before: sent again, or overtaken. SEEN is how long ago. A flow to a group has no port in TO, nor
 has one that was dropped before its port was known.
 
 A worker looks at the first 16 frames of each millisecond and at one in 256 of the others, and the
@@ -97,7 +98,7 @@ fn follow(arguments: &Arguments, client: &Client, global: &Global) -> Outcome {
 }
 
 fn text(body: &FlowsBody, width: Option<usize>) -> String {
-    const HEADER: [&str; 13] = [
+    const HEADER: [&str; 14] = [
         "FROM",
         "TO",
         "VLAN",
@@ -108,6 +109,7 @@ fn text(body: &FlowsBody, width: Option<usize>) -> String {
         "BYTES",
         "FRAMES",
         "SEGMENTS",
+        "RESENT",
         "SEEN",
         "CARRIED BY",
         "DROPS",
@@ -131,7 +133,7 @@ fn row(flow: &FlowBody) -> Vec<String> {
     vec![
         port(&flow.from),
         port(&flow.to),
-        flow.vlan.to_string(),
+        if flow.vlan == 0 { "-".to_owned() } else { flow.vlan.to_string() },
         flow.protocol.clone(),
         end(flow.source, flow.source_port, &flow.source_mac),
         end(flow.destination, flow.destination_port, &flow.destination_mac),
@@ -139,6 +141,7 @@ fn row(flow: &FlowBody) -> Vec<String> {
         format!("{about}{}", bytes(flow.bytes)),
         format!("{about}{}", count(flow.frames)),
         segments(flow),
+        flow.resent.map_or_else(|| "-".to_owned(), |frames| format!("{about}{}", count(frames))),
         format!("{} s", flow.last_seen_s),
         word(&flow.carried_by),
         drops(flow),
@@ -195,6 +198,7 @@ mod tests {
             bytes: 4_200_000_000,
             frames,
             segments: 43 * frames,
+            resent: Some(3),
             sampled,
             bits_per_s: 2_100_000_000,
             drops: [("acl_denied".to_owned(), 2), ("egress_full".to_owned(), 12)].into(),
@@ -219,8 +223,8 @@ mod tests {
         let exact = body(vec![flow(100, 114)]);
         assert_eq!(
             text(&exact, None),
-            "FROM  TO  VLAN  PROTO  SOURCE          DESTINATION  RATE       BYTES    FRAMES  SEGMENTS  SEEN  CARRIED BY  DROPS\n\
-             web   db  10    tcp    10.0.0.1:40000  10.0.0.2:80  2.10 Gb/s  4.20 GB  100     43.0      1 s   switch      12 egress_full, 2 acl_denied\n\
+            "FROM  TO  VLAN  PROTO  SOURCE          DESTINATION  RATE       BYTES    FRAMES  SEGMENTS  RESENT  SEEN  CARRIED BY  DROPS\n\
+             web   db  10    tcp    10.0.0.1:40000  10.0.0.2:80  2.10 Gb/s  4.20 GB  100     43.0      3       1 s   switch      12 egress_full, 2 acl_denied\n\
              1 of 2 flows; --limit prints more"
         );
         let estimated = text(&body(vec![flow(128_000, 1000), flow(100, 114)]), Some(80));

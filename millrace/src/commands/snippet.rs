@@ -129,6 +129,7 @@ impl Vnic {
         };
         let line = |text: Option<String>| text.map_or_else(String::new, |text| text + "\n  ");
         let mac = line(self.mac.as_ref().map(|mac| format!("<mac address='{mac}'/>")));
+        let target = line(target(&self.name).map(|name| format!("<target dev='{name}'/>")));
         let mtu = line(self.mtu.map(|mtu| format!("<mtu size='{mtu}'/>")));
         format!(
             "\
@@ -143,7 +144,7 @@ and to remove it
      virsh detach-device GUEST FILE.xml -->
 <interface type='vhostuser'>
   {mac}{source}
-  {mtu}<model type='virtio'/>
+  {target}{mtu}<model type='virtio'/>
   <driver queues='{}' rx_queue_size='{ring}' tx_queue_size='{ring}'/>
 </interface>
 ",
@@ -151,6 +152,13 @@ and to remove it
             ring = Vnic::RING,
         )
     }
+}
+
+/// Returns the port's name as the name of a guest's device, which libvirt shows in `domiflist`. It
+/// takes no longer ones than the kernel, and keeps some for itself.
+fn target(name: &str) -> Option<&str> {
+    let own = ["vnet", "vif", "macvtap", "macvlan"].iter().any(|own| name.starts_with(own));
+    (name.len() < 16 && !own).then_some(name)
 }
 
 /// Escapes a text for an attribute in single quotes.

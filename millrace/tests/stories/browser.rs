@@ -121,6 +121,26 @@ impl Browser {
         self.call("Input.insertText", json!({"text": text}));
     }
 
+    /// Drags along a line with the left button, between two places of an element: shares of its
+    /// width from its left.
+    pub(crate) fn drag(&mut self, selector: &str, shares: [f64; 2]) {
+        let measured = self.value(&format!(
+            "(() => {{ const it = document.querySelector('{selector}'); it.scrollIntoView({{block: 'center'}}); \
+             const {{left, top, width, height}} = it.getBoundingClientRect(); return [left, top + height / 2, width]; }})()"
+        ));
+        let measured = |place: usize| measured[place].as_f64().unwrap();
+        let [from, to] = shares.map(|share| measured(0) + share * measured(2));
+        for (kind, x, buttons) in [
+            ("mouseMoved", from, 0),
+            ("mousePressed", from, 1),
+            ("mouseMoved", to, 1),
+            ("mouseReleased", to, 0),
+        ] {
+            let mouse = json!({"type": kind, "x": x, "y": measured(1), "button": "left", "buttons": buttons, "clickCount": 1});
+            self.call("Input.dispatchMouseEvent", mouse);
+        }
+    }
+
     /// Sets the window's size, and whether the system is dark.
     pub(crate) fn look(&mut self, width: u32, height: u32, dark: bool) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});

@@ -1,10 +1,80 @@
 //! libvirt: the output of `millrace port show --libvirt`, in a domain around it, is valid by
-//! libvirt's own schema.
+//! libvirt's own schema. A tutorial has it started by a libvirtd of the story's own.
 
 use crate::heard::Heard;
-use crate::sandbox::{Need, output_of, story};
+use crate::sandbox::{Need, output_of, run, story};
 use crate::switch::{Switch, millrace};
-use std::process::{Command, Output};
+use std::fs::{self, File};
+use std::process::{Child, Command, Output};
+use waiting::until;
+
+/// Directories that libvirtd keeps its state in, and its configuration. Each is one of the story's
+/// own. libvirtd's own socket is below `/run`.
+const DIRECTORIES: [&str; 4] = ["/var/lib", "/var/cache", "/var/log", "/etc/libvirt"];
+
+/// Settings of libvirt's QEMU driver: guests run as root, without what a story's world has not.
+const SETTINGS: &str = "
+user = 'root'
+group = 'root'
+security_driver = 'none'
+namespaces = []
+cgroup_controllers = []
+stdio_handler = 'file'
+dynamic_ownership = 0
+seccomp_sandbox = 0
+";
+
+/// A libvirtd, in a world without systemd.
+pub(crate) struct Daemon(Child);
+
+impl Daemon {
+    /// Starts a libvirtd that finds QEMU in this directory, and waits until it answers.
+    pub(crate) fn start(programs: &str) -> Daemon {
+        for directory in DIRECTORIES {
+            fs::create_dir_all(directory).unwrap();
+            run(&format!("mount -t tmpfs tmpfs {directory}"));
+        }
+        // It shows the devices of this network namespace, not the host's.
+        run("mount -t sysfs sysfs /sys");
+        fs::write("/etc/libvirt/qemu.conf", SETTINGS.replace('\'', "\"")).unwrap();
+        // The package of libvirt's service makes both, and libvirtd looks for the user.
+        add_account("/etc/passwd", "libvirt-qemu", "x:64055:64055::/var/lib/libvirt:/bin/false");
+        add_account("/etc/group", "libvirt-qemu", "x:64055:");
+        add_account("/etc/group", "kvm", "x:64056:libvirt-qemu");
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+        let log = File::create("/run/libvirtd.log").unwrap();
+        // QEMU ends as an orphan, and libvirtd waits until its process is gone: bash, as process 1
+        // of a namespace, reaps it.
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]);
+        command.arg("libvirtd; true").env("PATH", path);
+        let daemon = Daemon(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+        until("libvirtd answers", || {
+            let asked = Command::new("virsh").args(["--connect", "qemu:///system", "list"]).heard();
+            asked.status.success().then_some(())
+        });
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may already have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Adds a line to a file of accounts, as this story sees it, unless it has the name.
+fn add_account(file: &str, name: &str, rest: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    if text.lines().any(|line| line.starts_with(&format!("{name}:"))) {
+        return;
+    }
+    let own = format!("/run/{name}-{}", file.replace('/', "-"));
+    fs::write(&own, format!("{text}{name}:{rest}\n")).unwrap();
+    run(&format!("mount --bind {own} {file}"));
+}
 
 const PORTS: &str = "
 [[port]]

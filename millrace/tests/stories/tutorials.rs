@@ -6,7 +6,7 @@
 
 use crate::sandbox::{Need, story};
 use crate::switch::millrace;
-use crate::{etcd, qemu};
+use crate::{etcd, libvirt, qemu};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -188,6 +188,22 @@ fn the_virtual_machine_tutorial_works_with_the_distributions_qemu() {
         qemu::lay_out(Path::new(HERE));
         fs::remove_file(format!("{HERE}/bin/qemu-system-x86_64")).unwrap();
         follow("virtual-machine.md");
+    });
+}
+
+#[test]
+fn the_tutorial_of_two_libvirt_guests_does_what_it_says() {
+    let needs = [
+        Need::Tap,
+        Need::Root,
+        Need::Guest("qemu"),
+        Need::Program("libvirtd"),
+        Need::Program("virsh"),
+    ];
+    story(&needs, || {
+        qemu::lay_out(Path::new(HERE));
+        let _libvirtd = libvirt::Daemon::start(&format!("{HERE}/bin"));
+        follow("libvirt-guests.md");
     });
 }
 

@@ -1,6 +1,7 @@
 //! The page: what a person sees who keeps it open in a browser, and the files that it consists of,
 //! over plain HTTP.
 
+mod actions;
 mod pretended;
 
 use crate::browser::{self, Browser};
@@ -168,39 +169,33 @@ fn trace_frames(browser: &mut Browser) {
     assert!(last.as_str().is_some_and(|last| last.contains("dropped: mac_spoofed")), "{last}");
 }
 
+/// The token of the file turns RSC off and on, and does nothing else.
 fn toggle_rsc(browser: &mut Browser, topology: &Topology) {
     browser.wait("it is on", &text_has("#port-body", "on, by NDIS rules"));
     for (token, answer) in
-        [("a-wrong-token-0000", "missing or wrong"), (TOKEN, "RSC was turned off")]
+        [("a-wrong-token-0000", "missing or wrong"), (TOKEN, "RSC toward guest was turned off")]
     {
-        browser.value("document.getElementById('token').select()");
-        browser.write(token);
-        browser.value("document.getElementById('toggle').click()");
-        browser.wait("it is answered", &text_has("#port-body [role=status]", answer));
+        actions::give_key(browser, token);
+        actions::act(browser, "rsc", &[("policy", "off")]);
+        browser.wait("it is answered", &actions::form_has("rsc", answer));
     }
     assert_eq!(topology.switch.ask("rsc show guest")[0]["Policy"], "off");
-    browser.wait("the page says so", &text_has("#port-body", "it is off"));
-    browser
-        .wait("it can be undone", &text_has("#toggle", "Undo: turn RSC on again, by NDIS rules"));
+    actions::act(browser, "rate", &[("rate", "1Gbit")]);
+    browser.wait("the token is no key", &actions::form_has("rate", "run `millrace page`"));
+    browser.wait("the page says so", &text_has("#port-body", "port is off"));
     browser.wait(
-        "there is a command line",
-        &text_has("#port-body", "millrace port set guest rsc=ndis"),
+        "there is a command line for the undo",
+        &text_has("#change-list", "millrace port set guest rsc=ndis"),
     );
     browser.wait(
         "the strip has both sides",
-        &text_has("#port-body", "Before and after RSC was turned off"),
+        &text_has("#port-body", "Before and after. RSC toward guest was turned off"),
     );
     browser.wait("some time has passed", &text_has("#port-body", "2 s after"));
-    // Its label was of the opposite of what it is now, and it sent what had been before.
     topology.switch.tell("port set guest rsc=gro");
     browser.wait("somebody else turned it on", &text_has("#port-body", "on, by GRO rules"));
-    browser.wait(
-        "the button says what it sends",
-        &text_has("#toggle", "Undo: turn RSC on again, by NDIS rules"),
-    );
-    browser.value("document.getElementById('toggle').click()");
-    browser.wait("it was undone", &text_has("#port-body", "on, by NDIS rules"));
-    browser.wait("nothing is left to undo", &text_has("#toggle", "Turn RSC off"));
+    actions::undo(browser, "It was undone");
+    browser.wait("it is as it was", &text_has("#port-body", "on, by NDIS rules"));
 }
 
 /// On a phone, on a desk, on a wall; light and dark. The check works: it finds a planted barrier.
@@ -265,6 +260,28 @@ fn a_thousand_ports_are_a_few_rows() {
         browser.value("document.getElementById('find').value = 'vm77', document.getElementById('find').dispatchEvent(new Event('input'))");
         browser.wait("they are found by name", &text_has("#shown", "11 of 1,000 ports"));
         assert_eq!(browser.value("document.images.length"), 0);
+        assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    });
+}
+
+#[test]
+fn a_chart_shows_the_part_that_was_dragged_over() {
+    story(&[Need::Tap, Need::Program("chromium"), Need::Program("ethtool")], || {
+        let _topology = Topology::new(WEB);
+        let mut browser = Browser::open();
+        browser.look(1280, 900, false);
+        browser.prepare(&pretended::answers(6));
+        browser.visit(PAGE);
+        browser.wait("the charts have lines", &text_has("#charts", "worker 3 (core 3)"));
+        browser.drag("#charts .u-over", [0.25, 0.5]);
+        let pressed = "document.querySelectorAll('#overview [aria-pressed=true]').length";
+        browser.wait("no whole range is shown", &format!("{pressed} === 0"));
+        browser.picture("1280-zoomed");
+        browser.value("document.querySelector('#port .ranges button').click()");
+        browser.wait("all charts show the range", &format!("{pressed} === 1"));
+        // A click is no drag.
+        browser.drag("#charts .u-over", [0.5, 0.5]);
+        assert_eq!(browser.value(pressed), 1);
         assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
     });
 }

@@ -7,6 +7,7 @@
 
 mod key;
 mod sampler;
+mod sequence;
 mod table;
 pub(crate) mod watch;
 
@@ -52,6 +53,8 @@ pub struct FlowCounts {
     pub bytes: u64,
     /// Their segments: of a frame that is no train, one.
     pub segments: u64,
+    /// Of TCP, frames with bytes that an earlier frame had: sent again, or overtaken.
+    pub resent: u64,
     /// Frames that were looked at.
     pub sampled: u64,
 }
@@ -67,6 +70,7 @@ impl FlowCounts {
             frames: self.frames - earlier.frames,
             bytes: self.bytes - earlier.bytes,
             segments: self.segments.saturating_sub(earlier.segments),
+            resent: self.resent.saturating_sub(earlier.resent),
             sampled: self.sampled.saturating_sub(earlier.sampled),
         }
     }
@@ -76,6 +80,7 @@ impl FlowCounts {
         self.frames = self.frames.saturating_add(more.frames);
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.segments = self.segments.saturating_add(more.segments);
+        self.resent = self.resent.saturating_add(more.resent);
         self.sampled = self.sampled.saturating_add(more.sampled);
     }
 }

@@ -56,6 +56,7 @@ const NEEDS: &[Need] = &[
     need(VENV, VENV, "spelling, the book, OpenAPI", LINT),
     need("systemd-analyze", "systemd", "how exposed the unit is", TEST),
     need("virt-xml-validate", "libvirt-clients", "libvirt's elements by its schema", TEST),
+    need("libvirtd", "libvirt-daemon", "the tutorial of libvirt guests", TEST),
     need("xmllint", "libxml2-utils", "libvirt's elements by its schema", TEST),
     need("chromium", "chromium", "stories in a browser", TEST),
     need("dpkg-shlibdeps", "dpkg-dev", "packages: libraries of the .deb", PACKAGES),
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(more(Purpose::Packages), ["dpkg-dev"]);
         assert_eq!(more(Purpose::Peers), ["dpdk-dev", "openvswitch-switch-dpdk"]);
         assert!(more(Purpose::Fuzz).is_empty());
-        assert_eq!(more(Purpose::Test).len(), 7);
+        assert_eq!(more(Purpose::Test).len(), 8);
     }
 
     #[test]

@@ -75,6 +75,10 @@ pub struct FlowBody {
     pub frames: u64,
     /// Segments of these frames; of a frame that is no train, one.
     pub segments: u64,
+    /// Of TCP that the switch carries: frames with bytes that an earlier frame had, because they were
+    /// sent again or overtaken. Absent of other flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resent: Option<u64>,
     /// Frames that the switch looked at, dropped ones among them. If they are as many as `frames` and
     /// all drops, these are exact.
     pub sampled: u64,

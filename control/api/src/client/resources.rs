@@ -3,8 +3,8 @@
 use super::{Client, ClientError, broken_answer, escape, read};
 use crate::body::{
     AclAdd, AclBody, CaptureBody, CountersBody, EventBody, FlowsBody, HealthBody, HistoryBody,
-    LogBody, LogChange, MacBody, MtuBody, PlanBody, PortBody, QueueBody, QueueMove, RscBody,
-    RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody, SwitchRscBody,
+    LogBody, LogChange, MacBody, MtuBody, PageKeyBody, PlanBody, PortBody, QueueBody, QueueMove,
+    RscBody, RscChange, RscSetting, RssBody, RssChange, SourceBody, SwitchBody, SwitchRscBody,
     SwitchRscChange, TeamBody, TeamChange, TeamMapping, TraceBody, TraceRequest, VmmqLoadBody,
     VmmqMoveBody,
 };
@@ -39,6 +39,22 @@ impl Client {
     pub fn flows(&self, port: Option<&str>, query: &str) -> Result<FlowsBody, ClientError> {
         let port = port.map(|port| format!("port={}&", escape(port))).unwrap_or_default();
         self.get(&format!("/v1/flows?{port}{query}"))
+    }
+
+    /// Returns a new key of the page.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or has no page.
+    pub fn issue_page_key(&self) -> Result<PageKeyBody, ClientError> {
+        self.post("/v1/page/keys", &())
+    }
+
+    /// Ends all keys of the page.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn end_page_keys(&self) -> Result<(), ClientError> {
+        self.delete("/v1/page/keys")
     }
 
     /// Returns all ports, by name.

@@ -10,7 +10,8 @@ use wire::Prefix;
 
 /// The EtherType of ARP, and the protocols that have names.
 const ARP: u16 = 0x0806;
-const PROTOCOLS: [(u8, &str); 4] = [(1, "icmp"), (6, "tcp"), (17, "udp"), (58, "icmpv6")];
+const TCP: u8 = 6;
+const PROTOCOLS: [(u8, &str); 4] = [(1, "icmp"), (TCP, "tcp"), (17, "udp"), (58, "icmpv6")];
 
 /// The flows to list.
 pub(crate) struct Wanted {
@@ -84,6 +85,8 @@ impl Flows {
             bytes: known.counts.bytes,
             frames: known.counts.frames,
             segments: known.counts.segments,
+            resent: (flow.protocol == Some(TCP) && by == CarriedBy::Switch)
+                .then_some(known.counts.resent),
             sampled: known.sampled,
             bits_per_s: per_s(known.news.0).saturating_mul(8),
             drops: known.drops.iter().map(|(why, count)| (why.name().to_owned(), *count)).collect(),
@@ -112,7 +115,7 @@ fn frame(flow: &Flow, from: &PortName) -> String {
     let what = match (flow.addresses, flow.protocol, flow.ports) {
         (Some((one, other)), Some(protocol), Some((source, destination))) => {
             let (one, other) = (SocketAddr::new(one, source), SocketAddr::new(other, destination));
-            format!("{} {one} > {other}", if protocol == 6 { "tcp" } else { "udp" })
+            format!("{} {one} > {other}", if protocol == TCP { "tcp" } else { "udp" })
         }
         (Some((one, other)), Some(1 | 58), _) => format!("icmp {one} > {other}"),
         (Some((one, other)), Some(protocol), _) => format!("ip {one} > {other} proto {protocol}"),

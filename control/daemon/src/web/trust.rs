@@ -1,8 +1,11 @@
 //! Decides which requests are answered, and what a browser may do with the answers.
 //!
 //! `Host` must name this host, as for `[metrics]`. `Origin`, which a browser adds to requests of
-//! pages, must be this page's own. A change also needs the token, which the page sends as a bearer
-//! token: a browser sends it for no other page by itself.
+//! pages, must be this page's own. A change also needs the token or a key, which the page sends as
+//! a bearer token: a browser sends it for no other page by itself.
+//!
+//! The token toggles RSC, and nothing else. A key carries out all actions, but only for a client on
+//! this host, so that none travels through a network in the clear.
 
 use super::{Page, TRACE, token_file};
 use crate::handlers::{self, problem};
@@ -16,6 +19,10 @@ use axum::response::Response;
 use config::Section;
 use problem::Problem;
 use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Where the requests of actions begin.
+const ACTIONS: &str = "/v1/";
 
 /// Policy for browsers: load only the page's own files and requests, put no frame around the page,
 /// and turn no text into markup or code.
@@ -50,14 +57,20 @@ pub(super) async fn admit(
     if let Err(told) = own_page(Section::Web.option(), &request) {
         return problem(StatusCode::FORBIDDEN, told);
     }
+    if request.uri().path().starts_with(ACTIONS) {
+        return act(&page, from, request, next).await;
+    }
     if only_reads(&request) {
         return next.run(request).await;
+    }
+    if let Some(holder) = holder(&page, from, &request).await {
+        return carry_out(&page, from, &holder, request, next).await;
     }
     let Some(file) = &page.token_file else {
         let told = Problem::new("the page is read-only")
             .seen(request.method())
             .wanted("GET, or `token-file` in [web]")
-            .remedy("use `millrace`, or name a file with a token and start the daemon again");
+            .remedy("as an admin, open the address that `millrace page` prints, or use `millrace`");
         return problem(StatusCode::FORBIDDEN, told);
     };
     // Without a token in the request, the file is not opened.
@@ -74,6 +87,65 @@ pub(super) async fn admit(
             problem(StatusCode::FORBIDDEN, unusable())
         }
     }
+}
+
+/// Answers a request of an action, which needs a key also to read: what it reads is not on the page.
+async fn act(page: &Page, from: SocketAddr, request: Request, next: Next) -> Response {
+    match holder(page, from, &request).await {
+        Some(_) if only_reads(&request) => next.run(request).await,
+        Some(holder) => carry_out(page, from, &holder, request, next).await,
+        None if !is_this_host(page.listen, from) => problem(StatusCode::FORBIDDEN, far(from)),
+        None => problem(StatusCode::UNAUTHORIZED, no_key()),
+    }
+}
+
+async fn carry_out(
+    page: &Page,
+    from: SocketAddr,
+    holder: &str,
+    request: Request,
+    next: Next,
+) -> Response {
+    let client = format!("the page, from {from}, with the key of {holder}");
+    handlers::change(&page.shared, client, request, next).await
+}
+
+/// Returns the client that got the request's key; `None` without a key that counts here.
+fn holder(
+    page: &Page,
+    from: SocketAddr,
+    request: &Request,
+) -> impl Future<Output = Option<String>> + use<> {
+    let given = bearer(request.headers()).filter(|_| is_this_host(page.listen, from));
+    let given = given.map(ToOwned::to_owned);
+    let (shared, pace, now) = (page.shared.clone(), page.key_pace.clone(), Instant::now());
+    async move {
+        let given = given?;
+        pace.turn().await;
+        let found =
+            shared.run(move |running| running.page_keys.holder(&given, now).map(str::to_owned));
+        found.await.ok().flatten()
+    }
+}
+
+/// Returns whether a client is on this host, so that its requests pass through no network. One that
+/// opens the page by the address that it listens on has the same address.
+fn is_this_host(listen: SocketAddr, from: SocketAddr) -> bool {
+    let ip = from.ip().to_canonical();
+    ip.is_loopback() || ip == listen.ip().to_canonical()
+}
+
+fn far(from: SocketAddr) -> Problem {
+    Problem::new("a key is taken only from a browser on this host")
+        .seen(format!("a request from {}", from.ip()))
+        .wanted("a request that passes through no network in the clear")
+        .remedy("open the page through `ssh -L 9478:127.0.0.1:9478 HOST`, with `listen = \"127.0.0.1:9478\"` in [web]")
+}
+
+fn no_key() -> Problem {
+    Problem::new("the key is missing or wrong, or has ended")
+        .wanted("`Authorization: Bearer KEY` with a key that lasts")
+        .remedy("as an admin, run `millrace page` and open the address that it prints")
 }
 
 /// Returns whether a request changes nothing. A trace has a body, but changes nothing.
@@ -122,4 +194,25 @@ fn own_origin(option: &str, request: &Request, host: &str) -> Result<(), Problem
         .seen(origin)
         .wanted(format!("http://{host}"))
         .remedy(format!("open the page at the address that {option} names")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_on_this_host_if_its_address_is() {
+        for (listen, from, is_here) in [
+            ("127.0.0.1:80", "127.0.0.1:1", true),
+            ("[::]:80", "[::1]:1", true),
+            ("[::]:80", "[::ffff:127.0.0.1]:1", true),
+            ("[::]:80", "[::ffff:192.0.2.1]:1", false),
+            ("0.0.0.0:80", "192.0.2.1:1", false),
+            ("192.0.2.7:80", "192.0.2.7:1", true),
+            ("192.0.2.7:80", "192.0.2.8:1", false),
+        ] {
+            let found = is_this_host(listen.parse().unwrap(), from.parse().unwrap());
+            assert_eq!(found, is_here, "{from} at {listen}");
+        }
+    }
 }

@@ -107,7 +107,7 @@ fn the_page_is_served_with_all_its_files_and_nothing_else_is() {
         let (status, body) = site.get(&format!("/{name}"));
         assert_eq!((status.as_str(), body), ("200", read(name)), "{name}");
     }
-    for path in ["/v1/ports", "/v1/config", "/metrics", "/../Cargo.toml", "/uplot/", "/ports"] {
+    for path in ["/metrics", "/../Cargo.toml", "/uplot/", "/ports"] {
         assert_eq!(site.get(path).0, "404", "{path}");
     }
     assert_eq!(site.get("/ports/vm9").0, "404");
@@ -173,7 +173,7 @@ fn nothing_changes_without_the_token() {
     }
     assert_eq!(site.toggle(&[]), "401");
     let bearer = format!("Bearer {TOKEN}");
-    for request in ["POST /state", "DELETE /ports/vm1", "PUT /v1/config", "PATCH /ports/vm1"] {
+    for request in ["POST /state", "DELETE /ports/vm1", "PATCH /ports/vm1"] {
         let status = site.ask(request, &[("Authorization", &bearer)], "{}").0;
         assert!(["404", "405"].contains(&status.as_str()), "{request}: {status}");
     }
@@ -194,6 +194,72 @@ fn nothing_changes_without_the_token() {
     let read_only = Site::start(false);
     assert_eq!(read_only.toggle(&[("Authorization", &bearer)]), "403");
     assert_eq!(read_only.rsc(), RscMode::Ndis);
+}
+
+/// A key allows what the page's actions need, and the API's own code decides about each request.
+#[test]
+fn a_key_carries_out_actions_and_nothing_else() {
+    let site = Site::start(true);
+    let issued = site.daemon.client.issue_page_key().unwrap();
+    assert_eq!(issued.address, format!("http://{}/", site.at));
+    let (key, token) = (format!("Bearer {}", issued.key), format!("Bearer {TOKEN}"));
+    let key = [("Authorization", key.as_str())];
+    for request in [
+        "GET /v1/ports/vm1",
+        "PATCH /v1/ports/vm1",
+        "DELETE /v1/ports/vm1",
+        "POST /v1/ports",
+        "POST /v1/captures",
+        "GET /v1/config",
+        "PUT /v1/config",
+        "GET /v1/ports",
+    ] {
+        for given in [&[][..], &[("Authorization", token.as_str())]] {
+            assert_eq!(site.ask(request, given, "{}").0, "401", "{request}");
+        }
+    }
+    for request in [
+        "GET /v1/config",
+        "PUT /v1/config",
+        "POST /v1/page/keys",
+        "DELETE /v1/macs",
+        "GET /v1/ports",
+        "PUT /v1/log",
+        "PUT /v1/rsc",
+        "POST /state",
+    ] {
+        let status = site.ask(request, &key, "{}").0;
+        assert!(["404", "405"].contains(&status.as_str()), "{request}: {status}");
+    }
+    let patch = |headers: &[(&str, &str)], body| {
+        site.ask("PATCH /v1/ports/vm1", &[&key[..], headers].concat(), body)
+    };
+    let vlan = || site.daemon.client.port("vm1").unwrap().vlan;
+    let (status, _, refused) = patch(&[], r#"{"vlan": 5000}"#);
+    let change = serde_json::json!({"vlan": 5000});
+    let own = site.daemon.client.change_port("vm1", &change).unwrap_err();
+    let refused: Value = serde_json::from_str(&refused).unwrap();
+    assert_eq!((status.as_str(), &refused["detail"]), ("422", &own.problem().to_string().into()));
+    assert_eq!(patch(&[("Origin", "http://evil.example")], r#"{"vlan": 10}"#).0, "403");
+    assert_eq!(patch(&[("If-Match", "\"another\"")], r#"{"vlan": 10}"#).0, "412");
+    assert_eq!(vlan(), "untagged");
+    assert_eq!(patch(&[], r#"{"vlan": 10}"#).0, "200");
+    assert_eq!(vlan(), "access 10");
+    assert_eq!(site.toggle(&key), "200");
+    site.daemon.client.end_page_keys().unwrap();
+    assert_eq!(patch(&[], r#"{"vlan": 20}"#).0, "401");
+    assert_eq!(vlan(), "access 10");
+    // A page without a token is read-only but for keys.
+    let site = Site::start(false);
+    let issued = site.daemon.client.issue_page_key().unwrap();
+    assert_eq!(site.toggle(&[("Authorization", &format!("Bearer {}", issued.key))]), "200");
+}
+
+#[test]
+fn without_a_page_there_is_no_key() {
+    let daemon = Daemon::start("");
+    let refused = daemon.client.issue_page_key().unwrap_err();
+    assert!(refused.problem().seen.contains("[web]"), "{refused}");
 }
 
 /// A trace changes nothing, so a read-only page may ask for it. The page gets the API's own

@@ -1,5 +1,6 @@
 //! The thread that asks the daemon, so that a slow daemon does not hold up keys.
 
+use super::history;
 use super::plain::{busy_since, earlier};
 use api::body::{CountersBody, HealthBody, PortBody, SwitchBody, TraceBody, TraceRequest};
 use api::client::{Client, ClientError};
@@ -24,6 +25,11 @@ pub(super) enum News {
     /// The daemon does not answer, and why.
     Lost(String),
     Traced(Result<TraceBody, String>),
+    /// The rates of a port until now, one for each interval, oldest first.
+    Past {
+        port: String,
+        rates: Vec<u64>,
+    },
     /// A capture of this port has begun or ended, in words.
     Capture {
         port: String,
@@ -40,6 +46,8 @@ pub(super) enum Request {
     /// Counters of this port with each picture.
     Watch(Option<String>),
     Trace(TraceRequest),
+    /// What the daemon knows of the past of these ports.
+    Past(Vec<String>),
 }
 
 /// Asks the daemon.
@@ -69,6 +77,13 @@ impl Feed {
                 Ok(Request::Trace(request)) => News::Traced(
                     self.client.trace(&request).map_err(|error| error.problem().to_string()),
                 ),
+                Ok(Request::Past(ports)) => {
+                    let past = ports.into_iter().filter_map(|port| self.past(port));
+                    if past.map(|told| news.send(told)).any(|sent| sent.is_err()) {
+                        return;
+                    }
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let picture = self.picture();
                     due = Instant::now() + self.every;
@@ -83,6 +98,13 @@ impl Feed {
                 return;
             }
         }
+    }
+
+    /// Returns the past of a port, unless the port is gone.
+    fn past(&self, port: String) -> Option<News> {
+        let range = format!("range_s={}", history::range_s(self.every));
+        let body = self.client.history(Some(&port), &range).ok()?;
+        Some(News::Past { rates: history::rates(&body, self.every), port })
     }
 
     fn picture(&mut self) -> Result<Picture, ClientError> {

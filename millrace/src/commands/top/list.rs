@@ -61,7 +61,7 @@ impl Column {
             Column::FromPort => "FROM PORT",
             Column::ToPort => "TO PORT",
             Column::Drops => "DROPS/S",
-            Column::Trend => "LAST MINUTE",
+            Column::Trend => "PAST",
             Column::Wait => "WAIT",
             Column::Vlan => "VLAN",
             Column::Device => "DEVICE",
@@ -165,7 +165,8 @@ fn header(view: &View, columns: &[Column], total: usize) -> Row<'static> {
     let style = |order: Option<Order>| if order == Some(view.order) { sorted } else { bold };
     let name = Line::styled(format!("PORT {total}"), style(Some(Order::Name)));
     let cells = columns.iter().map(|column| {
-        let line = Line::styled(column.title(), style(column.order()));
+        let title = if *column == Column::Trend { view.span() } else { column.title().to_owned() };
+        let line = Line::styled(title, style(column.order()));
         if column.is_number() { line.right_aligned() } else { line }
     });
     Row::new(std::iter::once(name).chain(cells).map(Cell::from))

@@ -110,6 +110,11 @@ impl Show {
     ) -> std::io::Result<()> {
         loop {
             terminal.draw(|frame| draw::draw(&mut self.view, frame))?;
+            let names = self.view.without_past();
+            if !names.is_empty() {
+                // The feed ends only with the screen.
+                let _ = self.requests.send(Request::Past(names));
+            }
             let first = told.recv_timeout(TICK);
             if self.stop.load(Relaxed) {
                 return Ok(());

@@ -98,6 +98,22 @@ fn six_ports_on_a_usual_terminal() {
     insta::assert_snapshot!(lines(&mut shows(six()), 80, 24).join("\n"));
 }
 
+/// The daemon is asked once for the past of each port that is seen, and it is drawn.
+#[test]
+fn the_past_of_ports_on_the_screen_is_asked_for() {
+    let mut view = shows((1..=1000).map(|number| port(&format!("vm{number}"), "up", 8)).collect());
+    lines(&mut view, 80, 24);
+    let asked = view.without_past();
+    assert_eq!((asked.len(), asked[0].as_str()), (19, "vm1"));
+    assert!(view.without_past().is_empty());
+    assert!(!lines(&mut view, 80, 24)[3].contains('▁'));
+    view.hear(News::Past { port: "vm1".to_owned(), rates: (0..60).collect() });
+    assert!(lines(&mut view, 80, 24)[3].contains('▁'), "{:?}", lines(&mut view, 80, 24));
+    key(&mut view, KeyCode::End);
+    lines(&mut view, 80, 24);
+    assert_eq!(view.without_past().len(), 19);
+}
+
 #[test]
 fn six_ports_on_a_small_terminal() {
     insta::assert_snapshot!(lines(&mut shows(six()), 40, 10).join("\n"));

@@ -179,6 +179,7 @@ impl View {
                 (self.part, self.scroll) = (Part::Trace, 0);
                 self.said.clear();
             }
+            News::Past { port, rates } => self.history.put_before(&port, &rates),
             News::Capture { port, runs, text } => {
                 self.said = text;
                 if runs {
@@ -223,6 +224,22 @@ impl View {
             if self.reversed { order.reverse() } else { order }
         });
         ports
+    }
+
+    /// Returns the ports on the screen for whose past the daemon was not asked. It is asked once.
+    pub(super) fn without_past(&mut self) -> Vec<String> {
+        let seen = self.ports().into_iter().skip(self.first).take(self.page);
+        let names: Vec<_> = seen.map(|port| port.name.clone()).collect();
+        names.into_iter().filter(|name| self.history.asks(name)).collect()
+    }
+
+    /// Returns the head of the column with the bars: the time that they cover.
+    pub(super) fn span(&self) -> String {
+        match self.every.as_secs() {
+            1 => "LAST MINUTE".to_owned(),
+            seconds if seconds < 60 => format!("LAST {seconds} MIN"),
+            seconds => format!("LAST {} H", seconds / 60),
+        }
     }
 
     /// Returns the place of the chosen port among those of the list.

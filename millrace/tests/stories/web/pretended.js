@@ -36,7 +36,7 @@ const finding = (severity, error, seen, wanted, remedy) => ({severity, kind: "k"
 const spark = (n) => Array.from({length: 30}, (_, place) => Math.min(35, Math.max(0, Math.round(wave(place * 120, n) * 18))).toString(36)).join("");
 const flow = (n) => ({from: nameOf(n % PORTS), to: n % 7 === 3 ? undefined : nameOf((n + 1) % PORTS), vlan: 10 * (1 + n % vlans), protocol: n % 5 === 4 ? "udp" : "tcp",
     source_mac: "02:00:00:00:00:07", destination_mac: "02:00:00:00:00:08", source: `10.0.${n}.1`, destination: n % 6 === 5 ? "fd00::7" : `10.0.${n}.2`,
-    source_port: 40000 + n, destination_port: 443, bytes: n % 7 === 3 ? 0 : Math.round(4e9 / (n + 1)), frames: n % 7 === 3 ? 0 : 9e5, segments: 9e6, sampled: 3e3,
+    source_port: 40000 + n, destination_port: 443, bytes: n % 7 === 3 ? 0 : Math.round(4e9 / (n + 1)), frames: n % 7 === 3 ? 0 : 9e5, segments: 9e6, resent: n % 5 === 4 || n % 2 ? undefined : 700 * n, sampled: 3e3,
     bits_per_s: Math.round(8e8 / (n + 1)), drops: n % 7 === 3 ? {acl_denied: 40 * n, storm: 3} : {}, drops_per_s: 0, first_seen_s: 90, last_seen_s: n % 4,
     carried_by: n % 2 ? "kernel" : "switch", trace: "tcp 10.0.0.1:1 > 10.0.0.2:443"});
 globalThis.fetch = async (path) => {

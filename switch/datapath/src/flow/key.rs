@@ -44,13 +44,13 @@ pub(crate) struct Way<'v> {
 pub(crate) struct Key([u64; 8]);
 
 impl Key {
-    /// Reads the flow of a frame; `None` if it has no addresses.
+    /// Reads the flow of a frame, and parses the frame; `None` if it has no addresses.
     pub(super) fn read(
         header: &[u8],
         len: u32,
         way: Way<'_>,
         dropped: Option<DropReason>,
-    ) -> Option<Key> {
+    ) -> Option<(Key, Parsed)> {
         let mut parsed = Parsed::default();
         if !parsed.read(header, len as usize) {
             return None;
@@ -71,7 +71,7 @@ impl Key {
         let numbers = word(ports, number(way.from), number(to));
         let last = u64::from(protocol) | u64::from(reason) << 8 | u64::from(has as u8) << 16;
         let last = last | u64::from(parsed.kind.has_ports()) << 24;
-        Some(Key([first, second, a, b, c, d, numbers, last]))
+        Some((Key([first, second, a, b, c, d, numbers, last]), parsed))
     }
 
     /// Returns a hash that nobody who does not know the seed can foresee.
@@ -175,7 +175,7 @@ mod tests {
         Way { from: Some(PortId(3)), to: Some(PortId(4)), vlan: &Vlan::Access(10) };
 
     fn read(frame: &[u8], dropped: Option<DropReason>) -> (Flow, Option<DropReason>) {
-        Key::read(frame, u32::try_from(frame.len()).unwrap(), ANY, dropped).unwrap().flow()
+        Key::read(frame, u32::try_from(frame.len()).unwrap(), ANY, dropped).unwrap().0.flow()
     }
 
     /// Returns a UDP packet of IPv4 without payload.

@@ -1,6 +1,7 @@
 //! A worker's table of flows, of fixed size: a new flow takes the place of the smallest of its set,
 //! so that what is large stays.
 
+use super::sequence::{Range, Sequence};
 use super::{FlowCounts, Key, SeenFlow};
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,17 +11,19 @@ const DROP_SETS: usize = 64;
 /// Places of a set.
 const WAYS: usize = 4;
 
-/// A flow and what was seen of it; without frames, free.
+/// A flow and what was seen of it since the table was taken last; without frames, free.
 #[derive(Clone, Copy, Default)]
 struct Place {
     key: Key,
     counts: FlowCounts,
+    /// Goes on from table to table.
+    sequence: Sequence,
 }
 
 type Set = [Place; WAYS];
 
 /// The flows that a worker has seen since the control plane took the table last: 1,024 that were
-/// delivered and 256 that were dropped, in 120 KB.
+/// delivered and 256 that were dropped, in 144 KB.
 pub(crate) struct FlowTable {
     seed: u64,
     sets: Box<[Set]>,
@@ -42,9 +45,22 @@ impl Default for FlowTable {
 }
 
 impl FlowTable {
-    pub(super) fn add(&mut self, key: &Key, counts: &FlowCounts) {
+    pub(super) fn add(&mut self, key: &Key, counts: &FlowCounts, range: Option<Range>) {
         let (seed, others) = (self.seed, &mut self.others);
-        add(&mut self.sets, key, seed, counts, others);
+        let Some(place) = add(&mut self.sets, key, seed, counts, others) else { return };
+        if let Some(range) = range
+            && place.sequence.came_before(range)
+        {
+            place.counts.resent += counts.frames;
+        }
+    }
+
+    /// Remembers the sequence numbers of the flows of the table before, which has counted them.
+    pub(super) fn follow(&mut self, last: &FlowTable) {
+        self.seed = last.seed;
+        for (place, last) in self.sets.iter_mut().flatten().zip(last.sets.iter().flatten()) {
+            *place = Place { counts: FlowCounts::default(), ..*last };
+        }
     }
 
     /// Adds what was dropped. What had to make room is not told: its frames were no traffic.
@@ -73,14 +89,24 @@ impl FlowTable {
     }
 }
 
-fn add(sets: &mut [Set], key: &Key, seed: u64, counts: &FlowCounts, others: &mut FlowCounts) {
+/// Adds to the flow's place, which may be new. Returns it.
+fn add<'s>(
+    sets: &'s mut [Set],
+    key: &Key,
+    seed: u64,
+    counts: &FlowCounts,
+    others: &mut FlowCounts,
+) -> Option<&'s mut Place> {
     #[allow(clippy::cast_possible_truncation, reason = "any part of a hash is a hash")]
     let number = key.hash(seed) as usize % sets.len().max(1);
-    let Some(set) = sets.get_mut(number) else { return };
-    if let Some(place) = set.iter_mut().find(|place| place.key == *key) {
-        return place.counts.add(counts);
+    let set = sets.get_mut(number)?;
+    if let Some(place) = set.iter().position(|place| place.key == *key) {
+        let place = set.get_mut(place)?;
+        place.counts.add(counts);
+        return Some(place);
     }
-    let Some(smallest) = set.iter_mut().min_by_key(|place| place.counts.bytes) else { return };
+    let smallest = set.iter_mut().min_by_key(|place| place.counts.bytes)?;
     others.add(&smallest.counts);
-    *smallest = Place { key: *key, counts: *counts };
+    *smallest = Place { key: *key, counts: *counts, sequence: Sequence::default() };
+    Some(smallest)
 }

@@ -4,6 +4,7 @@ use super::FlowCounts;
 use super::key::Key;
 pub(crate) use super::key::Way;
 use super::sampler::Sampler;
+use super::sequence::Range;
 use super::table::FlowTable;
 use crate::counters::DropReason;
 use ports::{Nanos, Outgoing};
@@ -25,7 +26,10 @@ impl Watch {
     }
 
     /// Uses this table from now on. Returns the one before.
-    pub(crate) fn exchange(&mut self, table: Option<FlowTable>) -> Option<FlowTable> {
+    pub(crate) fn exchange(&mut self, mut table: Option<FlowTable>) -> Option<FlowTable> {
+        if let (Some(next), Some(last)) = (&mut table, &self.table) {
+            next.follow(last);
+        }
         std::mem::replace(&mut self.table, table)
     }
 
@@ -73,8 +77,9 @@ fn look(sampler: &mut Sampler, table: &mut FlowTable, mut frames: &[Outgoing<'_>
     while let Some((skipped, weight)) = sampler.next(frames.len()) {
         let Some(([.., frame], rest)) = frames.split_at_checked(skipped + 1) else { return };
         frames = rest;
-        if let Some(key) = Key::read(frame.header, frame.len, way, None) {
-            table.add(&key, &counts(frame, weight));
+        if let Some((key, parsed)) = Key::read(frame.header, frame.len, way, None) {
+            let range = Range::read(frame.header, &parsed);
+            table.add(&key, &counts(frame, weight), range);
         }
     }
 }
@@ -91,8 +96,8 @@ fn look_at_drops<'h>(
         let Some((header, len, reason)) = frames.nth(skipped) else { return };
         left -= skipped + 1;
         let bytes = weight * u64::from(len);
-        let counts = FlowCounts { frames: weight, bytes, segments: weight, sampled: 1 };
-        if let Some(key) = Key::read(header, len, way, Some(reason)) {
+        let counts = FlowCounts { frames: weight, bytes, segments: weight, resent: 0, sampled: 1 };
+        if let Some((key, _)) = Key::read(header, len, way, Some(reason)) {
             table.add_dropped(&key, &counts);
         }
     }
@@ -110,6 +115,7 @@ fn counts(frame: &Outgoing<'_>, weight: u64) -> FlowCounts {
         frames: weight,
         bytes: weight * u64::from(frame.len),
         segments: weight * segments,
+        resent: 0,
         sampled: 1,
     }
 }

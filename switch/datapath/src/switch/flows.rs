@@ -70,6 +70,7 @@ impl CarriedFlow {
             frames: tally.frames,
             bytes: tally.bytes,
             segments: single + tally.train_segments,
+            resent: 0,
             sampled: tally.frames,
         }
     }

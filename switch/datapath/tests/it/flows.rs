@@ -46,15 +46,35 @@ fn a_flow_has_its_bytes_frames_and_segments() {
     bench.send(0, &[segment(1, 0), segment(1, 1000), segment(1, 2000), segment(2, 0)]);
     let [large, small] = taken(&mut bench)[..] else { panic!("not two flows") };
     let header = segment(1, 0).bytes.len() as u64 - 1000;
-    let counts = FlowCounts { frames: 1, bytes: header + 3000, segments: 3, sampled: 1 };
+    let counts = FlowCounts { frames: 1, bytes: header + 3000, segments: 3, resent: 0, sampled: 1 };
     assert_eq!((large.counts, large.dropped), (counts, None));
     assert_eq!((large.flow.from, large.flow.to), (Some(bench.ids[0]), Some(bench.ids[1])));
     assert_ne!(source_port(&large.flow), source_port(&small.flow));
     assert_eq!(
         small.counts,
-        FlowCounts { frames: 1, bytes: header + 1000, segments: 1, sampled: 1 }
+        FlowCounts { frames: 1, bytes: header + 1000, segments: 1, resent: 0, sampled: 1 }
     );
     assert_eq!(taken(&mut bench), [], "each is told once");
+}
+
+/// What is sent again is told, also if it comes a second later, and in a train.
+#[test]
+fn bytes_that_came_before_are_told() {
+    let coalescing = PortSettings { rsc: rsc(RscPolicy::Ndis), ..plain() };
+    for to in [plain(), coalescing] {
+        let mut bench = bench(&[plain(), to]);
+        let resent = |bench: &mut Bench, sent: &[u32]| {
+            let frames: Vec<_> = sent.iter().map(|at| segment(1, 1000 * at)).collect();
+            bench.send(0, &frames);
+            let [seen] = taken(bench)[..] else { panic!("not one flow") };
+            (seen.counts.segments, seen.counts.resent)
+        };
+        assert_eq!(resent(&mut bench, &[0, 1, 2]), (3, 0));
+        assert_eq!(resent(&mut bench, &[2]), (1, 1));
+        assert_eq!(resent(&mut bench, &[3]), (1, 0));
+        assert_eq!(resent(&mut bench, &[5]), (1, 0));
+        assert_eq!(resent(&mut bench, &[4]), (1, 1));
+    }
 }
 
 /// A million frames, of which 16 a millisecond are looked at anyway.

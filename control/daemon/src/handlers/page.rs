@@ -1,0 +1,78 @@
+//! Keys of the page: issued to admins, and ended.
+
+use super::Shared;
+use super::reply::{Refusal, Reply};
+use crate::actor;
+use crate::page_keys::LASTS;
+use api::body::PageKeyBody;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use problem::Problem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
+
+/// Issues a key with which the page may carry out its actions in this client's name, from a browser
+/// on this host: settings and rules of ports, ports, queues, captures. A key lasts 12 hours at most
+/// and ends with the daemon.
+#[utoipa::path(post, path = "/v1/page/keys", operation_id = "issue_page_key", tag = "page", responses(
+    (status = 200, body = PageKeyBody, description = "The key"),
+    (status = 422, body = Problem, description = "There is no page, or no randomness for a key"),
+))]
+pub(super) async fn issue(State(shared): State<Shared>) -> Reply<PageKeyBody> {
+    let holder = actor::current();
+    let issued = shared.run(move |running| {
+        let listen = running.config().web.listen.ok_or_else(no_page)?;
+        let issued = running.page_keys.issue(holder, Instant::now());
+        let key = issued.map_err(|error| Problem::new("no key can be made").seen(error))?;
+        Ok::<_, Problem>((listen, key))
+    });
+    let (listen, key) = issued.await?.map_err(Refusal::refused)?;
+    let address = format!("http://{}/", from_here(listen));
+    Ok(Json(PageKeyBody { address, key: key.to_string(), lasts_s: LASTS.as_secs() }))
+}
+
+/// Ends all keys of the page.
+#[utoipa::path(delete, path = "/v1/page/keys", operation_id = "end_page_keys", tag = "page", responses(
+    (status = 204, description = "No key is left"),
+))]
+pub(super) async fn end(State(shared): State<Shared>) -> Result<StatusCode, Refusal> {
+    let ended = shared.run(|running| running.page_keys.end()).await?;
+    actor::log("keys of the page are ended", &ended);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn no_page() -> Problem {
+    Problem::new("there is no page")
+        .seen("no `listen` in [web]")
+        .wanted("an address of this host, such as 127.0.0.1:9478")
+        .remedy("write it into the configuration and start the daemon again")
+}
+
+/// Returns the address by which a browser on this host reaches a listener: a key is taken only from
+/// this host.
+fn from_here(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_on_this_host_opens_an_address_of_its_own() {
+        for (listen, opened) in [
+            ("127.0.0.1:9478", "127.0.0.1:9478"),
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("192.0.2.7:80", "192.0.2.7:80"),
+        ] {
+            assert_eq!(from_here(listen.parse().unwrap()).to_string(), opened);
+        }
+    }
+}
