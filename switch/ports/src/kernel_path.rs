@@ -21,8 +21,10 @@
 //! misses them. And `redirect` into a TAP reaches whoever holds the TAP's descriptor: right for a
 //! VMM's TAP, wrong for the kernel behind a TAP of ours, so TAP ports have no hook.
 
+mod changes;
 mod flow_key;
 mod layout;
+mod patience;
 mod program;
 mod table;
 pub mod trial;
@@ -31,8 +33,11 @@ use crate::bpf::{self, HashMap, Kind, MappedArray, PerProcessor};
 use crate::link::Link;
 use crate::packet::socket::{PacketSocket, namespace};
 use crate::{closing, lock, veth};
+pub use changes::Moment;
+use changes::{Changed, Changes};
 pub use flow_key::{FlowKey, Glance, TcpPhase};
 use layout::{Flow, control, key};
+use patience::Patience;
 use program::{Maps, Verdict};
 use rustix::thread::{MembarrierCommand, membarrier};
 use rustix::time::{ClockId, clock_gettime};
@@ -58,10 +63,6 @@ pub const HOOKS: usize = 1 << 14;
 /// kernel takes from the judge to the slot of the ring, which no task can interrupt.
 const QUIET: Duration = Duration::from_micros(20);
 
-/// Frames that may get lost between judge and carrier before nothing is carried any more. A few do
-/// when a port's process dies or its interface goes.
-const MOST_UNMATCHED: u64 = 100;
-
 /// Most flows of a hook that are pending.
 const PENDING: usize = 256;
 
@@ -84,8 +85,8 @@ struct Shared {
     judge: OwnedFd,
     carrier: OwnedFd,
     table: Mutex<Table>,
-    /// Counts what ended decisions, see [`Moment`].
-    changes: AtomicU64,
+    changes: Changes,
+    patience: Mutex<Patience>,
     /// Whether no offer begins a lease.
     is_resting: AtomicBool,
     /// Whether the programs run only at a [`trial`]'s call, so that there is nothing to wait for.
@@ -102,10 +103,6 @@ pub enum Start {
     /// way in the ring, and would be overtaken.
     Quiet,
 }
-
-/// A state of all decisions: what was decided since is decided under it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u64);
 
 /// A flow that a port offers.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +133,8 @@ pub struct Hook {
     pending_count: AtomicUsize,
     /// Whether pending flows are possible: with one ring.
     may_wait: bool,
+    /// When all decisions about the port ended last.
+    changed: Changed,
     /// The carrier's link; `None` in a [`trial`].
     link: Option<OwnedFd>,
 }
@@ -200,7 +199,8 @@ impl KernelPath {
             judge,
             carrier,
             table,
-            changes: AtomicU64::new(0),
+            changes: Changes::new(),
+            patience: Mutex::default(),
             is_resting: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
         })))
@@ -239,6 +239,7 @@ impl KernelPath {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: sockets.len() == 1,
+            changed: Changed::default(),
             link: Some(link),
         };
         sockets
@@ -259,17 +260,20 @@ impl KernelPath {
         self.0.is_resting.load(Ordering::Relaxed)
     }
 
-    /// Lets flows be carried for [`LEASE`] from now on, if there are any.
+    /// Lets flows be carried for [`LEASE`] from now on, if there are any, and unless too many frames
+    /// were [lost](KernelPath::is_pausing).
     pub fn extend_lease(&self) {
         self.0.is_resting.store(false, Ordering::Relaxed);
-        let until = if self.flows() > 0 && !self.has_given_up() { now() + nanos(LEASE) } else { 0 };
+        let now = now();
+        let may_carry = lock(&self.0.patience).lasts(self.unmatched(), now);
+        let until = if may_carry && self.flows() > 0 { now + nanos(LEASE) } else { 0 };
         self.0.control_word(control::LEASE).store(until, Ordering::Relaxed);
     }
 
-    /// Returns whether too many frames were [unmatched](KernelPath::unmatched): nothing is carried
-    /// any more.
-    pub fn has_given_up(&self) -> bool {
-        self.unmatched() > MOST_UNMATCHED
+    /// Returns whether nothing is carried for a while, at most an hour, because too many frames were
+    /// [unmatched](KernelPath::unmatched).
+    pub fn is_pausing(&self) -> bool {
+        lock(&self.0.patience).is_pausing(now())
     }
 
     /// Waits until no program runs that may have seen what this process stored before.
@@ -292,7 +296,8 @@ impl KernelPath {
 
     /// Ends all flows from or to this station.
     pub fn forget_station(&self, mac: [u8; 6]) {
-        self.0.changes.fetch_add(1, Ordering::Release);
+        // Before the table is locked: an offer that comes later sees it.
+        self.0.changes.note_station(mac);
         let flows = lock(&self.0.table).forget_station(mac);
         flows.iter().for_each(|flow| self.0.state(*flow).store(Flow::OFF, Ordering::Relaxed));
     }
@@ -411,7 +416,7 @@ impl Hook {
     /// Returns the present moment.
     #[inline]
     pub fn moment(&self) -> Moment {
-        Moment(self.shared.changes.load(Ordering::Acquire))
+        self.shared.changes.now()
     }
 
     fn generation(&self) -> u32 {
@@ -421,14 +426,15 @@ impl Hook {
     /// Ends all flows from and to the port. In force after [`KernelPath::settle`].
     pub fn withdraw(&self) {
         // In this order: an offer that reads the new generation also sees that it is too late.
-        self.shared.changes.fetch_add(1, Ordering::Release);
+        self.shared.changes.note(&self.changed);
         let next = self.generation().wrapping_add(1);
         self.shared.generation(self.number).store(pair(next, 0), Ordering::Release);
     }
 
     /// Has a flow of this port carried to another. Returns whether the flow is now in the table. It
-    /// is not if the table is busy, or full for this port, or some decision ended since
-    /// [`Offer::moment`]: a later frame is offered again.
+    /// is not if the table is busy, or full for this port, or if since [`Offer::moment`] decisions
+    /// about one of the ports have ended or one of the stations has moved: a later frame is offered
+    /// again.
     pub fn offer(&self, to: &Hook, offer: Offer) -> bool {
         let Offer { key, vlan, mtu, moment, start } = offer;
         if !self.reaches(to) || start == Start::Quiet && !self.may_wait {
@@ -440,7 +446,8 @@ impl Hook {
             return false;
         }
         let generations = [self.generation(), to.generation()];
-        if self.moment() != moment {
+        let has_ended = [self, to].iter().any(|hook| hook.changed.is_after(moment));
+        if has_ended || self.shared.changes.has_moved(key.stations(), moment) {
             return false;
         }
         let since = now();

@@ -45,8 +45,8 @@ impl State {
                 could_use.then(|| Kind::KernelPathRefused.found(refused(reason)))
             }
             State::Loaded => {
-                let path = switch.kernel_path().filter(|path| path.has_given_up());
-                path.map(|path| Kind::KernelPathGivenUp.found(given_up(path)))
+                let path = switch.kernel_path().filter(|path| path.is_pausing());
+                path.map(|path| Kind::KernelPathPaused.found(paused(path)))
             }
         }
     }
@@ -64,12 +64,12 @@ fn refused(reason: &str) -> Problem {
         .remedy("give the daemon both, or set `kernel-path = \"off\"` in [switch]")
 }
 
-fn given_up(path: &KernelPath) -> Problem {
-    Problem::new("the kernel carries no flows any more: another program takes their frames")
+fn paused(path: &KernelPath) -> Problem {
+    Problem::new("the kernel carries no flows for a while: another program takes their frames")
         .seen(format!("{} frames", path.unmatched()))
         .wanted("no other tc or XDP program that takes frames of these ports")
         .remedy(
-            "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`) and restart the daemon, or set \
-             `kernel-path = \"off\"` in [switch]",
+            "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`): the kernel path is tried again \
+             within an hour; or set `kernel-path = \"off\"` in [switch]",
         )
 }

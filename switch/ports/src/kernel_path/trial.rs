@@ -5,6 +5,7 @@
 //! it does for a packet socket. Judge and carrier share a verdict by processor: the calling thread
 //! stays on one.
 
+use super::changes::Changed;
 use super::program::{Maps, Verdict, carrier, context, judge_after};
 use super::{Flow, Hook, HookError, KernelPath, first, lock};
 use crate::bpf::assemble::{Assembler, Condition, Helper, Operation, Register, Width};
@@ -86,6 +87,7 @@ impl Trial {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: true,
+            changed: Changed::default(),
             link: None,
         })
     }
