@@ -22,15 +22,18 @@
 //! VMM's TAP, wrong for the kernel behind a TAP of ours, so TAP ports have no hook.
 
 mod changes;
+mod claims;
 mod flow_key;
 mod layout;
 mod patience;
-mod program;
+pub(crate) mod program;
 mod table;
 pub mod trial;
 
+pub use crate::bpf::types::PATH as TYPES;
 use crate::bpf::{self, HashMap, Kind, MappedArray, PerProcessor};
 use crate::link::Link;
+use crate::namespace::helper;
 use crate::packet::socket::{PacketSocket, namespace};
 use crate::{closing, lock, veth};
 pub use changes::Moment;
@@ -84,6 +87,8 @@ struct Shared {
     verdict: PerProcessor,
     judge: OwnedFd,
     carrier: OwnedFd,
+    /// Why the judge does not check what is said about checksums; `None`: it does.
+    unchecked: Option<String>,
     table: Mutex<Table>,
     changes: Changes,
     patience: Mutex<Patience>,
@@ -166,7 +171,8 @@ pub enum HookError {
 }
 
 impl KernelPath {
-    /// Loads the programs.
+    /// Loads the programs. Where the kernel or this process's privileges do not permit the judge that
+    /// [checks](KernelPath::unchecked) what is said about checksums, it is one that does not.
     ///
     /// # Errors
     /// Fails with EPERM if the process lacks CAP_BPF or CAP_NET_ADMIN in the host's user namespace,
@@ -177,18 +183,14 @@ impl KernelPath {
         let generations = MappedArray::create(size_of::<u64>(), HOOKS)?;
         let control = MappedArray::create(control::SIZE, 1)?;
         let verdict = PerProcessor::create(Verdict::SIZE)?;
-        let maps = Maps {
-            flows: flows.as_fd(),
-            slots: slots.as_fd(),
-            generations: generations.as_fd(),
-            control: control.as_fd(),
-            verdict: verdict.as_fd(),
-        };
-        let too_long = || io::Error::from(io::ErrorKind::InvalidInput);
-        let judge = program::judge(&maps).ok_or_else(too_long)?;
-        let carrier = program::carrier(&maps).ok_or_else(too_long)?;
-        let judge = bpf::load(Kind::SocketFilter, &judge)?;
+        let maps =
+            [flows.as_fd(), slots.as_fd(), generations.as_fd(), control.as_fd(), verdict.as_fd()];
+        let carrier = program::carrier(&Maps::of(maps)).ok_or(io::ErrorKind::InvalidInput)?;
         let carrier = bpf::load(Kind::Classifier, &carrier)?;
+        let (judge, unchecked) = match helper::judge(maps) {
+            Ok(judge) => (judge, None),
+            Err(error) => (program::load_believing_judge(maps)?, Some(why_unchecked(&error))),
+        };
         let table = Mutex::new(Table::new(FLOWS, HOOKS));
         Ok(KernelPath(Arc::new(Shared {
             flows,
@@ -198,6 +200,7 @@ impl KernelPath {
             verdict,
             judge,
             carrier,
+            unchecked,
             table,
             changes: Changes::new(),
             patience: Mutex::default(),
@@ -247,6 +250,12 @@ impl KernelPath {
             .try_for_each(|socket| socket.judge(self.0.judge.as_fd()))
             .map_err(refused)?;
         Ok(hook)
+    }
+
+    /// Returns why it is not checked where a frame's sender says that its checksum is to be finished;
+    /// `None`: it is. Without it a port may only offer flows from stations that cannot lie.
+    pub fn unchecked(&self) -> Option<&str> {
+        self.0.unchecked.as_deref()
     }
 
     /// Has nothing carried until the lease is [extended](KernelPath::extend_lease).
@@ -413,6 +422,11 @@ impl Hook {
             && self.interface != to.interface
     }
 
+    /// Returns whether frames from here are [checked](KernelPath::unchecked).
+    pub fn is_checked(&self) -> bool {
+        self.shared.unchecked.is_none()
+    }
+
     /// Returns the present moment.
     #[inline]
     pub fn moment(&self) -> Moment {
@@ -555,6 +569,16 @@ pub struct Look(u64);
 
 const ETHERNET_HEADER: u32 = 14;
 
+/// Returns why the judge that checks was refused, for people.
+fn why_unchecked(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "the kernel does not describe its types".to_owned(),
+        Some(libc::ENOSYS) => "the kernel's types are not as expected".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => "a privilege is missing".to_owned(),
+        _ => format!("the kernel refused the program: {error}"),
+    }
+}
+
 /// Returns the kernel's monotonic clock, as programs read it.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -589,13 +613,20 @@ fn at(words: &[AtomicU64], place: usize) -> &AtomicU64 {
 mod tests {
     use super::*;
 
-    /// The unit of the package has neither CAP_PERFMON nor, once it has restricted itself,
-    /// CAP_SYS_ADMIN.
+    /// The daemon of the packaged unit has neither CAP_PERFMON nor, once it has restricted itself,
+    /// CAP_SYS_ADMIN: its helper loads the judge.
     #[test]
     fn the_programs_load_or_the_kernel_says_that_a_privilege_is_missing() {
-        if let Err(error) = KernelPath::load() {
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-            eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN");
+        match KernelPath::load() {
+            Ok(path) => {
+                let missing = ["the kernel does not describe its types", "a privilege is missing"];
+                let reason = path.unchecked();
+                assert!(reason.is_none_or(|reason| missing.contains(&reason)), "{reason:?}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN");
+            }
         }
     }
 }

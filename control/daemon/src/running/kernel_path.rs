@@ -41,15 +41,23 @@ impl State {
         match self {
             State::Off => None,
             State::Refused(reason) => {
-                let could_use = config.ports.iter().any(could_use);
-                could_use.then(|| Kind::KernelPathRefused.found(refused(reason)))
+                is_missed(config).then(|| Kind::KernelPathRefused.found(refused(reason)))
             }
             State::Loaded => {
-                let path = switch.kernel_path().filter(|path| path.is_pausing());
-                path.map(|path| Kind::KernelPathPaused.found(paused(path)))
+                let path = switch.kernel_path()?;
+                if path.is_pausing() {
+                    return Some(Kind::KernelPathPaused.found(paused(path)));
+                }
+                let reason = path.unchecked().filter(|_| is_missed(config))?;
+                Some(Kind::KernelPathRefused.found(unchecked(reason)))
             }
         }
     }
+}
+
+/// Whether a port could use what the kernel refused.
+fn is_missed(config: &Config) -> bool {
+    config.ports.iter().any(could_use)
 }
 
 /// Whether a port faces a container or a VMM by an interface of the host.
@@ -62,6 +70,15 @@ fn refused(reason: &str) -> Problem {
         .seen(reason)
         .wanted("CAP_BPF and CAP_NET_ADMIN outside any user namespace, and Linux 6.6")
         .remedy("give the daemon both, or set `kernel-path = \"off\"` in [switch]")
+}
+
+fn unchecked(reason: &str) -> Problem {
+    Problem::new(
+        "the kernel carries nothing that containers and VMs send: it does not check what they say about checksums",
+    )
+    .seen(reason)
+    .wanted("CAP_PERFMON or CAP_SYS_ADMIN at the start, and a kernel with CONFIG_DEBUG_INFO_BTF")
+    .remedy("give the daemon CAP_SYS_ADMIN as the packaged unit does: a helper process gets it")
 }
 
 fn paused(path: &KernelPath) -> Problem {

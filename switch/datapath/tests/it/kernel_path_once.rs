@@ -7,8 +7,8 @@
 
 use crate::fuzz_kernel_path::plain;
 use datapath::{
-    AclAction, AclEnd, AclProtocol, AclRule, KernelPathUse, PortId, PortRole, RateLimit, RscPolicy,
-    Switch, SwitchOptions, Vlan,
+    AclAction, AclEnd, AclProtocol, AclRule, PortId, PortRole, RateLimit, RscPolicy, Switch,
+    SwitchOptions, Vlan,
 };
 use ports::capture::{Capture, CaptureOptions, Direction};
 use ports::kernel_path::KernelPath;
@@ -278,7 +278,7 @@ impl Control {
                 settings.rate = Some(limit);
             }
             2 => settings.rate_to = Some(100_000_000_000),
-            3 => settings.kernel_path = KernelPathUse::Off,
+            3 => settings.kernel_path = false,
             4 => {
                 let capture =
                     Capture::start(std::io::sink(), CaptureOptions::new("p", SystemTime::now()));
