@@ -1,7 +1,7 @@
 //! Numbered frames from an uplink to two veth ports, by a running switch with the kernel path,
 //! while the configuration changes: no frame comes twice, none overtakes another of its flow, none
-//! is lost but by a change that forbids it, and none arrives that was sent after the call that
-//! forbids it has returned.
+//! is lost but by a change that forbids it or by a full queue of a processor, and none arrives that
+//! was sent after the call that forbids it has returned.
 //!
 //! `ONCE_FRAMES` sets the number of frames, for runs by hand.
 
@@ -59,9 +59,12 @@ struct Receiver {
     flows: [Flow; FLOWS],
 }
 
-#[derive(Default)]
 struct Shared {
     receivers: [Receiver; RECEIVERS],
+    /// What the kernel's queues had dropped at the start, and how many lost frames are excused by
+    /// what they have dropped since.
+    dropped: u64,
+    excused: AtomicU64,
     is_over: AtomicBool,
     /// Set by the control thread, and answered by the sender.
     shall_pause: AtomicBool,
@@ -69,6 +72,23 @@ struct Shared {
 }
 
 impl Shared {
+    fn new() -> Shared {
+        Shared {
+            receivers: Default::default(),
+            dropped: dropped(),
+            excused: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            shall_pause: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether as many frames were dropped by the processors' queues, which the whole machine
+    /// shares: other tests may fill one.
+    fn excuses(&self, lost: u64) -> bool {
+        self.excused.fetch_add(lost, SeqCst) + lost <= dropped() - self.dropped
+    }
+
     fn sent(&self) -> u64 {
         self.flows().map(|flow| flow.sent.load(SeqCst)).sum()
     }
@@ -76,6 +96,14 @@ impl Shared {
     fn flows(&self) -> impl Iterator<Item = &Flow> {
         self.receivers.iter().flat_map(|receiver| &receiver.flows)
     }
+}
+
+/// Returns the frames that the kernel has dropped because a processor's queue was full
+/// (`net.core.netdev_max_backlog`).
+fn dropped() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let second = |line: &str| u64::from_str_radix(line.split(' ').nth(1)?, 16).ok();
+    text.lines().filter_map(second).sum()
 }
 
 fn ip(words: &str) {
@@ -168,8 +196,14 @@ fn send(queue: &EgressQueue, shared: &Shared, frames: u64) {
                 let payload: &[Slice<'_>] = &[];
                 let out = Outgoing { vnet, header: &bytes, payload, len };
                 queue.deliver(&[out], &mut drops).unwrap();
-                assert_eq!(drops, [], "the window is smaller than any queue");
-                total += 1;
+                if drops.is_empty() {
+                    total += 1;
+                } else {
+                    // Nothing got it: the same number goes again.
+                    flow.sent.store(next, SeqCst);
+                    assert!(shared.excuses(drops.len() as u64), "FINDING (lost) at the sender");
+                    drops.clear();
+                }
             }
         }
         if total == before {
@@ -190,7 +224,7 @@ fn receive(queue: &mut IngressQueue, shared: &Shared, number: usize) {
             if bytes.get(..12) == Some(&[receiver_mac(number), SENDER].concat()[..])
                 && bytes.len() == 60
             {
-                check(receiver, &bytes);
+                check(shared, receiver, &bytes);
             }
         }
         let is_empty = burst.frames().is_empty();
@@ -204,7 +238,7 @@ fn receive(queue: &mut IngressQueue, shared: &Shared, number: usize) {
     }
 }
 
-fn check(receiver: &Receiver, bytes: &[u8]) {
+fn check(shared: &Shared, receiver: &Receiver, bytes: &[u8]) {
     let place = usize::from(bytes[37]);
     let (flow, verdict) = (&receiver.flows[place], bytes[50]);
     let number = u64::from_be_bytes(*bytes[42..].first_chunk().unwrap());
@@ -217,7 +251,9 @@ fn check(receiver: &Receiver, bytes: &[u8]) {
     if number > expected {
         let forgiven = flow.forgiven.load(SeqCst);
         assert!(
-            number <= forgiven || receiver.verdict.load(SeqCst) != ALLOWED,
+            number <= forgiven
+                || receiver.verdict.load(SeqCst) != ALLOWED
+                || shared.excuses(number - expected),
             "FINDING (lost) {expected} to {number} of flow {place}, forgiven below {forgiven}"
         );
         flow.lost.fetch_add(number - expected, SeqCst);
@@ -426,7 +462,7 @@ fn run(path: KernelPath) {
     };
     let uplink = add("uplink", "onceu", PortRole::Uplink);
     let ports = [add("g0", "once0", PortRole::Vnic), add("g1", "once1", PortRole::Vnic)];
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new());
     let mut queues = open_both();
     let mut control = Control {
         switch,
@@ -496,9 +532,11 @@ fn run(path: KernelPath) {
     let lost: u64 = shared.flows().map(|flow| flow.lost.load(SeqCst)).sum();
     let sent = shared.sent();
     eprintln!(
-        "{sent} frames in {:.1} s, {} changes, {carried} carried by the kernel, {lost} lost by changes, unmatched {}",
+        "{sent} frames in {:.1} s, {} changes, {carried} carried by the kernel, {lost} lost by changes and {} by full queues, \
+         unmatched {}",
         start.elapsed().as_secs_f64(),
         control.changes,
+        shared.excused.load(SeqCst),
         control.path.unmatched()
     );
     assert!(carried > 0, "the kernel carries nothing");
