@@ -15,6 +15,7 @@ use ports::kernel_path::KernelPath;
 use ports::packet::{self, Opened, PacketOptions};
 use ports::{Burst, EgressQueue, IngressQueue, Nanos, Outgoing, Slice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -498,6 +499,11 @@ fn run(path: KernelPath) {
         let queue = &sender.device.egress[0];
         scope.spawn(move || {
             let _guard = guard;
+            // A sender that moves to another processor overtakes itself where the queue of the
+            // first is not empty.
+            let mut here = CpuSet::new();
+            here.set(sched_getcpu());
+            sched_setaffinity(None, &here).unwrap();
             send(queue, shared, frames);
             // What is under way arrives.
             let start = Instant::now();
