@@ -30,12 +30,9 @@ pub enum Poll {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KernelPathMode {
-    /// Where this host and the ports allow it; of flows from a vNIC the switch carries each frame
-    /// itself, because it checks what a guest says about its checksums.
+    /// Where this host and the ports allow it. Flows from a vNIC only where the kernel's programs can
+    /// check what a guest says about its checksums.
     Auto,
-    /// Also flows from a vNIC. For containers without CAP_NET_RAW, and for VMs whose operator is
-    /// trusted: another guest can have bytes of its frames changed after they were judged.
-    Trusted,
     /// Never.
     #[default]
     Off,

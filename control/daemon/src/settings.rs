@@ -11,8 +11,8 @@ use config::{
     SteerMode, Storm, SwitchConfig, Workers,
 };
 use datapath::{
-    Guards, KernelPathUse, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer,
-    StormLimit, SwitchOptions, Vlan, Wait, WorkerOptions,
+    Guards, PathMtu, PortId, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
+    SwitchOptions, Vlan, Wait, WorkerOptions,
 };
 use wire::Mac;
 
@@ -47,11 +47,7 @@ pub(crate) fn of_port(
         rate_to: port.rate_to.map(|rate| rate.0),
         weight: port.weight.map(|weight| weight.0),
         back_pressure: port.back_pressure.unwrap_or(false),
-        kernel_path: match port.kernel_path.unwrap_or(switch.kernel_path) {
-            KernelPathMode::Off => KernelPathUse::Off,
-            KernelPathMode::Auto => KernelPathUse::Checked,
-            KernelPathMode::Trusted => KernelPathUse::Trusted,
-        },
+        kernel_path: port.kernel_path.unwrap_or(switch.kernel_path) == KernelPathMode::Auto,
         rsc: rsc(port, switch),
         rss: rss(port),
         mirror_to: mirror,

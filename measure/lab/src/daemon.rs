@@ -119,13 +119,14 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses the change, or a port says why the kernel carries nothing.
     pub(crate) fn set_kernel_path(&self, on: bool) -> Result<(), LabError> {
-        let change = json!({ "kernel-path": if on { "trusted" } else { "off" } });
+        let change = json!({ "kernel-path": if on { "auto" } else { "off" } });
         for port in [&self.uplink, &self.vnic] {
             port.change(&change)?;
-            let reason = port.body()?.kernel_path.and_then(|path| path.reason);
+            let path = port.body()?.kernel_path;
+            let reason = path.and_then(|path| path.reason.or(path.from_reason));
             if let Some(reason) = reason.filter(|_| on) {
                 return Err(LabError::Switch(format!(
-                    "port {} has kernel-path trusted, and the kernel carries none of its flows: {reason}",
+                    "port {} has kernel-path auto, and the kernel does not carry its flows: {reason}",
                     port.name
                 )));
             }

@@ -223,10 +223,17 @@ impl Topology {
     /// Gives each side its processors, before there are links and threads.
     fn place(&mut self) {
         let Ok(Placement { sender, switch, receiver }) = self.placement.clone() else { return };
+        // A container shares the switch's kernel, which by default receives where it delivers; what
+        // is redirected into a container could not be steered anyway.
+        let [sends, receives] = match self.way {
+            Way::FromVnic => [self.container, false],
+            Way::ToVnic => [false, self.container],
+            Way::BetweenVnics => [self.container; 2],
+        };
         // Frames that the switch delivers on the receiver's own processors are already there.
-        let steered = receiver != switch;
+        let steered = receiver != switch && !receives;
         let sides = [
-            (&mut self.sender, &sender, true),
+            (&mut self.sender, &sender, !sends),
             (&mut self.switch, &switch, true),
             (&mut self.bridge, &switch, true),
             (&mut self.receiver, &receiver, steered),

@@ -217,7 +217,7 @@ Examples:
 
 The guest is a container: its vNIC is one end of a veth, whose other end is a packet port. It
 receives from the uplink, sends to it, and receives from a second container. `kernel-path` of both
-ports is trusted and off in turn, off with and without the kernel's GRO where frames reach the switch;
+ports is auto and off in turn, off with and without the kernel's GRO where frames reach the switch;
 a Linux bridge takes turns with them, with GRO, without, and with GRO but without netfilter. All
 connections are opened anew for each arm. Round trips of one byte beside 16 bulk connections follow
 those that the container receives. If the kernel refuses the programs, the command fails with the

@@ -49,8 +49,8 @@ pub use settings::acl::{AclAction, AclEnd, AclProtocol, AclRule};
 pub use settings::guard::Guards;
 pub use settings::mark::AclMark;
 pub use settings::{
-    KernelPathUse, PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer,
-    StormLimit, Vlan, VlanSet,
+    PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
+    Vlan, VlanSet,
 };
 pub use status::{
     HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,

@@ -124,20 +124,6 @@ pub struct Rss {
     pub types: HashTypes,
 }
 
-/// Which flows of a port the kernel may carry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum KernelPathUse {
-    /// None.
-    #[default]
-    Off,
-    /// From an uplink, and to any port. A guest's checksum offsets are its own word, which the
-    /// kernel takes after the judge has run: it writes a sum where the guest says, be it over an
-    /// address or a tag.
-    Checked,
-    /// From any port.
-    Trusted,
-}
-
 /// Whether the switch answers a packet that is too big for its egress port, as a router does, to
 /// the port that sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -196,8 +182,8 @@ pub struct PortSettings {
     pub back_pressure: bool,
     /// A port that gets a copy of all frames that this port sends and receives.
     pub mirror_to: Option<PortId>,
-    /// Which flows of the port the kernel may carry.
-    pub kernel_path: KernelPathUse,
+    /// Whether the kernel may carry flows from and to the port.
+    pub kernel_path: bool,
     /// The frames that the port may not send, whatever its rules say.
     pub guards: Guards,
     /// Rules about the frames that the port sends and receives. The first that matches decides; a

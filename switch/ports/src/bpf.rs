@@ -8,9 +8,11 @@
 
 pub(crate) mod assemble;
 pub(crate) mod run;
+pub(crate) mod types;
 
 use assemble::{Assembler, Instruction, Operation, Register};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -313,7 +315,17 @@ fn link(
 
 /// Loads a program. Fails with EPERM if the process lacks CAP_BPF in the host's user namespace.
 pub(crate) fn load(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
-    let license = c"Apache-2.0";
+    load_as(kind, program, c"Apache-2.0")
+}
+
+/// Loads a program that reads the kernel's own structs. Its source has to be available under the
+/// MIT licence and the GPL too: the kernel lets no other program do so. Fails with EPERM if the
+/// process lacks CAP_BPF or CAP_PERFMON in the host's user namespace.
+pub(crate) fn load_reader(kind: Kind, program: &[Instruction]) -> io::Result<OwnedFd> {
+    load_as(kind, program, c"Dual MIT/GPL")
+}
+
+fn load_as(kind: Kind, program: &[Instruction], license: &CStr) -> io::Result<OwnedFd> {
     let mut attributes = ProgramAttributes {
         kind: kind as u32,
         count: program.len() as u32,

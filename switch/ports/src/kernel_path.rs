@@ -21,18 +21,26 @@
 //! misses them. And `redirect` into a TAP reaches whoever holds the TAP's descriptor: right for a
 //! VMM's TAP, wrong for the kernel behind a TAP of ours, so TAP ports have no hook.
 
+mod changes;
+mod claims;
 mod flow_key;
 mod layout;
-mod program;
+mod patience;
+pub(crate) mod program;
 mod table;
 pub mod trial;
 
+pub use crate::bpf::types::PATH as TYPES;
 use crate::bpf::{self, HashMap, Kind, MappedArray, PerProcessor};
 use crate::link::Link;
+use crate::namespace::helper;
 use crate::packet::socket::{PacketSocket, namespace};
 use crate::{closing, lock, veth};
+pub use changes::Moment;
+use changes::{Changed, Changes};
 pub use flow_key::{FlowKey, Glance, TcpPhase};
 use layout::{Flow, control, key};
+use patience::Patience;
 use program::{Maps, Verdict};
 use rustix::thread::{MembarrierCommand, membarrier};
 use rustix::time::{ClockId, clock_gettime};
@@ -58,10 +66,6 @@ pub const HOOKS: usize = 1 << 14;
 /// kernel takes from the judge to the slot of the ring, which no task can interrupt.
 const QUIET: Duration = Duration::from_micros(20);
 
-/// Frames that may get lost between judge and carrier before nothing is carried any more. A few do
-/// when a port's process dies or its interface goes.
-const MOST_UNMATCHED: u64 = 100;
-
 /// Most flows of a hook that are pending.
 const PENDING: usize = 256;
 
@@ -83,9 +87,11 @@ struct Shared {
     verdict: PerProcessor,
     judge: OwnedFd,
     carrier: OwnedFd,
+    /// Why the judge does not check what is said about checksums; `None`: it does.
+    unchecked: Option<String>,
     table: Mutex<Table>,
-    /// Counts what ended decisions, see [`Moment`].
-    changes: AtomicU64,
+    changes: Changes,
+    patience: Mutex<Patience>,
     /// Whether no offer begins a lease.
     is_resting: AtomicBool,
     /// Whether the programs run only at a [`trial`]'s call, so that there is nothing to wait for.
@@ -102,10 +108,6 @@ pub enum Start {
     /// way in the ring, and would be overtaken.
     Quiet,
 }
-
-/// A state of all decisions: what was decided since is decided under it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u64);
 
 /// A flow that a port offers.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +138,8 @@ pub struct Hook {
     pending_count: AtomicUsize,
     /// Whether pending flows are possible: with one ring.
     may_wait: bool,
+    /// When all decisions about the port ended last.
+    changed: Changed,
     /// The carrier's link; `None` in a [`trial`].
     link: Option<OwnedFd>,
 }
@@ -167,7 +171,8 @@ pub enum HookError {
 }
 
 impl KernelPath {
-    /// Loads the programs.
+    /// Loads the programs. Where the kernel or this process's privileges do not permit the judge that
+    /// [checks](KernelPath::unchecked) what is said about checksums, it is one that does not.
     ///
     /// # Errors
     /// Fails with EPERM if the process lacks CAP_BPF or CAP_NET_ADMIN in the host's user namespace,
@@ -178,18 +183,14 @@ impl KernelPath {
         let generations = MappedArray::create(size_of::<u64>(), HOOKS)?;
         let control = MappedArray::create(control::SIZE, 1)?;
         let verdict = PerProcessor::create(Verdict::SIZE)?;
-        let maps = Maps {
-            flows: flows.as_fd(),
-            slots: slots.as_fd(),
-            generations: generations.as_fd(),
-            control: control.as_fd(),
-            verdict: verdict.as_fd(),
-        };
-        let too_long = || io::Error::from(io::ErrorKind::InvalidInput);
-        let judge = program::judge(&maps).ok_or_else(too_long)?;
-        let carrier = program::carrier(&maps).ok_or_else(too_long)?;
-        let judge = bpf::load(Kind::SocketFilter, &judge)?;
+        let maps =
+            [flows.as_fd(), slots.as_fd(), generations.as_fd(), control.as_fd(), verdict.as_fd()];
+        let carrier = program::carrier(&Maps::of(maps)).ok_or(io::ErrorKind::InvalidInput)?;
         let carrier = bpf::load(Kind::Classifier, &carrier)?;
+        let (judge, unchecked) = match helper::judge(maps) {
+            Ok(judge) => (judge, None),
+            Err(error) => (program::load_believing_judge(maps)?, Some(why_unchecked(&error))),
+        };
         let table = Mutex::new(Table::new(FLOWS, HOOKS));
         Ok(KernelPath(Arc::new(Shared {
             flows,
@@ -199,8 +200,10 @@ impl KernelPath {
             verdict,
             judge,
             carrier,
+            unchecked,
             table,
-            changes: AtomicU64::new(0),
+            changes: Changes::new(),
+            patience: Mutex::default(),
             is_resting: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
         })))
@@ -239,6 +242,7 @@ impl KernelPath {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: sockets.len() == 1,
+            changed: Changed::default(),
             link: Some(link),
         };
         sockets
@@ -246,6 +250,12 @@ impl KernelPath {
             .try_for_each(|socket| socket.judge(self.0.judge.as_fd()))
             .map_err(refused)?;
         Ok(hook)
+    }
+
+    /// Returns why it is not checked where a frame's sender says that its checksum is to be finished;
+    /// `None`: it is. Without it a port may only offer flows from stations that cannot lie.
+    pub fn unchecked(&self) -> Option<&str> {
+        self.0.unchecked.as_deref()
     }
 
     /// Has nothing carried until the lease is [extended](KernelPath::extend_lease).
@@ -259,17 +269,20 @@ impl KernelPath {
         self.0.is_resting.load(Ordering::Relaxed)
     }
 
-    /// Lets flows be carried for [`LEASE`] from now on, if there are any.
+    /// Lets flows be carried for [`LEASE`] from now on, if there are any, and unless too many frames
+    /// were [lost](KernelPath::is_pausing).
     pub fn extend_lease(&self) {
         self.0.is_resting.store(false, Ordering::Relaxed);
-        let until = if self.flows() > 0 && !self.has_given_up() { now() + nanos(LEASE) } else { 0 };
+        let now = now();
+        let may_carry = lock(&self.0.patience).lasts(self.unmatched(), now);
+        let until = if may_carry && self.flows() > 0 { now + nanos(LEASE) } else { 0 };
         self.0.control_word(control::LEASE).store(until, Ordering::Relaxed);
     }
 
-    /// Returns whether too many frames were [unmatched](KernelPath::unmatched): nothing is carried
-    /// any more.
-    pub fn has_given_up(&self) -> bool {
-        self.unmatched() > MOST_UNMATCHED
+    /// Returns whether nothing is carried for a while, at most an hour, because too many frames were
+    /// [unmatched](KernelPath::unmatched).
+    pub fn is_pausing(&self) -> bool {
+        lock(&self.0.patience).is_pausing(now())
     }
 
     /// Waits until no program runs that may have seen what this process stored before.
@@ -292,7 +305,8 @@ impl KernelPath {
 
     /// Ends all flows from or to this station.
     pub fn forget_station(&self, mac: [u8; 6]) {
-        self.0.changes.fetch_add(1, Ordering::Release);
+        // Before the table is locked: an offer that comes later sees it.
+        self.0.changes.note_station(mac);
         let flows = lock(&self.0.table).forget_station(mac);
         flows.iter().for_each(|flow| self.0.state(*flow).store(Flow::OFF, Ordering::Relaxed));
     }
@@ -408,10 +422,15 @@ impl Hook {
             && self.interface != to.interface
     }
 
+    /// Returns whether frames from here are [checked](KernelPath::unchecked).
+    pub fn is_checked(&self) -> bool {
+        self.shared.unchecked.is_none()
+    }
+
     /// Returns the present moment.
     #[inline]
     pub fn moment(&self) -> Moment {
-        Moment(self.shared.changes.load(Ordering::Acquire))
+        self.shared.changes.now()
     }
 
     fn generation(&self) -> u32 {
@@ -421,14 +440,15 @@ impl Hook {
     /// Ends all flows from and to the port. In force after [`KernelPath::settle`].
     pub fn withdraw(&self) {
         // In this order: an offer that reads the new generation also sees that it is too late.
-        self.shared.changes.fetch_add(1, Ordering::Release);
+        self.shared.changes.note(&self.changed);
         let next = self.generation().wrapping_add(1);
         self.shared.generation(self.number).store(pair(next, 0), Ordering::Release);
     }
 
     /// Has a flow of this port carried to another. Returns whether the flow is now in the table. It
-    /// is not if the table is busy, or full for this port, or some decision ended since
-    /// [`Offer::moment`]: a later frame is offered again.
+    /// is not if the table is busy, or full for this port, or if since [`Offer::moment`] decisions
+    /// about one of the ports have ended or one of the stations has moved: a later frame is offered
+    /// again.
     pub fn offer(&self, to: &Hook, offer: Offer) -> bool {
         let Offer { key, vlan, mtu, moment, start } = offer;
         if !self.reaches(to) || start == Start::Quiet && !self.may_wait {
@@ -440,7 +460,8 @@ impl Hook {
             return false;
         }
         let generations = [self.generation(), to.generation()];
-        if self.moment() != moment {
+        let has_ended = [self, to].iter().any(|hook| hook.changed.is_after(moment));
+        if has_ended || self.shared.changes.has_moved(key.stations(), moment) {
             return false;
         }
         let since = now();
@@ -548,6 +569,16 @@ pub struct Look(u64);
 
 const ETHERNET_HEADER: u32 = 14;
 
+/// Returns why the judge that checks was refused, for people.
+fn why_unchecked(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "the kernel does not describe its types".to_owned(),
+        Some(libc::ENOSYS) => "the kernel's types are not as expected".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => "a privilege is missing".to_owned(),
+        _ => format!("the kernel refused the program: {error}"),
+    }
+}
+
 /// Returns the kernel's monotonic clock, as programs read it.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -582,13 +613,20 @@ fn at(words: &[AtomicU64], place: usize) -> &AtomicU64 {
 mod tests {
     use super::*;
 
-    /// The unit of the package has neither CAP_PERFMON nor, once it has restricted itself,
-    /// CAP_SYS_ADMIN.
+    /// The daemon of the packaged unit has neither CAP_PERFMON nor, once it has restricted itself,
+    /// CAP_SYS_ADMIN: its helper loads the judge.
     #[test]
     fn the_programs_load_or_the_kernel_says_that_a_privilege_is_missing() {
-        if let Err(error) = KernelPath::load() {
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-            eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN");
+        match KernelPath::load() {
+            Ok(path) => {
+                let missing = ["the kernel does not describe its types", "a privilege is missing"];
+                let reason = path.unchecked();
+                assert!(reason.is_none_or(|reason| missing.contains(&reason)), "{reason:?}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN");
+            }
         }
     }
 }

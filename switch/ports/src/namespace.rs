@@ -15,6 +15,7 @@ pub mod helper;
 mod request;
 
 use crate::bpf::{self, Hook};
+use crate::kernel_path::program as kernel_path;
 use crate::packet::steering::program;
 use request::Refused;
 pub(crate) use request::Wanted;
@@ -103,6 +104,10 @@ fn here(wanted: Wanted, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
         Wanted::Steering => {
             let maps = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
             program::load(maps)?
+        }
+        Wanted::Judge => {
+            let maps = files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+            kernel_path::load_judge(maps)?
         }
     })
 }

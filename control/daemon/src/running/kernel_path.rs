@@ -41,15 +41,23 @@ impl State {
         match self {
             State::Off => None,
             State::Refused(reason) => {
-                let could_use = config.ports.iter().any(could_use);
-                could_use.then(|| Kind::KernelPathRefused.found(refused(reason)))
+                is_missed(config).then(|| Kind::KernelPathRefused.found(refused(reason)))
             }
             State::Loaded => {
-                let path = switch.kernel_path().filter(|path| path.has_given_up());
-                path.map(|path| Kind::KernelPathGivenUp.found(given_up(path)))
+                let path = switch.kernel_path()?;
+                if path.is_pausing() {
+                    return Some(Kind::KernelPathPaused.found(paused(path)));
+                }
+                let reason = path.unchecked().filter(|_| is_missed(config))?;
+                Some(Kind::KernelPathRefused.found(unchecked(reason)))
             }
         }
     }
+}
+
+/// Whether a port could use what the kernel refused.
+fn is_missed(config: &Config) -> bool {
+    config.ports.iter().any(could_use)
 }
 
 /// Whether a port faces a container or a VMM by an interface of the host.
@@ -64,12 +72,21 @@ fn refused(reason: &str) -> Problem {
         .remedy("give the daemon both, or set `kernel-path = \"off\"` in [switch]")
 }
 
-fn given_up(path: &KernelPath) -> Problem {
-    Problem::new("the kernel carries no flows any more: another program takes their frames")
+fn unchecked(reason: &str) -> Problem {
+    Problem::new(
+        "the kernel carries nothing that containers and VMs send: it does not check what they say about checksums",
+    )
+    .seen(reason)
+    .wanted("CAP_PERFMON or CAP_SYS_ADMIN at the start, and a kernel with CONFIG_DEBUG_INFO_BTF")
+    .remedy("give the daemon CAP_SYS_ADMIN as the packaged unit does: a helper process gets it")
+}
+
+fn paused(path: &KernelPath) -> Problem {
+    Problem::new("the kernel carries no flows for a while: another program takes their frames")
         .seen(format!("{} frames", path.unmatched()))
         .wanted("no other tc or XDP program that takes frames of these ports")
         .remedy(
-            "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`) and restart the daemon, or set \
-             `kernel-path = \"off\"` in [switch]",
+            "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`): the kernel path is tried again \
+             within an hour; or set `kernel-path = \"off\"` in [switch]",
         )
 }

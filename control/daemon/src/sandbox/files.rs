@@ -50,7 +50,8 @@ pub(super) fn allow_namespaces(directories: &[PathBuf]) -> Result<RestrictionSta
     for directory in directories {
         rules = rule(rules, directory, AccessFs::ReadFile.into())?;
     }
-    rules.restrict_self()
+    // The helper loads the kernel path's judge, which needs the kernel's description of a frame.
+    rule(rules, Path::new(ports::kernel_path::TYPES), AccessFs::ReadFile.into())?.restrict_self()
 }
 
 /// Returns rules that allow only the device of TAP ports, which each of them opens.

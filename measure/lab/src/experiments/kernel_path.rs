@@ -44,7 +44,8 @@ const NONE: f64 = 5.0;
 const NOTE: &str = "The guest is a container behind a veth, and frames reach the switch at MTU size, as from a NIC without LRO. GRO is that of the interface \
                     by which frames reach the switch. All connections are opened anew for each arm. The Linux bridge shows IP frames to \
                     netfilter (bridge-nf-call-iptables is 1, the kernel's default) where br_netfilter is loaded, except in the arm that says so; \
-                    no rule is loaded.";
+                    no rule is loaded. What reaches a container is received on the processor that delivers it, as by default: its link is not \
+                    steered (RPS).";
 
 /// `millrace validate kernel-path`, one way.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use crate::port::view::Port;
 use crate::settings::acl::AclAction;
-use crate::settings::{KernelPathUse, PortRole, PortSettings, Rsc, RscPolicy};
+use crate::settings::{PortRole, PortSettings, Rsc, RscPolicy};
 use std::fmt;
 
 /// Why the switch itself has to forward the frames of a port.
@@ -15,8 +15,8 @@ pub enum Slow {
     NoHook,
     /// `kernel-path` is off.
     Off,
-    /// Its guest's word about checksums is not taken.
-    Claims,
+    /// What its guest says about checksums cannot be checked on this host.
+    Unchecked,
     /// A capture or a mirror sees the port's frames.
     Watched,
     /// The port has a `rate` or `rate-to`.
@@ -34,8 +34,8 @@ impl fmt::Display for Slow {
         f.write_str(match self {
             Slow::NoHook => "its device is not on the kernel path",
             Slow::Off => "`kernel-path` of the port is off",
-            Slow::Claims => {
-                "what its guest says about checksums is checked (see `kernel-path = \"trusted\"`)"
+            Slow::Unchecked => {
+                "the kernel cannot check here what its guest says about checksums: see `millrace check`"
             }
             Slow::Watched => "a capture or mirror sees its frames",
             Slow::Rate => "it has a rate",
@@ -49,7 +49,7 @@ impl fmt::Display for Slow {
 /// What applies to both directions.
 fn why_slow(port: &Port) -> Option<Slow> {
     let is_watched = port.capture.is_some() || port.settings.mirror_to.is_some();
-    let off = (port.settings.kernel_path == KernelPathUse::Off).then_some(Slow::Off);
+    let off = (!port.settings.kernel_path).then_some(Slow::Off);
     off.or_else(|| is_watched.then_some(Slow::Watched))
 }
 
@@ -60,7 +60,6 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
         acl,
         back_pressure,
         role,
-        kernel_path,
         // These decide by what is in a flow's key, or about frames that are never carried.
         mtu: _,
         path_mtu: _,
@@ -73,6 +72,7 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
         transit: _,
         guards: _,
         // These are part of `why_slow` and `waits`, or apply to the other direction.
+        kernel_path: _,
         mirror_to: _,
         weight: _,
         rate_to: _,
@@ -80,9 +80,10 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
         rss: _,
     } = &port.settings;
     let marks = || acl.iter().any(|rule| matches!(rule.action, AclAction::Mark(_)));
-    let claims = *role == PortRole::Vnic && *kernel_path != KernelPathUse::Trusted;
+    let hook = port.shared.hook.as_ref();
+    let unchecked = *role == PortRole::Vnic && hook.is_some_and(|hook| !hook.is_checked());
     why_slow(port)
-        .or_else(|| claims.then_some(Slow::Claims))
+        .or_else(|| unchecked.then_some(Slow::Unchecked))
         .or_else(|| rate.is_some().then_some(Slow::Rate))
         .or_else(|| (*back_pressure || port.waits).then_some(Slow::Shared))
         .or_else(|| marks().then_some(Slow::Marks))

@@ -40,6 +40,7 @@ pub(crate) const STACK: Register = Register::R10;
 #[derive(Clone, Copy)]
 pub(crate) enum Operation {
     Add = 0x00,
+    Subtract = 0x10,
     And = 0x50,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
@@ -121,6 +122,8 @@ const REGISTER: u8 = 0x08;
 /// Says that the immediate is a map's descriptor, and stands for the map, or for its first value.
 const MAP: u8 = 1;
 const MAP_VALUE: u8 = 2;
+/// Says that the immediate is the number of a function in the kernel's description of itself.
+const KERNEL_FUNCTION: u8 = 2;
 
 impl Assembler {
     /// `register = register OPERATION value`
@@ -182,6 +185,12 @@ impl Assembler {
     /// Calls a function of the kernel.
     pub(crate) fn call(&mut self, helper: Helper) {
         self.push(CALL, 0, 0, helper as i32);
+    }
+
+    /// Calls the function of the kernel with this number in its own description
+    /// ([`types`](crate::bpf::types)).
+    pub(crate) fn call_described(&mut self, function: u32) {
+        self.push(CALL, KERNEL_FUNCTION << 4, 0, function.cast_signed());
     }
 
     /// Ends the program; R0 is its result.

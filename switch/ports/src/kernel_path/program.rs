@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 //! The two programs of a carried port, as instructions.
 //!
 //! A packet socket sees a received frame before the interface's classifiers do. So the *judge*, the
@@ -14,8 +15,15 @@
 //! tag, is unicast IPv4 without options and fragments or IPv6 without extension headers, is whole,
 //! is TCP with ACK and without SYN, FIN, RST and URG, or UDP that is no train; as a train it ends
 //! with its packet, and its segments are no smaller than TCP makes them; its flow has an entry
-//! that is on, decided under the present generations of both ports; the lease has not run out; and
-//! each segment fits the receiving port's MTU.
+//! that is on, decided under the present generations of both ports; the lease has not run out;
+//! each segment fits the receiving port's MTU; a checksum that is left to others is the transport
+//! header's own; and a train is one of TCP over its IP version, with a checksum that is left to
+//! others or that a driver vouches for.
+//!
+//! For the last two it reads the kernel's own description of the frame (see [`Claims`]). The kernel
+//! permits that only to programs whose licence is compatible with the GPL: hence the first line.
+//! Where it is not permitted all else holds, and flows from those who could lie stay with the
+//! switch.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -23,14 +31,17 @@
     reason = "places in a flow of 128 bytes and in 512 bytes of stack"
 )]
 
+use super::claims::{Claims, Summed};
 use super::layout::{Flow, control, key};
+use crate::bpf;
 use crate::bpf::assemble::{Assembler, Condition, Helper, Instruction, Label, Operation, Register};
 use crate::bpf::assemble::{STACK, Width};
 use Condition::{Equal, Greater, Less, Meets, NotEqual};
-use Operation::{Add, And, Set, ShiftLeft, ShiftRight};
+use Operation::{Add, And, Set, ShiftLeft, ShiftRight, Subtract};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
 use Width::{Byte, Double, Half, Word};
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The maps of the programs.
 pub(super) struct Maps<'m> {
@@ -44,6 +55,13 @@ pub(super) struct Maps<'m> {
     pub(super) control: BorrowedFd<'m>,
     /// For each processor the [`Verdict`].
     pub(super) verdict: BorrowedFd<'m>,
+}
+
+impl<'m> Maps<'m> {
+    /// Makes it from descriptors in the order of the fields.
+    pub(super) fn of([flows, slots, generations, control, verdict]: [BorrowedFd<'m>; 5]) -> Self {
+        Maps { flows, slots, generations, control, verdict }
+    }
 }
 
 /// The verdict's words.
@@ -78,19 +96,25 @@ const HIDE: i32 = 0;
 const SHOW: i32 = -1;
 
 // The judge's stack: the flow's key, then the headers as far as they have a fixed length, placed so
-// that addresses are aligned, then the transport header, a map's index, and a flow's state.
+// that addresses are aligned, then the transport header, a map's index, a flow's state, and the
+// checksum's place.
 const KEY: i16 = -(key::SIZE as i16);
 const ETHERNET: i16 = KEY - 54;
 const IP: i16 = ETHERNET + 14;
 const TRANSPORT: i16 = ETHERNET - 26;
 const INDEX: i16 = TRANSPORT - 8;
 const EXPECTED: i16 = INDEX - 8;
+/// Where the checksum belongs: the start of the transport header, and the field's place there.
+const CHECKSUM: i16 = EXPECTED - 4;
 
 const ETHERNET_LEN: i32 = 14;
 const IPV4_LEN: i32 = 20;
 const IPV6_LEN: i32 = 40;
 const TCP: i32 = 6;
 const UDP: i32 = 17;
+/// Places of the checksum in the transport header.
+const TCP_CHECKSUM: i32 = 16;
+const UDP_CHECKSUM: i32 = 6;
 
 /// The smallest MSS that Linux takes from a peer (`TCP_MIN_SND_MSS`). A station that asks for less
 /// wants work of whoever cuts the train.
@@ -105,13 +129,34 @@ const fn as_it_stands(ethertype: u16) -> i32 {
     ethertype.to_be() as i32
 }
 
-/// Assembles the judge; `None` only if a jump were too long.
-pub(super) fn judge(maps: &Maps<'_>) -> Option<Vec<Instruction>> {
-    judge_after(Assembler::default(), maps)
+/// Loads the judge for these maps, in the order of [`Maps`].
+///
+/// # Errors
+/// Fails if the kernel does not describe its frames, see [`Claims::of_kernel`], or the process lacks
+/// CAP_BPF or CAP_PERFMON.
+pub(crate) fn load_judge(maps: [BorrowedFd<'_>; 5]) -> io::Result<OwnedFd> {
+    let claims = Claims::of_kernel()?;
+    let judge = judge(Assembler::default(), &Maps::of(maps), Some(&claims));
+    bpf::load_reader(bpf::Kind::SocketFilter, &judge.ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-/// Assembles the judge behind other instructions, which leave the context in `R1`.
-pub(super) fn judge_after(mut code: Assembler, maps: &Maps<'_>) -> Option<Vec<Instruction>> {
+/// Loads a judge like [`load_judge`] that believes what is said about a frame, which takes no
+/// CAP_PERFMON.
+///
+/// # Errors
+/// Fails if the kernel refuses it.
+pub(super) fn load_believing_judge(maps: [BorrowedFd<'_>; 5]) -> io::Result<OwnedFd> {
+    let judge = judge(Assembler::default(), &Maps::of(maps), None);
+    bpf::load(bpf::Kind::SocketFilter, &judge.ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+/// Assembles the judge behind other instructions, which leave the context in `R1`. Without `claims`
+/// it believes what is said about a frame. `None` only if a jump were too long.
+pub(super) fn judge(
+    mut code: Assembler,
+    maps: &Maps<'_>,
+    claims: Option<&Claims>,
+) -> Option<Vec<Instruction>> {
     let (slow, known) = (code.label(), code.label());
     let mut judge = Judge { maps, code, slow, known };
     judge.check_last();
@@ -120,6 +165,8 @@ pub(super) fn judge_after(mut code: Assembler, maps: &Maps<'_>) -> Option<Vec<In
     judge.transport();
     judge.find();
     judge.compare();
+    claims.into_iter().for_each(|claims| judge.check(claims));
+    judge.check_lease();
     judge.end();
     judge.code.finish()
 }
@@ -140,6 +187,8 @@ const CONTEXT: Register = R6;
 const LENGTH: Register = R7;
 const OFFSET: Register = R8;
 const FLOW: Register = R8;
+/// The kernel's own description of the frame, once the flow is compared.
+const FRAME: Register = R8;
 const END: Register = R9;
 const HEADERS: Register = R9;
 
@@ -266,6 +315,7 @@ impl Judge<'_> {
         code.jump_if_compared(END, NotEqual, LENGTH, self.slow);
         code.place(single);
         code.combine(HEADERS, Set, R1);
+        code.store_value(Half, STACK, CHECKSUM + 2, TCP_CHECKSUM);
         code.jump(ports);
 
         code.place(udp);
@@ -279,8 +329,10 @@ impl Judge<'_> {
         code.jump_if_compared(R1, Greater, END, self.slow);
         code.combine(HEADERS, Set, OFFSET);
         code.compute(HEADERS, Add, 8);
+        code.store_value(Half, STACK, CHECKSUM + 2, UDP_CHECKSUM);
 
         code.place(ports);
+        code.store(Half, STACK, CHECKSUM, OFFSET);
         code.load(R1, Word, STACK, TRANSPORT);
         code.store(Word, STACK, KEY + key::PORTS, R1);
     }
@@ -317,7 +369,7 @@ impl Judge<'_> {
         code.place(on);
     }
 
-    /// Compares the flow with the generations, the lease and the MTU.
+    /// Compares the flow with the generations and the MTU.
     fn compare(&mut self) {
         for (port, generation) in
             [(Flow::FROM, Flow::FROM_GENERATION), (Flow::TO, Flow::TO_GENERATION)]
@@ -341,6 +393,55 @@ impl Judge<'_> {
         code.place(sized);
         code.load(R2, Word, FLOW, Flow::LONGEST);
         code.jump_if_compared(R1, Greater, R2, self.slow);
+    }
+
+    /// Leaves a frame to the switch that says of its checksum or its train what is not so.
+    fn check(&mut self, claims: &Claims) {
+        let [finished, ipv6, train, agreed] = [(); 4].map(|()| self.code.label());
+        let Summed { byte, mask, partial, right } = claims.summed;
+        let code = &mut self.code;
+        code.combine(R1, Set, CONTEXT);
+        code.call_described(claims.cast);
+        code.combine(FRAME, Set, R0);
+        code.load(R1, Byte, FRAME, byte);
+        code.compute(R1, And, mask);
+        code.jump_if(R1, NotEqual, partial, finished);
+        // Both are places behind `head`.
+        code.load(R1, Half, FRAME, claims.checksum_start);
+        code.load(R2, Half, FRAME, claims.mac_header);
+        code.combine(R1, Subtract, R2);
+        code.load(R2, Half, STACK, CHECKSUM);
+        code.jump_if_compared(R1, NotEqual, R2, self.slow);
+        code.load(R1, Half, FRAME, claims.checksum_offset);
+        code.load(R2, Half, STACK, CHECKSUM + 2);
+        code.jump_if_compared(R1, NotEqual, R2, self.slow);
+        code.jump(train);
+        code.place(finished);
+        if !claims.has_bare_trains {
+            code.jump_if(R1, Equal, right, train);
+            code.load(R2, Word, CONTEXT, context::SEGMENT_SIZE);
+            code.jump_if(R2, NotEqual, 0, self.slow);
+        }
+
+        code.place(train);
+        code.load(R1, Word, CONTEXT, context::SEGMENT_SIZE);
+        code.jump_if(R1, Equal, 0, agreed);
+        code.load(R1, Double, FRAME, claims.head);
+        code.load(R2, Word, FRAME, claims.end);
+        code.combine(R1, Add, R2);
+        code.compute(R2, Set, claims.shared.cast_signed());
+        code.call_described(claims.cast_pointer);
+        code.load(R1, Word, R0, claims.train_kind);
+        code.load(R2, Byte, STACK, KEY + key::FAMILY);
+        code.jump_if(R2, Equal, 6, ipv6);
+        code.jump_if(R1, Meets, claims.not_ipv4, self.slow);
+        code.jump(agreed);
+        code.place(ipv6);
+        code.jump_if(R1, Meets, claims.not_ipv6, self.slow);
+        code.place(agreed);
+    }
+
+    fn check_lease(&mut self) {
         self.lookup_first(self.maps.control);
         let code = &mut self.code;
         code.load(R8, Double, R0, control::LEASE);

@@ -5,7 +5,9 @@
 //! it does for a packet socket. Judge and carrier share a verdict by processor: the calling thread
 //! stays on one.
 
-use super::program::{Maps, Verdict, carrier, context, judge_after};
+use super::changes::Changed;
+use super::claims::Claims;
+use super::program::{Maps, Verdict, carrier, context, judge};
 use super::{Flow, Hook, HookError, KernelPath, first, lock};
 use crate::bpf::assemble::{Assembler, Condition, Helper, Operation, Register, Width};
 use crate::bpf::run::{Context, run};
@@ -61,10 +63,15 @@ impl Trial {
             verdict: shared.verdict.as_fd(),
         };
         let too_long = || io::Error::from(io::ErrorKind::InvalidInput);
-        let judge = judge_after(tagging(), &maps).ok_or_else(too_long)?;
+        let claims = Claims::of_kernel().ok().filter(|_| path.unchecked().is_none());
+        let claims = claims.map(Claims::of_runs);
+        let judge = judge(tagging(), &maps, claims.as_ref()).ok_or_else(too_long)?;
         let carrier = carrier(&maps).ok_or_else(too_long)?;
         Ok(Trial {
-            judge: bpf::load(Kind::Classifier, &judge)?,
+            judge: match claims {
+                Some(_) => bpf::load_reader(Kind::Classifier, &judge)?,
+                None => bpf::load(Kind::Classifier, &judge)?,
+            },
             carrier: bpf::load(Kind::Classifier, &carrier)?,
             path: path.clone(),
         })
@@ -86,6 +93,7 @@ impl Trial {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: true,
+            changed: Changed::default(),
             link: None,
         })
     }

@@ -1,11 +1,12 @@
 //! A helper process does for a daemon what takes CAP_SYS_ADMIN, which the daemon then gives up. It
-//! enters network namespaces, and loads one program that the kernel's verifier checks to its end
-//! only for processes with CAP_PERFMON, which CAP_SYS_ADMIN implies.
+//! enters network namespaces, and loads two programs for which the kernel asks for CAP_PERFMON, which
+//! CAP_SYS_ADMIN implies: one that the verifier otherwise gives up, and one that reads the kernel's
+//! description of a frame.
 //!
 //! The daemon starts it before it restricts itself. A socket of whole messages (`SOCK_SEQPACKET`)
 //! is the helper's standard input; the daemon passes the other end to [`use_for_all`]. From then on
 //! the helper makes every descriptor of another namespace that this process wants (`make`,
-//! `attach`), and the program (`steering_program`). A process without a helper serves the same
+//! `attach`), and the programs (`steering_program`, `judge`). A process without a helper serves the same
 //! requests itself.
 //!
 //! [`serve`] is the helper's side. It stores nothing, and ends when the daemon's end of the socket
@@ -89,12 +90,21 @@ pub fn end() {
 /// Returns the program that steers the queues of an uplink, for these maps. Without a helper this
 /// process loads it itself, which takes CAP_BPF and CAP_PERFMON. Fails if the kernel or the helper
 /// refuses.
-pub(crate) fn steering_program(maps: [BorrowedFd<'_>; MOST_FILES]) -> io::Result<OwnedFd> {
-    let nowhere = Path::new("");
-    match get().map(|helper| helper.ask(nowhere, Wanted::Steering, &maps)) {
+pub(crate) fn steering_program(maps: [BorrowedFd<'_>; 4]) -> io::Result<OwnedFd> {
+    program(Wanted::Steering, &maps)
+}
+
+/// Returns the kernel path's judge for these maps, in the order of
+/// [`Maps`](crate::kernel_path::program::Maps), under the same conditions.
+pub(crate) fn judge(maps: [BorrowedFd<'_>; 5]) -> io::Result<OwnedFd> {
+    program(Wanted::Judge, &maps)
+}
+
+fn program(wanted: Wanted, maps: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    match get().map(|helper| helper.ask(Path::new(""), wanted, maps)) {
         Some(Ok(program)) => Ok(program),
         Some(Err(Refused::Making(error))) => Err(error),
-        Some(Err(Refused::Entry(_))) | None => super::here(Wanted::Steering, &maps),
+        Some(Err(Refused::Entry(_))) | None => super::here(wanted, maps),
     }
 }
 
@@ -259,7 +269,7 @@ fn answer(message: Option<&[u8]>, files: &[OwnedFd]) -> Result<OwnedFd, Refused>
     }
     let files: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
     match wanted {
-        Wanted::Steering => super::here(wanted, &files).map_err(Refused::Making),
+        _ if wanted.is_program() => super::here(wanted, &files).map_err(Refused::Making),
         _ => super::there(&path, wanted, &files),
     }
 }
@@ -355,11 +365,13 @@ mod tests {
             let attached = request::encode(Path::new("/nowhere"), wanted).unwrap();
             assert_eq!(refusal(exchange(socket, &attached, &[])), malformed);
             assert_eq!(refusal(exchange(socket, &[0; REQUEST + 1], &[])), malformed);
-            let steering = request::encode(Path::new(""), Wanted::Steering).unwrap();
-            let maps = [stray.as_fd(); MOST_FILES];
-            assert_eq!(refusal(exchange(socket, &steering, &maps[1..])), malformed);
-            // The right number of files, which are no maps.
-            assert!(!refusal(exchange(socket, &steering, &maps)).0);
+            for wanted in [Wanted::Steering, Wanted::Judge] {
+                let program = request::encode(Path::new(""), wanted).unwrap();
+                let maps = vec![stray.as_fd(); wanted.files()];
+                assert_eq!(refusal(exchange(socket, &program, &maps[1..])), malformed);
+                // The right number of files, which are no maps.
+                assert!(!refusal(exchange(socket, &program, &maps)).0);
+            }
         });
     }
 

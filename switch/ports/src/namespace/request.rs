@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The wanted thing, as one descriptor; all but the last belong to a namespace.
+/// The wanted thing, as one descriptor; all but the programs belong to a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// An open `/dev/net/tun`: the kernel finds or makes the device in the namespace in which this
@@ -32,6 +32,9 @@ pub(crate) enum Wanted {
     /// The program that steers the queues of an uplink, for the four maps sent with the request.
     /// The helper has its own copy of the instructions.
     Steering,
+    /// The kernel path's judge, for the five maps sent with the request. The helper has its own copy
+    /// of the instructions, and reads itself where the kernel has what they read.
+    Judge,
 }
 
 impl Wanted {
@@ -39,14 +42,20 @@ impl Wanted {
     pub(super) fn files(self) -> usize {
         match self {
             Wanted::Attached { .. } => 1,
-            Wanted::Steering => MOST_FILES,
+            Wanted::Steering => 4,
+            Wanted::Judge => MOST_FILES,
             _ => 0,
         }
+    }
+
+    /// Whether it is a program, which belongs to no namespace.
+    pub(super) fn is_program(self) -> bool {
+        matches!(self, Wanted::Steering | Wanted::Judge)
     }
 }
 
 /// Most descriptors of a message.
-pub(super) const MOST_FILES: usize = 4;
+pub(super) const MOST_FILES: usize = 5;
 
 /// Why nothing was made.
 #[derive(Debug)]
@@ -70,7 +79,7 @@ const MOST_ERRNO: u32 = 4095;
 /// that needs one, or given for one that takes none.
 pub(super) fn encode(path: &Path, wanted: Wanted) -> Option<[u8; REQUEST]> {
     let path = path.as_os_str().as_bytes();
-    let is_fit = path.is_empty() == (wanted == Wanted::Steering);
+    let is_fit = path.is_empty() == wanted.is_program();
     if !is_fit || path.len() >= PATH || path.contains(&0) {
         return None;
     }
@@ -82,6 +91,7 @@ pub(super) fn encode(path: &Path, wanted: Wanted) -> Option<[u8; REQUEST]> {
         Wanted::Xdp => (4, 0, 0),
         Wanted::Attached { interface, hook } => (5, interface, hook as u32),
         Wanted::Steering => (6, 0, 0),
+        Wanted::Judge => (7, 0, 0),
     };
     let mut bytes = [0; REQUEST];
     let numbers = [kind, interface, hook].map(u32::to_ne_bytes);
@@ -103,10 +113,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(PathBuf, Wanted)> {
         (4, 0, 0) => Wanted::Xdp,
         (5, interface, hook) => Wanted::Attached { interface, hook: Hook::of(hook)? },
         (6, 0, 0) => Wanted::Steering,
+        (7, 0, 0) => Wanted::Judge,
         _ => return None,
     };
     let (path, rest) = path.split_at(path.iter().position(|byte| *byte == 0)?);
-    let is_fit = path.is_empty() == (wanted == Wanted::Steering);
+    let is_fit = path.is_empty() == wanted.is_program();
     let is_well_formed = is_fit && rest.iter().all(|byte| *byte == 0);
     is_well_formed.then(|| (PathBuf::from(OsStr::from_bytes(path)), wanted))
 }
@@ -201,9 +212,11 @@ mod tests {
         for path in ["", "a\0b", &"x".repeat(PATH)] {
             assert_eq!(encode(Path::new(path), Wanted::Tap), None);
         }
-        assert_eq!(encode(Path::new("/n"), Wanted::Steering), None);
-        let steering = encode(Path::new(""), Wanted::Steering).unwrap();
-        assert_eq!(decode(&steering), Some((PathBuf::new(), Wanted::Steering)));
+        for program in [Wanted::Steering, Wanted::Judge] {
+            assert_eq!(encode(Path::new("/n"), program), None);
+            let request = encode(Path::new(""), program).unwrap();
+            assert_eq!(decode(&request), Some((PathBuf::new(), program)));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod capture;
 mod fanout;
 mod fault;
+mod fuzz_kernel_path_claims;
 mod fuzz_team;
 mod kept;
 mod kernel_path;

@@ -2,8 +2,8 @@
 
 use super::frame::Station;
 use datapath::{
-    AclAction, AclEnd, AclMark, AclProtocol, AclRule, Guards, KernelPathUse, PathMtu, PortId,
-    PortRole, PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Vlan,
+    AclAction, AclEnd, AclMark, AclProtocol, AclRule, Guards, PathMtu, PortId, PortRole,
+    PortSettings, RateLimit, Rsc, RscPolicy, StormLimit, Vlan,
 };
 use ports::capture::Direction;
 use wire::{Mac, Prefix};
@@ -17,13 +17,7 @@ const PLENTY: u64 = 100_000_000_000;
 /// Returns a port without extras, on the kernel path.
 pub(crate) fn plain(role: PortRole) -> PortSettings {
     let rsc = Rsc { policy: RscPolicy::Ndis, ..Rsc::default() };
-    PortSettings {
-        role,
-        mtu: 1500,
-        kernel_path: KernelPathUse::Trusted,
-        rsc,
-        ..PortSettings::default()
-    }
+    PortSettings { role, mtu: 1500, kernel_path: true, rsc, ..PortSettings::default() }
 }
 
 /// Changes one setting. Every other change undoes what is unusual.
@@ -68,10 +62,7 @@ pub(super) fn change(settings: &mut PortSettings, what: u8, [first, second]: [u1
             };
         }
         15 => settings.mirror_to = is_on.then_some(PortId(first % u16::from(ports))),
-        16 => {
-            settings.kernel_path =
-                if is_on { KernelPathUse::Trusted } else { KernelPathUse::Checked }
-        }
+        16 => settings.kernel_path = is_on,
         17 => settings.transit = is_on,
         18 => settings.back_pressure = is_on,
         _ => {
