@@ -123,6 +123,7 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
         ("path MTU messages", counters.path_mtu_messages),
         ("addresses evicted", counters.evicted_addresses),
         ("own frames returned", counters.returned_frames),
+        ("unwanted by the guest", counters.unwanted_frames),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),
     ];

@@ -6,6 +6,7 @@ mod unlisted;
 
 pub(crate) use record::ResumeError;
 
+use crate::asked::Asked;
 use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::lock::lock;
@@ -37,6 +38,10 @@ pub(crate) struct Backend {
     offloads: Option<Features>,
     /// Number of queue pairs in use, if the guest has set it by command.
     wished_pairs: Option<u16>,
+    /// What the guest has set by command about the frames that it receives.
+    asked: Asked,
+    /// Whether the front end serves the control queue itself, see [`Backend::offered`].
+    keeps_commands: bool,
     log: Option<Log>,
     /// Rings that were kicked before the log was set up that a migration needs, by their numbers in
     /// messages.
@@ -102,6 +107,8 @@ impl Backend {
             taken: Features::empty(),
             offloads: None,
             wished_pairs: None,
+            asked: Asked::default(),
+            keeps_commands: false,
             log: None,
             await_log: Vec::new(),
             inflight: None,
@@ -116,6 +123,17 @@ impl Backend {
         };
         backend.tell(State::Connected);
         backend
+    }
+
+    /// Returns the features that are offered to this front end.
+    ///
+    /// QEMU serves the control queue itself. It passes on what is offered of RSS and hash reports,
+    /// and would keep the driver's commands about them to itself. It is known by its first question,
+    /// which comes before `SET_OWNER`. The front ends that pass the queue on begin with that; so
+    /// does DPDK's virtio-user, which takes neither feature.
+    fn offered(&self) -> Features {
+        let offered = self.shared.options.offered();
+        if self.keeps_commands { offered - Features::COMMANDED } else { offered }
     }
 
     /// Returns the features and protocol features that the front end acknowledged.
@@ -220,6 +238,7 @@ impl Backend {
         let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
+        running.hash = self.asked.settings().hash.clone();
         // No kick is needed for receive buffers: without them frames to the guest are dropped, and
         // no worker waits for some.
         if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
@@ -287,7 +306,27 @@ impl Backend {
     pub(crate) fn stop_all(&mut self) {
         self.stop_each();
         self.vrings.fill_with(Vring::default);
+        self.forget_commands();
+    }
+
+    /// Forgets what the guest has set by command, as a reset of the device does.
+    fn forget_commands(&mut self) {
         (self.offloads, self.wished_pairs) = (None, None);
+        self.asked.clear();
+        self.publish_asked();
+    }
+
+    /// Tells the port and the rings what the guest has set about the frames that it receives, if
+    /// that was changed. The control queue, which may be in use, is left out.
+    fn publish_asked(&mut self) {
+        let Some(settings) = self.asked.take_change() else { return };
+        (self.shared.options.commanded)(settings);
+        let (_control, rings) = self.shared.rings.split_last().unzip();
+        for ring in rings.into_iter().flatten() {
+            ring.change(|running| {
+                running.into_iter().for_each(|running| running.hash = settings.hash.clone());
+            });
+        }
     }
 
     /// Returns the number of queue pairs that are started, enabled and used by the guest.
@@ -345,11 +384,19 @@ impl Backend {
     pub(crate) fn serve_control(&mut self) {
         let Some(ring) = self.shared.rings.last().cloned() else { return };
         ring.forget_kicks();
-        let more = ring.with(|running| control::serve(running, |command| self.carry_out(command)));
+        let more = ring.with(|running| control::serve(running, |command| self.serve_one(command)));
         if more == Some(true) {
             ring.look_again();
         }
         self.tell(State::Connected);
+    }
+
+    /// Carries out a command that waits for its answer. What it sets is in force before the answer:
+    /// the driver may rely on it.
+    fn serve_one(&mut self, command: Command) -> bool {
+        let is_granted = self.carry_out(command);
+        self.publish_asked();
+        is_granted
     }
 
     /// Sends the signals that workers left to the session's thread.
@@ -359,25 +406,28 @@ impl Backend {
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }
 
+    /// Carries out a command. Returns whether it is granted. What it sets about received frames is
+    /// in force once it is published.
     pub(crate) fn carry_out(&mut self, command: Command) -> bool {
-        match command {
-            Command::Noted => true,
-            Command::SetMac(mac) => self.shared.options.mac.is_none_or(|own| own == mac),
-            Command::SetPairs(pairs) => {
-                let known = (1..=self.shared.options.pairs).contains(&pairs);
-                if known {
-                    self.wished_pairs = Some(pairs);
-                }
-                known
+        let (own, most) = (self.shared.options.mac, self.shared.options.pairs);
+        let is_granted = self.taken.contains(command.needs())
+            && match &command {
+                Command::SetMac(mac) => own.is_none_or(|own| own == *mac),
+                Command::SetPairs(pairs) => (1..=most).contains(pairs),
+                Command::SetRss(command) => command.pairs_of(most).is_some(),
+                Command::SetOffloads(offloads) => self.taken.contains(*offloads),
+                _ => true,
+            };
+        if is_granted {
+            match &command {
+                Command::SetPairs(pairs) => self.wished_pairs = Some(*pairs),
+                Command::SetRss(command) => self.wished_pairs = command.pairs_of(most),
+                Command::SetOffloads(offloads) => self.offloads = Some(*offloads),
+                _ => {}
             }
-            Command::SetOffloads(offloads) => {
-                let known = self.taken.contains(offloads);
-                if known {
-                    self.offloads = Some(offloads);
-                }
-                known
-            }
+            self.asked.note(command, own);
         }
+        is_granted
     }
 }
 

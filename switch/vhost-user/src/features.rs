@@ -45,6 +45,8 @@ bitflags! {
         const CTRL_RX = 1 << 18;
         /// Commands about VLAN filters.
         const CTRL_VLAN = 1 << 19;
+        /// Commands about more receive modes.
+        const CTRL_RX_EXTRA = 1 << 20;
         /// The guest announces itself when asked.
         const GUEST_ANNOUNCE = 1 << 21;
         /// Several queue pairs.
@@ -73,6 +75,10 @@ bitflags! {
         const GUEST_USO6 = 1 << 55;
         /// The guest sends trains of UDP.
         const HOST_USO = 1 << 56;
+        /// The header of a received frame has its hash.
+        const HASH_REPORT = 1 << 57;
+        /// The guest may set by which queue it receives a frame: receive-side scaling.
+        const RSS = 1 << 60;
         /// The guest reads segment and duplicate-ACK counts of trains.
         const RSC_EXT = 1 << 61;
     }
@@ -92,10 +98,19 @@ impl Features {
     /// all.
     pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
+    /// Features that a device can serve only if it gets the commands of the guest's driver.
+    pub const COMMANDED: Features = Features::RSS.union(Features::HASH_REPORT);
+
     /// Returns the length of the virtio-net header in bytes. The one with `num_buffers` is for
-    /// drivers that take `VERSION_1` or `MRG_RXBUF`.
+    /// drivers that take `VERSION_1` or `MRG_RXBUF`; the longest has the hash too.
     pub fn header_len(self) -> usize {
-        if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
+        if self.contains(Features::HASH_REPORT) {
+            20
+        } else if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) {
+            12
+        } else {
+            10
+        }
     }
 
     /// Returns the names of the features in lower case, for `port show`.

@@ -10,9 +10,10 @@ use super::copy;
 use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room, TimeLimit};
 use std::cell::RefCell;
 use std::sync::Arc;
-use vhost_user::{Features, NotLent, RingSlot, Running};
+use vhost_user::{Features, GuestHash, NotLent, RingSlot, Running};
 use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
-use wire::vnet::GsoType;
+use wire::parse;
+use wire::vnet::{GsoType, ReportedHash};
 
 /// Most buffers of a frame where buffers merge: 64 KiB in the smallest buffers Linux posts.
 const MOST_BUFFERS: u16 = 64;
@@ -157,6 +158,8 @@ impl Egress for VhostEgress {
 /// Frames of a burst, and where to copy them. Each thread keeps one for its allocations.
 struct CopyList {
     features: Features,
+    /// The hash to report, while a burst is copied.
+    hash: Option<Arc<GuestHash>>,
     copies: Vec<FrameCopy>,
     /// The elements of frames with several.
     elements: Vec<ChainElement>,
@@ -175,8 +178,12 @@ struct FrameCopy {
 }
 
 impl CopyList {
-    const EMPTY: CopyList =
-        CopyList { features: Features::empty(), copies: Vec::new(), elements: Vec::new() };
+    const EMPTY: CopyList = CopyList {
+        features: Features::empty(),
+        hash: None,
+        copies: Vec::new(),
+        elements: Vec::new(),
+    };
 
     /// Reserves room for a burst. `None`: the guest does not want frames now.
     fn reserve(
@@ -188,6 +195,9 @@ impl CopyList {
     ) -> Option<BatchNumber> {
         let Running { queue, features, .. } = running;
         self.features = *features;
+        if features.contains(Features::HASH_REPORT) {
+            self.hash.clone_from(&running.hash);
+        }
         self.copies.clear();
         self.elements.clear();
         if !queue.is_enabled() {
@@ -239,6 +249,21 @@ impl CopyList {
     /// Copies the frames. Their elements are mapped for as long as the ring is lent. Returns how many
     /// were copied before the time was over.
     fn copy(&self, time: &TimeLimit, frames: &[Outgoing<'_>]) -> usize {
+        if self.features.contains(Features::HASH_REPORT) {
+            return self
+                .copy_each(time, frames, |frame, room| self.write_hashed(frame, room, time));
+        }
+        self.copy_each(time, frames, |frame, room| write(frame, room, self.features, time))
+    }
+
+    /// Copies the frames by `write`, as [`CopyList::copy`] does.
+    #[inline(always)]
+    fn copy_each(
+        &self,
+        time: &TimeLimit,
+        frames: &[Outgoing<'_>],
+        write: impl Fn(&Outgoing<'_>, FrameBuffers<'_>) -> bool,
+    ) -> usize {
         let mut others = self.elements.as_slice();
         for (number, copy) in self.copies.iter().enumerate() {
             let FrameCopy { element, place, buffers, several } = copy;
@@ -248,11 +273,31 @@ impl CopyList {
                 several => others.split_off(..several).unwrap_or_default(),
             };
             let room = FrameBuffers { elements, buffers: *buffers };
-            if time.is_over_before(number) || !write(frame, room, self.features, time) {
+            if time.is_over_before(number) || !write(frame, room) {
                 return number;
             }
         }
         self.copies.len()
+    }
+}
+
+impl CopyList {
+    /// Writes a frame with a header that reports its hash, which is that of its private bytes: they
+    /// have all its headers.
+    #[inline(never)]
+    fn write_hashed(
+        &self,
+        frame: &Outgoing<'_>,
+        FrameBuffers { elements, buffers }: FrameBuffers<'_>,
+        time: &TimeLimit,
+    ) -> bool {
+        let parsed = parse(frame.header, frame.len as usize);
+        let hash = self.hash.as_ref().zip(parsed);
+        let hash = hash.and_then(|(hash, parsed)| hash.of(frame.header, &parsed));
+        let counts = self.features.contains(Features::RSC_EXT) && frame.vnet.coalesced() > 0;
+        let vnet = if counts { frame.vnet.with_rsc_info() } else { frame.vnet };
+        let frame = Outgoing { vnet, ..*frame };
+        copy::write_hashed(&frame, buffers, ReportedHash::new(hash), elements, time)
     }
 }
 
@@ -265,7 +310,7 @@ fn note_late(late: &[FrameCopy], drops: &mut Vec<(usize, EgressDrop)>) {
 
 /// Returns the bytes of a frame with its header.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
+#[allow(clippy::cast_possible_truncation, reason = "10, 12 or 20")]
 fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
     frame.len + features.header_len() as u32
 }
