@@ -151,6 +151,8 @@ fn user_mode_linux_receives_by_the_table_that_its_driver_sets() {
             };
             assert!(eventually(are_so).is_some(), "{table}: {seen:?}");
         }
+        guest.run("ethtool -C eth0 rx-usecs 200 rx-frames 64");
+        guest.run(CONNECT);
         switch.tell("port set vm steer=rss");
         assert_eq!(switch.ask("rss show vm")[0]["guest"]["in_force"], false);
         guest.run(CONNECT);

@@ -12,6 +12,7 @@ pub(crate) mod decide;
 pub(crate) mod deliver;
 pub(crate) mod filter;
 pub(crate) mod fit;
+mod held;
 mod measure;
 pub(crate) mod pace;
 pub(crate) mod read;

@@ -17,9 +17,9 @@ mod ingress;
 pub use egress::{Absent, VhostEgress};
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Compat, Features, GuestHash, GuestSettings, GuestTable, Inherited, LogLimit, Milestone,
-    Negotiated, REGIONS_OWN, REGIONS_SHARED, ReceiveFilter, Session, SessionError, SocketRole,
-    State, Status, Step, permit,
+    Access, Compat, Features, GuestHash, GuestSettings, GuestTable, Inherited, LONGEST_HOLD_NS,
+    LogLimit, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED, ReceiveFilter, Session,
+    SessionError, SocketRole, State, Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

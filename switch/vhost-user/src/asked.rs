@@ -1,10 +1,13 @@
 //! What the driver of one connection has set by commands about the frames that it receives, in its
 //! own words, and the [`GuestSettings`] that follow from it.
 
+use crate::Features;
 use crate::carrier::{CarrierError, Reader, Writer};
-use crate::control::{Command, HashCommand, MacTable, RssCommand};
+use crate::control::{Command, HashCommand, MacTable, RssCommand, Way};
 use crate::guest_settings::{GuestHash, GuestSettings, GuestTable};
+use crate::hold::HoldWish;
 use crate::receive_filter::{Modes, ReceiveFilter, Vlans};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
@@ -22,6 +25,9 @@ pub(crate) struct Asked {
     own: Option<Mac>,
     /// The VLANs that pass, if the driver has named some.
     vlans: Option<Box<Vlans>>,
+    /// How signals of a ring are held back, by the ring's number. Those of sending rings are not:
+    /// drivers ask for none or few.
+    holds: BTreeMap<u16, HoldWish>,
     settings: Arc<GuestSettings>,
     /// Whether the settings were changed since [`Asked::take_change`].
     is_changed: bool,
@@ -30,15 +36,21 @@ pub(crate) struct Asked {
 impl Asked {
     /// Whether the driver has set nothing.
     pub(crate) fn is_nothing(&self) -> bool {
-        let Asked { table, hash, modes, macs, own, vlans, .. } = self;
+        let Asked { table, hash, modes, macs, own, vlans, holds, .. } = self;
         let steers = table.is_some() || hash.is_some();
         let names = own.is_some() || vlans.is_some() || *macs != MacTable::default();
-        !steers && !names && *modes == Modes::default()
+        !steers && !names && holds.is_empty() && *modes == Modes::default()
     }
 
     /// Returns the settings if they were changed since the last call.
-    pub(crate) fn take_change(&mut self) -> Option<&Arc<GuestSettings>> {
-        std::mem::take(&mut self.is_changed).then_some(&self.settings)
+    pub(crate) fn take_change(&mut self) -> Option<Arc<GuestSettings>> {
+        std::mem::take(&mut self.is_changed).then(|| self.settings.clone())
+    }
+
+    /// Returns what was asked for at the ring of this number.
+    pub(crate) fn hold(&self, ring: usize) -> HoldWish {
+        let ring = u16::try_from(ring).ok();
+        ring.and_then(|ring| self.holds.get(&ring)).copied().unwrap_or_default()
     }
 
     /// Returns the settings.
@@ -52,10 +64,41 @@ impl Asked {
         *self = Asked { is_changed, ..Asked::default() };
     }
 
-    /// Notes a command that was granted. `own` is the guest's configured address.
-    pub(crate) fn note(&mut self, command: Command, own: Option<[u8; 6]>) {
+    /// Forgets what was set by commands of features that are not taken.
+    pub(crate) fn retain(&mut self, taken: Features) {
+        let fresh = Asked::default();
+        if !taken.contains(Features::RSS) {
+            self.drop_table();
+        }
+        if !taken.intersects(Features::SCALING) {
+            self.set_hash(None);
+        }
+        if !taken.contains(Features::CTRL_RX) {
+            (self.modes, self.macs) = (fresh.modes, fresh.macs);
+            if self.settings.filter.is_some() {
+                self.change().filter = None;
+            }
+        }
+        if !taken.contains(Features::CTRL_VLAN) {
+            self.vlans = None;
+        }
+        if !taken.intersects(Features::NOTF_COAL | Features::VQ_NOTF_COAL) && !self.holds.is_empty()
+        {
+            self.holds.clear();
+            self.is_changed = true;
+        }
+    }
+
+    /// Notes a command that was granted. `own` is the guest's configured address, `pairs` the number
+    /// of queue pairs.
+    pub(crate) fn note(&mut self, command: Command, own: Option<[u8; 6]>, pairs: u16) {
         match command {
-            Command::Noted | Command::SetOffloads(_) => return,
+            Command::Noted | Command::SetOffloads(_) | Command::GetHold(_) => return,
+            Command::SetHolds(way, wish) => {
+                let first = u16::from(way == Way::Send);
+                return (0..pairs).for_each(|pair| self.set_hold(2 * pair + first, wish));
+            }
+            Command::SetHold(ring, wish) => return self.set_hold(ring, wish),
             Command::SetPairs(_) => return self.drop_table(),
             Command::SetRss(command) => return self.set_table(command),
             Command::SetHash(command) => {
@@ -91,6 +134,15 @@ impl Asked {
         self.hash = command;
         let made = command.map(|it| Arc::new(GuestHash::new(it.key, it.types)));
         self.change().hash = made;
+    }
+
+    fn set_hold(&mut self, ring: u16, wish: HoldWish) {
+        if wish == HoldWish::default() {
+            self.holds.remove(&ring);
+        } else {
+            self.holds.insert(ring, wish);
+        }
+        self.is_changed = true;
     }
 
     fn set_vlan(&mut self, vlan: u16, passes: bool) {
@@ -146,6 +198,12 @@ impl Asked {
         record.option(self.own.map(Mac::to_u64));
         record.number(self.vlans.is_some());
         self.vlans.iter().flat_map(|vlans| **vlans).for_each(|word| record.number(word));
+        record.number(self.holds.len() as u64);
+        for (ring, HoldWish { packets, microseconds }) in &self.holds {
+            record.number(*ring);
+            record.number(*packets);
+            record.number(*microseconds);
+        }
     }
 }
 
@@ -179,6 +237,10 @@ pub(crate) fn read_commands(record: &mut Reader) -> Result<Vec<Command>, Carrier
         // One that does not pass makes the set, where none does.
         let named = (0..4096).filter(|vlan| *vlan == 0 || passes(*vlan));
         commands.extend(named.map(|vlan| Command::SetVlan(vlan, passes(vlan))));
+    }
+    for _ in 0..record.number::<u8>()? {
+        let (ring, packets, microseconds) = (record.number()?, record.number()?, record.number()?);
+        commands.push(Command::SetHold(ring, HoldWish { packets, microseconds }));
     }
     Ok(commands)
 }

@@ -1,5 +1,6 @@
 //! The state of one connection: its front end's messages, and the rings made from them.
 
+mod commands;
 mod messages;
 mod record;
 mod unlisted;
@@ -7,7 +8,6 @@ mod unlisted;
 pub(crate) use record::ResumeError;
 
 use crate::asked::Asked;
-use crate::control::{self, Command};
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
@@ -40,6 +40,8 @@ pub(crate) struct Backend {
     wished_pairs: Option<u16>,
     /// What the guest has set by command about the frames that it receives.
     asked: Asked,
+    /// Whether the session of an earlier process is being resumed.
+    goes_on: bool,
     /// Whether the front end serves the control queue itself, see [`Backend::offered`].
     keeps_commands: bool,
     log: Option<Log>,
@@ -77,10 +79,19 @@ fn refused(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
     Error::ReqHandlerError(io::Error::other(reason))
 }
 
+/// Returns whether a ring that begins at this base is a fresh one. It begins at 0, a packed one with
+/// both wrap counters set.
+fn is_fresh(base: u32) -> bool {
+    base & 0x7fff_7fff == 0
+}
+
 /// Stops a ring, once no worker has it, and notes in `vring` the base at which it stopped.
 fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
-    let Some(running) = ring.stop() else { return };
+    let Some(mut running) = ring.stop() else { return };
+    if running.hold.settle() {
+        running.notify();
+    }
     vring.base = running.queue.base();
     if vring.base != vring.began {
         backoff.note_moved();
@@ -108,6 +119,7 @@ impl Backend {
             offloads: None,
             wished_pairs: None,
             asked: Asked::default(),
+            goes_on: false,
             keeps_commands: false,
             log: None,
             await_log: Vec::new(),
@@ -238,16 +250,24 @@ impl Backend {
         let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
+        (vring.started, vring.began) = (true, running.queue.base());
+        let ring = ring.clone();
+        let is_control = place + 1 == self.shared.rings.len();
+        if is_control && is_fresh(running.queue.base()) && !self.goes_on {
+            // A driver begins. Not every front end tells of the reset before it, and one that only
+            // pauses its guest goes on with a control queue that was used.
+            self.forget_commands();
+        }
         running.hash = self.asked.settings().hash.clone();
+        let _ = running.hold.set(self.asked.hold(place));
         // No kick is needed for receive buffers: without them frames to the guest are dropped, and
         // no worker waits for some.
-        if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
+        if place.is_multiple_of(2) && !is_control {
             running.queue.disarm();
         }
         // An earlier process may have published used buffers and ended before it notified the
         // driver.
         running.notify();
-        (vring.started, vring.began) = (true, running.queue.base());
         ring.start(running).map_err(refused)?;
         self.tell(State::Connected);
         Ok(())
@@ -309,26 +329,6 @@ impl Backend {
         self.forget_commands();
     }
 
-    /// Forgets what the guest has set by command, as a reset of the device does.
-    fn forget_commands(&mut self) {
-        (self.offloads, self.wished_pairs) = (None, None);
-        self.asked.clear();
-        self.publish_asked();
-    }
-
-    /// Tells the port and the rings what the guest has set about the frames that it receives, if
-    /// that was changed. The control queue, which may be in use, is left out.
-    fn publish_asked(&mut self) {
-        let Some(settings) = self.asked.take_change() else { return };
-        (self.shared.options.commanded)(settings);
-        let (_control, rings) = self.shared.rings.split_last().unzip();
-        for ring in rings.into_iter().flatten() {
-            ring.change(|running| {
-                running.into_iter().for_each(|running| running.hash = settings.hash.clone());
-            });
-        }
-    }
-
     /// Returns the number of queue pairs that are started, enabled and used by the guest.
     fn pairs(&self) -> u16 {
         let ready = |pair: &[Vring]| pair.iter().all(|vring| vring.started && vring.enabled);
@@ -361,9 +361,8 @@ impl Backend {
             std::mem::replace(&mut status.negotiated, negotiated)
         });
         if before.pairs == 0 && negotiated.pairs > 0 {
-            // A fresh ring begins at 0, a fresh packed one with both wrap counters set.
-            let is_fresh = |vring: &Vring| vring.began & 0x7fff_7fff == 0;
-            let step = self.migration.run(!self.vrings.iter().take(2).all(is_fresh));
+            let are_fresh = self.vrings.iter().take(2).all(|vring| is_fresh(vring.began));
+            let step = self.migration.run(!are_fresh);
             self.note(step);
             self.announce();
             self.shared.unplug();
@@ -379,55 +378,11 @@ impl Backend {
         }
     }
 
-    /// Serves a bounded number of commands of the control queue. If more are waiting, the ring
-    /// becomes readable again.
-    pub(crate) fn serve_control(&mut self) {
-        let Some(ring) = self.shared.rings.last().cloned() else { return };
-        ring.forget_kicks();
-        let more = ring.with(|running| control::serve(running, |command| self.serve_one(command)));
-        if more == Some(true) {
-            ring.look_again();
-        }
-        self.tell(State::Connected);
-    }
-
-    /// Carries out a command that waits for its answer. What it sets is in force before the answer:
-    /// the driver may rely on it.
-    fn serve_one(&mut self, command: Command) -> bool {
-        let is_granted = self.carry_out(command);
-        self.publish_asked();
-        is_granted
-    }
-
     /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
         self.shared.signals.clear_owed();
         let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
-    }
-
-    /// Carries out a command. Returns whether it is granted. What it sets about received frames is
-    /// in force once it is published.
-    pub(crate) fn carry_out(&mut self, command: Command) -> bool {
-        let (own, most) = (self.shared.options.mac, self.shared.options.pairs);
-        let is_granted = self.taken.contains(command.needs())
-            && match &command {
-                Command::SetMac(mac) => own.is_none_or(|own| own == *mac),
-                Command::SetPairs(pairs) => (1..=most).contains(pairs),
-                Command::SetRss(command) => command.pairs_of(most).is_some(),
-                Command::SetOffloads(offloads) => self.taken.contains(*offloads),
-                _ => true,
-            };
-        if is_granted {
-            match &command {
-                Command::SetPairs(pairs) => self.wished_pairs = Some(*pairs),
-                Command::SetRss(command) => self.wished_pairs = command.pairs_of(most),
-                Command::SetOffloads(offloads) => self.offloads = Some(*offloads),
-                _ => {}
-            }
-            self.asked.note(command, own);
-        }
-        is_granted
     }
 }
 

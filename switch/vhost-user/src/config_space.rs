@@ -16,7 +16,7 @@ const UNKNOWN_DUPLEX: u8 = 0xff;
 /// standard have fields there.
 pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
     let mut space = Vec::with_capacity(24);
-    let scales = options.offered().intersects(Features::COMMANDED);
+    let scales = options.offered().intersects(Features::SCALING);
     let (key, table, types) = match scales {
         true => (RssCommand::LONGEST_KEY, RssCommand::LONGEST_TABLE, SUPPORTED_TYPES),
         false => (0, 0, HashTypes::empty()),

@@ -9,7 +9,7 @@ mod fields;
 mod mac_table;
 mod rss_command;
 
-pub(crate) use command::Command;
+pub(crate) use command::{Command, Way};
 pub(crate) use mac_table::MacTable;
 pub(crate) use rss_command::{HashCommand, RssCommand, SUPPORTED_TYPES};
 
@@ -28,16 +28,22 @@ const OK: u8 = 0;
 /// `VIRTIO_NET_ERR`.
 const ERR: u8 = 1;
 
-/// Serves at most [`AT_A_TIME`] waiting commands. `carry_out` carries a command out and returns
-/// whether it is granted. Returns whether more commands wait; if not, the driver kicks for the
-/// next.
-pub(crate) fn serve(ring: &mut Running, mut carry_out: impl FnMut(Command) -> bool) -> bool {
+/// Serves at most [`AT_A_TIME`] waiting commands. `carry_out` carries a command out and returns what
+/// it asks for, mostly nothing, if it is granted. Returns whether more commands wait; if not, the
+/// driver kicks for the next.
+pub(crate) fn serve(
+    ring: &mut Running,
+    mut carry_out: impl FnMut(Command) -> Option<Vec<u8>>,
+) -> bool {
     let mut notify = false;
     for _ in 0..AT_A_TIME {
         let Ok(Some(request)) = ring.queue.take_control() else { break };
         let command = Command::read(&request.read(Command::LONGEST), request.len());
-        let granted = command.is_some_and(&mut carry_out);
-        let written = request.write(&[if granted { OK } else { ERR }]);
+        let answer = match command.and_then(&mut carry_out) {
+            Some(told) => [&[OK], &told[..]].concat(),
+            None => vec![ERR],
+        };
+        let written = request.write(&answer);
         notify |= ring.queue.answer(written);
     }
     if notify {
@@ -78,11 +84,11 @@ mod tests {
             driver.publish();
             assert!(serve(&mut ring, |_| {
                 served += 1;
-                true
+                Some(Vec::new())
             }));
             while driver.reap().is_some() {}
         }
         assert_eq!(served, 10 * AT_A_TIME);
-        while serve(&mut ring, |_| true) {}
+        while serve(&mut ring, |_| Some(Vec::new())) {}
     }
 }

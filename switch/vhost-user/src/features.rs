@@ -69,6 +69,10 @@ bitflags! {
         const RING_PACKED = 1 << 34;
         /// Buffers are used in the order they were made available.
         const IN_ORDER = 1 << 35;
+        /// The guest may ask, for each ring, that signals are held back.
+        const VQ_NOTF_COAL = 1 << 52;
+        /// The guest may ask, for all rings, that signals are held back.
+        const NOTF_COAL = 1 << 53;
         /// The guest takes trains of UDP over IPv4.
         const GUEST_USO4 = 1 << 54;
         /// The guest takes trains of UDP over IPv6.
@@ -98,8 +102,12 @@ impl Features {
     /// all.
     pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
+    /// Features of receive-side scaling.
+    pub const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
+
     /// Features that a device can serve only if it gets the commands of the guest's driver.
-    pub const COMMANDED: Features = Features::RSS.union(Features::HASH_REPORT);
+    pub const COMMANDED: Features =
+        Features::SCALING.union(Features::NOTF_COAL).union(Features::VQ_NOTF_COAL);
 
     /// Returns the length of the virtio-net header in bytes. The one with `num_buffers` is for
     /// drivers that take `VERSION_1` or `MRG_RXBUF`; the longest has the hash too.

@@ -67,7 +67,7 @@ impl Options {
         offered.set(Features::MQ, self.pairs > 1);
         if self.pairs == 1 {
             // There is nothing to choose.
-            offered.remove(Features::COMMANDED);
+            offered.remove(Features::SCALING);
         }
         offered
     }

@@ -8,7 +8,7 @@
 
 use crate::lock::{Locked, lock};
 use crate::signal::Signal;
-use crate::{Features, GuestHash};
+use crate::{Features, GuestHash, Hold};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +29,8 @@ pub struct Running {
     pub features: Features,
     /// The hash that is reported in the header of received frames, if the guest has set one.
     pub hash: Option<Arc<GuestHash>>,
+    /// Signals for received frames that are held back.
+    pub hold: Hold,
     /// Frames that the port sends in the guest's name, before those in the ring.
     pub announcement: Vec<Vec<u8>>,
     pub(crate) kick: Option<Arc<OwnedFd>>,

@@ -497,6 +497,44 @@ impl Guest {
         Ok(file)
     }
 
+    /// Stops all rings, as a front end does that pauses its guest.
+    ///
+    /// # Errors
+    /// Fails if the back end does not answer.
+    pub fn pause(&mut self) -> Result<(), GuestError> {
+        let all = self.rings.iter().chain(&self.control);
+        let numbers: Vec<_> = all.map(|ring| ring.number).collect();
+        numbers.into_iter().try_for_each(|number| self.stop(number).map(drop))
+    }
+
+    /// Starts the rings of a guest that was paused where they were, with the features that its driver
+    /// took.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn resume(&mut self) -> Result<(), GuestError> {
+        self.frontend.set_features(self.features)?;
+        let (rings, control) = (std::mem::take(&mut self.rings), self.control.take());
+        rings.iter().chain(&control).try_for_each(|ring| self.begin(ring))?;
+        (self.rings, self.control) = (rings, control);
+        Ok(())
+    }
+
+    /// Has the driver begin anew, with fresh rings in zeroed memory and no word about a reset.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn load_driver_anew(&mut self) -> Result<(), GuestError> {
+        self.pause()?;
+        let commands = self.control.take().is_some();
+        let rings = std::mem::take(&mut self.rings).len();
+        let zeros = vec![0; usize::try_from(self.memory.bytes()).unwrap_or(0)];
+        self.memory.write(Gpa(0), &zeros);
+        self.frontend.set_features(self.features)?;
+        (0..rings).try_for_each(|number| self.start(number))?;
+        if commands { self.start_control() } else { Ok(()) }
+    }
+
     /// Stops a ring, as before a migration. Returns where it stopped.
     ///
     /// # Errors

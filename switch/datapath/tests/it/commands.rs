@@ -3,6 +3,7 @@
 
 use crate::common::packet::{Packet, TCP, UDP, toeplitz};
 use datapath::{PortId, PortSettings, Switch, SwitchOptions, Vlan};
+use ports::Nanos;
 use ports::vhost::{self, Features, Session, VhostOptions};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -10,6 +11,7 @@ use test_guest::Guest;
 use waiting::until;
 use wire::Mac;
 use wire::toeplitz::HashTypes;
+use wire::vnet::VnetHeader;
 
 /// The addresses of the guest with commands and of the other.
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -318,4 +320,108 @@ fn commands_of_features_that_were_not_taken_are_refused() {
     assert!(!own.command(MQ, 1, &table(HashTypes::PLAIN, [1; 4])));
     assert!(!own.command(RX, 0, &[0]) && !own.command(VLAN, 0, &[5, 0]));
     assert!(!own.command(MQ, 2, &[0; 53]));
+}
+
+/// A stepped switch with a guest whose commands it gets, and a memory port that sends to it.
+struct Stepped {
+    switch: Switch,
+    ports: [PortId; 2],
+    own: Guest,
+    peer: ports::memory::Peer,
+    now: Nanos,
+    _kept: (TempDir, Session),
+}
+
+impl Stepped {
+    fn new(features: Features) -> Stepped {
+        let folder = TempDir::new().unwrap();
+        let mut switch = Switch::stepped(SwitchOptions::default());
+        let mut options = VhostOptions::new(folder.path().join("own"));
+        options.mac = Some(OWN);
+        let opened = vhost::open(&options).unwrap();
+        let add = |switch: &mut Switch, name: &str, device, mac| {
+            let settings = PortSettings { mac: Some(mac), ..settings() };
+            switch.add_port(name, device, settings).unwrap()
+        };
+        let first = add(&mut switch, "own", opened.device, OWN);
+        let (device, peer) = ports::memory::open(256, ports::Offloads::empty(), 9000).unwrap();
+        let second = add(&mut switch, "peer", device, PEER);
+        let wanted = Features::VERSION_1 | Features::CTRL_VQ | features;
+        let own = Guest::connect_with_commands(&options.socket, wanted.bits(), 1).unwrap();
+        let (now, kept) = (Nanos::SECOND, (folder, opened.session));
+        let mut stepped = Stepped { switch, ports: [first, second], own, peer, now, _kept: kept };
+        // Its announcement is taken, and its ring is known to run.
+        until("it receives", || {
+            stepped.deliver(1);
+            stepped.counted() > 0
+        });
+        stepped.pass(1_000_000);
+        stepped.own.was_called(0);
+        stepped
+    }
+
+    fn counted(&self) -> u64 {
+        self.switch.counters(self.ports[0]).unwrap().egress_frames
+    }
+
+    /// Delivers so many frames in one turn.
+    fn deliver(&mut self, frames: usize) {
+        (0..frames).for_each(|_| {
+            assert!(self.peer.send(VnetHeader::default(), &plain(OWN, PEER, 4)));
+        });
+        self.switch.step(self.now);
+        while self.own.receive(0).is_some() {}
+    }
+
+    /// Lets time pass. Returns whether the guest was signalled by then.
+    fn pass(&mut self, ns: u64) -> bool {
+        self.now = self.now + Nanos(ns);
+        self.switch.step(self.now);
+        self.own.was_called(0)
+    }
+
+    /// Returns a command that holds signals back.
+    fn hold(packets: u32, microseconds: u32) -> Vec<u8> {
+        [packets, microseconds].map(u32::to_le_bytes).concat()
+    }
+}
+
+#[test]
+fn signals_are_held_back_as_the_guest_asks_and_none_is_lost() {
+    const COALESCE: u8 = 6;
+    let mut it = Stepped::new(Features::NOTF_COAL | Features::VQ_NOTF_COAL);
+    it.deliver(1);
+    assert!(it.pass(0), "nothing was asked for");
+    assert!(it.own.command(COALESCE, 1, &Stepped::hold(4, 100)));
+    it.deliver(3);
+    assert!(!it.pass(0) && !it.pass(99_999));
+    assert!(it.pass(1), "the time has come");
+    it.deliver(3);
+    assert!(!it.pass(0));
+    it.deliver(1);
+    assert!(it.pass(0), "so many frames");
+    it.deliver(9);
+    assert!(it.pass(0), "more at once");
+    assert!(it.own.command(COALESCE, 2, &[&[0; 4][..], &Stepped::hold(64, u32::MAX)].concat()));
+    it.deliver(1);
+    assert!(!it.pass(vhost::LONGEST_HOLD_NS - 1));
+    assert!(it.pass(1), "the switch's bound");
+    it.deliver(1);
+    assert!(!it.pass(0));
+    assert!(it.own.command(COALESCE, 1, &Stepped::hold(0, 0)));
+    assert!(it.own.was_called(0), "a new wish leaves none behind");
+    it.deliver(1);
+    assert!(it.pass(0));
+    assert!(!it.own.command(COALESCE, 2, &[&[2, 0, 0, 0][..], &[0; 8]].concat()), "no such ring");
+}
+
+/// The guest would wait for a signal of a ring that is not there any more.
+#[test]
+fn a_ring_that_stops_leaves_no_signal_behind() {
+    let mut it = Stepped::new(Features::NOTF_COAL);
+    assert!(it.own.command(6, 1, &Stepped::hold(100, 1_000)));
+    it.deliver(1);
+    assert!(!it.pass(0));
+    it.own.stop(0).unwrap();
+    assert!(it.own.was_called(0));
 }

@@ -7,9 +7,10 @@
 //! workers' frames would wait behind them.
 
 use super::copy;
-use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room, TimeLimit};
+use crate::{Burst, Egress, EgressDrop, Gatherer, Nanos, Outgoing, PortFault, Room, TimeLimit};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vhost_user::{Features, GuestHash, NotLent, RingSlot, Running};
 use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
 use wire::parse;
@@ -21,6 +22,8 @@ const MOST_BUFFERS: u16 = 64;
 /// The egress side of a guest's queue pair. See [`Egress`].
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
+    /// Until when a signal was held after the last delivery (nanoseconds); 0 if none was.
+    signal_at: AtomicU64,
 }
 
 /// Whose memory was absent in a delivery.
@@ -39,20 +42,44 @@ thread_local! {
 
 impl VhostEgress {
     pub(super) fn new(ring: Arc<RingSlot>) -> VhostEgress {
-        VhostEgress { ring }
+        VhostEgress { ring, signal_at: AtomicU64::new(0) }
+    }
+
+    /// Returns until when a signal for delivered frames is held back; `None` if none is. The caller
+    /// then calls [`VhostEgress::signal`].
+    #[inline]
+    pub fn signal_at(&self) -> Option<Nanos> {
+        let at = self.signal_at.load(Relaxed);
+        (at != 0).then_some(Nanos(at))
+    }
+
+    /// Sends a signal that is held back if its time has come. Returns until when one is held that is
+    /// not due yet.
+    pub fn signal(&self, now: Nanos) -> Option<Nanos> {
+        let signal = |running: &mut Running| {
+            if running.hold.is_due(now.0) {
+                running.notify();
+            }
+            running.hold.until()
+        };
+        let until = self.ring.with(signal).flatten();
+        self.signal_at.store(until.unwrap_or(0), Relaxed);
+        until.map(Nanos)
     }
 
     /// Does what [`Egress::deliver`] does, in limited time: frames left then are
     /// [`EgressDrop::Late`]. Returns whose memory cost more page faults than the frames explain.
+    /// With a time of now the signal to the guest may be held back, see [`VhostEgress::signal_at`].
     pub fn deliver_within(
         &self,
+        now: Option<Nanos>,
         time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
         COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
-            false => self.put_counted(list, time, frames, drops),
-            true => self.put_gathered(list, time, frames, drops),
+            false => self.put_counted(list, (now, time), frames, drops),
+            true => self.put_gathered(list, (now, time), frames, drops),
         })
     }
 
@@ -61,12 +88,12 @@ impl VhostEgress {
     fn put_counted(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
         let time = counting(time, frames, |frame| frame.payload.len());
-        self.put(list, &time, frames, drops);
+        self.put(list, (now, &time), frames, drops);
         time.has_faulted().then_some(Absent::Receivers)
     }
 
@@ -74,7 +101,7 @@ impl VhostEgress {
     fn put(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) {
@@ -84,9 +111,15 @@ impl VhostEgress {
                 let late = list.copies.get(done..).unwrap_or_default();
                 self.ring.end(|running| {
                     let empty = late.iter().map(|copy| usize::from(copy.buffers)).sum();
-                    if running.queue.end_batch_partly(batch, empty) {
+                    let is_wanted = running.queue.end_batch_partly(batch, empty);
+                    let signals = match now {
+                        Some(now) => running.hold.note(done, is_wanted, now.0),
+                        None => is_wanted,
+                    };
+                    if signals {
                         running.notify();
                     }
+                    self.signal_at.store(running.hold.until().unwrap_or(0), Relaxed);
                 });
                 if !late.is_empty() {
                     note_late(late, drops);
@@ -103,7 +136,7 @@ impl VhostEgress {
     fn put_gathered(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
@@ -114,7 +147,7 @@ impl VhostEgress {
                 |frame| frame.is_scattered(),
                 |frames| {
                     let senders = gathering.has_faulted().then_some(Absent::Senders);
-                    let receivers = self.put_counted(list, time, frames, drops);
+                    let receivers = self.put_counted(list, (now, time), frames, drops);
                     senders.or(receivers)
                 },
             )
@@ -144,7 +177,7 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        let _ = self.deliver_within(&TimeLimit::NONE, frames, drops);
+        let _ = self.deliver_within(None, &TimeLimit::NONE, frames, drops);
         Ok(())
     }
 
@@ -464,7 +497,7 @@ mod tests {
             let frames: Vec<_> = bytes.iter().map(|bytes| outgoing(bytes)).collect();
             let mut drops = Vec::new();
             // Room is found for four frames, of which one is copied.
-            egress.deliver_within(&over_at(4, true), &frames, &mut drops);
+            egress.deliver_within(None, &over_at(4, true), &frames, &mut drops);
             assert!(drops.iter().copied().eq((1..10).map(|place| (place, EgressDrop::Late))));
             egress.deliver(&frames[9..], &mut drops).expect("deliver");
             let received: Vec<_> = (0..5).map(|_| Some(guest.receive(0)?.1)).collect();
@@ -481,11 +514,11 @@ mod tests {
         let (bytes, mut drops) = ([7; 60], Vec::new());
         let one = [outgoing(&bytes)];
         for (each, absent) in [(18, None), (19, Some(Absent::Receivers))] {
-            let found = egress.deliver_within(&faulting(each), &one, &mut drops);
+            let found = egress.deliver_within(None, &faulting(each), &one, &mut drops);
             assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 at the only look");
         }
         // 56 are explained: room is found for three frames, of which one is copied.
-        egress.deliver_within(&faulting(19), &[one[0]; 20], &mut drops);
+        egress.deliver_within(None, &faulting(19), &[one[0]; 20], &mut drops);
         assert!(drops.into_iter().eq((1..20).map(|place| (place, EgressDrop::Late))));
     }
 
@@ -499,7 +532,7 @@ mod tests {
             Outgoing { vnet: VnetHeader::default(), header: &[], payload: &payload, len: 320 };
         for (each, absent) in [(18, None), (19, Some(Absent::Senders))] {
             let mut drops = Vec::new();
-            let found = egress.deliver_within(&faulting(each), &[frame], &mut drops);
+            let found = egress.deliver_within(None, &faulting(each), &[frame], &mut drops);
             assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 while it is gathered");
         }
     }
@@ -511,11 +544,11 @@ mod tests {
         let egress = queue_of(&opened.device);
         let bytes = vec![7; 40_000];
         let mut drops = Vec::new();
-        egress.deliver_within(&over_at(2, true), &[outgoing(&bytes)], &mut drops);
+        egress.deliver_within(None, &over_at(2, true), &[outgoing(&bytes)], &mut drops);
         assert_eq!(drops, [(0, EgressDrop::Late)]);
         assert!(guest.receive(0).is_none());
         drops.clear();
-        egress.deliver_within(&over_at(200, true), &[outgoing(&bytes)], &mut drops);
+        egress.deliver_within(None, &over_at(200, true), &[outgoing(&bytes)], &mut drops);
         assert!(drops.is_empty(), "in time");
     }
 

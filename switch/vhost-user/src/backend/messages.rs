@@ -96,13 +96,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
         if strange != 0 {
             return Err(refused(format!("features {strange:#x} were taken and not offered")));
         }
-        if !self.vrings.iter().any(|vring| vring.started) {
-            // A driver begins. QEMU sends its features also while one runs.
-            self.forget_commands();
-        }
         self.taken = Features::from_bits_truncate(bits);
-        // Offloads set by command stay on only if the guest acknowledges them again.
+        // What was set by command stays only if the guest acknowledges its feature again.
         self.offloads = self.offloads.map(|offloads| offloads & self.taken);
+        self.asked.retain(self.taken);
+        self.publish_asked();
         self.apply_log()?;
         self.start_waiting()?;
         self.tell(State::Connected);

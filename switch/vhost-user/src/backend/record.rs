@@ -132,7 +132,9 @@ impl Backend {
             self.resume_commands(&mut record)?;
         }
         record.close()?;
+        self.goes_on = true;
         began.into_iter().try_for_each(|number| self.start(number))?;
+        self.goes_on = false;
         // Not announced: the guest was here before, and the network knows it.
         self.shared.rings.iter().for_each(|ring| ring.announce(Vec::new()));
         Ok(connection)

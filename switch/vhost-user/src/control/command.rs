@@ -4,6 +4,7 @@ use super::fields::Fields;
 use super::mac_table::MacTable;
 use super::rss_command::{HashCommand, RssCommand};
 use crate::Features;
+use crate::hold::HoldWish;
 use crate::receive_filter::Modes;
 
 /// A command of the driver.
@@ -27,6 +28,19 @@ pub(crate) enum Command {
     SetHash(HashCommand),
     /// Sets the receive offloads.
     SetOffloads(Features),
+    /// Asks that signals of all receiving rings are held back, or of all sending ones.
+    SetHolds(Way, HoldWish),
+    /// Asks that signals of a ring are held back.
+    SetHold(u16, HoldWish),
+    /// Asks what was asked for at a ring.
+    GetHold(u16),
+}
+
+/// The rings of one direction, as the guest sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Receive,
+    Send,
 }
 
 impl Command {
@@ -56,6 +70,14 @@ impl Command {
                 let are_offloads = Features::GUEST_OFFLOADS.contains(known);
                 are_offloads.then_some(Command::SetOffloads(known))?
             }
+            [6, 0] => Command::SetHolds(Way::Send, read_hold(&mut fields)?),
+            [6, 1] => Command::SetHolds(Way::Receive, read_hold(&mut fields)?),
+            [6, 2] => {
+                let ring = fields.u16()?;
+                let _reserved = fields.u16()?;
+                Command::SetHold(ring, read_hold(&mut fields)?)
+            }
+            [6, 3] => Command::GetHold(fields.u16()?),
             _ => return None,
         })
     }
@@ -72,8 +94,15 @@ impl Command {
             Command::SetRss(_) => Features::RSS,
             Command::SetHash(_) => Features::HASH_REPORT,
             Command::SetOffloads(_) => Features::CTRL_GUEST_OFFLOADS,
+            Command::SetHolds(..) => Features::NOTF_COAL,
+            Command::SetHold(..) => Features::VQ_NOTF_COAL | Features::NOTF_COAL,
+            Command::GetHold(_) => Features::VQ_NOTF_COAL,
         }
     }
+}
+
+fn read_hold(fields: &mut Fields<'_>) -> Option<HoldWish> {
+    Some(HoldWish { packets: fields.u32()?, microseconds: fields.u32()? })
 }
 
 #[cfg(test)]

@@ -71,10 +71,7 @@ fn a_front_end_that_asks_before_it_owns_is_not_offered_what_needs_commands() {
     let four = |_: ()| options(&socket, 4);
     assert!(offers(four(()), true).contains(Features::COMMANDED));
     assert!(!offers(four(()), false).intersects(Features::COMMANDED));
-    assert!(
-        !offers(options(&socket, 1), true).intersects(Features::COMMANDED),
-        "nothing to choose"
-    );
+    assert!(!offers(options(&socket, 1), true).intersects(Features::SCALING), "nothing to choose");
     let other = Options { compat: Some(Compat::OvsDpdk), ..four(()) };
     assert!(!offers(other, true).intersects(Features::COMMANDED));
 }
@@ -131,4 +128,27 @@ fn what_was_set_goes_on_in_the_next_process_and_ends_with_the_driver() {
     assert!(wants(7) && !filter.wants(Mac([2, 0, 0, 0, 0, 7]), Some(8), true));
     drop(guest);
     until("it ends with the front end", || told(&after).table.is_none());
+}
+
+/// A guest that was paused, whose driver knows nothing of it, lost its table and all queues but one;
+/// a driver that was loaded anew had the table of the one before.
+#[test]
+fn a_pause_keeps_what_was_set_and_a_driver_that_begins_does_not() {
+    let folder = TempDir::new().unwrap();
+    let (socket, now) = (folder.path().join("s"), Told::default());
+    let session = Session::open(telling(&socket, &now)).unwrap();
+    let mut guest = Guest::connect_with_commands(&socket, wanted().bits(), 4).unwrap();
+    assert!(guest.command(4, 1, &table(3)) && guest.command(0, 0, &[0]));
+    guest.pause().unwrap();
+    assert_eq!(session.status().negotiated.pairs, 0);
+    guest.resume().unwrap();
+    assert_eq!(session.status().negotiated.pairs, 4);
+    assert!(told(&now).table.is_some() && told(&now).filter.is_some());
+    let without = (wanted() | Features::PROTOCOL_FEATURES) - Features::CTRL_RX;
+    let without = without.bits() & guest.features();
+    guest.frontend().set_features(without).unwrap();
+    assert!(told(&now).table.is_some() && told(&now).filter.is_none());
+    guest.load_driver_anew().unwrap();
+    assert!(told(&now).table.is_none());
+    assert_eq!(session.status().negotiated.pairs, 1, "it has asked for no more yet");
 }

@@ -26,6 +26,8 @@ enum Sent {
     Macs { counts: [u8; 2], said: [u8; 2] },
     /// A VLAN.
     Vlan(bool, u16),
+    /// How signals are held back.
+    Hold(u8, u8, u32, u32),
     /// A receive mode.
     Mode(u8, bool),
 }
@@ -62,6 +64,12 @@ impl Sent {
                 (1, 0, bytes)
             }
             Sent::Vlan(add, vlan) => (2, u8::from(!add), (vlan % 4100).to_le_bytes().to_vec()),
+            Sent::Hold(command, ring, packets, microseconds) => {
+                let command = command % 4;
+                let mut bytes = if command < 2 { vec![] } else { vec![ring % 10, 0, 0, 0] };
+                bytes.extend([*packets, *microseconds].map(u32::to_le_bytes).concat());
+                (6, command, bytes)
+            }
             Sent::Mode(mode, on) => (0, mode % 7, vec![u8::from(*on)]),
         }
     }
