@@ -32,7 +32,7 @@ pub use mtu::{MtuBody, MtuLinkBody, MtuPortBody};
 pub use page::PageKeyBody;
 pub use queue::{QueueBody, QueueMove, QueueVnicBody, WaitBody, WaitRangeBody};
 pub use rsc::{RscBody, RscChange, RscSetting, SwitchRscBody, SwitchRscChange};
-pub use rss::{RssBody, RssChange, RssEntry};
+pub use rss::{GuestRssBody, RssBody, RssChange, RssEntry};
 pub use team::{TeamBody, TeamChange, TeamHomeBody, TeamMapping, TeamMemberBody};
 pub use trace::{
     TraceBody, TraceDropBody, TraceFrameBody, TraceRequest, TraceStepBody, TraceTurnBody,

@@ -105,7 +105,8 @@ fn port() -> impl Strategy<Value = (PortConfig, bool, u8)> {
             port.rate_to = burst.filter(|bits| *bits > 0).map(Rate);
         }
         (port.rsc, port.rsc_ipv6) = (rate.1, guard.2);
-        port.steer = guard.2.map(|on| if on { SteerMode::Follow } else { SteerMode::Rss });
+        let modes = [SteerMode::Guest, SteerMode::Follow, SteerMode::Rss];
+        port.steer = guard.2.map(|on| modes[usize::from(on) + usize::from(rest.3 % 2 == 0)]);
         port.rss_key = rest.0.map(|byte| RssKey(guard.1.map(|_| Key([byte; 40]))));
         port.rss_types = guard.1.map(|_| RssTypes(HashTypes::from_bits_truncate(1 << rest.3)));
         (port.length_limit, port.ack_limit, port.flows) =

@@ -300,8 +300,10 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 128)]
     pub flows: Option<Flows>,
-    /// Which of the port's queues receives a frame. Default: `follow` for a vhost-user vNIC, `rss`
-    /// for others.
+    /// Which of the port's queues receives a frame. `guest`: the one that the guest's driver says, or
+    /// `follow` while it has said nothing. `follow`: for TCP and UDP the queue pair from which the
+    /// guest last sent the flow, otherwise as `rss`. `rss`: the one that the switch's table names.
+    /// Default: `guest` for a vhost-user vNIC, `rss` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerMode>,
     /// Key of the RSS hash for frames toward the port: 40 bytes in hex, `random`, or `microsoft`

@@ -12,6 +12,9 @@ use wire::toeplitz::{HashTypes, Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SteerMode {
+    /// The queue that the guest's driver names, once it has set a table of its own; otherwise as
+    /// `follow`.
+    Guest,
     /// For TCP and UDP the queue pair from which the guest last sent the flow; otherwise as `rss`.
     Follow,
     /// The queue that the flow's entry in the indirection table names.
@@ -33,8 +36,8 @@ impl PortConfig {
     /// default of a TAP, because its kernel steers by itself, and of an uplink, because flows toward
     /// it do not come from it.
     pub fn steer(&self) -> SteerMode {
-        let follows = self.device().is_guest() && self.role() == PortRole::Vnic;
-        self.steer.unwrap_or(if follows { SteerMode::Follow } else { SteerMode::Rss })
+        let has_driver = self.device().is_guest() && self.role() == PortRole::Vnic;
+        self.steer.unwrap_or(if has_driver { SteerMode::Guest } else { SteerMode::Rss })
     }
 }
 

@@ -138,6 +138,7 @@ pub(crate) fn rsc(port: &PortConfig, switch: &SwitchConfig) -> Rsc {
 fn rss(port: &PortConfig) -> Rss {
     Rss {
         steer: match port.steer() {
+            SteerMode::Guest => Steer::Guest,
             SteerMode::Follow => Steer::Follow,
             SteerMode::Rss => Steer::Rss,
         },

@@ -16,7 +16,8 @@ Examples:
   millrace port show vm1
   millrace port show vm1 --qemu          # QEMU options for this vNIC
   millrace port show vm1 --qemu-monitor  # adds it to a running QEMU, and removes it
-  millrace port show vm1 --libvirt       # libvirt XML for this vNIC, and the lines of virsh")]
+  millrace port show vm1 --libvirt       # libvirt XML for this vNIC, and the lines of virsh
+  millrace port show vm1 --cloud-hypervisor   # or --openvmm, --crosvm: options, and their limits")]
 pub(super) struct Show {
     /// The port [default: the list of all ports].
     #[arg(add = names::ports())]
@@ -31,6 +32,15 @@ pub(super) struct Show {
     /// device to a running guest and remove it.
     #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "json"])]
     qemu_monitor: bool,
+    /// Print the Cloud Hypervisor options that connect a guest to this vhost-user port.
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "json"])]
+    cloud_hypervisor: bool,
+    /// Print the OpenVMM options that connect a guest to this vhost-user port.
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "cloud_hypervisor", "json"])]
+    openvmm: bool,
+    /// Print the crosvm options that connect a guest to this vhost-user port.
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "cloud_hypervisor", "openvmm", "json"])]
+    crosvm: bool,
     /// PCI bus at which the device is added: on the machine type q35, the id of a free root port.
     #[arg(long, value_name = "ID", requires = "qemu_monitor")]
     bus: Option<String>,
@@ -51,17 +61,27 @@ impl Show {
             return output::show(global, &client.ports()?, |ports| status::ports(ports));
         };
         let port = client.port(name)?;
-        if self.qemu || self.libvirt || self.qemu_monitor {
-            let vnic = snippet::Vnic::of(&port)?;
-            output::print(&match (self.qemu, self.libvirt) {
-                (true, _) => vnic.qemu(),
-                (_, true) => vnic.libvirt(),
-                _ => vnic.qemu_monitor(self.bus.as_deref()),
-            })?;
+        if let Some(write) = self.snippet() {
+            output::print(&write(self, &snippet::Vnic::of(&port)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         let shown = Shown { port, counters: client.counters(name)? };
         output::show(global, &shown, text)
+    }
+}
+
+impl Show {
+    /// Returns what writes the options that were asked for.
+    fn snippet(&self) -> Option<fn(&Show, &snippet::Vnic) -> String> {
+        let each: [(bool, fn(&Show, &snippet::Vnic) -> String); 6] = [
+            (self.qemu, |_, vnic| vnic.qemu()),
+            (self.libvirt, |_, vnic| vnic.libvirt()),
+            (self.qemu_monitor, |show, vnic| vnic.qemu_monitor(show.bus.as_deref())),
+            (self.cloud_hypervisor, |_, vnic| vnic.cloud_hypervisor()),
+            (self.openvmm, |_, vnic| vnic.openvmm()),
+            (self.crosvm, |_, vnic| vnic.crosvm()),
+        ];
+        each.into_iter().find_map(|(is_asked, write)| is_asked.then_some(write))
     }
 }
 
@@ -123,6 +143,7 @@ pub(super) fn details(port: &PortBody, counters: &CountersBody) -> String {
         ("path MTU messages", counters.path_mtu_messages),
         ("addresses evicted", counters.evicted_addresses),
         ("own frames returned", counters.returned_frames),
+        ("unwanted by the guest", counters.unwanted_frames),
         ("lost by the device", counters.device_lost),
         ("dropped", counters.dropped),
     ];

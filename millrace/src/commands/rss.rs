@@ -28,6 +28,8 @@ Examples:
   millrace rss show vm1 --json | jq '.[].in_force'
 
 Applies to frames toward the port; `millrace queue show` has the tables for frames from an uplink.
+A guest whose monitor passes the control queue on may set key, types and table itself. They are in
+force where `steer` is `guest`, the default, and last until the guest resets its device.
 KEY is `random` if none is configured; --json has the key in use. A flow's entry is its hash modulo
 128. If an entry names an unused queue, the entry's number modulo the queues in use is taken.")]
 struct Show {
@@ -43,7 +45,7 @@ Examples:
   millrace rss set vm1 --equal 4            # entries name queues 0 to 3 in turn
   millrace rss set vm1 --key random
   millrace rss set vm1 --types ipv4,tcpv4,ipv6,tcpv6
-  millrace port set vm1 steer=rss           # steers by the table alone
+  millrace port set vm1 steer=rss           # steers by this table alone
 
 The change applies from the next frame toward the port, whether or not a guest is connected. Frames
 from an uplink are spread by a separate key, which is always random.
@@ -102,14 +104,19 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn text(bodies: &[RssBody]) -> String {
+    let is_by_guest = |body: &RssBody| body.guest.as_ref().is_some_and(|guest| guest.in_force);
     let row = |body: &RssBody| {
         vec![
             body.port.clone(),
             word(&body.steer),
             body.queues.to_string(),
             body.queues_in_use.to_string(),
-            word(&body.types),
-            word(&body.key),
+            match body.guest.as_ref().filter(|guest| guest.in_force) {
+                Some(guest) if guest.types.is_empty() => "none".to_owned(),
+                Some(guest) => guest.types.clone(),
+                None => word(&body.types),
+            },
+            if is_by_guest(body) { "the guest's".to_owned() } else { word(&body.key) },
         ]
     };
     let header = ["PORT", "STEER", "QUEUES", "IN USE", "TYPES", "KEY"];
@@ -120,7 +127,12 @@ fn text(bodies: &[RssBody]) -> String {
 
 /// Returns the table of a port, 16 entries a line.
 fn entries(body: &RssBody) -> String {
-    let mut text = format!("\n\n{}: the queue that each entry leads to\n", body.port);
+    let guest = body.guest.as_ref();
+    let by = match guest {
+        Some(guest) if guest.in_force => ", by the guest's table",
+        _ => "",
+    };
+    let mut text = format!("\n\n{}: the queue that each entry leads to{by}\n", body.port);
     let rows = body.in_force.chunks(16).enumerate().map(|(row, queues)| {
         let number = format!("{}-{}", 16 * row, 16 * row + queues.len().saturating_sub(1));
         std::iter::once(number).chain(queues.iter().map(ToString::to_string)).collect()
@@ -129,6 +141,13 @@ fn entries(body: &RssBody) -> String {
     let header: Vec<&str> =
         std::iter::once("ENTRIES").chain(columns.iter().map(|it| &**it)).collect();
     text.push_str(&table(&header, rows));
+    if let Some(guest) = guest {
+        let what = match guest.in_force {
+            true => format!("Frames without a hash lead to queue {}.", guest.unclassified),
+            false => "The guest has set a table too; steer=guest puts it in force.".to_owned(),
+        };
+        return format!("{text}\n{what}");
+    }
     let pairs = body.configured.iter().zip(&body.in_force);
     let elsewhere = pairs.filter(|(named, queue)| named != queue).count();
     if elsewhere > 0 {

@@ -1,8 +1,9 @@
-//! Options for QEMU or libvirt that connect a guest to a vhost-user port.
+//! Options for QEMU, libvirt and other monitors that connect a guest to a vhost-user port.
 //!
 //! The stories boot their guests with these options, and add vNICs by [`monitor`].
 
 mod monitor;
+mod vmms;
 
 use api::body::PortBody;
 use config::{Device, Scale};

@@ -117,6 +117,65 @@ fn all_four_queues_of_user_mode_linux_carry_traffic_both_ways() {
     });
 }
 
+/// Linux sets a table as soon as it is offered one, takes hash reports beside it, and asks for packed
+/// rings. Its queues are told apart by their threads.
+#[test]
+fn user_mode_linux_receives_by_the_table_that_its_driver_sets() {
+    story(&[Need::Guest("uml"), Need::Tap], || {
+        let (switch, mut guest) = linux(|| uml::boot("vm", &["/run/vm.sock"]));
+        let port = switch.ask("port show vm");
+        let taken = port["guest"]["taken"].as_array().unwrap();
+        assert!(["rss", "hash-report"].iter().all(|name| taken.iter().any(|it| it == name)));
+        guest.run("echo 1 >/sys/class/net/eth0/threaded");
+        guest.run(CONNECT);
+        let tables = [
+            ("equal 1", [true, false, false, false]),
+            ("weight 0 0 0 1", [false, false, false, true]),
+            ("weight 0 1 1 0", [false, true, true, false]),
+            ("equal 4", [true; 4]),
+        ];
+        for (table, receiving) in tables {
+            guest.run(&format!("ethtool -X eth0 {table}"));
+            let rss = switch.ask("rss show vm");
+            assert_eq!(rss[0]["guest"]["in_force"], true, "{rss}");
+            let mut seen = vec![];
+            let are_so = || {
+                let before = wakes(&mut guest);
+                guest.run(CONNECT);
+                seen = wakes(&mut guest);
+                subtract(&mut seen, &before);
+                // Frames without a hash, such as ARP, lead to queue 0.
+                let few = seen.iter().sum::<u64>() / 16;
+                let is_so = |(wakes, receives): (&u64, bool)| (*wakes > few) == receives;
+                seen.iter().zip(receiving).all(is_so).then_some(())
+            };
+            assert!(eventually(are_so).is_some(), "{table}: {seen:?}");
+        }
+        guest.run("ethtool -C eth0 rx-usecs 200 rx-frames 64");
+        guest.run(CONNECT);
+        switch.tell("port set vm steer=rss");
+        assert_eq!(switch.ask("rss show vm")[0]["guest"]["in_force"], false);
+        guest.run(CONNECT);
+    });
+}
+
+/// Returns how often the thread of each receiving queue of a Linux guest went to sleep.
+fn wakes(guest: &mut Guest) -> Vec<u64> {
+    let threads = "for p in /proc/[0-9]*; do \
+        grep -q napi/eth0 $p/comm && echo $(cat $p/comm) $(grep ^voluntary $p/status); done; true";
+    let text = guest.run(threads);
+    let of = |line: &str| {
+        let mut words = line.split_whitespace();
+        let number: u32 = words.next()?.strip_prefix("napi/eth0-")?.parse().ok()?;
+        // Those of sending queues have no number.
+        (number > 0).then_some((number, words.nth(1)?.parse().ok()?))
+    };
+    let mut all: Vec<(u32, u64)> = text.lines().filter_map(of).collect();
+    all.sort_unstable();
+    assert_eq!(all.len(), 4, "{text}");
+    all.into_iter().map(|(_, wakes)| wakes).collect()
+}
+
 /// Starts a Linux guest of four queue pairs at the port `vm`, and a host that echoes its bytes.
 fn linux(boot: impl FnOnce() -> Guest) -> (Switch, Guest) {
     let far = Host::new("far");

@@ -199,6 +199,9 @@ pub struct Counts<Count> {
     /// Frames from an uplink with the address of a vNIC: a loop sends the switch's own frames back,
     /// or the guest now runs on another host.
     pub returned_frames: Count,
+    /// Frames that the port's guest does not want, by the addresses, modes and VLANs that its driver
+    /// has set. They are not delivered, and are no drops.
+    pub unwanted_frames: Count,
     /// Dropped frames, by [`DropReason::ALL`].
     pub drops: [Count; DropReason::ALL.len()],
     /// NDIS CoalescedPkts: segments that joined a train that was already open.
@@ -251,6 +254,7 @@ impl PortCounters {
         self.egress_train_segments += cell.egress_train_segments.get();
         self.evicted_addresses += cell.evicted_addresses.get();
         self.returned_frames += cell.returned_frames.get();
+        self.unwanted_frames += cell.unwanted_frames.get();
         self.coalesced_packets += cell.coalesced_packets.get();
         self.coalesced_bytes += cell.coalesced_bytes.get();
         self.coalescing_events += cell.coalescing_events.get();

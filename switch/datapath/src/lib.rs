@@ -53,8 +53,8 @@ pub use settings::{
     Vlan, VlanSet,
 };
 pub use status::{
-    HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus, RssInfo,
-    Waits, WorkerInfo,
+    GuestRss, HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus,
+    RssInfo, Waits, WorkerInfo,
 };
 pub use switch::kernel_path::CarriedFlow;
 pub use switch::rehearsal::{Rehearsal, Snapshot};

@@ -110,6 +110,8 @@ pub enum Steer {
     /// For TCP and UDP, the pair's queue that the other side last sent the flow from; otherwise as
     /// `Rss`.
     Follow,
+    /// By the table that the guest's driver has set; otherwise as `Follow`.
+    Guest,
 }
 
 /// Receive-side scaling of a port. Its indirection table is set entry by entry, see

@@ -12,6 +12,7 @@ pub(crate) mod decide;
 pub(crate) mod deliver;
 pub(crate) mod filter;
 pub(crate) mod fit;
+mod held;
 mod measure;
 pub(crate) mod pace;
 pub(crate) mod read;
@@ -35,6 +36,7 @@ use crate::stage::filter::Filtering;
 use crate::stage::steer::Noter;
 use crate::status::HealthEvent;
 use crate::turn::floods::Floods;
+use crate::turn::guests::Guests;
 use crate::turn::outbox::{Outbox, Target};
 use crate::turn::queue::OwnedQueue;
 use crate::turn::work::{self, Meter};
@@ -53,6 +55,7 @@ pub(crate) struct Scratch {
     /// The lists of the egress queues.
     pub(crate) outbox: Outbox,
     pub(crate) floods: Floods,
+    pub(crate) guests: Guests,
     pub(crate) deliverer: Deliverer,
     filtering: Filtering,
     recent: Recent,
@@ -66,6 +69,7 @@ impl Scratch {
             parts: Parts::new(),
             outbox: Outbox::default(),
             floods: Floods::default(),
+            guests: Guests::default(),
             deliverer: Deliverer::new(),
             filtering: Filtering::new(worker),
             recent: Recent::new(),
@@ -150,7 +154,7 @@ impl Turn<'_> {
     /// Runs the stages between take and release.
     #[inline(never)]
     fn run(&self, burst: &Burst<'_>, scratch: &mut Scratch, meter: &mut Meter) -> Sent {
-        let Scratch { frames, outbox, floods, deliverer, filtering, recent, .. } = scratch;
+        let Scratch { frames, outbox, floods, guests, deliverer, filtering, recent, .. } = scratch;
         let moment = self.from.shared.hook.as_deref().map(Hook::moment);
         let Some(from_cell) = self.from.cell(self.worker) else { return Sent::default() };
         (deliverer.stopwatch, deliverer.sender) = (self.stopwatch, Some(self.from.shared.id));
@@ -165,7 +169,7 @@ impl Turn<'_> {
             filtering.enter(self, frames, &parts, from_cell, meter, &mut deliverer.flows);
             filtering.mark(self.from, frames, &mut parts.headers, meter);
         }
-        let decider = Decider::new(self, from_cell, floods, meter);
+        let decider = Decider::new(self, from_cell, floods, guests, meter);
         self.decide(&parts, frames, outbox, decider);
         let frames = &*frames;
         self.drop_refused(frames, &parts.headers, outbox, from_cell, &mut deliverer.flows);

@@ -4,7 +4,7 @@ use crate::counters::reasons;
 use crate::settings::{PortId, PortSettings, Rsc, RscPolicy};
 use ports::{Nanos, Offloads};
 use wire::Mac;
-use wire::toeplitz::Key;
+use wire::toeplitz::{HashTypes, Key};
 
 /// Whether a port carries frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -223,10 +223,14 @@ pub struct QueueInfo {
 }
 
 /// A port's steering as it is now, see [`crate::Rss`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RssInfo {
-    /// The key in force, configured or drawn.
+    /// The key of the switch's own hash, configured or drawn.
     pub key: Key,
+    /// What the guest's driver has set, whether or not it is in force.
+    pub guest: Option<GuestRss>,
+    /// Whether that is in force.
+    pub is_by_guest: bool,
     /// Egress queues.
     pub queues: usize,
     /// Egress queues that the other side uses, the first ones.
@@ -234,8 +238,21 @@ pub struct RssInfo {
     /// The queue each entry of the indirection table names.
     pub configured: [u8; 128],
     /// The queue each entry goes to: the one it names, or if that is not in use the entry's number
-    /// modulo those that are.
+    /// modulo those that are; or the one that the guest's table says, if that is in force.
     pub in_force: [u8; 128],
+}
+
+/// The receive-side scaling that a guest's driver has set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GuestRss {
+    /// The key of the hash.
+    pub key: Key,
+    /// The types that are hashed.
+    pub types: HashTypes,
+    /// The queue of each entry.
+    pub table: Vec<u16>,
+    /// The queue of frames without a hash.
+    pub unclassified: u16,
 }
 
 /// An event that an operator should know about. A state is reported once, not with every frame.

@@ -1,6 +1,7 @@
 //! What the stages of a turn share: the turn itself, and the delivery of one of its lists.
 
 pub(crate) mod floods;
+pub(crate) mod guests;
 pub(crate) mod outbox;
 pub(crate) mod pressure;
 pub(crate) mod queue;

@@ -5,8 +5,9 @@
 //! still reaches the egress queue, which drops it if the other side no longer takes it.
 
 use crate::{Announced, Offloads, lock};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use vhost_user::GuestSettings;
 
 /// The writer of a port's virtio-net headers: the one fact by which its claims are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -18,6 +19,40 @@ pub enum Speaker {
     /// checked for what is safe and bounded in work, and otherwise believed. It is not trusted
     /// more: what a container or a TAP device's guest claims passes through the kernel.
     Kernel,
+}
+
+/// Number of the settings of any guest that were set last: no two have the same, so that a copy of
+/// one port's is never taken for another's.
+static LAST_SETTINGS: AtomicU32 = AtomicU32::new(0);
+
+/// A number that tells whether a guest's settings have changed. It tells the facts that are asked
+/// for often, without a look at the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SettingsVersion(u32);
+
+impl SettingsVersion {
+    /// Bits for what is set.
+    const STEERS: u32 = 1;
+    const FILTERS: u32 = 2;
+
+    fn next(settings: &GuestSettings) -> SettingsVersion {
+        let number = LAST_SETTINGS.fetch_add(1, Relaxed) << 2;
+        let steers = if settings.table.is_some() { Self::STEERS } else { 0 };
+        let filters = if settings.filter.is_some() { Self::FILTERS } else { 0 };
+        SettingsVersion(number | steers | filters)
+    }
+
+    /// Returns whether the guest has a table of its own.
+    #[inline]
+    pub fn steers(self) -> bool {
+        self.0 & Self::STEERS != 0
+    }
+
+    /// Returns whether the guest does not want all frames.
+    #[inline]
+    pub fn filters(self) -> bool {
+        self.0 & Self::FILTERS != 0
+    }
 }
 
 /// Capabilities that a port's [`Device`](crate::Device) and its opener share. The values are
@@ -32,6 +67,10 @@ pub struct Capabilities {
     datagrams: AtomicU16,
     /// Counts what may have put another guest at the other side.
     guest: AtomicU64,
+    /// The [`SettingsVersion`] of `settings`.
+    settings_version: AtomicU32,
+    /// `None` until there are some.
+    settings: Mutex<Option<Arc<GuestSettings>>>,
     /// Passed the other way: written by the switch, read by the port.
     announced: Mutex<Announced>,
     /// Frames that a worker takes as if the other side had sent them.
@@ -52,6 +91,8 @@ impl Capabilities {
             speaker,
             datagrams,
             guest: AtomicU64::new(0),
+            settings_version: AtomicU32::new(0),
+            settings: Mutex::new(None),
             announced,
             announcement: Mutex::new(Vec::new()),
             is_announcing: AtomicBool::new(false),
@@ -115,6 +156,28 @@ impl Capabilities {
     /// Notes that from now on another guest may be at the other side.
     pub fn replace_guest(&self) {
         self.guest.fetch_add(1, Relaxed);
+    }
+
+    /// Returns a number that changes with the guest's settings.
+    #[inline]
+    pub fn settings_version(&self) -> SettingsVersion {
+        SettingsVersion(self.settings_version.load(Relaxed))
+    }
+
+    /// Returns what the guest has set by commands about the frames that it receives, and its
+    /// version.
+    pub fn guest_settings(&self) -> (SettingsVersion, Option<Arc<GuestSettings>>) {
+        let settings = lock(&self.settings);
+        (self.settings_version(), settings.clone())
+    }
+
+    /// Sets what the guest has set from now on.
+    pub fn set_guest_settings(&self, settings: Arc<GuestSettings>) {
+        let mut place = lock(&self.settings);
+        self.settings_version.store(SettingsVersion::next(&settings).0, Relaxed);
+        let old = place.replace(settings);
+        drop(place);
+        drop(old);
     }
 
     /// Returns the VLANs and addresses with which the port's guest is announced.

@@ -51,7 +51,7 @@ pub mod xdp;
 pub use announced::Announced;
 pub use bpf::may_load_programs;
 pub use burst::{Burst, BurstLimit, RawFrame, VlanTag};
-pub use capabilities::{Capabilities, Speaker};
+pub use capabilities::{Capabilities, SettingsVersion, Speaker};
 pub use clock::{Clock, Past, Stopwatch, TimeLimit, time_of_faults};
 pub use contract::{Device, Egress, EgressDrop, Ingress, Offloads, Outgoing, PortFault, Room};
 pub use gather::Gatherer;

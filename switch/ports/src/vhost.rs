@@ -7,7 +7,8 @@
 //!
 //! What the guest accepts is known once its driver is ready, and changes with each reset: the
 //! session writes it into the port's [`Capabilities`]. While the guest is absent the port's queues
-//! are empty and its deliveries fail with `Down`.
+//! are empty and its deliveries fail with `Down`. What its driver sets by commands about the frames
+//! that it receives is there too, for the switch to read.
 
 mod copy;
 mod egress;
@@ -16,8 +17,9 @@ mod ingress;
 pub use egress::{Absent, VhostEgress};
 pub use ingress::VhostIngress;
 pub use vhost_user::{
-    Access, Compat, Features, Inherited, LogLimit, Milestone, Negotiated, REGIONS_OWN,
-    REGIONS_SHARED, Session, SessionError, SocketRole, State, Status, Step, permit,
+    Access, Compat, Features, GuestHash, GuestSettings, GuestTable, Inherited, LONGEST_HOLD_NS,
+    LogLimit, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED, ReceiveFilter, Session,
+    SessionError, SocketRole, State, Status, Step, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};
@@ -108,7 +110,7 @@ pub fn open_kept(options: &VhostOptions, inherited: Inherited) -> Result<Opened,
 }
 
 fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_user::Options {
-    let (told, asked, left) = (live.clone(), live.clone(), live.clone());
+    let (told, asked, left, set) = (live.clone(), live.clone(), live.clone(), live.clone());
     vhost_user::Options {
         socket: options.socket.clone(),
         role: options.role,
@@ -122,6 +124,7 @@ fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_us
             told.set_offloads(offloads(negotiated.features));
             told.set_queues(negotiated.pairs);
         }),
+        commanded: Box::new(move |settings| set.set_guest_settings(settings.clone())),
         replaced: Box::new(move || left.replace_guest()),
         announcement: Box::new(move |mac| asked.announced().frames(Mac(mac))),
     }

@@ -1,12 +1,13 @@
 //! The state of one connection: its front end's messages, and the rings made from them.
 
+mod commands;
 mod messages;
 mod record;
 mod unlisted;
 
 pub(crate) use record::ResumeError;
 
-use crate::control::{self, Command};
+use crate::asked::Asked;
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
@@ -37,6 +38,12 @@ pub(crate) struct Backend {
     offloads: Option<Features>,
     /// Number of queue pairs in use, if the guest has set it by command.
     wished_pairs: Option<u16>,
+    /// What the guest has set by command about the frames that it receives.
+    asked: Asked,
+    /// Whether the session of an earlier process is being resumed.
+    goes_on: bool,
+    /// Whether the front end serves the control queue itself, see [`Backend::offered`].
+    keeps_commands: bool,
     log: Option<Log>,
     /// Rings that were kicked before the log was set up that a migration needs, by their numbers in
     /// messages.
@@ -72,10 +79,19 @@ fn refused(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
     Error::ReqHandlerError(io::Error::other(reason))
 }
 
+/// Returns whether a ring that begins at this base is a fresh one. It begins at 0, a packed one with
+/// both wrap counters set.
+fn is_fresh(base: u32) -> bool {
+    base & 0x7fff_7fff == 0
+}
+
 /// Stops a ring, once no worker has it, and notes in `vring` the base at which it stopped.
 fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
-    let Some(running) = ring.stop() else { return };
+    let Some(mut running) = ring.stop() else { return };
+    if running.hold.settle() {
+        running.notify();
+    }
     vring.base = running.queue.base();
     if vring.base != vring.began {
         backoff.note_moved();
@@ -102,6 +118,9 @@ impl Backend {
             taken: Features::empty(),
             offloads: None,
             wished_pairs: None,
+            asked: Asked::default(),
+            goes_on: false,
+            keeps_commands: false,
             log: None,
             await_log: Vec::new(),
             inflight: None,
@@ -116,6 +135,17 @@ impl Backend {
         };
         backend.tell(State::Connected);
         backend
+    }
+
+    /// Returns the features that are offered to this front end.
+    ///
+    /// QEMU serves the control queue itself. It passes on what is offered of RSS and hash reports,
+    /// and would keep the driver's commands about them to itself. It is known by its first question,
+    /// which comes before `SET_OWNER`. The front ends that pass the queue on begin with that; so
+    /// does DPDK's virtio-user, which takes neither feature.
+    fn offered(&self) -> Features {
+        let offered = self.shared.options.offered();
+        if self.keeps_commands { offered - Features::COMMANDED } else { offered }
     }
 
     /// Returns the features and protocol features that the front end acknowledged.
@@ -220,15 +250,24 @@ impl Backend {
         let mut running = vring
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
+        (vring.started, vring.began) = (true, running.queue.base());
+        let ring = ring.clone();
+        let is_control = place + 1 == self.shared.rings.len();
+        if is_control && is_fresh(running.queue.base()) && !self.goes_on {
+            // A driver begins. Not every front end tells of the reset before it, and one that only
+            // pauses its guest goes on with a control queue that was used.
+            self.forget_commands();
+        }
+        running.hash = self.asked.settings().hash.clone();
+        let _ = running.hold.set(self.asked.hold(place));
         // No kick is needed for receive buffers: without them frames to the guest are dropped, and
         // no worker waits for some.
-        if place.is_multiple_of(2) && place + 1 < self.shared.rings.len() {
+        if place.is_multiple_of(2) && !is_control {
             running.queue.disarm();
         }
         // An earlier process may have published used buffers and ended before it notified the
         // driver.
         running.notify();
-        (vring.started, vring.began) = (true, running.queue.base());
         ring.start(running).map_err(refused)?;
         self.tell(State::Connected);
         Ok(())
@@ -287,7 +326,7 @@ impl Backend {
     pub(crate) fn stop_all(&mut self) {
         self.stop_each();
         self.vrings.fill_with(Vring::default);
-        (self.offloads, self.wished_pairs) = (None, None);
+        self.forget_commands();
     }
 
     /// Returns the number of queue pairs that are started, enabled and used by the guest.
@@ -322,9 +361,8 @@ impl Backend {
             std::mem::replace(&mut status.negotiated, negotiated)
         });
         if before.pairs == 0 && negotiated.pairs > 0 {
-            // A fresh ring begins at 0, a fresh packed one with both wrap counters set.
-            let is_fresh = |vring: &Vring| vring.began & 0x7fff_7fff == 0;
-            let step = self.migration.run(!self.vrings.iter().take(2).all(is_fresh));
+            let are_fresh = self.vrings.iter().take(2).all(|vring| is_fresh(vring.began));
+            let step = self.migration.run(!are_fresh);
             self.note(step);
             self.announce();
             self.shared.unplug();
@@ -340,44 +378,11 @@ impl Backend {
         }
     }
 
-    /// Serves a bounded number of commands of the control queue. If more are waiting, the ring
-    /// becomes readable again.
-    pub(crate) fn serve_control(&mut self) {
-        let Some(ring) = self.shared.rings.last().cloned() else { return };
-        ring.forget_kicks();
-        let more = ring.with(|running| control::serve(running, |command| self.carry_out(command)));
-        if more == Some(true) {
-            ring.look_again();
-        }
-        self.tell(State::Connected);
-    }
-
     /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
         self.shared.signals.clear_owed();
         let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
-    }
-
-    pub(crate) fn carry_out(&mut self, command: Command) -> bool {
-        match command {
-            Command::Noted => true,
-            Command::SetMac(mac) => self.shared.options.mac.is_none_or(|own| own == mac),
-            Command::SetPairs(pairs) => {
-                let known = (1..=self.shared.options.pairs).contains(&pairs);
-                if known {
-                    self.wished_pairs = Some(pairs);
-                }
-                known
-            }
-            Command::SetOffloads(offloads) => {
-                let known = self.taken.contains(offloads);
-                if known {
-                    self.offloads = Some(offloads);
-                }
-                known
-            }
-        }
     }
 }
 

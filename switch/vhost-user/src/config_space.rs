@@ -1,7 +1,9 @@
 //! The device configuration of a virtio-net device (`struct virtio_net_config`, virtio 1.2, section
 //! 5.1.4).
 
-use crate::Options;
+use crate::control::{RssCommand, SUPPORTED_TYPES};
+use crate::{Features, Options};
+use wire::toeplitz::HashTypes;
 
 /// `VIRTIO_NET_S_LINK_UP`.
 const LINK_UP: u16 = 1;
@@ -14,12 +16,20 @@ const UNKNOWN_DUPLEX: u8 = 0xff;
 /// standard have fields there.
 pub(crate) fn read(options: &Options, offset: u32, size: u32) -> Vec<u8> {
     let mut space = Vec::with_capacity(24);
+    let scales = options.offered().intersects(Features::SCALING);
+    let (key, table, types) = match scales {
+        true => (RssCommand::LONGEST_KEY, RssCommand::LONGEST_TABLE, SUPPORTED_TYPES),
+        false => (0, 0, HashTypes::empty()),
+    };
     space.extend_from_slice(&options.mac.unwrap_or_default());
     space.extend_from_slice(&LINK_UP.to_le_bytes());
     space.extend_from_slice(&options.pairs.to_le_bytes());
     space.extend_from_slice(&options.mtu.to_le_bytes());
     space.extend_from_slice(&UNKNOWN_SPEED.to_le_bytes());
     space.push(UNKNOWN_DUPLEX);
+    space.push(key);
+    space.extend_from_slice(&table.to_le_bytes());
+    space.extend_from_slice(&u32::from(types.bits()).to_le_bytes());
     let wanted = space.into_iter().chain(std::iter::repeat(0));
     wanted.skip(offset as usize).take(size as usize).collect()
 }
@@ -40,6 +50,7 @@ mod tests {
             memory_limit: u64::MAX,
             compat: None,
             changed: Box::new(|_| {}),
+            commanded: Box::new(|_| {}),
             replaced: Box::new(|| {}),
             announcement: Box::new(|_| Vec::new()),
         }
@@ -51,6 +62,9 @@ mod tests {
         assert_eq!(whole.len(), 60);
         assert_eq!(whole[..12], [2, 0, 0, 0, 0, 9, 1, 0, 4, 0, 9000u16.to_le_bytes()[0], 0x23]);
         assert_eq!(read(&options(), 8, 2), [4, 0]);
+        assert_eq!(whole[17..24], [40, 128, 0, 0xff, 0x01, 0, 0], "key, table and types of RSS");
+        let one = Options { pairs: 1, ..options() };
+        assert_eq!(read(&one, 17, 7), [0; 7], "of one queue pair");
         assert_eq!(read(&options(), 100, 3), [0, 0, 0]);
     }
 }

@@ -45,6 +45,8 @@ bitflags! {
         const CTRL_RX = 1 << 18;
         /// Commands about VLAN filters.
         const CTRL_VLAN = 1 << 19;
+        /// Commands about more receive modes.
+        const CTRL_RX_EXTRA = 1 << 20;
         /// The guest announces itself when asked.
         const GUEST_ANNOUNCE = 1 << 21;
         /// Several queue pairs.
@@ -67,12 +69,20 @@ bitflags! {
         const RING_PACKED = 1 << 34;
         /// Buffers are used in the order they were made available.
         const IN_ORDER = 1 << 35;
+        /// The guest may ask, for each ring, that signals are held back.
+        const VQ_NOTF_COAL = 1 << 52;
+        /// The guest may ask, for all rings, that signals are held back.
+        const NOTF_COAL = 1 << 53;
         /// The guest takes trains of UDP over IPv4.
         const GUEST_USO4 = 1 << 54;
         /// The guest takes trains of UDP over IPv6.
         const GUEST_USO6 = 1 << 55;
         /// The guest sends trains of UDP.
         const HOST_USO = 1 << 56;
+        /// The header of a received frame has its hash.
+        const HASH_REPORT = 1 << 57;
+        /// The guest may set by which queue it receives a frame: receive-side scaling.
+        const RSS = 1 << 60;
         /// The guest reads segment and duplicate-ACK counts of trains.
         const RSC_EXT = 1 << 61;
     }
@@ -92,10 +102,23 @@ impl Features {
     /// all.
     pub const OWN: Features = Features::all().difference(Features::GSO.union(Features::GUEST_UFO));
 
+    /// Features of receive-side scaling.
+    pub const SCALING: Features = Features::RSS.union(Features::HASH_REPORT);
+
+    /// Features that a device can serve only if it gets the commands of the guest's driver.
+    pub const COMMANDED: Features =
+        Features::SCALING.union(Features::NOTF_COAL).union(Features::VQ_NOTF_COAL);
+
     /// Returns the length of the virtio-net header in bytes. The one with `num_buffers` is for
-    /// drivers that take `VERSION_1` or `MRG_RXBUF`.
+    /// drivers that take `VERSION_1` or `MRG_RXBUF`; the longest has the hash too.
     pub fn header_len(self) -> usize {
-        if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
+        if self.contains(Features::HASH_REPORT) {
+            20
+        } else if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) {
+            12
+        } else {
+            10
+        }
     }
 
     /// Returns the names of the features in lower case, for `port show`.

@@ -12,7 +12,8 @@
 //!   [`RingSlot::end`], between which a burst is copied without the lock.
 //!
 //! What the guest takes of the offered [`Features`], and how many of its queue pairs it uses, is
-//! told to the port at once by the `changed` callback of [`Options`].
+//! told to the port at once by the `changed` callback of [`Options`]; what it sets by commands about
+//! the frames that it receives ([`GuestSettings`]), by `commanded`.
 //!
 //! **Reconnecting.** When the front end goes, the rings are taken away and its memory is unmapped;
 //! the session waits for the next one without limit of time. Buffers are used in order, so the used
@@ -46,6 +47,7 @@
 //! fill again while it is emptied is emptied in bounded steps, and messages, the end of the session
 //! and other queues have their turn between.
 
+mod asked;
 mod backend;
 mod carrier;
 mod closer;
@@ -54,6 +56,8 @@ mod config_space;
 mod control;
 mod error;
 mod features;
+mod guest_settings;
+mod hold;
 mod inflight;
 mod lock;
 mod log_limit;
@@ -63,6 +67,7 @@ mod migration;
 mod negotiated;
 mod options;
 mod plug;
+mod receive_filter;
 mod reconnect_backoff;
 mod resume;
 mod ring_slot;
@@ -76,11 +81,14 @@ mod vring;
 pub use compat::Compat;
 pub use error::SessionError;
 pub use features::Features;
+pub use guest_settings::{GuestHash, GuestSettings, GuestTable};
+pub use hold::{Hold, LONGEST_HOLD_NS};
 pub use lock::{Locked, expect_none_held, lock};
 pub use log_limit::LogLimit;
 pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
 pub use options::{Access, Options, SocketRole};
+pub use receive_filter::ReceiveFilter;
 pub use ring_slot::{NotLent, RingSlot, Running};
 pub use session::{Inherited, Session};
 pub use slots::{OWN as REGIONS_OWN, SHARED as REGIONS_SHARED};

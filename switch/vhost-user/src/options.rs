@@ -1,7 +1,8 @@
 //! Options of a session.
 
-use crate::{Compat, Features, Negotiated};
+use crate::{Compat, Features, GuestSettings, Negotiated};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Which side opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -45,6 +46,9 @@ pub struct Options {
     /// Called with each new result of the negotiation, before a ring uses it, from the session's
     /// thread.
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
+    /// Called with what the guest has set by commands about the frames that it receives, whenever
+    /// that changes, from the session's thread.
+    pub commanded: Box<dyn Fn(&Arc<GuestSettings>) + Send + Sync>,
     /// Called when a front end has connected, before it has a ring, and when it is gone, after its
     /// last ring has stopped. Not called for a session that is resumed.
     pub replaced: Box<dyn Fn() + Send + Sync>,
@@ -61,6 +65,10 @@ impl Options {
         let mut offered = self.compat.map_or(Features::OWN, Compat::offered);
         offered.set(Features::MAC, self.mac.is_some() && self.compat.is_none());
         offered.set(Features::MQ, self.pairs > 1);
+        if self.pairs == 1 {
+            // There is nothing to choose.
+            offered.remove(Features::SCALING);
+        }
         offered
     }
 }

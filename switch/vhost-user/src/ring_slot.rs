@@ -6,9 +6,9 @@
 //! waits for both. While it waits, [`RingSlot::borrow`] lends nothing and [`RingSlot::begin`] only
 //! [`LATE`] times, so workers that poll without pause cannot keep it waiting.
 
-use crate::Features;
 use crate::lock::{Locked, lock};
 use crate::signal::Signal;
+use crate::{Features, GuestHash, Hold};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +27,10 @@ pub struct Running {
     pub queue: Queue,
     /// The features that the guest acknowledged.
     pub features: Features,
+    /// The hash that is reported in the header of received frames, if the guest has set one.
+    pub hash: Option<Arc<GuestHash>>,
+    /// Signals for received frames that are held back.
+    pub hold: Hold,
     /// Frames that the port sends in the guest's name, before those in the ring.
     pub announcement: Vec<Vec<u8>>,
     pub(crate) kick: Option<Arc<OwnedFd>>,

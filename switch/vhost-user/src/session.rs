@@ -390,6 +390,7 @@ mod tests {
             memory_limit: u64::MAX,
             compat: None,
             changed,
+            commanded: Box::new(|_| {}),
             replaced: Box::new(|| {}),
             announcement: Box::new(|_| Vec::new()),
         };
@@ -427,6 +428,7 @@ mod tests {
         let session = opened(folder.path(), Box::new(|_| {}));
         let mut backend = Backend::new(session.shared.clone());
         let all = Features::VERSION_1 | Features::GUEST_CSUM | Features::GUEST_TSO4;
+        let all = all | Features::CTRL_GUEST_OFFLOADS;
         backend.set_features(all.bits()).unwrap();
         assert!(backend.carry_out(Command::SetOffloads(Features::GUEST_CSUM)));
         backend.set_features(Features::VERSION_1.bits()).unwrap();

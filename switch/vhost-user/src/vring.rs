@@ -68,7 +68,8 @@ impl Vring {
         queue.set_enabled(self.enabled);
         queue.set_log(log.cloned());
         let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());
-        Ok(Running { queue, features, announcement: Vec::new(), kick, call, error })
+        let (announcement, hash, hold) = Default::default();
+        Ok(Running { queue, features, hash, hold, announcement, kick, call, error })
     }
 }
 
@@ -101,7 +102,8 @@ pub(crate) mod tests {
         let setup = Setup { size: 64, rings, features: RingFeatures::empty(), base: 0 };
         let queue = Queue::resume(memory.clone(), &setup, None).unwrap();
         let (features, kick, call, error) = (Features::empty(), None, None, None);
-        let running = Running { queue, features, announcement: Vec::new(), kick, call, error };
+        let (announcement, hash, hold) = Default::default();
+        let running = Running { queue, features, hash, hold, announcement, kick, call, error };
         (running, memory, setup)
     }
 

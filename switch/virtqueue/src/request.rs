@@ -6,6 +6,16 @@
 use crate::ControlChain;
 
 impl ControlChain<'_> {
+    /// Returns the bytes of the driver's request.
+    pub fn len(&self) -> usize {
+        self.readable.iter().fold(0, |sum, element| element.len.saturating_add(sum))
+    }
+
+    /// Returns whether there is no request, but at most room for an answer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns at most `most` bytes of the driver's request.
     pub fn read(&self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -116,6 +116,18 @@ impl Toeplitz {
     /// frame is set, or the frame is not well-formed IP.
     #[inline]
     pub fn hash_types(&self, headers: &[u8], parsed: &Parsed, types: HashTypes) -> Option<u32> {
+        self.hash_and_type(headers, parsed, types).map(|(hash, _)| hash)
+    }
+
+    /// Returns the hash of a frame like [`Toeplitz::hash_types`], and the one type by which it was
+    /// hashed.
+    #[inline]
+    pub fn hash_and_type(
+        &self,
+        headers: &[u8],
+        parsed: &Parsed,
+        types: HashTypes,
+    ) -> Option<(u32, HashTypes)> {
         let transport = match parsed.kind {
             Kind::Malformed(_) => return None,
             Kind::Tcp => HashTypes::TCPV4,
@@ -128,7 +140,8 @@ impl Toeplitz {
         let set = |family: u32| types.bits() >> family & asked;
         let is_v6 = parsed.traits.contains(Traits::IPV6);
         let is_extended = is_v6 && parsed.traits.contains(Traits::IP_OPTIONS) && set(6) != 0;
-        let set = set(if is_extended { 6 } else { 3 * u32::from(is_v6) });
+        let family = if is_extended { 6 } else { 3 * u32::from(is_v6) };
+        let set = set(family);
         if set == 0 {
             return None;
         }
@@ -136,12 +149,14 @@ impl Toeplitz {
             true => self.hash_extended(headers, parsed, addresses),
             false => self.hash(addresses),
         };
+        let of_family = |kind: HashTypes| HashTypes::from_bits_truncate(kind.bits() << family);
         if set & transport.bits() == 0 {
-            return Some(value);
+            return Some((value, of_family(HashTypes::IPV4)));
         }
         // Both transports start with source and destination port.
         let l4 = usize::from(parsed.l4);
-        Some(value ^ self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?))
+        let ports = self.hash_from(addresses.len(), headers.get(l4..l4 + 4)?);
+        Some((value ^ ports, of_family(transport)))
     }
 
     /// Returns what the two addresses of mobile IPv6 add to the hash.
@@ -300,6 +315,14 @@ mod tests {
                 false => (HashTypes::IPV6, HashTypes::TCPV6),
             };
             let extended = HashTypes::IPV6_EX | HashTypes::TCPV6_EX | HashTypes::UDPV6_EX;
+            let named = |protocol, fragment| {
+                let frame = frame(source, destination, protocol, fragment);
+                let parsed = parse(&frame, frame.len()).unwrap();
+                toeplitz.hash_and_type(&frame, &parsed, HashTypes::all())
+            };
+            let plain = (ip, tcp, addresses, with_ports);
+            assert_eq!(named(6, false), Some((plain.3, plain.1)));
+            assert_eq!(named(47, false), Some((plain.2, plain.0)));
             assert_eq!(hash(6, false, tcp), Some(with_ports));
             assert_eq!(hash(6, false, ip), Some(addresses));
             assert_eq!(hash(17, false, ip | tcp), Some(addresses));

@@ -5,6 +5,7 @@
 //! switch does. Nothing in it is trusted: it is decoded as it stands, and the user of a
 //! field checks it against the frame.
 
+use crate::toeplitz::HashTypes;
 use bitflags::bitflags;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -75,6 +76,8 @@ pub struct VnetHeader {
 impl VnetHeader {
     /// Bytes of the header with `num_buffers`.
     pub const LEN: usize = 12;
+    /// Bytes of the header with `num_buffers` and the hash (`VIRTIO_NET_F_HASH_REPORT`).
+    pub const HASH_LEN: usize = 20;
     /// Bytes of the legacy header without `num_buffers`.
     pub const LEGACY_LEN: usize = 10;
     /// `VIRTIO_NET_HDR_GSO_ECN`: the train carries ECN echo or congestion flags.
@@ -187,6 +190,31 @@ impl VnetHeader {
     }
 }
 
+/// The hash of a received frame as its header reports it, behind the first 12 bytes (virtio 1.2,
+/// section 5.1.6.4.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ReportedHash(Option<(u32, HashTypes)>);
+
+impl ReportedHash {
+    /// Makes the report of a hash and the one type by which it was made; `None` for a frame without
+    /// one.
+    pub fn new(hash: Option<(u32, HashTypes)>) -> ReportedHash {
+        ReportedHash(hash)
+    }
+
+    /// Returns the value, the report of its type (1 for the lowest bit of [`HashTypes`], 0 for none)
+    /// and padding.
+    #[allow(clippy::cast_possible_truncation, reason = "the number of one of 16 bits")]
+    pub fn encode(self) -> [u8; VnetHeader::HASH_LEN - VnetHeader::LEN] {
+        let (value, report) = match self.0 {
+            Some((hash, kind)) => (hash, kind.bits().trailing_zeros() as u16 + 1),
+            None => (0, 0),
+        };
+        let ([a, b, c, d], [e, f]) = (value.to_le_bytes(), report.to_le_bytes());
+        [a, b, c, d, e, f, 0, 0]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +236,16 @@ mod tests {
             copy.set_gso(header.gso(), header.gso_ecn());
             prop_assert_eq!(copy, header);
         }
+    }
+
+    #[test]
+    fn reports_of_hashes_have_the_numbers_of_virtio() {
+        let report = |hash| ReportedHash::new(hash).encode();
+        let one = |kind| Some((0x0403_0201, kind));
+        assert_eq!(report(None), [0; 8]);
+        assert_eq!(report(one(HashTypes::IPV4)), [1, 2, 3, 4, 1, 0, 0, 0]);
+        assert_eq!(report(one(HashTypes::TCPV6)), [1, 2, 3, 4, 5, 0, 0, 0]);
+        assert_eq!(report(one(HashTypes::UDPV6_EX)), [1, 2, 3, 4, 9, 0, 0, 0]);
     }
 
     #[test]

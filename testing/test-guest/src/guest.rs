@@ -60,6 +60,22 @@ pub struct Guest {
     journaled: bool,
     /// Two rings for each pair: receiving, sending.
     rings: Vec<GuestRing>,
+    /// The control queue, if the front end passes it on.
+    control: Option<GuestRing>,
+}
+
+/// What sets one kind of guest apart from another.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// Whether the front end has a region by which rings are resumed.
+    journaled: bool,
+    /// Whether it passes the control queue on.
+    commands: bool,
+    least_bytes: u64,
+}
+
+impl Kind {
+    const USUAL: Kind = Kind { journaled: true, commands: false, least_bytes: 0 };
 }
 
 /// Begins a session. Returns the acknowledged features.
@@ -95,7 +111,7 @@ impl Guest {
     /// # Errors
     /// Fails if the back end cannot be reached or refuses a request.
     pub fn connect(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
-        Guest::begin_session(socket, wanted, pairs, true, 0)
+        Guest::begin_session(socket, wanted, pairs, Kind::USUAL)
     }
 
     /// Connects like [`Guest::connect`], with 1 GiB of memory. Behind the rings nobody has touched
@@ -104,7 +120,7 @@ impl Guest {
     /// # Errors
     /// Fails as `connect` does.
     pub fn connect_sparsely(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
-        Guest::begin_session(socket, wanted, pairs, true, SPARSE)
+        Guest::begin_session(socket, wanted, pairs, Kind { least_bytes: SPARSE, ..Kind::USUAL })
     }
 
     /// Connects like [`Guest::connect`], without a region by which rings are resumed. Most front
@@ -113,19 +129,32 @@ impl Guest {
     /// # Errors
     /// Fails as `connect` does.
     pub fn connect_plainly(socket: &Path, wanted: u64, pairs: u16) -> Result<Guest, GuestError> {
-        Guest::begin_session(socket, wanted, pairs, false, 0)
+        Guest::begin_session(socket, wanted, pairs, Kind { journaled: false, ..Kind::USUAL })
+    }
+
+    /// Connects like [`Guest::connect`], with a front end that passes the control queue on, as
+    /// those of OpenVMM, crosvm and user-mode Linux do.
+    ///
+    /// # Errors
+    /// Fails as `connect` does.
+    pub fn connect_with_commands(
+        socket: &Path,
+        wanted: u64,
+        pairs: u16,
+    ) -> Result<Guest, GuestError> {
+        Guest::begin_session(socket, wanted, pairs, Kind { commands: true, ..Kind::USUAL })
     }
 
     fn begin_session(
         socket: &Path,
         wanted: u64,
         pairs: u16,
-        journaled: bool,
-        least_bytes: u64,
+        kind: Kind,
     ) -> Result<Guest, GuestError> {
+        let Kind { journaled, commands, least_bytes } = kind;
         let rings = 2 * pairs;
         let (mut frontend, connection, features) = shake_hands(socket, wanted, rings)?;
-        let bytes = least_bytes.max(u64::from(rings) * RING_BYTES);
+        let bytes = least_bytes.max(u64::from(rings + 1) * RING_BYTES);
         let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC)?);
         ftruncate(&*file, bytes)?;
         let user = USER;
@@ -143,10 +172,14 @@ impl Guest {
             inflight,
             journaled,
             rings: Vec::new(),
+            control: None,
         };
         guest.share_memory()?;
         for number in 0..usize::from(rings) {
             guest.start(number)?;
+        }
+        if commands {
+            guest.start_control()?;
         }
         Ok(guest)
     }
@@ -165,6 +198,10 @@ impl Guest {
             self.begin(ring)?;
         }
         self.rings = rings;
+        if let Some(control) = self.control.take() {
+            self.begin(&control)?;
+            self.control = Some(control);
+        }
         Ok(())
     }
 
@@ -240,12 +277,24 @@ impl Guest {
 
     fn start(&mut self, number: usize) -> Result<(), GuestError> {
         let files = [EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?];
-        let ring = GuestRing::new(&self.memory, number, self.features, files);
+        let ring = GuestRing::new(&self.memory, (number, number), self.features, files);
         self.begin(&ring)?;
         self.rings.push(ring);
         if number.is_multiple_of(2) {
             self.offer(number);
         }
+        Ok(())
+    }
+
+    /// Starts the control queue, which comes after all pairs of the port, or after the first one.
+    fn start_control(&mut self) -> Result<(), GuestError> {
+        let rings = usize::try_from(self.frontend.get_queue_num()?).unwrap_or(0);
+        let number = if self.has(feature::MQ) { rings.saturating_sub(1) } else { 2 };
+        let files = [EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?];
+        let place = (number, self.rings.len());
+        let ring = GuestRing::new(&self.memory, place, self.features, files);
+        self.begin(&ring)?;
+        self.control = Some(ring);
         Ok(())
     }
 
@@ -284,7 +333,13 @@ impl Guest {
     /// Returns the length of the virtio-net header in bytes.
     fn header_len(&self) -> usize {
         let long = self.has(feature::VERSION_1 | feature::MRG_RXBUF);
-        if long { 12 } else { 10 }
+        if self.has(feature::HASH_REPORT) {
+            20
+        } else if long {
+            12
+        } else {
+            10
+        }
     }
 
     fn has(&self, feature: u64) -> bool {
@@ -329,7 +384,9 @@ impl Guest {
     /// Sends a frame by a pair, with the bytes of its virtio header. Returns `false` if the ring is
     /// full.
     pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
-        let bytes = [header.get(..self.header_len()).unwrap_or(header), frame].concat();
+        let mut bytes = header.to_vec();
+        bytes.resize(self.header_len(), 0);
+        bytes.extend_from_slice(frame);
         let indirect = self.has(feature::INDIRECT_DESC);
         let ring = self.rings.get_mut(2 * pair + 1);
         ring.is_some_and(|ring| ring.send(&self.memory, &bytes, indirect))
@@ -337,19 +394,37 @@ impl Guest {
 
     /// Returns the next frame that a pair has received, with its virtio header.
     pub fn receive(&mut self, pair: usize) -> Option<([u8; 12], Vec<u8>)> {
+        let (bytes, frame) = self.receive_with_header(pair)?;
+        let mut header = [0; 12];
+        header.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        Some((header, frame))
+    }
+
+    /// Returns the next frame that a pair has received, with all bytes of its virtio header.
+    pub fn receive_with_header(&mut self, pair: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let header_len = self.header_len();
         let ring = self.rings.get_mut(2 * pair)?;
-        let mut bytes = ring.reap(&self.memory)?;
-        let mut header = [0; 12];
-        header.get_mut(..header_len)?.copy_from_slice(bytes.get(..header_len)?);
-        if header_len == 12 {
-            let [.., low, high] = header;
-            for _ in 1..u16::from_le_bytes([low, high]) {
-                bytes.extend(ring.reap(&self.memory)?);
+        let mut header = ring.reap(&self.memory)?;
+        let mut frame = (header.len() >= header_len).then(|| header.split_off(header_len))?;
+        if let Some(buffers) = header.get(10..12).and_then(<[u8]>::first_chunk) {
+            for _ in 1..u16::from_le_bytes(*buffers) {
+                frame.extend(ring.reap(&self.memory)?);
             }
         }
         self.offer(2 * pair);
-        Some((header, bytes.split_off(header_len)))
+        Some((header, frame))
+    }
+
+    /// Sends a command over the control queue and waits for the answer. Returns whether the device
+    /// grants it; `false` too if the front end keeps the queue.
+    pub fn command(&mut self, class: u8, command: u8, content: &[u8]) -> bool {
+        let Some(control) = &mut self.control else { return false };
+        let bytes = [&[class, command], content].concat();
+        let answer = control.request(&self.memory, &bytes).expect("room in the control queue");
+        waiting::until("the command is answered", || control.is_answered());
+        let mut granted = [u8::MAX];
+        self.memory.read(answer, &mut granted);
+        granted == [0]
     }
 
     /// Kicks a ring, whether or not there is something in it.
@@ -420,6 +495,44 @@ impl Guest {
         };
         self.frontend.set_log_base(0, Some(region))?;
         Ok(file)
+    }
+
+    /// Stops all rings, as a front end does that pauses its guest.
+    ///
+    /// # Errors
+    /// Fails if the back end does not answer.
+    pub fn pause(&mut self) -> Result<(), GuestError> {
+        let all = self.rings.iter().chain(&self.control);
+        let numbers: Vec<_> = all.map(|ring| ring.number).collect();
+        numbers.into_iter().try_for_each(|number| self.stop(number).map(drop))
+    }
+
+    /// Starts the rings of a guest that was paused where they were, with the features that its driver
+    /// took.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn resume(&mut self) -> Result<(), GuestError> {
+        self.frontend.set_features(self.features)?;
+        let (rings, control) = (std::mem::take(&mut self.rings), self.control.take());
+        rings.iter().chain(&control).try_for_each(|ring| self.begin(ring))?;
+        (self.rings, self.control) = (rings, control);
+        Ok(())
+    }
+
+    /// Has the driver begin anew, with fresh rings in zeroed memory and no word about a reset.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn load_driver_anew(&mut self) -> Result<(), GuestError> {
+        self.pause()?;
+        let commands = self.control.take().is_some();
+        let rings = std::mem::take(&mut self.rings).len();
+        let zeros = vec![0; usize::try_from(self.memory.bytes()).unwrap_or(0)];
+        self.memory.write(Gpa(0), &zeros);
+        self.frontend.set_features(self.features)?;
+        (0..rings).try_for_each(|number| self.start(number))?;
+        if commands { self.start_control() } else { Ok(()) }
     }
 
     /// Stops a ring, as before a migration. Returns where it stopped.

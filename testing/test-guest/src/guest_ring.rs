@@ -31,14 +31,14 @@ pub(crate) struct GuestRing {
 }
 
 impl GuestRing {
-    /// Makes a ring with all its buffers free.
+    /// Makes the ring of a number, with all its buffers free, at a place of the memory.
     pub(crate) fn new(
         memory: &Arc<GuestMemory>,
-        number: usize,
+        (number, place): (usize, usize),
         features: u64,
         [kick, call]: [EventFd; 2],
     ) -> GuestRing {
-        let start = number as u64 * RING_BYTES;
+        let start = place as u64 * RING_BYTES;
         let layout = RingLayout {
             size: SIZE,
             descriptors: Gpa(start),
@@ -87,6 +87,36 @@ impl GuestRing {
             self.publish();
         }
         added
+    }
+
+    /// Makes a request available, with room for an answer of a byte behind it. Returns where the
+    /// answer will be.
+    pub(crate) fn request(&mut self, memory: &GuestMemory, bytes: &[u8]) -> Option<Gpa> {
+        let count = bytes.len().div_ceil(BUFFER.into()) + 1;
+        let places = self.free.split_off(self.free.len().checked_sub(count)?);
+        let parts = bytes.chunks(BUFFER.into()).zip(&places);
+        let mut buffers: Vec<_> = parts
+            .map(|(part, gpa)| {
+                memory.write(Gpa(*gpa), part);
+                let len = u32::try_from(part.len()).unwrap_or(0);
+                Buffer { gpa: Gpa(*gpa), len, writable: false }
+            })
+            .collect();
+        let gpa = Gpa(*places.last()?);
+        memory.write(gpa, &[u8::MAX]);
+        buffers.push(Buffer { gpa, len: 1, writable: true });
+        let added = self.add(&buffers, places, Shape::Direct);
+        self.publish();
+        added.then_some(gpa)
+    }
+
+    /// Returns whether a request was answered since the last call.
+    pub(crate) fn is_answered(&mut self) -> bool {
+        let Some(used) = self.driver.reap() else { return false };
+        if let Some(chain) = self.chains.get_mut(usize::from(used.id)) {
+            self.free.append(chain);
+        }
+        true
     }
 
     /// Returns the bytes of the next used buffer.

@@ -19,11 +19,13 @@ mod shared;
 /// specification).
 mod feature {
     pub(crate) const MRG_RXBUF: u64 = 1 << 15;
+    pub(crate) const MQ: u64 = 1 << 22;
     pub(crate) const INDIRECT_DESC: u64 = 1 << 28;
     pub(crate) const EVENT_IDX: u64 = 1 << 29;
     pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
     pub(crate) const VERSION_1: u64 = 1 << 32;
     pub(crate) const RING_PACKED: u64 = 1 << 34;
+    pub(crate) const HASH_REPORT: u64 = 1 << 57;
 }
 
 pub use guest::{Guest, GuestError};

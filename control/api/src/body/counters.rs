@@ -58,6 +58,10 @@ pub struct CountersBody {
     /// or the guest now runs on another host.
     #[serde(default)]
     pub returned_frames: u64,
+    /// Frames that the port's guest does not want, by the addresses, modes and VLANs that its driver
+    /// has set. They are not delivered, and are no drops.
+    #[serde(default)]
+    pub unwanted_frames: u64,
     /// Transport checksums completed in software for the port.
     pub checksums: u64,
     /// ICMP "too big" messages to the port about packets that it sent; they also count as egress

@@ -18,8 +18,8 @@ pub struct RssBody {
     /// The key as configured, or `random`.
     #[schema(value_type = String)]
     pub key: RssKey,
-    /// The key in use, in hex; absent while the device is not open. A random key is drawn each time
-    /// the port is opened.
+    /// The key of the switch's own hash, in hex; absent while the device is not open. A random key is
+    /// drawn each time the port is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_in_force: Option<String>,
     /// Queue pairs; 0 while the device is not open.
@@ -30,8 +30,26 @@ pub struct RssBody {
     /// open.
     pub configured: Vec<u8>,
     /// The queue that each entry leads to: the one it names or, if that is unused, the entry's
-    /// number modulo the queues in use.
+    /// number modulo the queues in use. Where the guest's table is in force, it is that one.
     pub in_force: Vec<u8>,
+    /// What the guest's driver has set; absent if it has set no table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestRssBody>,
+}
+
+/// The receive-side scaling that a guest's driver has set by commands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GuestRssBody {
+    /// Whether it is in force: `steer` is `guest`.
+    pub in_force: bool,
+    /// The types that are hashed; empty if none.
+    pub types: String,
+    /// The key of the hash, in hex.
+    pub key: String,
+    /// The queue of each entry. A flow's entry is its hash modulo their number.
+    pub table: Vec<u16>,
+    /// The queue of frames without a hash.
+    pub unclassified: u16,
 }
 
 /// An entry of an indirection table.

@@ -49,6 +49,13 @@ const PORT_COUNTERS: &[PortCounter] = &[
     (("port_returned_frames", "Frames from an uplink with the address of a vNIC"), |c| {
         c.returned_frames
     }),
+    (
+        (
+            "port_unwanted_frames",
+            "Frames not delivered because the guest's driver has set that it does not want them",
+        ),
+        |c| c.unwanted_frames,
+    ),
     (("port_path_mtu_messages", "ICMP too-big messages sent to the port"), |c| c.path_mtu_messages),
     (("port_device_lost", "Frames that the device lost, in either direction"), |c| c.device_lost),
     (("rsc_coalesced_packets", "Segments that joined a train"), |c| c.rsc.coalesced_packets),

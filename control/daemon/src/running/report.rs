@@ -333,6 +333,7 @@ fn counters_body(counters: &PortCounters) -> CountersBody {
         unfinished_checksums: counters.unfinished_checksums,
         evicted_addresses: counters.evicted_addresses,
         returned_frames: counters.returned_frames,
+        unwanted_frames: counters.unwanted_frames,
         checksums: counters.checksums,
         path_mtu_messages: counters.path_mtu_messages,
         device_lost: counters.device_lost,

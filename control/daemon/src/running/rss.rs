@@ -1,15 +1,15 @@
 //! Receive-side scaling: shown, and changed while frames flow.
 //!
 //! Entries are set in the port's configured table, by the switch's thread, whether a guest is
-//! connected or not.
+//! connected or not. What a guest's driver sets by commands is shown beside it.
 
 use super::Running;
 use super::port::RunningPort;
 use super::ports::Ports;
 use super::report::Report;
-use api::body::{RssBody, RssChange, RssEntry};
+use api::body::{GuestRssBody, RssBody, RssChange, RssEntry};
 use config::{PortName, RssKey, RssTypes, hex};
-use datapath::Switch;
+use datapath::{GuestRss, RssInfo, Switch};
 use ports::steering::ENTRIES;
 use problem::Problem;
 use std::time::Instant;
@@ -31,6 +31,7 @@ pub(crate) fn body(report: &Report<'_>, name: &str) -> Result<RssBody, Problem> 
 fn body_of(report: &Report<'_>, name: &PortName, port: &RunningPort) -> RssBody {
     let config = &port.config;
     let info = port.open().and_then(|open| report.switch.rss(open.id).ok());
+    let info = info.as_ref();
     RssBody {
         port: name.to_string(),
         steer: config.steer(),
@@ -41,7 +42,15 @@ fn body_of(report: &Report<'_>, name: &PortName, port: &RunningPort) -> RssBody 
         queues_in_use: info.map_or(0, |info| info.in_use),
         configured: info.map_or(Vec::new(), |info| info.configured.to_vec()),
         in_force: info.map_or(Vec::new(), |info| info.in_force.to_vec()),
+        guest: info.and_then(guest_of),
     }
+}
+
+/// Returns what the guest's driver has set.
+fn guest_of(info: &RssInfo) -> Option<GuestRssBody> {
+    let GuestRss { key, types, table, unclassified } = info.guest.clone()?;
+    let (in_force, key) = (info.is_by_guest, hex(&key));
+    Some(GuestRssBody { in_force, types: RssTypes(types).to_string(), key, table, unclassified })
 }
 
 impl Running {

@@ -178,7 +178,7 @@ fn entries_of_a_ports_table_are_shown_and_set() {
     let client = &daemon.client;
     let show = |name| client.rss(Some(name)).unwrap().remove(0);
     let vm1 = show("vm1");
-    assert_eq!((vm1.steer, vm1.queues, vm1.key), (SteerMode::Follow, 4, RssKey(None)));
+    assert_eq!((vm1.steer, vm1.queues, vm1.key), (SteerMode::Guest, 4, RssKey(None)));
     assert_eq!(show("tap1").steer, SteerMode::Rss, "its kernel steers by itself");
     assert_eq!(show("uplink0").steer, SteerMode::Rss);
     assert_eq!(vm1.key_in_force.clone().map(|key| key.len()), Some(80));

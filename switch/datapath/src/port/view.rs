@@ -302,7 +302,7 @@ impl PortShared {
         if self.egress.len() < 2 {
             return None;
         }
-        if rss.steer == Steer::Follow {
+        if rss.steer != Steer::Rss {
             self.steering.followed.get_or_init(Followed::new);
         }
         let kept = old.filter(|old| old.settings.rss.key == rss.key);
@@ -310,7 +310,7 @@ impl PortShared {
         kept.and_then(|old| old.toeplitz.clone()).or_else(|| Some(new()))
     }
 
-    /// Returns the queue that each entry goes to.
+    /// Returns the queue that each entry of the switch's own table goes to.
     #[allow(clippy::cast_possible_truncation, reason = "entries name 256 queues at most")]
     pub(crate) fn table(&self) -> [u8; ENTRIES] {
         let in_use = self.queues_in_use();

@@ -7,10 +7,12 @@ use crate::frame::headers::Headers;
 use crate::port::bucket::Storm;
 use crate::port::macs::{Insertion, MacKey};
 use crate::port::view::{Port, destination};
+use crate::settings::vlan::Tagging;
 use crate::settings::{PortId, PortRole};
 use crate::stage::steer::Steerer;
 use crate::turn::Turn;
 use crate::turn::floods::{self, Floods};
+use crate::turn::guests::Guests;
 use crate::turn::outbox::{Cause, Outbox, Run, Target};
 use crate::turn::work::{self, Meter};
 use ports::{Locked, lock};
@@ -35,6 +37,7 @@ pub(crate) struct Decider<'t> {
     /// Cost of flooding in this turn, by the low bits of the VLAN; see [`work::TURN_LIMIT`].
     flooded: [u64; 16],
     floods: &'t mut Floods,
+    guests: &'t mut Guests,
     meter: &'t mut Meter,
     /// The decision for the last frame that went to one port: most frames are like it.
     last: Option<Decision<'t>>,
@@ -81,6 +84,7 @@ impl<'t> Decider<'t> {
         turn: &'t Turn<'t>,
         cell: &'t PortCell,
         floods: &'t mut Floods,
+        guests: &'t mut Guests,
         meter: &'t mut Meter,
     ) -> Decider<'t> {
         let second = turn.now.as_secs();
@@ -95,6 +99,7 @@ impl<'t> Decider<'t> {
             takes_any_source,
             flooded,
             floods,
+            guests,
             meter,
             last,
             steerer: Steerer::new(turn.now),
@@ -213,6 +218,9 @@ impl<'t> Decider<'t> {
         let Some(to) = self.find(destination, frame)? else {
             return self.flood(frame, header, outbox);
         };
+        if !self.is_wanted(to, frame, destination, true) {
+            return Ok(());
+        }
         let (tags, vlan, sole_queue) = (frame.parsed.tags(), frame.vlan, self.sole_queue(to));
         self.keeps_port = self.last.as_ref().is_none_or(|last| std::ptr::eq(last.to, to));
         self.last = Some(Decision { addresses, tags, vlan, to, sole_queue });
@@ -389,6 +397,9 @@ impl<'t> Decider<'t> {
         }
         let mut cost = 0;
         for to in receivers() {
+            if !self.is_wanted(to, frame, destination, false) {
+                continue;
+            }
             self.send(to, Cause::Flooded, frame, header, outbox);
             let rests = to.shared.is_at_rest(0, self.turn.now);
             let copy = work::of_copy(frame.len, to.shared.kernel_ns);
@@ -403,10 +414,36 @@ impl<'t> Decider<'t> {
         Ok(())
     }
 
+    /// Returns whether the guest at a port wants a frame; one that it does not want is counted.
+    /// `is_known`: the destination is at the port.
+    #[inline]
+    fn is_wanted(&mut self, to: &Port, frame: &Frame, destination: u64, is_known: bool) -> bool {
+        !to.shared.live.settings_version().filters()
+            || self.ask_filter(to, frame, destination, is_known)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_filter(&mut self, to: &Port, frame: &Frame, destination: u64, is_known: bool) -> bool {
+        let settings = self.guests.settings(&to.shared);
+        let Some(filter) = settings.and_then(|settings| settings.filter.as_ref()) else {
+            return true;
+        };
+        let vlan = match to.settings.vlan.tagging(frame.vlan) {
+            Some(Tagging::Tagged(vlan)) => Some(vlan),
+            _ => None,
+        };
+        let is_wanted = filter.wants(Mac::from_u64(destination), vlan, is_known);
+        if !is_wanted {
+            to.cell(self.turn.worker).into_iter().for_each(|cell| cell.unwanted_frames.add(1));
+        }
+        is_wanted
+    }
+
     #[inline(always)]
     fn send(&mut self, to: &Port, cause: Cause, frame: &Frame, header: &[u8], outbox: &mut Outbox) {
         let run = Run::new(frame.place.into(), 1, cause);
-        outbox.push(self.steerer.target(to, frame, header), run);
+        outbox.push(self.steerer.target(to, frame, header, self.guests), run);
         self.mirror(to, frame, outbox);
     }
 

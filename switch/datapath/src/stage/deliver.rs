@@ -10,6 +10,7 @@ use crate::port::policy::Policy;
 use crate::settings::PortId;
 use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
+use crate::stage::held::HeldSignals;
 use crate::stage::too_big::Answer;
 use crate::status::{HealthEvent, PortState};
 use crate::turn::outbox::{Cause, Run};
@@ -30,6 +31,8 @@ pub(crate) struct Deliverer {
     pub(super) released: Vec<Outgoing<'static>>,
     pub(super) slices: Vec<Slice<'static>>,
     pub(super) paced: Vec<Paced>,
+    /// Signals to guests that this worker has held back.
+    pub(crate) held: HeldSignals,
     pub(crate) slow: SlowPorts,
     /// What the worker sees of flows; the stages before use it as well.
     pub(crate) flows: Watch,
@@ -52,6 +55,7 @@ impl Deliverer {
             released: Vec::new(),
             slices: Vec::new(),
             paced: Vec::new(),
+            held: HeldSignals::default(),
             slow: SlowPorts::default(),
             flows: Watch::new(),
             stopwatch: Stopwatch::STILL,

@@ -28,7 +28,10 @@ impl Deliverer {
             part.work += meter.total();
         }
         let time = self.slow.time_of_delivering(sender, id, part, (exit.now, stopwatch));
-        let absent = guest.deliver_within(&time, outgoing, &mut self.drops);
+        let absent = guest.deliver_within(Some(exit.now), &time, outgoing, &mut self.drops);
+        if let Some(at) = guest.signal_at() {
+            self.held.note(id, exit.queue, at);
+        }
         let is_late = || self.drops.iter().any(|(_, drop)| *drop == EgressDrop::Late);
         if !is_measured && !is_late() {
             return;

@@ -97,9 +97,9 @@ impl Deliverer {
         !self.paced.is_empty()
     }
 
-    /// Returns when to look at them first.
+    /// Returns when to look first at them, or at a signal that is held back.
     pub(crate) fn next_look(&self) -> Option<Nanos> {
-        self.paced.iter().map(|paced| paced.at).min()
+        self.paced.iter().map(|paced| paced.at).chain(self.held.first()).min()
     }
 
     /// Delivers the frames whose time has come at ports where this worker left some waiting.
@@ -127,6 +127,7 @@ impl Deliverer {
 
     /// Delivers what waits, whatever the rates: the worker ends.
     pub(crate) fn flush(&mut self, view: &View, worker: usize, now: Nanos) {
+        self.held.send_all(view);
         for paced in &self.paced {
             let pacer = view.port(paced.port).and_then(|port| port.pacer.as_ref());
             pacer.into_iter().for_each(|pacer| lock(pacer).set_rate(None));

@@ -3,13 +3,15 @@
 //! With `rss` the flow's Toeplitz hash picks an entry of the port's indirection table, which names
 //! the queue (virtio 1.2, section 5.1.6.5, receive-side scaling). With `follow` a flow is answered
 //! on the queue pair from which the other side last sent it (the same section, automatic receive
-//! steering); the table decides about flows that it has not sent.
+//! steering); the table decides about flows that it has not sent. With `guest` the guest's own hash
+//! and table decide, once its driver has set them.
 
 use crate::frame::Frame;
 use crate::frame::headers::Headers;
 use crate::port::followed::{self, Followed, Tick};
 use crate::port::view::Port;
 use crate::settings::Steer;
+use crate::turn::guests::Guests;
 use crate::turn::outbox::Target;
 use ports::Nanos;
 use ports::capture::Direction;
@@ -21,8 +23,18 @@ impl Port {
     /// queue is in use.
     #[inline]
     fn followed(&self) -> Option<&Followed> {
-        let follows = self.settings.rss.steer == Steer::Follow && self.shared.queues_in_use() > 1;
-        self.shared.steering.followed.get().filter(|_| follows)
+        let follows = match self.settings.rss.steer {
+            Steer::Rss => false,
+            Steer::Follow => true,
+            Steer::Guest => !self.is_steered_by_guest(),
+        };
+        let is_asked = follows && self.shared.queues_in_use() > 1;
+        self.shared.steering.followed.get().filter(|_| is_asked)
+    }
+
+    /// Returns whether the guest's own table is in force.
+    pub(crate) fn is_steered_by_guest(&self) -> bool {
+        self.settings.rss.steer == Steer::Guest && self.shared.live.settings_version().steers()
     }
 
     /// Returns the queue that the other side last sent a frame's flow from.
@@ -41,8 +53,21 @@ impl Port {
         }
     }
 
-    /// Returns the queue of a frame by hash and table; a frame without a hash goes by entry 0.
-    fn queue_by_table(&self, frame: &Frame, header: &[u8], in_use: usize) -> usize {
+    /// Returns the queue of a frame by hash and table; a frame without a hash goes by entry 0, or as
+    /// the guest says.
+    fn queue_by_table(
+        &self,
+        frame: &Frame,
+        header: &[u8],
+        in_use: usize,
+        guests: &mut Guests,
+    ) -> usize {
+        if self.is_steered_by_guest()
+            && let Some(queue) = guests.queue(&self.shared, header, &frame.parsed)
+        {
+            // The table may name a queue that is not in use yet, or no longer.
+            return if queue < in_use { queue } else { queue % in_use.max(1) };
+        }
         let types = self.settings.rss.types;
         let hash = |it: &Toeplitz| it.hash_types(header, &frame.parsed, types);
         let hash = self.toeplitz.as_deref().and_then(hash).unwrap_or_default();
@@ -66,22 +91,28 @@ impl Steerer {
 
     /// Returns the egress queue of a frame that leaves by this port.
     #[inline]
-    pub(crate) fn target(&mut self, port: &Port, frame: &Frame, header: &[u8]) -> Target {
+    pub(crate) fn target(
+        &mut self,
+        port: &Port,
+        frame: &Frame,
+        header: &[u8],
+        guests: &mut Guests,
+    ) -> Target {
         match port.shared.egress.len() {
             0 | 1 => Target::first(port),
-            _ => self.choose(port, frame, header),
+            _ => self.choose(port, frame, header, guests),
         }
     }
 
     #[inline(never)]
-    fn choose(&mut self, port: &Port, frame: &Frame, header: &[u8]) -> Target {
+    fn choose(&mut self, port: &Port, frame: &Frame, header: &[u8], guests: &mut Guests) -> Target {
         let in_use = port.shared.queues_in_use();
         if in_use < 2 {
             return Target::first(port);
         }
         let flow = followed::flow(&port.shared.steering.seed, frame, header, Direction::Egress);
         let Some(flow) = flow else {
-            return Target::nth(port, port.queue_by_table(frame, header, in_use));
+            return Target::nth(port, port.queue_by_table(frame, header, in_use, guests));
         };
         if let Some((last, target)) = self.last
             && last == flow
@@ -91,7 +122,7 @@ impl Steerer {
         }
         let noted = port.followed().and_then(|followed| followed.find(flow, self.tick));
         let queue = noted.filter(|queue| *queue < in_use);
-        let queue = queue.unwrap_or_else(|| port.queue_by_table(frame, header, in_use));
+        let queue = queue.unwrap_or_else(|| port.queue_by_table(frame, header, in_use, guests));
         let target = Target::nth(port, queue);
         self.last = Some((flow, target));
         target

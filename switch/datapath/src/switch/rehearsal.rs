@@ -15,6 +15,7 @@ use crate::worker::wait::time_since;
 use crate::{MacEntry, PortId, PortSettings, PortState, SwitchOptions};
 use ports::memory::{self, MemoryFrame, Peer};
 use ports::steering::ENTRIES;
+use ports::vhost::GuestSettings;
 use ports::{Capabilities, Device, IngressQueue, Nanos, Offloads, Speaker, lock};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -53,6 +54,8 @@ struct PortSnapshot {
     kernel_ns: u32,
     key: Key,
     table: [u8; ENTRIES],
+    /// What the port's guest has set about the frames that it receives.
+    guest: Option<Arc<GuestSettings>>,
     pacer: Option<Pacer>,
     storm: Option<Storm>,
     /// The queue that each frame's flow was last sent from, where flows are followed.
@@ -77,6 +80,7 @@ impl PortSnapshot {
             kernel_ns: shared.kernel_ns,
             key: shared.steering.key,
             table: shared.steering.named(),
+            guest: shared.live.guest_settings().1,
             pacer: port.pacer.as_ref().map(|pacer| lock(pacer).rehearsal()),
             storm: port.storm.as_ref().map(|storm| lock(storm).clone()),
             noted: frames.map(|(read, frame)| port.noted(read, &frame.bytes, now)).collect(),
@@ -99,6 +103,7 @@ impl PortSnapshot {
             Speaker::Kernel => Capabilities::of_kernel(self.offloads, self.in_use),
         });
         device.live.set_datagrams(self.datagrams);
+        self.guest.iter().for_each(|guest| device.live.set_guest_settings(guest.clone()));
         device.mac = self.mac;
         (device, peers)
     }

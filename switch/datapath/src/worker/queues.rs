@@ -16,6 +16,7 @@ impl Worker {
                 Command::View(view, reply) => {
                     self.scratch.outbox.resize(view.slots);
                     self.scratch.floods.resize(view.ports.len());
+                    self.scratch.guests.resize(view.ports.len());
                     self.view = view;
                     self.owners.read(&self.view);
                     self.share_out();

@@ -25,6 +25,9 @@ impl Worker {
         let Worker { index, shared, macs, view, owners, queues, accounts, place, scratch, .. } =
             self;
         let (mut end, mut looks, mut busy) = (now, 0, 0);
+        if scratch.deliverer.held.are_due(now) {
+            scratch.deliverer.held.send(view, now);
+        }
         if scratch.deliverer.paces() {
             // The senders' turns have paid for it.
             (scratch.deliverer.stopwatch, scratch.deliverer.sender) = (watch.since(now), None);

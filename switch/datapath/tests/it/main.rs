@@ -16,6 +16,7 @@ mod absent;
 mod announce;
 mod answers;
 mod coalesce;
+mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod filters;

@@ -6,11 +6,13 @@ use crate::common::trunk;
 use crate::oracle::device::Device;
 use crate::oracle::dpdk::Dpdk;
 use crate::oracle::{QUEUES, Setting, setting};
-use datapath::{PortSettings, Rss};
+use datapath::{PortSettings, Rss, Steer};
+use ports::vhost::{GuestHash, GuestSettings, GuestTable};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::RefCell;
+use std::sync::Arc;
 use tempfile::TempDir;
 use wire::parse;
 use wire::toeplitz::{HashTypes, Key, Toeplitz};
@@ -28,7 +30,26 @@ fn ours(setting: &Setting, packets: &[Packet]) -> Vec<(usize, Option<u32>)> {
         let frame = packet.frame(PEER, GUEST);
         toeplitz.hash_types(&frame, &parse(&frame, frame.len()).unwrap(), setting.types)
     };
-    packets.iter().map(|packet| (scene.receives(packet), hash(packet))).collect()
+    let queues: Vec<_> = packets.iter().map(|packet| scene.receives(packet)).collect();
+    let mut scene = of_guest(setting);
+    let by_guest: Vec<_> = packets.iter().map(|packet| scene.receives(packet)).collect();
+    assert_eq!(queues, by_guest, "the same table, key and types set by the guest's driver");
+    queues.into_iter().zip(packets.iter().map(hash)).collect()
+}
+
+/// Returns a scene with a setting that the guest's driver has made.
+fn of_guest(setting: &Setting) -> Scene {
+    let rss = Rss { steer: Steer::Guest, ..Rss::default() };
+    let scene = Scene::new(QUEUES.into(), PortSettings { rss, ..trunk(0, &[VLAN]) });
+    let table: Vec<u16> = setting.table.iter().map(|queue| u16::from(*queue)).collect();
+    // Frames without a hash have hash 0 at the oracles.
+    let unclassified = table[0];
+    scene.live.set_guest_settings(Arc::new(GuestSettings {
+        hash: Some(Arc::new(GuestHash::new(Key(setting.key), setting.types))),
+        table: Some(Arc::new(GuestTable::new(table, unclassified))),
+        filter: None,
+    }));
+    scene
 }
 
 /// Compares our results with an oracle's: the queue of each frame, and its hash if the oracle

@@ -11,10 +11,11 @@ use datapath::{
 };
 use ports::Nanos;
 use ports::capture::Direction;
-use ports::vhost::{self, Features, Session, VhostOptions};
+use ports::vhost::{self, Features, GuestHash, GuestSettings, GuestTable, Session, VhostOptions};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 use tempfile::TempDir;
 use test_guest::Guest;
 use wire::Mac;
@@ -394,4 +395,74 @@ fn with_rss_every_queue_of_a_guest_carries_traffic_both_ways_by_its_table() {
         }
     }
     assert!(carried.iter().flatten().all(|frames| *frames > 0), "{carried:?}");
+}
+
+/// Returns settings as a guest's driver makes them.
+fn of_guest(key: [u8; 40], types: HashTypes, entries: Vec<u16>, other: u16) -> Arc<GuestSettings> {
+    Arc::new(GuestSettings {
+        hash: Some(Arc::new(GuestHash::new(Key(key), types))),
+        table: Some(Arc::new(GuestTable::new(entries, other))),
+        filter: None,
+    })
+}
+
+proptest! {
+    /// The operator's key, types and table are others.
+    #[test]
+    fn the_queue_is_the_one_that_the_guest_has_set(
+        key: ([u8; 20], [u8; 20]),
+        types in (0..0x200u16).prop_map(HashTypes::from_bits_truncate),
+        size in 0..8u32,
+        table in vec(0..5u16, 128),
+        unclassified in 0..5u16,
+        packets in vec(packet(), 1..20),
+    ) {
+        let key: [u8; 40] = [key.0, key.1].concat().try_into().unwrap();
+        let rss = Rss { steer: Steer::Guest, ..Rss::default() };
+        let mut scene = Scene::new(5, PortSettings { rss, ..trunk(0, &[VLAN]) });
+        let entries = table[..1 << size].to_vec();
+        scene.live.set_guest_settings(of_guest(key, types, entries.clone(), unclassified));
+        for packet in packets {
+            let hash = packet.hashed(types).map(|input| toeplitz(&key, &input));
+            let queue = hash.map_or(unclassified, |hash| entries[hash as usize % entries.len()]);
+            prop_assert_eq!(scene.receives(&packet), usize::from(queue), "{:?}", packet);
+        }
+    }
+}
+
+#[test]
+fn what_the_operator_says_wins_over_the_guest_and_the_guest_over_the_default() {
+    let mut scene = Scene::following();
+    let rss = |steer| PortSettings {
+        rss: Rss { steer, ..Rss::default() },
+        mac: Some(GUEST),
+        ..trunk(0, &[VLAN])
+    };
+    let (packet, guest) = (flow(1, TCP, false), scene.guest);
+    let set = of_guest([7; 40], HashTypes::all(), vec![2], 2);
+    scene.live.set_guest_settings(set.clone());
+    scene.sends(&packet, 3);
+    assert_eq!(scene.receives(&packet.reversed()), 3, "`follow` was said");
+    scene.bench.switch.change_port(guest, rss(Steer::Rss)).unwrap();
+    assert_eq!(scene.receives(&packet.reversed()), 0, "`rss` was said");
+    scene.bench.switch.change_port(guest, rss(Steer::Guest)).unwrap();
+    assert_eq!(scene.receives(&packet.reversed()), 2);
+    let info = scene.bench.switch.rss(guest).unwrap();
+    assert_eq!((info.is_by_guest, info.in_force, info.configured), (true, [2; 128], [0; 128]));
+    scene.live.set_guest_settings(Arc::default());
+    scene.sends(&packet, 1);
+    assert_eq!(scene.receives(&packet.reversed()), 1, "the guest says nothing any more");
+    let info = scene.bench.switch.rss(guest).unwrap();
+    assert!(!info.is_by_guest && info.guest.is_none());
+}
+
+/// The table was set before fewer queues were in use, or its queues come into use later.
+#[test]
+fn a_queue_of_the_guest_that_is_not_in_use_is_not_taken() {
+    let rss = Rss { steer: Steer::Guest, ..Rss::default() };
+    let mut scene = Scene::new(4, PortSettings { rss, ..trunk(0, &[VLAN]) });
+    scene.live.set_guest_settings(of_guest([7; 40], HashTypes::all(), vec![3], 3));
+    assert_eq!(scene.receives(&flow(1, TCP, false)), 3);
+    scene.live.set_queues(2);
+    assert_eq!(scene.receives(&flow(1, TCP, false)), 1);
 }

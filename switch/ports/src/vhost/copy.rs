@@ -6,7 +6,7 @@
 use crate::{Outgoing, Slice, TimeLimit};
 use vhost_user::expect_none_held;
 use virtqueue::ChainElement;
-use wire::vnet::VnetHeader;
+use wire::vnet::{ReportedHash, VnetHeader};
 
 /// Bytes of the smallest page of guest memory.
 const PAGE: usize = 4096;
@@ -83,12 +83,42 @@ fn scatter(
     room: &[ChainElement],
     time: &TimeLimit,
 ) -> bool {
+    let vnet = vnet_of(frame, buffers);
+    scatter_behind(vnet.get(..header_len).unwrap_or(&vnet), frame, room, time)
+}
+
+/// Writes a frame with a header that reports its hash.
+#[inline(never)]
+pub(super) fn write_hashed(
+    frame: &Outgoing<'_>,
+    buffers: u16,
+    hash: ReportedHash,
+    room: &[ChainElement],
+    time: &TimeLimit,
+) -> bool {
+    expect_none_held();
+    let mut header = [0; VnetHeader::HASH_LEN];
+    let bytes = vnet_of(frame, buffers).into_iter().chain(hash.encode());
+    header.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    scatter_behind(&header, frame, room, time)
+}
+
+/// Returns the virtio header of a frame in so many buffers.
+fn vnet_of(frame: &Outgoing<'_>, buffers: u16) -> [u8; VnetHeader::LEN] {
     let mut vnet = frame.vnet;
     vnet.num_buffers.set(buffers);
-    let vnet = vnet.encode();
+    vnet.encode()
+}
+
+/// Writes a virtio header and a frame into any number of elements.
+fn scatter_behind(
+    header: &[u8],
+    frame: &Outgoing<'_>,
+    room: &[ChainElement],
+    time: &TimeLimit,
+) -> bool {
     let mut room = room.iter().enumerate();
     let mut to = Cursor { start: std::ptr::null_mut(), left: 0 };
-    let header = vnet.get(..header_len).unwrap_or(&vnet);
     let private = [header, frame.header].map(Slice::from);
     for mut bytes in private.iter().chain(frame.payload).copied() {
         while !bytes.is_empty() {
@@ -176,13 +206,13 @@ impl Cursor {
     }
 }
 
-/// Reads the virtio header at the start of a chain, also across elements. `None`: the chain is
-/// shorter.
+/// Reads the virtio header at the start of a chain, also across elements. What is behind its first
+/// 12 bytes is for received frames. `None`: the chain is shorter.
 #[inline(always)]
 pub(super) fn read_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
     expect_none_held();
     match elements.first() {
-        Some(element) if element.len >= VnetHeader::LEN && header_len == VnetHeader::LEN => {
+        Some(element) if element.len >= VnetHeader::LEN && header_len >= VnetHeader::LEN => {
             // SAFETY: the element is mapped and as long as what is read; any bytes are a header.
             let bytes = unsafe { element.start.cast::<[u8; VnetHeader::LEN]>().read_unaligned() };
             Some(VnetHeader::decode(bytes))
@@ -194,7 +224,7 @@ pub(super) fn read_header(elements: &[ChainElement], header_len: usize) -> Optio
 #[inline(never)]
 fn gather_header(elements: &[ChainElement], header_len: usize) -> Option<VnetHeader> {
     let mut bytes = [0; VnetHeader::LEN];
-    let mut have = 0;
+    let (mut have, header_len) = (0, header_len.min(VnetHeader::LEN));
     for element in elements {
         let len = element.len.min(header_len - have);
         let to = bytes.get_mut(have..have + len)?;

@@ -7,12 +7,14 @@
 //! workers' frames would wait behind them.
 
 use super::copy;
-use crate::{Burst, Egress, EgressDrop, Gatherer, Outgoing, PortFault, Room, TimeLimit};
+use crate::{Burst, Egress, EgressDrop, Gatherer, Nanos, Outgoing, PortFault, Room, TimeLimit};
 use std::cell::RefCell;
 use std::sync::Arc;
-use vhost_user::{Features, NotLent, RingSlot, Running};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vhost_user::{Features, GuestHash, NotLent, RingSlot, Running};
 use virtqueue::{BatchNumber, ChainElement, FrameBuffers, Queue, Reserved};
-use wire::vnet::GsoType;
+use wire::parse;
+use wire::vnet::{GsoType, ReportedHash};
 
 /// Most buffers of a frame where buffers merge: 64 KiB in the smallest buffers Linux posts.
 const MOST_BUFFERS: u16 = 64;
@@ -20,6 +22,8 @@ const MOST_BUFFERS: u16 = 64;
 /// The egress side of a guest's queue pair. See [`Egress`].
 pub struct VhostEgress {
     ring: Arc<RingSlot>,
+    /// Until when a signal was held after the last delivery (nanoseconds); 0 if none was.
+    signal_at: AtomicU64,
 }
 
 /// Whose memory was absent in a delivery.
@@ -38,20 +42,44 @@ thread_local! {
 
 impl VhostEgress {
     pub(super) fn new(ring: Arc<RingSlot>) -> VhostEgress {
-        VhostEgress { ring }
+        VhostEgress { ring, signal_at: AtomicU64::new(0) }
+    }
+
+    /// Returns until when a signal for delivered frames is held back; `None` if none is. The caller
+    /// then calls [`VhostEgress::signal`].
+    #[inline]
+    pub fn signal_at(&self) -> Option<Nanos> {
+        let at = self.signal_at.load(Relaxed);
+        (at != 0).then_some(Nanos(at))
+    }
+
+    /// Sends a signal that is held back if its time has come. Returns until when one is held that is
+    /// not due yet.
+    pub fn signal(&self, now: Nanos) -> Option<Nanos> {
+        let signal = |running: &mut Running| {
+            if running.hold.is_due(now.0) {
+                running.notify();
+            }
+            running.hold.until()
+        };
+        let until = self.ring.with(signal).flatten();
+        self.signal_at.store(until.unwrap_or(0), Relaxed);
+        until.map(Nanos)
     }
 
     /// Does what [`Egress::deliver`] does, in limited time: frames left then are
     /// [`EgressDrop::Late`]. Returns whose memory cost more page faults than the frames explain.
+    /// With a time of now the signal to the guest may be held back, see [`VhostEgress::signal_at`].
     pub fn deliver_within(
         &self,
+        now: Option<Nanos>,
         time: &TimeLimit,
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
         COPIES.with_borrow_mut(|list| match frames.iter().any(Outgoing::is_scattered) {
-            false => self.put_counted(list, time, frames, drops),
-            true => self.put_gathered(list, time, frames, drops),
+            false => self.put_counted(list, (now, time), frames, drops),
+            true => self.put_gathered(list, (now, time), frames, drops),
         })
     }
 
@@ -60,12 +88,12 @@ impl VhostEgress {
     fn put_counted(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
         let time = counting(time, frames, |frame| frame.payload.len());
-        self.put(list, &time, frames, drops);
+        self.put(list, (now, &time), frames, drops);
         time.has_faulted().then_some(Absent::Receivers)
     }
 
@@ -73,7 +101,7 @@ impl VhostEgress {
     fn put(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) {
@@ -83,9 +111,15 @@ impl VhostEgress {
                 let late = list.copies.get(done..).unwrap_or_default();
                 self.ring.end(|running| {
                     let empty = late.iter().map(|copy| usize::from(copy.buffers)).sum();
-                    if running.queue.end_batch_partly(batch, empty) {
+                    let is_wanted = running.queue.end_batch_partly(batch, empty);
+                    let signals = match now {
+                        Some(now) => running.hold.note(done, is_wanted, now.0),
+                        None => is_wanted,
+                    };
+                    if signals {
                         running.notify();
                     }
+                    self.signal_at.store(running.hold.until().unwrap_or(0), Relaxed);
                 });
                 if !late.is_empty() {
                     note_late(late, drops);
@@ -102,7 +136,7 @@ impl VhostEgress {
     fn put_gathered(
         &self,
         list: &mut CopyList,
-        time: &TimeLimit,
+        (now, time): (Option<Nanos>, &TimeLimit),
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Option<Absent> {
@@ -113,7 +147,7 @@ impl VhostEgress {
                 |frame| frame.is_scattered(),
                 |frames| {
                     let senders = gathering.has_faulted().then_some(Absent::Senders);
-                    let receivers = self.put_counted(list, time, frames, drops);
+                    let receivers = self.put_counted(list, (now, time), frames, drops);
                     senders.or(receivers)
                 },
             )
@@ -143,7 +177,7 @@ impl Egress for VhostEgress {
         frames: &[Outgoing<'_>],
         drops: &mut Vec<(usize, EgressDrop)>,
     ) -> Result<(), PortFault> {
-        let _ = self.deliver_within(&TimeLimit::NONE, frames, drops);
+        let _ = self.deliver_within(None, &TimeLimit::NONE, frames, drops);
         Ok(())
     }
 
@@ -157,6 +191,8 @@ impl Egress for VhostEgress {
 /// Frames of a burst, and where to copy them. Each thread keeps one for its allocations.
 struct CopyList {
     features: Features,
+    /// The hash to report, while a burst is copied.
+    hash: Option<Arc<GuestHash>>,
     copies: Vec<FrameCopy>,
     /// The elements of frames with several.
     elements: Vec<ChainElement>,
@@ -175,8 +211,12 @@ struct FrameCopy {
 }
 
 impl CopyList {
-    const EMPTY: CopyList =
-        CopyList { features: Features::empty(), copies: Vec::new(), elements: Vec::new() };
+    const EMPTY: CopyList = CopyList {
+        features: Features::empty(),
+        hash: None,
+        copies: Vec::new(),
+        elements: Vec::new(),
+    };
 
     /// Reserves room for a burst. `None`: the guest does not want frames now.
     fn reserve(
@@ -188,6 +228,9 @@ impl CopyList {
     ) -> Option<BatchNumber> {
         let Running { queue, features, .. } = running;
         self.features = *features;
+        if features.contains(Features::HASH_REPORT) {
+            self.hash.clone_from(&running.hash);
+        }
         self.copies.clear();
         self.elements.clear();
         if !queue.is_enabled() {
@@ -239,6 +282,21 @@ impl CopyList {
     /// Copies the frames. Their elements are mapped for as long as the ring is lent. Returns how many
     /// were copied before the time was over.
     fn copy(&self, time: &TimeLimit, frames: &[Outgoing<'_>]) -> usize {
+        if self.features.contains(Features::HASH_REPORT) {
+            return self
+                .copy_each(time, frames, |frame, room| self.write_hashed(frame, room, time));
+        }
+        self.copy_each(time, frames, |frame, room| write(frame, room, self.features, time))
+    }
+
+    /// Copies the frames by `write`, as [`CopyList::copy`] does.
+    #[inline(always)]
+    fn copy_each(
+        &self,
+        time: &TimeLimit,
+        frames: &[Outgoing<'_>],
+        write: impl Fn(&Outgoing<'_>, FrameBuffers<'_>) -> bool,
+    ) -> usize {
         let mut others = self.elements.as_slice();
         for (number, copy) in self.copies.iter().enumerate() {
             let FrameCopy { element, place, buffers, several } = copy;
@@ -248,11 +306,31 @@ impl CopyList {
                 several => others.split_off(..several).unwrap_or_default(),
             };
             let room = FrameBuffers { elements, buffers: *buffers };
-            if time.is_over_before(number) || !write(frame, room, self.features, time) {
+            if time.is_over_before(number) || !write(frame, room) {
                 return number;
             }
         }
         self.copies.len()
+    }
+}
+
+impl CopyList {
+    /// Writes a frame with a header that reports its hash, which is that of its private bytes: they
+    /// have all its headers.
+    #[inline(never)]
+    fn write_hashed(
+        &self,
+        frame: &Outgoing<'_>,
+        FrameBuffers { elements, buffers }: FrameBuffers<'_>,
+        time: &TimeLimit,
+    ) -> bool {
+        let parsed = parse(frame.header, frame.len as usize);
+        let hash = self.hash.as_ref().zip(parsed);
+        let hash = hash.and_then(|(hash, parsed)| hash.of(frame.header, &parsed));
+        let counts = self.features.contains(Features::RSC_EXT) && frame.vnet.coalesced() > 0;
+        let vnet = if counts { frame.vnet.with_rsc_info() } else { frame.vnet };
+        let frame = Outgoing { vnet, ..*frame };
+        copy::write_hashed(&frame, buffers, ReportedHash::new(hash), elements, time)
     }
 }
 
@@ -265,7 +343,7 @@ fn note_late(late: &[FrameCopy], drops: &mut Vec<(usize, EgressDrop)>) {
 
 /// Returns the bytes of a frame with its header.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "10 or 12")]
+#[allow(clippy::cast_possible_truncation, reason = "10, 12 or 20")]
 fn len(frame: &Outgoing<'_>, features: Features) -> u32 {
     frame.len + features.header_len() as u32
 }
@@ -419,7 +497,7 @@ mod tests {
             let frames: Vec<_> = bytes.iter().map(|bytes| outgoing(bytes)).collect();
             let mut drops = Vec::new();
             // Room is found for four frames, of which one is copied.
-            egress.deliver_within(&over_at(4, true), &frames, &mut drops);
+            egress.deliver_within(None, &over_at(4, true), &frames, &mut drops);
             assert!(drops.iter().copied().eq((1..10).map(|place| (place, EgressDrop::Late))));
             egress.deliver(&frames[9..], &mut drops).expect("deliver");
             let received: Vec<_> = (0..5).map(|_| Some(guest.receive(0)?.1)).collect();
@@ -436,11 +514,11 @@ mod tests {
         let (bytes, mut drops) = ([7; 60], Vec::new());
         let one = [outgoing(&bytes)];
         for (each, absent) in [(18, None), (19, Some(Absent::Receivers))] {
-            let found = egress.deliver_within(&faulting(each), &one, &mut drops);
+            let found = egress.deliver_within(None, &faulting(each), &one, &mut drops);
             assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 at the only look");
         }
         // 56 are explained: room is found for three frames, of which one is copied.
-        egress.deliver_within(&faulting(19), &[one[0]; 20], &mut drops);
+        egress.deliver_within(None, &faulting(19), &[one[0]; 20], &mut drops);
         assert!(drops.into_iter().eq((1..20).map(|place| (place, EgressDrop::Late))));
     }
 
@@ -454,7 +532,7 @@ mod tests {
             Outgoing { vnet: VnetHeader::default(), header: &[], payload: &payload, len: 320 };
         for (each, absent) in [(18, None), (19, Some(Absent::Senders))] {
             let mut drops = Vec::new();
-            let found = egress.deliver_within(&faulting(each), &[frame], &mut drops);
+            let found = egress.deliver_within(None, &faulting(each), &[frame], &mut drops);
             assert_eq!((found, drops.len()), (absent, 0), "{each} of 18 while it is gathered");
         }
     }
@@ -466,11 +544,11 @@ mod tests {
         let egress = queue_of(&opened.device);
         let bytes = vec![7; 40_000];
         let mut drops = Vec::new();
-        egress.deliver_within(&over_at(2, true), &[outgoing(&bytes)], &mut drops);
+        egress.deliver_within(None, &over_at(2, true), &[outgoing(&bytes)], &mut drops);
         assert_eq!(drops, [(0, EgressDrop::Late)]);
         assert!(guest.receive(0).is_none());
         drops.clear();
-        egress.deliver_within(&over_at(200, true), &[outgoing(&bytes)], &mut drops);
+        egress.deliver_within(None, &over_at(200, true), &[outgoing(&bytes)], &mut drops);
         assert!(drops.is_empty(), "in time");
     }
 

@@ -85,17 +85,22 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(self.shared.options.offered().bits())
+        self.keeps_commands |= !self.owned;
+        let offered = self.offered();
+        self.shared.note(|status| status.offered = offered);
+        Ok(offered.bits())
     }
 
     fn set_features(&mut self, bits: u64) -> Result<()> {
-        let strange = bits & !self.shared.options.offered().bits();
+        let strange = bits & !self.offered().bits();
         if strange != 0 {
             return Err(refused(format!("features {strange:#x} were taken and not offered")));
         }
         self.taken = Features::from_bits_truncate(bits);
-        // Offloads set by command stay on only if the guest acknowledges them again.
+        // What was set by command stays only if the guest acknowledges its feature again.
         self.offloads = self.offloads.map(|offloads| offloads & self.taken);
+        self.asked.retain(self.taken);
+        self.publish_asked();
         self.apply_log()?;
         self.start_waiting()?;
         self.tell(State::Connected);

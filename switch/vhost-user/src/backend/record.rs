@@ -4,6 +4,7 @@
 
 use super::{Backend, Log, messages, refused, stop};
 use crate::Features;
+use crate::asked::read_commands;
 use crate::carrier::{CarrierError, Reader, Writer};
 use crate::control::Command;
 use crate::inflight::Inflight;
@@ -22,6 +23,9 @@ use vhost::vhost_user::{Error, VhostUserBackendReqHandlerMut};
 /// Version of the record below. It changes whenever an older or newer Millrace would misread the
 /// record.
 const VERSION: u64 = 1;
+/// Version of a record that ends with what the guest has set by command about the frames that it
+/// receives. The others have nothing to say about it, so that the Millrace before can read them.
+const VERSION_ASKED: u64 = 2;
 
 /// Why a session cannot be resumed.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +61,7 @@ impl Backend {
         let regions = self.memory.as_ref().map(|memory| memory.regions()).unwrap_or_default();
         let inflight = self.inflight.as_ref().and_then(Inflight::region);
         let mut record = Writer::default();
-        record.number(VERSION);
+        record.number(if self.asked.is_nothing() { VERSION } else { VERSION_ASKED });
         record.file(connection);
         self.write_agreed(&mut record);
         record.number(regions.len() as u64);
@@ -76,6 +80,9 @@ impl Backend {
             record.file(file.as_fd());
         }
         self.vrings.iter().zip(&ran).for_each(|(vring, ran)| write_ring(&mut record, vring, ran));
+        if !self.asked.is_nothing() {
+            self.asked.write(&mut record);
+        }
         record.close()
     }
 
@@ -110,8 +117,8 @@ impl Backend {
     /// connection. Fails if the record is malformed, or asks for something that a message may not.
     pub(crate) fn resume(&mut self, mut record: Reader) -> Resumed<OwnedFd> {
         let version = record.number()?;
-        if version != VERSION {
-            return Err(CarrierError::Version { seen: version, wanted: VERSION }.into());
+        if !(VERSION..=VERSION_ASKED).contains(&version) {
+            return Err(CarrierError::Version { seen: version, wanted: VERSION_ASKED }.into());
         }
         let connection = record.file()?;
         let agreed = Agreed::read(&mut record)?;
@@ -121,8 +128,13 @@ impl Backend {
             .map(|place| Ok(self.resume_ring(place, &mut record)?.then_some(self.number(place))))
             .filter_map(Resumed::transpose)
             .collect::<Resumed<_>>()?;
+        if version == VERSION_ASKED {
+            self.resume_commands(&mut record)?;
+        }
         record.close()?;
+        self.goes_on = true;
         began.into_iter().try_for_each(|number| self.start(number))?;
+        self.goes_on = false;
         // Not announced: the guest was here before, and the network knows it.
         self.shared.rings.iter().for_each(|ring| ring.announce(Vec::new()));
         Ok(connection)
@@ -178,6 +190,19 @@ impl Backend {
             let is_granted = self.carry_out(Command::SetPairs(pairs));
             is_granted.then_some(()).ok_or(strange(pairs.into()))?;
         }
+        Ok(())
+    }
+
+    /// Carries out the commands about received frames again. They do not change the number of queue
+    /// pairs, which may have been set after them.
+    fn resume_commands(&mut self, record: &mut Reader) -> Resumed<()> {
+        let pairs = self.wished_pairs;
+        for command in read_commands(record)? {
+            let is_granted = self.carry_out(command);
+            is_granted.then_some(()).ok_or(ResumeError::Refused(refused("a command")))?;
+        }
+        self.wished_pairs = pairs;
+        self.publish_asked();
         Ok(())
     }
 

@@ -55,6 +55,7 @@ impl Backend {
         self.device_status = status;
         if status == 0 {
             self.stop_each();
+            self.forget_commands();
             self.tell(State::Connected);
         }
     }

@@ -2,7 +2,9 @@
 //! linking. `log` counts what the whole process logs, so it is a program of its own.
 #![allow(clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
+mod commands;
 mod crash;
+mod fuzz_commands;
 mod fuzz_session;
 mod link;
 mod requests;

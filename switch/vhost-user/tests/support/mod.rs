@@ -15,6 +15,7 @@ pub(crate) fn options(socket: &Path, pairs: u16) -> Options {
         memory_limit: u64::MAX,
         compat: None,
         changed: Box::new(|_| {}),
+        commanded: Box::new(|_| {}),
         replaced: Box::new(|| {}),
         announcement: Box::new(|_| Vec::new()),
     }
