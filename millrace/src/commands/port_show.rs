@@ -70,10 +70,13 @@ impl Show {
     }
 }
 
+/// Writes the options of a VMM for a vNIC.
+type Write = fn(&Show, &snippet::Vnic) -> String;
+
 impl Show {
     /// Returns what writes the options that were asked for.
-    fn snippet(&self) -> Option<fn(&Show, &snippet::Vnic) -> String> {
-        let each: [(bool, fn(&Show, &snippet::Vnic) -> String); 6] = [
+    fn snippet(&self) -> Option<Write> {
+        let each: [(bool, Write); 6] = [
             (self.qemu, |_, vnic| vnic.qemu()),
             (self.libvirt, |_, vnic| vnic.libvirt()),
             (self.qemu_monitor, |show, vnic| vnic.qemu_monitor(show.bus.as_deref())),

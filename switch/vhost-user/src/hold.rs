@@ -100,7 +100,7 @@ mod tests {
                 if is_wanted {
                     owed_since.get_or_insert(now);
                 }
-                frames_since += frames as u32;
+                frames_since += u32::try_from(frames).unwrap();
                 if hold.note(frames, is_wanted, now) {
                     prop_assert!(owed_since.is_some(), "one that was not wanted");
                     (owed_since, frames_since) = (None, 0);

@@ -87,7 +87,7 @@ pub use lock::{Locked, expect_none_held, lock};
 pub use log_limit::LogLimit;
 pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
-pub use options::{Access, Options, SocketRole};
+pub use options::{Access, Commanded, Options, SocketRole};
 pub use receive_filter::ReceiveFilter;
 pub use ring_slot::{NotLent, RingSlot, Running};
 pub use session::{Inherited, Session};

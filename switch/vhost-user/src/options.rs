@@ -4,6 +4,9 @@ use crate::{Compat, Features, GuestSettings, Negotiated};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What is called with a guest's settings.
+pub type Commanded = Box<dyn Fn(&Arc<GuestSettings>) + Send + Sync>;
+
 /// Which side opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SocketRole {
@@ -48,7 +51,7 @@ pub struct Options {
     pub changed: Box<dyn Fn(&Negotiated) + Send + Sync>,
     /// Called with what the guest has set by commands about the frames that it receives, whenever
     /// that changes, from the session's thread.
-    pub commanded: Box<dyn Fn(&Arc<GuestSettings>) + Send + Sync>,
+    pub commanded: Commanded,
     /// Called when a front end has connected, before it has a ring, and when it is gone, after its
     /// last ring has stopped. Not called for a session that is resumed.
     pub replaced: Box<dyn Fn() + Send + Sync>,

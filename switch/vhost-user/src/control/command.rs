@@ -113,19 +113,23 @@ mod tests {
     use wire::Mac;
     use wire::toeplitz::{HashTypes, Key};
 
+    fn word(count: usize) -> u16 {
+        count.try_into().expect("few")
+    }
+
     fn read(bytes: &[u8]) -> Option<Command> {
         Command::read(bytes, bytes.len())
     }
 
     /// Returns a command as a driver sends it.
     fn rss(types: u32, table: &[u16], unclassified: u16, pairs: u16, key: &[u8]) -> Vec<u8> {
-        let mask = (table.len() - 1) as u16;
+        let mask = word(table.len() - 1);
         let mut bytes = vec![4, 1];
         bytes.extend(types.to_le_bytes());
         [mask, unclassified].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         table.iter().for_each(|queue| bytes.extend(queue.to_le_bytes()));
         bytes.extend(pairs.to_le_bytes());
-        bytes.push(key.len() as u8);
+        bytes.push(key.len().try_into().expect("short"));
         bytes.extend(key);
         bytes
     }
@@ -133,7 +137,7 @@ mod tests {
     fn macs(unicast: &[[u8; 6]], multicast: &[[u8; 6]]) -> Vec<u8> {
         let mut bytes = vec![1, 0];
         for list in [unicast, multicast] {
-            bytes.extend((list.len() as u32).to_le_bytes());
+            bytes.extend(u32::from(word(list.len())).to_le_bytes());
             bytes.extend(list.as_flattened());
         }
         bytes

@@ -44,7 +44,7 @@ impl Sent {
                     table[usize::from(*entry) % entries] = u16::from(queue % 6);
                 }
                 let mut bytes = u32::from(types % 0x400).to_le_bytes().to_vec();
-                let words = [entries as u16 - 1, u16::from(other % 6)].into_iter();
+                let words = [(entries - 1).try_into().unwrap(), u16::from(other % 6)].into_iter();
                 let words = words.chain(table).chain([u16::from(pairs % 6)]);
                 words.for_each(|word| bytes.extend(word.to_le_bytes()));
                 bytes.push(key % 42);
