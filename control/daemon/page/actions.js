@@ -41,8 +41,8 @@ function addRule(name, rule, number) {
 
 const removeRule = (name, number) => ({
   method: "DELETE",
-  path: pathOf(name, `/acl/${number}`),
-  command: `millrace acl remove ${quoted(name)} ${number}`,
+  path: pathOf(name, `/acl/${encodeURIComponent(number)}`),
+  command: `millrace acl remove ${quoted(name)} ${quoted(String(number))}`,
 });
 
 const setRsc = (name, policy, command) => ({ method: "PUT", path: `/ports/${encodeURIComponent(name)}/rsc`, body: { policy }, command });
@@ -145,7 +145,10 @@ export const PORT_ACTIONS = [
     ],
     step: ({ name }, { queue, worker }) => moveQueue(name, queue, worker),
     says: ({ name }, { queue, worker }) => `Worker ${worker} has queue ${queue} of port ${name}.`,
-    undo: ({ name, detail }, { queue }) => moveQueue(name, queue, detail.queues[queue].worker),
+    undo: ({ name, detail }, { queue, worker }) => ({
+      ...moveQueue(name, queue, detail.queues[queue].worker),
+      holds: { path: pathOf(name), read: ({ queues }) => queues[queue]?.worker, is: Number(worker) },
+    }),
   },
   {
     id: "capture",

@@ -3,10 +3,12 @@
 //! the admin's name.
 //!
 //! Keys exist only in this process and end with it. A program that listens at the page's address
-//! while no daemon runs therefore collects only keys that no daemon takes.
+//! while no daemon runs therefore collects only keys that no daemon takes; and none is issued while the
+//! daemon does not serve the page itself.
 
 use problem::token::Token;
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Time from the issue of a key to its end.
@@ -19,6 +21,8 @@ const MOST: usize = 16;
 #[derive(Default)]
 pub(crate) struct PageKeys {
     keys: Vec<Key>,
+    /// Where the page is served; `None` until its address is bound.
+    pub(crate) served_at: Option<SocketAddr>,
 }
 
 struct Key {

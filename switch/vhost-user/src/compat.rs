@@ -78,7 +78,7 @@ mod tests {
         // Features that QEMU leaves to the back end; it implements the others itself.
         let asked = (AT_OVS | AT_MILLRACE) & (DPDK | Features::OWN.bits());
         let own = Features::CTRL_GUEST_OFFLOADS | Features::MAC | Features::STATUS;
-        let own = own | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR;
+        let own = own | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR | Features::CTRL_RX_EXTRA;
         let asked = asked & !own.bits() & !HOST_UFO;
         assert_eq!(Compat::OvsDpdk.offered().bits() & asked, AT_OVS & asked);
         assert_eq!(Features::OWN.bits() & asked, AT_MILLRACE & asked);

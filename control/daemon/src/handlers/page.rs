@@ -22,7 +22,8 @@ use std::time::Instant;
 pub(super) async fn issue(State(shared): State<Shared>) -> Reply<PageKeyBody> {
     let holder = actor::current();
     let issued = shared.run(move |running| {
-        let listen = running.config().web.listen.ok_or_else(no_page)?;
+        running.config().web.listen.ok_or_else(no_page)?;
+        let listen = running.page_keys.served_at.ok_or_else(not_served)?;
         let issued = running.page_keys.issue(holder, Instant::now());
         let key = issued.map_err(|error| Problem::new("no key can be made").seen(error))?;
         Ok::<_, Problem>((listen, key))
@@ -47,6 +48,14 @@ fn no_page() -> Problem {
         .seen("no `listen` in [web]")
         .wanted("an address of this host, such as 127.0.0.1:9478")
         .remedy("write it into the configuration and start the daemon again")
+}
+
+/// Whoever has the address meanwhile would get the key.
+fn not_served() -> Problem {
+    Problem::new("the page is not served")
+        .seen("its address cannot be bound")
+        .wanted("the address of `listen` in [web], free")
+        .remedy("`millrace check` says what is wrong with it")
 }
 
 /// Returns the address by which a browser on this host reaches a listener: a key is taken only from

@@ -21,9 +21,15 @@ pub(super) async fn listen(section: Section, address: SocketAddr, shared: &Share
                 .wanted("an address of this host with a free port")
                 .remedy(section.remedy())
         });
+        let bound = listener.as_ref().ok().and_then(|listener| listener.local_addr().ok());
         // If the switch's thread has ended, so does this task soon.
         let _ = shared
-            .run(move |running| running.journal.note_listener(section, trouble, Instant::now()))
+            .run(move |running| {
+                if section == Section::Web {
+                    running.page_keys.served_at = bound;
+                }
+                running.journal.note_listener(section, trouble, Instant::now());
+            })
             .await;
         match listener {
             Ok(listener) => return listener,

@@ -5,14 +5,15 @@
 //! a bearer token: a browser sends it for no other page by itself.
 //!
 //! The token toggles RSC, and nothing else. A key carries out all actions, but only for a client on
-//! this host, so that none travels through a network in the clear.
+//! this host, so that none travels through a network in the clear. A proxy on this host may have clients
+//! elsewhere: a request with a proxy's headers is refused, and a proxy that adds none is believed.
 
 use super::{Page, TRACE, token_file};
 use crate::handlers::{self, problem};
 use crate::own_host::own_host;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HeaderName, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderName, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -44,6 +45,8 @@ pub(crate) async fn confine(mut answer: Response) -> Response {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
         answer.headers_mut().insert(name, value);
     }
+    // An answer may have settings that a browser must not keep.
+    answer.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     answer
 }
 
@@ -91,10 +94,11 @@ pub(super) async fn admit(
 
 /// Answers a request of an action, which needs a key also to read: what it reads is not on the page.
 async fn act(page: &Page, from: SocketAddr, request: Request, next: Next) -> Response {
+    let is_here = is_from_here(page.listen, from, request.headers());
     match holder(page, from, &request).await {
         Some(_) if only_reads(&request) => next.run(request).await,
         Some(holder) => carry_out(page, from, &holder, request, next).await,
-        None if !is_this_host(page.listen, from) => problem(StatusCode::FORBIDDEN, far(from)),
+        None if !is_here => problem(StatusCode::FORBIDDEN, far(from)),
         None => problem(StatusCode::UNAUTHORIZED, no_key()),
     }
 }
@@ -116,7 +120,8 @@ fn holder(
     from: SocketAddr,
     request: &Request,
 ) -> impl Future<Output = Option<String>> + use<> {
-    let given = bearer(request.headers()).filter(|_| is_this_host(page.listen, from));
+    let headers = request.headers();
+    let given = bearer(headers).filter(|_| is_from_here(page.listen, from, headers));
     let given = given.map(ToOwned::to_owned);
     let (shared, pace, now) = (page.shared.clone(), page.key_pace.clone(), Instant::now());
     async move {
@@ -126,6 +131,14 @@ fn holder(
             shared.run(move |running| running.page_keys.holder(&given, now).map(str::to_owned));
         found.await.ok().flatten()
     }
+}
+
+/// Headers by which a proxy tells of its client.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// Returns whether a request comes from a client on this host, and through no proxy that says so.
+fn is_from_here(listen: SocketAddr, from: SocketAddr, headers: &HeaderMap) -> bool {
+    is_this_host(listen, from) && !FORWARDED.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Returns whether a client is on this host, so that its requests pass through no network. One that
@@ -199,6 +212,19 @@ fn own_origin(option: &str, request: &Request, host: &str) -> Result<(), Problem
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_a_proxy_passes_on_is_not_from_here() {
+        let [listen, from] = ["127.0.0.1:80", "127.0.0.1:1"].map(|it| it.parse().unwrap());
+        let is_here = |name: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("192.0.2.1"),
+            )]);
+            is_from_here(listen, from, &headers)
+        };
+        assert!(is_here("accept") && !FORWARDED.into_iter().any(is_here));
+    }
 
     #[test]
     fn a_client_is_on_this_host_if_its_address_is() {

@@ -450,6 +450,7 @@ fn what_the_operator_says_wins_over_the_guest_and_the_guest_over_the_default() {
     let info = scene.bench.switch.rss(guest).unwrap();
     assert_eq!((info.is_by_guest, info.in_force, info.configured), (true, [2; 128], [0; 128]));
     scene.live.set_guest_settings(Arc::default());
+    scene.pass(TICK);
     scene.sends(&packet, 1);
     assert_eq!(scene.receives(&packet.reversed()), 1, "the guest says nothing any more");
     let info = scene.bench.switch.rss(guest).unwrap();

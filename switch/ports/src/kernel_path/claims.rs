@@ -24,6 +24,8 @@ pub(super) struct Claims {
     pub(super) checksum_offset: i16,
     pub(super) mac_header: i16,
     pub(super) head: i16,
+    /// How many of the frame's bytes lie in pages, which others may share and write.
+    pub(super) paged: i16,
     pub(super) end: i16,
     /// The offset of `gso_type` in `struct skb_shared_info`.
     pub(super) train_kind: i16,
@@ -101,6 +103,7 @@ impl Claims {
             mac_header: whole(frame, "mac_header", 16)?,
             head: whole(frame, "head", 64)?,
             end: whole(frame, "end", 32)?,
+            paged: whole(frame, "data_len", 32)?,
             train_kind: whole(shared, "gso_type", 32)?,
             not_ipv4: none_but(bit(IPV4)?),
             not_ipv6: none_but(bit(IPV6)?),

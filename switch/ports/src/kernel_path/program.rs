@@ -403,6 +403,11 @@ impl Judge<'_> {
         code.combine(R1, Set, CONTEXT);
         code.call_described(claims.cast);
         code.combine(FRAME, Set, R0);
+        // Headers that lie in pages may change between here and the receiver.
+        code.combine(R1, Set, LENGTH);
+        code.load(R2, Word, FRAME, claims.paged);
+        code.combine(R1, Subtract, R2);
+        code.jump_if_compared(HEADERS, Greater, R1, self.slow);
         code.load(R1, Byte, FRAME, byte);
         code.compute(R1, And, mask);
         code.jump_if(R1, NotEqual, partial, finished);

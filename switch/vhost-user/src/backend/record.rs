@@ -6,7 +6,6 @@ use super::{Backend, Log, messages, refused, stop};
 use crate::Features;
 use crate::asked::read_commands;
 use crate::carrier::{CarrierError, Reader, Writer};
-use crate::control::Command;
 use crate::inflight::Inflight;
 use crate::migration::Migration;
 use crate::signal::{Signal, expect_eventfd};
@@ -180,15 +179,16 @@ impl Backend {
         if let Some(mtu) = agreed.told_mtu {
             self.set_mtu(mtu);
         }
+        // Not carried out as commands: the guest may have set the pairs by another command, and need
+        // not take the offloads' own feature any more.
         if let Some(bits) = agreed.offloads {
-            let known =
-                Features::from_bits(bits).filter(|it| Features::GUEST_OFFLOADS.contains(*it));
-            let is_granted = known.is_some_and(|it| self.carry_out(Command::SetOffloads(it)));
-            is_granted.then_some(()).ok_or(strange(bits))?;
+            let most = Features::GUEST_OFFLOADS & self.taken;
+            let known = Features::from_bits(bits).filter(|it| most.contains(*it));
+            self.offloads = Some(known.ok_or(strange(bits))?);
         }
         if let Some(pairs) = agreed.pairs {
-            let is_granted = self.carry_out(Command::SetPairs(pairs));
-            is_granted.then_some(()).ok_or(strange(pairs.into()))?;
+            let is_possible = (1..=self.shared.options.pairs).contains(&pairs);
+            self.wished_pairs = Some(is_possible.then_some(pairs).ok_or(strange(pairs.into()))?);
         }
         Ok(())
     }

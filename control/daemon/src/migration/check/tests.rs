@@ -275,7 +275,7 @@ fn a_default_that_is_spelled_out_is_no_difference_and_another_value_is_one() {
         ("length-limit", "0", "4"),
         ("ack-limit", "0", "4"),
         ("flows", "128", "64"),
-        ("steer", "follow", "rss"),
+        ("steer", "guest", "rss"),
         ("rss-types", "ipv4,tcpv4,udpv4,ipv6,tcpv6,udpv6", "ipv4"),
         ("dhcp-guard", "false", "true"),
         ("router-guard", "false", "true"),
