@@ -50,7 +50,7 @@ pub use settings::guard::Guards;
 pub use settings::mark::AclMark;
 pub use settings::{
     PathMtu, PortId, PortRole, PortSettings, RateLimit, Rsc, RscPolicy, Rss, Steer, StormLimit,
-    Vlan, VlanSet,
+    Vlan,
 };
 pub use status::{
     GuestRss, HealthEvent, MacEntry, PortInfo, PortState, QueueInfo, RscFailureReason, RscStatus,
@@ -59,4 +59,4 @@ pub use status::{
 pub use switch::kernel_path::CarriedFlow;
 pub use switch::rehearsal::{Rehearsal, Snapshot};
 pub use switch::{NewPort, Switch};
-pub use wire::Prefix;
+pub use wire::{Prefix, VlanSet};

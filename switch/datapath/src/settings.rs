@@ -12,7 +12,7 @@ use ports::Announced;
 use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
 
-pub use crate::settings::vlan::{Vlan, VlanSet};
+pub use crate::settings::vlan::Vlan;
 
 /// A port's number in the switch's tables, used again after the port was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

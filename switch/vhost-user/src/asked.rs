@@ -6,11 +6,11 @@ use crate::carrier::{CarrierError, Reader, Writer};
 use crate::control::{Command, HashCommand, MacTable, RssCommand, Way};
 use crate::guest_settings::{GuestHash, GuestSettings, GuestTable};
 use crate::hold::HoldWish;
-use crate::receive_filter::{Modes, ReceiveFilter, Vlans};
+use crate::receive_filter::{Modes, ReceiveFilter};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wire::Mac;
 use wire::toeplitz::{HashTypes, Key};
+use wire::{Mac, VlanSet};
 
 /// The commands that count.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Asked {
     /// The guest's own address, if the driver has named one.
     own: Option<Mac>,
     /// The VLANs that pass, if the driver has named some.
-    vlans: Option<Box<Vlans>>,
+    vlans: Option<VlanSet>,
     /// How signals of a ring are held back, by the ring's number. Those of sending rings are not:
     /// drivers ask for none or few.
     holds: BTreeMap<u16, HoldWish>,
@@ -64,8 +64,9 @@ impl Asked {
         *self = Asked { is_changed, ..Asked::default() };
     }
 
-    /// Forgets what was set by commands of features that are not taken.
-    pub(crate) fn retain(&mut self, taken: Features) {
+    /// Forgets what was set by commands of features that are not taken. `own` is the guest's
+    /// configured address.
+    pub(crate) fn retain(&mut self, taken: Features, own: Option<[u8; 6]>) {
         let fresh = Asked::default();
         if !taken.contains(Features::RSS) {
             self.drop_table();
@@ -75,13 +76,11 @@ impl Asked {
         }
         if !taken.contains(Features::CTRL_RX) {
             (self.modes, self.macs) = (fresh.modes, fresh.macs);
-            if self.settings.filter.is_some() {
-                self.change().filter = None;
-            }
         }
         if !taken.contains(Features::CTRL_VLAN) {
             self.vlans = None;
         }
+        self.publish_filter(own);
         if !taken.intersects(Features::NOTF_COAL | Features::VQ_NOTF_COAL) && !self.holds.is_empty()
         {
             self.holds.clear();
@@ -108,7 +107,9 @@ impl Asked {
             Command::SetMode(mode, on) => self.modes.set(mode, on),
             Command::SetMacs(macs) => self.macs = macs,
             Command::SetMac(mac) => self.own = Some(Mac(mac)),
-            Command::SetVlan(vlan, passes) => self.set_vlan(vlan, passes),
+            Command::SetVlan(vlan, passes) => {
+                self.vlans.get_or_insert_default().set(vlan, passes);
+            }
         }
         self.publish_filter(own);
     }
@@ -145,14 +146,6 @@ impl Asked {
         self.is_changed = true;
     }
 
-    fn set_vlan(&mut self, vlan: u16, passes: bool) {
-        let vlans = self.vlans.get_or_insert_with(|| Box::new([0; 64]));
-        if let Some(word) = vlans.get_mut(usize::from(vlan / 64)) {
-            let bit = 1 << (vlan % 64);
-            *word = if passes { *word | bit } else { *word & !bit };
-        }
-    }
-
     fn publish_table(&mut self) {
         let made = self
             .table
@@ -164,7 +157,7 @@ impl Asked {
     fn publish_filter(&mut self, own: Option<[u8; 6]>) {
         let Asked { modes, macs, vlans, .. } = &*self;
         let own = self.own.or(own.map(Mac));
-        let filter = ReceiveFilter::new(*modes, own, macs, vlans.as_deref()).map(Arc::new);
+        let filter = ReceiveFilter::new(*modes, own, macs, vlans.as_ref()).map(Arc::new);
         if filter != self.settings.filter {
             self.change().filter = filter;
         }
@@ -197,7 +190,7 @@ impl Asked {
         }
         record.option(self.own.map(Mac::to_u64));
         record.number(self.vlans.is_some());
-        self.vlans.iter().flat_map(|vlans| **vlans).for_each(|word| record.number(word));
+        self.vlans.iter().flat_map(|vlans| *vlans.words()).for_each(|word| record.number(word));
         record.number(self.holds.len() as u64);
         for (ring, HoldWish { packets, microseconds }) in &self.holds {
             record.number(*ring);
@@ -230,13 +223,14 @@ pub(crate) fn read_commands(record: &mut Reader) -> Result<Vec<Command>, Carrier
     commands.extend((macs != MacTable::default()).then_some(Command::SetMacs(macs)));
     commands.extend(record.option()?.map(|mac| Command::SetMac(Mac::from_u64(mac).0)));
     if record.flag()? {
-        let words = (0..64).map(|_| record.number()).collect::<Result<Vec<u64>, _>>()?;
-        let passes = |vlan: u16| {
-            words.get(usize::from(vlan / 64)).is_some_and(|word| word >> (vlan % 64) & 1 != 0)
-        };
+        let mut words = [0; 64];
+        for word in &mut words {
+            *word = record.number()?;
+        }
+        let vlans = VlanSet::from(words);
         // One that does not pass makes the set, where none does.
-        let named = (0..4096).filter(|vlan| *vlan == 0 || passes(*vlan));
-        commands.extend(named.map(|vlan| Command::SetVlan(vlan, passes(vlan))));
+        let named = (0..4096).filter(|vlan| *vlan == 0 || vlans.contains(*vlan));
+        commands.extend(named.map(|vlan| Command::SetVlan(vlan, vlans.contains(vlan))));
     }
     for _ in 0..record.number::<u8>()? {
         let (ring, packets, microseconds) = (record.number()?, record.number()?, record.number()?);

@@ -1,6 +1,7 @@
 //! Features of a virtio-net device, at their bit numbers.
 
 use bitflags::bitflags;
+use wire::vnet::VnetHeader;
 
 bitflags! {
     /// Features that a device offers and a driver acknowledges (virtio 1.2, sections 5.1.3 and 6;
@@ -113,11 +114,11 @@ impl Features {
     /// drivers that take `VERSION_1` or `MRG_RXBUF`; the longest has the hash too.
     pub fn header_len(self) -> usize {
         if self.contains(Features::HASH_REPORT) {
-            20
+            VnetHeader::HASH_LEN
         } else if self.intersects(Features::VERSION_1 | Features::MRG_RXBUF) {
-            12
+            VnetHeader::LEN
         } else {
-            10
+            VnetHeader::LEGACY_LEN
         }
     }
 

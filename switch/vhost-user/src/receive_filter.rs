@@ -3,7 +3,7 @@
 
 use crate::control::MacTable;
 use bitflags::bitflags;
-use wire::Mac;
+use wire::{Mac, VlanSet};
 
 bitflags! {
     /// Receive modes, each at the bit of its command's number.
@@ -37,9 +37,6 @@ impl Default for Modes {
     }
 }
 
-/// A bit for each VLAN.
-pub(crate) type Vlans = [u64; 64];
-
 /// Which frames a guest wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveFilter {
@@ -49,7 +46,7 @@ pub struct ReceiveFilter {
     /// Sorted.
     macs: MacTable,
     /// The VLANs that pass; `None` if the driver has named none.
-    vlans: Option<Box<Vlans>>,
+    vlans: Option<VlanSet>,
 }
 
 impl ReceiveFilter {
@@ -58,14 +55,13 @@ impl ReceiveFilter {
         modes: Modes,
         own: Option<Mac>,
         macs: &MacTable,
-        vlans: Option<&Vlans>,
+        vlans: Option<&VlanSet>,
     ) -> Option<ReceiveFilter> {
         let mut macs = macs.clone();
         let lists = [&mut macs.unicast, &mut macs.multicast];
         lists.into_iter().flatten().for_each(|list| list.sort_unstable());
-        let vlans = vlans.map(|vlans| Box::new(*vlans));
         let is_set = !modes.contains(Modes::PROMISCUOUS);
-        is_set.then_some(ReceiveFilter { modes, own, macs, vlans })
+        is_set.then(|| ReceiveFilter { modes, own, macs, vlans: vlans.cloned() })
     }
 
     /// Returns whether the guest wants a frame to this destination, with this VLAN in its tag.
@@ -83,8 +79,7 @@ impl ReceiveFilter {
     }
 
     fn passes(&self, vlan: u16) -> bool {
-        let Some(vlans) = &self.vlans else { return true };
-        vlans.get(usize::from(vlan / 64)).is_some_and(|word| word >> (vlan % 64) & 1 != 0)
+        self.vlans.as_ref().is_none_or(|vlans| vlans.contains(vlan))
     }
 
     fn wants_group(&self, destination: Mac) -> bool {
@@ -148,8 +143,7 @@ mod tests {
 
     #[test]
     fn a_vlan_that_was_not_named_does_not_pass() {
-        let mut vlans = [0; 64];
-        vlans[7 / 64] |= 1 << 7;
+        let vlans = VlanSet::from_iter([7]);
         let macs = MacTable::default();
         let filter = |vlans| ReceiveFilter::new(Modes::empty(), Some(OWN), &macs, vlans);
         let filter = |vlans| filter(vlans).expect("a filter");

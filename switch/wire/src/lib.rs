@@ -23,6 +23,7 @@ pub mod toeplitz;
 pub mod tunnel;
 pub mod udp;
 pub mod upper;
+mod vlan_set;
 pub mod vnet;
 
 pub use header::Header;
@@ -30,3 +31,4 @@ pub use mac::{Mac, MacParseError};
 pub use parse::{Packet, parse};
 pub use parsed::{Kind, Malformed, Parsed, TcpOptions, Traits};
 pub use prefix::Prefix;
+pub use vlan_set::VlanSet;

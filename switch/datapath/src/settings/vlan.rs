@@ -1,6 +1,6 @@
 //! VLAN modes of a port: which frames may enter, and how they leave.
 
-use wire::{Parsed, Traits};
+use wire::{Parsed, Traits, VlanSet};
 
 /// VLAN mode, in the words of `Set-VMNetworkAdapterVlan`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,8 +25,9 @@ impl Vlan {
                 mode.tagging(*vlan).is_some()
             }
             (Vlan::Trunk { native, allowed }, Vlan::Trunk { native: their, allowed: others }) => {
-                let shared = allowed.0.iter().zip(&*others.0).any(|(one, two)| one & two != 0);
-                shared || other.tagging(*native).is_some() || self.tagging(*their).is_some()
+                allowed.overlaps(others)
+                    || other.tagging(*native).is_some()
+                    || self.tagging(*their).is_some()
             }
         }
     }
@@ -68,44 +69,9 @@ impl Default for Vlan {
     }
 }
 
-/// A set of VLAN ids (0 to 4094) as a bitmap.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VlanSet(Box<[u64; 64]>);
-
-impl VlanSet {
-    /// Returns whether the id is in the set.
-    pub fn contains(&self, id: u16) -> bool {
-        self.0.get(usize::from(id & 0xfff) / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
-    }
-}
-
-impl FromIterator<u16> for VlanSet {
-    /// Makes the set of these ids, cut to 12 bits. It never has 4095, which is reserved (IEEE
-    /// 802.1Q, table 9-2).
-    fn from_iter<I: IntoIterator<Item = u16>>(ids: I) -> VlanSet {
-        let mut words = Box::new([0; 64]);
-        for id in ids.into_iter().map(|id| id & 0xfff).filter(|id| *id != 0xfff) {
-            words[usize::from(id) / 64] |= 1 << (id % 64);
-        }
-        VlanSet(words)
-    }
-}
-
 /// How a frame of some VLAN leaves a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tagging {
     Untagged,
     Tagged(u16),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vlan_set_holds_what_it_was_made_of() {
-        let ids = [0, 1, 63, 64, 4094];
-        let set: VlanSet = ids.into_iter().chain([4095]).collect();
-        assert!((0..=4095).all(|id| set.contains(id) == ids.contains(&id)));
-    }
 }

@@ -99,7 +99,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         self.taken = Features::from_bits_truncate(bits);
         // What was set by command stays only if the guest acknowledges its feature again.
         self.offloads = self.offloads.map(|offloads| offloads & self.taken);
-        self.asked.retain(self.taken);
+        self.asked.retain(self.taken, self.shared.options.mac);
         self.publish_asked();
         self.apply_log()?;
         self.start_waiting()?;
