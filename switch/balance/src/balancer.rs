@@ -83,20 +83,24 @@ struct Departure {
 /// Facts remembered about a worker.
 #[derive(Clone, Debug, Default)]
 struct History {
-    peaks: [f64; PARTS],
-    /// The highest shares for which it waited for its processor.
-    waits: [f64; PARTS],
+    peaks: Peaks,
+    /// Those of the shares for which it waited for its processor.
+    waits: Peaks,
     smooth: f64,
     saturated_for: u32,
 }
 
-impl History {
-    fn peak(&self) -> f64 {
-        self.peaks.iter().copied().fold(0.0, f64::max)
+/// The highest values of the parts of [`Settings::settle`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Peaks([f64; PARTS]);
+
+impl Peaks {
+    fn highest(&self) -> f64 {
+        self.0.iter().copied().fold(0.0, f64::max)
     }
 
-    fn waited(&self) -> f64 {
-        self.waits.iter().copied().fold(0.0, f64::max)
+    fn note(&mut self, slot: usize, value: f64) {
+        self.0[slot] = self.0[slot].max(value);
     }
 }
 
@@ -166,7 +170,7 @@ impl Balancer {
         let part = u64::try_from(now.as_nanos() / part).unwrap_or(u64::MAX);
         for part in (self.part + 1..=part).take(PARTS) {
             for worker in &mut self.workers {
-                (worker.peaks[slot(part)], worker.waits[slot(part)]) = (0.0, 0.0);
+                (worker.peaks.0[slot(part)], worker.waits.0[slot(part)]) = (0.0, 0.0);
             }
         }
         self.part = part;
@@ -182,9 +186,8 @@ impl Balancer {
             history.smooth = f64::midpoint(history.smooth, busy);
             let is_saturated = busy >= saturated;
             history.saturated_for = if is_saturated { history.saturated_for + 1 } else { 0 };
-            let slot = slot(self.part);
-            history.peaks[slot] = history.peaks[slot].max(busy);
-            history.waits[slot] = history.waits[slot].max(share(worker.waited));
+            history.peaks.note(slot(self.part), busy);
+            history.waits.note(slot(self.part), share(worker.waited));
         }
         let weight = |over: Duration| elapsed.as_secs_f64() / (elapsed + over).as_secs_f64();
         let (usual, fades) = (weight(USUAL), weight(FADES));
@@ -264,10 +267,10 @@ impl Balancer {
     fn loads(&self, workers: &[Worker]) -> Vec<Load> {
         let Settings { high, saturated, shared, .. } = self.settings;
         let load = |(history, worker): (&History, &Worker)| Load {
-            peak: history.peak(),
+            peak: history.peaks.highest(),
             pressed: worker.busy >= saturated || worker.busy > high && history.smooth > high,
             saturated_for: history.saturated_for,
-            is_shared: history.waited() > shared,
+            is_shared: history.waits.highest() > shared,
             ..Load::default()
         };
         self.workers.iter().zip(workers).map(load).collect()
@@ -333,9 +336,9 @@ impl Balancer {
             let squeezed = (self.workers[from].saturated_for > 0).then_some(known.busy);
             known.moved = Some(Departure { at, from, to, squeezed });
             for part in 0..PARTS {
-                let gone = self.workers[from].peaks[part] * peak.of_source;
-                self.workers[from].peaks[part] -= gone;
-                self.workers[to].peaks[part] += gone * peak.stretch;
+                let gone = self.workers[from].peaks.0[part] * peak.of_source;
+                self.workers[from].peaks.0[part] -= gone;
+                self.workers[to].peaks.0[part] += gone * peak.stretch;
             }
         }
     }

@@ -50,7 +50,7 @@ fn no_page() -> Problem {
         .remedy("write it into the configuration and start the daemon again")
 }
 
-/// Whoever has the address meanwhile would get the key.
+/// The program that listens at the address meanwhile would get the key.
 fn not_served() -> Problem {
     Problem::new("the page is not served")
         .seen("its address cannot be bound")

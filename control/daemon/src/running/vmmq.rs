@@ -65,24 +65,11 @@ pub(super) struct Dynamic<'d> {
     homes: &'d HashMap<PortId, usize>,
 }
 
-/// Busy times since the start, when they were read.
+/// Sums since the start, when they were read.
 struct Sums {
     at: Instant,
     queues: HashMap<ItemId, Nanos>,
-    workers: Vec<WorkerSums>,
-}
-
-/// A worker's busy time, and the time for which it waited for its processor.
-#[derive(Clone, Copy)]
-struct WorkerSums {
-    busy: Nanos,
-    waited: Nanos,
-}
-
-impl WorkerSums {
-    fn of(info: &WorkerInfo) -> WorkerSums {
-        WorkerSums { busy: info.busy, waited: info.waited }
-    }
+    workers: Vec<WorkerInfo>,
 }
 
 /// A worker's load in an interval.
@@ -97,7 +84,7 @@ struct WorkerLoad {
 }
 
 impl WorkerLoad {
-    fn between(old: Option<WorkerSums>, new: WorkerSums, elapsed: Duration) -> WorkerLoad {
+    fn between(old: Option<&WorkerInfo>, new: &WorkerInfo, elapsed: Duration) -> WorkerLoad {
         let busy = share_of(old.map(|old| old.busy), new.busy, elapsed);
         let waited = share_of(old.map(|old| old.waited), new.waited, elapsed);
         // A wait is counted when it ends, and may have begun before the interval.
@@ -145,7 +132,7 @@ impl Vmmq {
         let sums = Sums {
             at: now,
             queues: queues.iter().map(|queue| (item_id(queue), queue.busy)).collect(),
-            workers: workers.iter().map(WorkerSums::of).collect(),
+            workers: workers.to_vec(),
         };
         self.find_places(workers);
         let Some(last) = self.last.replace(sums) else { return Vec::new() };
@@ -153,12 +140,8 @@ impl Vmmq {
         if elapsed.is_zero() {
             return Vec::new();
         }
-        let old = |number: usize| last.workers.get(number).copied();
-        let loads: Vec<WorkerLoad> = workers
-            .iter()
-            .enumerate()
-            .map(|(number, info)| WorkerLoad::between(old(number), WorkerSums::of(info), elapsed))
-            .collect();
+        let load = |(number, info)| WorkerLoad::between(last.workers.get(number), info, elapsed);
+        let loads: Vec<WorkerLoad> = workers.iter().enumerate().map(load).collect();
         let taken = |queue: &QueueInfo| {
             let before = last.queues.get(&item_id(queue)).copied();
             let load = loads.get(queue.worker).copied().unwrap_or_default();
@@ -462,9 +445,9 @@ mod tests {
     fn a_load_is_a_share_of_the_time_with_a_processor() {
         let ms = |ms: u64| Nanos(ms * 1_000_000);
         let load = |busy: u64, waited: u64| {
-            let old = WorkerSums { busy: ms(7), waited: ms(9) };
-            let new = WorkerSums { busy: ms(7 + busy), waited: ms(9 + waited) };
-            let load = WorkerLoad::between(Some(old), new, INTERVAL);
+            let sums = |busy, waited| WorkerInfo { busy, waited, ..WorkerInfo::default() };
+            let (old, new) = (sums(ms(7), ms(9)), sums(ms(7 + busy), ms(9 + waited)));
+            let load = WorkerLoad::between(Some(&old), &new, INTERVAL);
             [load.busy, load.waited, load.scale].map(|share| (share * 100.0).round())
         };
         assert_eq!(load(12, 0), [60.0, 0.0, 100.0]);
