@@ -15,6 +15,7 @@ mod child;
 mod client;
 mod command;
 mod counters;
+mod delay;
 mod handle;
 mod listen;
 mod load;

@@ -199,6 +199,9 @@ impl Options {
         if let Some(name) = &self.rate.congestion {
             line += &format!(" --congestion {}", word(name));
         }
+        if let Some(milliseconds) = self.rate.round_trip_ms {
+            line += &format!(" --round-trip {milliseconds}");
+        }
         for (option, is_set) in [("two-paths", self.jumbo.two_paths), ("brief", self.rsc.brief)] {
             if is_set {
                 line += &format!(" --{option}");

@@ -12,7 +12,7 @@ use statistics::Better;
 /// Largest difference, as a fraction, that counts as none.
 const EQUAL_WITHIN: Option<f64> = Some(0.1);
 
-const MEDIAN: Measure = Measure {
+pub(crate) const MEDIAN: Measure = Measure {
     key: "latency_median_ns",
     improvement: "latency_median",
     label: "Median (µs)",

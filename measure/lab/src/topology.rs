@@ -12,6 +12,7 @@
 //! exist inside these namespaces only.
 
 mod congestion;
+mod delay;
 pub(crate) mod ovs;
 mod team;
 mod virtual_machine;
@@ -154,6 +155,8 @@ pub(crate) struct Topology {
     pub(crate) container: bool,
     /// TCP's congestion control, if another than the lab's was asked for.
     asked_congestion: Option<String>,
+    /// Milliseconds for which what the outer host sends over the wire is delayed.
+    pub(crate) round_trip_ms: Option<u32>,
     /// Processors that each side has to itself, or the reason why none has.
     pub(crate) placement: Result<Placement, String>,
     /// Whether the bridge shows frames to netfilter, once an arm has said it.
@@ -200,6 +203,7 @@ impl Topology {
             pulls: options.team.pulls,
             receiver_gro: wiring.receiver_gro,
             asked_congestion: options.rate.congestion.clone(),
+            round_trip_ms: options.rate.round_trip_ms,
             placement: Placement::possible(options.most_queues() as usize)
                 .ok_or_else(|| "there is one processor".to_owned()),
             filters: None,
@@ -429,6 +433,9 @@ impl Topology {
         address(self.guest(), VNIC, 77, station)?;
         if asked.is_some() {
             congestion::choose(self.guest(), (VNIC, 77, station), asked.as_deref())?;
+        }
+        if let Some(milliseconds) = self.round_trip_ms {
+            self.delay(milliseconds)?;
         }
         if !self.receiver_gro || self.vnic != Vnic::Tap {
             return Ok(());

@@ -124,7 +124,13 @@ mod tests {
             ("jumbo", Options { mtu: 9000, ..new() }),
             ("jumbo", Options { mtu: 9000, jumbo: JumboOptions { two_paths: true }, ..new() }),
             ("rate", Options::rate(PathBuf::new())),
-            ("rate", Options { rate: RateOptions { congestion: Some("bbr".into()) }, ..new() }),
+            (
+                "rate",
+                Options {
+                    rate: RateOptions { congestion: Some("bbr".into()), round_trip_ms: Some(20) },
+                    ..new()
+                },
+            ),
             ("vmmq", Options::vmmq(2, PathBuf::new())),
             ("vrss", Options::vrss(4, PathBuf::new())),
             ("migration", Options::migration("guests/qemu".into(), PathBuf::new())),

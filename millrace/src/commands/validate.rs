@@ -331,6 +331,7 @@ struct Jumbo {
 Examples:
   millrace validate rate --quick
   millrace validate rate --congestion bbr --connections 1
+  millrace validate rate --round-trip 20
 
 First the guest sends, and `rate` of its port changes between 50 Mbit, 200 Mbit and 1 Gbit while the
 connections keep running; then it receives, and `rate-to` changes. The check fails if TCP gets less
@@ -342,6 +343,9 @@ struct RateLimits {
     /// TCP's congestion control by the kernel's name [default: cubic].
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// Delay what the far end sends, so that each round trip takes so many milliseconds more.
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    round_trip: Option<u32>,
     #[command(flatten)]
     measuring: Measuring,
     #[command(flatten)]
@@ -615,7 +619,8 @@ impl RateLimits {
     fn options(&self) -> Result<Options, Failure> {
         self.hosts.refuse("validate rate", refusals::RATES)?;
         let options = self.measuring.options(Options::rate, &self.connections)?;
-        let rate = RateOptions { congestion: self.congestion.clone() };
+        let rate =
+            RateOptions { congestion: self.congestion.clone(), round_trip_ms: self.round_trip };
         Ok(Options { mtu: self.links.mtu, rate, ..options })
     }
 }

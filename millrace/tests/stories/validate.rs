@@ -346,6 +346,19 @@ fn a_rate_is_measured_while_the_guest_sends_and_while_it_receives() {
     });
 }
 
+/// Each round trip's delay is checked by the run itself.
+#[test]
+fn a_rate_is_measured_over_long_round_trips() {
+    story(&[Need::Tap, Need::Program("ethtool")], || {
+        let few = ["rate", "--connections", "1", "--repetitions", "2", "--seconds", "0.5"];
+        let far = [&few[..], &["--round-trip", "20"]].concat();
+        let report = measured_but_for(&far, "The arms were as labelled");
+        let checks = report["checks"].to_string();
+        assert_eq!(checks.matches("A round trip takes at least 20 ms").count(), 2, "{checks}");
+        assert!(report["bench"]["description"].to_string().contains("delayed by 20 ms"));
+    });
+}
+
 #[test]
 fn an_xdp_uplink_is_measured_beside_a_packet_uplink() {
     story(&[Need::Tap, Need::Program("ethtool")], || {

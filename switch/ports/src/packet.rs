@@ -53,6 +53,17 @@ pub fn send_once(index: u32, frames: &[Vec<u8>]) -> io::Result<()> {
     frames.iter().try_for_each(|frame| socket.send(frame))
 }
 
+/// Opens an interface of the calling thread's namespace for sending alone, without a port.
+///
+/// # Errors
+/// Fails if there is no such interface, or the process may not open a socket for it.
+pub fn open_egress(interface: &str) -> Result<PacketEgress, PacketError> {
+    let link = Link::open(interface, None)?;
+    let options = PacketOptions::new(interface);
+    let (index, mtu) = (link.index()?, link.mtu()?);
+    Interface { options: &options, link: &link, index, mtu }.open_egress()
+}
+
 /// Options of [`open`].
 #[derive(Clone, Debug)]
 pub struct PacketOptions {

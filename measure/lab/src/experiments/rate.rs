@@ -12,7 +12,8 @@ use crate::measure::{CPU, Measure, THROUGHPUT};
 use crate::options::Options;
 use crate::plan::{Arm, Plan};
 use crate::report::{Case, Check};
-use crate::topology::{Topology, Wiring};
+use crate::round_trips;
+use crate::topology::{ROUND_TRIP_PORT, Route, Topology, Wiring};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,10 +34,15 @@ pub(crate) struct Rate {
     /// The key of the vNIC's port that is changed.
     key: &'static str,
     way: Way,
+    /// Whether round trips are long: then connections would take too many of them to find a higher
+    /// rate after a lower one.
+    is_far: bool,
 }
 
-const SENDING: Rate = Rate { key: "rate", way: Way::FromVnic };
-const RECEIVING: Rate = Rate { key: "rate-to", way: Way::ToVnic };
+const SENDING: Rate = Rate { key: "rate", way: Way::FromVnic, is_far: false };
+const RECEIVING: Rate = Rate { key: "rate-to", way: Way::ToVnic, is_far: false };
+const FAR_SENDING: Rate = Rate { is_far: true, ..SENDING };
+const FAR_RECEIVING: Rate = Rate { is_far: true, ..RECEIVING };
 
 impl Experiment for Rate {
     fn description(&self) -> Description {
@@ -63,9 +69,14 @@ impl Experiment for Rate {
         daemon.vnic.change(&json!({ self.key: arm }))
     }
 
+    fn opens_anew(&self) -> bool {
+        self.is_far
+    }
+
     fn checks(&self, topology: &mut Topology, daemon: &mut Daemon) -> Result<Vec<Check>, LabError> {
         RATES.first().map_or(Ok(()), |(arm, _)| self.switch(topology, daemon, arm))?;
-        Ok(Vec::new())
+        let delayed = topology.round_trip_ms.map(|least| delayed(topology, least)).transpose()?;
+        Ok(delayed.into_iter().collect())
     }
 
     fn proof(&self) -> Option<Proof> {
@@ -88,9 +99,25 @@ pub fn campaign(options: &Options) -> Campaign {
         let counts = options.connections.iter();
         counts.map(|count| Point::bulk(experiment, &plan, *count)).collect::<Vec<_>>()
     };
-    let mut all = points(&SENDING);
-    all.extend(points(&RECEIVING));
-    Campaign::new(&SENDING, all)
+    let (sending, receiving) = match options.rate.round_trip_ms {
+        None => (&SENDING, &RECEIVING),
+        Some(_) => (&FAR_SENDING, &FAR_RECEIVING),
+    };
+    let mut all = points(sending);
+    all.extend(points(receiving));
+    Campaign::new(sending, all)
+}
+
+/// Checks that a round trip of one byte takes at least so many milliseconds.
+fn delayed(topology: &mut Topology, least: u32) -> Result<Check, LabError> {
+    let to = (topology.address(Route::Switch), ROUND_TRIP_PORT).into();
+    let trips = topology.sender.round_trips(to, Duration::from_secs(1))?;
+    let median = trips.get(round_trips::MEDIAN.key).copied().unwrap_or_default() / 1e6;
+    Ok(Check {
+        name: format!("A round trip takes at least {least} ms"),
+        passed: median >= f64::from(least),
+        seen: format!("{median:.1} ms at the median of a second"),
+    })
 }
 
 /// Checks that each arm had its rate: at least 95 % of it, and at most 102 %.

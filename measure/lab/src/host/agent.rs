@@ -5,7 +5,7 @@
 use super::load::Endpoint;
 use super::protocol::{Identity, Reply, Request};
 use super::router::{self, router};
-use super::{counters, namespace};
+use super::{counters, delay, namespace};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::AsFd;
@@ -69,6 +69,9 @@ impl Agent {
             Request::Start { program, arguments } => self.start(&program, &arguments),
             Request::Listen { at, bulk } => Reply::of(self.endpoint.receive(at, bulk)),
             Request::Answer { port } => Reply::of(self.endpoint.answer(port)),
+            Request::Delay { device, link, microseconds } => {
+                Reply::of(delay::start(&device, &link, Duration::from_micros(microseconds)))
+            }
             Request::Send { to, bulk } => Reply::of(self.endpoint.send(to, bulk)),
             Request::Limit { bits_per_s } => {
                 self.endpoint.limit(bits_per_s);

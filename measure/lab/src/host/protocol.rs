@@ -52,6 +52,15 @@ pub enum Request {
         /// The port.
         port: u16,
     },
+    /// Make a device from which frames leave over a link, each after the same time.
+    Delay {
+        /// The device to make; it gets the link's address and MTU.
+        device: String,
+        /// The link.
+        link: String,
+        /// The time, in microseconds.
+        microseconds: u64,
+    },
     /// Open bulk connections and send until told to stop.
     Send {
         /// The receiver's first bulk port.
@@ -106,6 +115,7 @@ impl Request {
             Request::Run { .. } => never("run programs"),
             Request::Start { .. } => never("start programs"),
             Request::Become { .. } => never("become another program"),
+            Request::Delay { .. } => never("make devices"),
             Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
             Request::Answer { port } => low_port(*port),
             Request::Send { bulk, .. } => too_much(*bulk),

@@ -47,6 +47,8 @@ pub struct SweepOptions {
 pub struct RateOptions {
     /// The kernel's name of TCP's congestion control; `None` for that of all experiments.
     pub congestion: Option<String>,
+    /// Milliseconds by which each round trip takes longer than the links do.
+    pub round_trip_ms: Option<u32>,
 }
 
 /// Options of `validate self`.

@@ -101,12 +101,18 @@ impl Site for NewHosts {
         let congestion = self.topology.congestion();
         let control =
             congestion.as_ref().map(|name| format!(" TCP uses congestion control {name}."));
+        let line = self.topology.round_trip_ms.map_or(String::new(), |milliseconds| {
+            format!(" What the far end sends is delayed by {milliseconds} ms.")
+        });
         let receiver = match self.topology.receiver_gro {
             true => " A receiver with GRO is such a TAP with a kernel that coalesces.",
             false => "",
         };
         BenchFacts {
-            description: format!("{description} {placed}{}{receiver}", control.unwrap_or_default()),
+            description: format!(
+                "{description} {placed}{}{line}{receiver}",
+                control.unwrap_or_default()
+            ),
             mtu: Some(mtu),
             vnic: Some(kind.into()),
             emulator: (self.topology.vnic == Vnic::VhostUser).then(|| "tcg".into()),

@@ -186,7 +186,10 @@ fn is_for_peers(request: &Request) -> bool {
         (1..=10_000).contains(&bulk.connections) && (1..=4 << 20).contains(&bulk.buffer_bytes)
     };
     match request {
-        Request::Run { .. } | Request::Start { .. } | Request::Become { .. } => false,
+        Request::Run { .. }
+        | Request::Start { .. }
+        | Request::Become { .. }
+        | Request::Delay { .. } => false,
         Request::Listen { at, bulk } => at.port() >= 1024 && possible(bulk),
         Request::Answer { port } => *port >= 1024,
         Request::Send { to, bulk } => to.ip() == PEER && possible(bulk),
