@@ -375,6 +375,8 @@ impl Topology {
         let (mtu, switch) = (self.mtu, self.switch.process());
         let asked = self.asked_congestion.clone();
         let guest_sends = self.way.guest_sends();
+        // With GRO a veth holds 256 frames, less than a window over long round trips has.
+        let coalesces = guest_sends && self.round_trip_ms.is_none();
         let (outer, station) = match guest_sends {
             false => (&mut self.sender, SENDER),
             true => (&mut self.receiver, RECEIVER),
@@ -386,8 +388,8 @@ impl Topology {
         }
         // Without segmentation offload frames leave at MTU size, as from a NIC onto its wire. The
         // second offload, GRO, applies to what arrives.
-        outer.set_offloads(WIRE, &offloads(false, guest_sends))?;
-        if let (true, Ok(Placement { receiver, .. })) = (guest_sends, &self.placement) {
+        outer.set_offloads(WIRE, &offloads(false, coalesces))?;
+        if let (true, Ok(Placement { receiver, .. })) = (coalesces, &self.placement) {
             let placed = Placement::thread(outer, WIRE);
             let placed = placed.and_then(|()| Placement::pin_threads(outer, WIRE, receiver));
             self.placement_held(placed);
