@@ -12,7 +12,7 @@ use crate::placement::Placement;
 use crate::plan::{Arm, Bench, MOVES, Measured, ON, Plan, Usage, Values};
 use crate::report::Account;
 use crate::switch_counters::{SwitchCounters, put_ratio};
-use crate::topology::{ETHERNET, ROUND_TRIP_PORT, Route, Topology};
+use crate::topology::{ROUND_TRIP_PORT, Route, Topology};
 use crate::usage::{self, Reading as _, Sides};
 use crate::{LabError, peers};
 use procfs::process::Process;
@@ -52,6 +52,8 @@ struct Snapshot {
     /// How often a third port was added.
     visits: u64,
     way: Way,
+    /// Bytes of each frame that the receiver's link does not count.
+    uncounted: u64,
     placement: Option<Placement>,
 }
 
@@ -144,6 +146,7 @@ impl<'t> Namespaces<'t> {
         let passed = ours.map(|daemon| daemon.switch_counters(topology.way)).transpose()?;
         Ok(Snapshot {
             way: topology.way,
+            uncounted: topology.uncounted(to_link),
             placement: topology.placement.clone().ok(),
             visits: self.daemon.visits(),
             sender,
@@ -187,10 +190,9 @@ impl Snapshot {
     fn wire(&self) -> (u64, u64) {
         match self.way.guest_sends() {
             false => (self.sender.sent_frames, self.sender.sent_bytes),
-            // The wire is a veth, which counts received bytes without the Ethernet header.
             true => {
                 let Reading { arrived_frames, arrived_bytes, .. } = self.receiver;
-                (arrived_frames, arrived_bytes + arrived_frames * ETHERNET)
+                (arrived_frames, arrived_bytes + arrived_frames * self.uncounted)
             }
         }
     }

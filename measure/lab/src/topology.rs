@@ -353,12 +353,18 @@ impl Topology {
         if self.way.guest_sends() { &mut self.sender } else { &mut self.receiver }
     }
 
+    /// Returns the bytes of a frame that a link's counters of received bytes leave out: a TAP and a
+    /// virtual machine count the Ethernet header, a veth only if it does not coalesce (GRO).
+    pub(crate) fn uncounted(&self, link: &str) -> u64 {
+        let is_tap = link == VNIC && self.vnic != Vnic::Veth;
+        let is_far = link == WIRE && self.round_trip_ms.is_some();
+        if is_tap || is_far { 0 } else { ETHERNET }
+    }
+
     /// Returns a function that computes the TCP payload that arrived over a link between two
-    /// readings of its counters. A TAP and a virtual machine count the Ethernet header of each
-    /// frame, a veth does not.
+    /// readings of its counters.
     pub(crate) fn payload(&self, link: &str) -> impl Fn(&Reading, &Reading) -> u64 + use<> {
-        let is_whole = link == VNIC && self.vnic != Vnic::Veth;
-        let header = if is_whole { ETHERNET } else { 0 } + IP_AND_TCP;
+        let header = ETHERNET - self.uncounted(link) + IP_AND_TCP;
         move |before, after| {
             let (frames, bytes) = after.arrived_since(before);
             bytes.saturating_sub(frames * header)

@@ -25,8 +25,9 @@ pub(crate) const MEASURES: &[Measure] =
 /// The arms: the limit as the configuration has it, and in bits per second.
 const RATES: [(&str, f64); 3] = [("50Mbit", 50e6), ("200Mbit", 200e6), ("1Gbit", 1e9)];
 
-/// Time after a change of the rate in which connections find it.
+/// Time after a change of the rate in which connections find it, and round trips that it takes.
 const SETTLE: Duration = Duration::from_secs(1);
+const SETTLING_TRIPS: u32 = 100;
 
 /// `millrace validate rate`, one way.
 #[derive(Debug)]
@@ -93,9 +94,11 @@ impl Options {
 
 /// Returns the campaign of `millrace validate rate`.
 pub fn campaign(options: &Options) -> Campaign {
+    let trip = Duration::from_millis(options.rate.round_trip_ms.unwrap_or_default().into());
+    let settle = SETTLE + SETTLING_TRIPS * trip;
     let points = |experiment: &'static Rate| {
         let plan = experiment.plan(options.mtu, options.interval, options.stop());
-        let plan = Plan { settle: SETTLE.max(plan.settle), ..plan };
+        let plan = Plan { settle: settle.max(plan.settle), ..plan };
         let counts = options.connections.iter();
         counts.map(|count| Point::bulk(experiment, &plan, *count)).collect::<Vec<_>>()
     };
