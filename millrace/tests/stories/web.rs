@@ -2,6 +2,7 @@
 //! over plain HTTP.
 
 mod actions;
+mod keys;
 mod pretended;
 
 use crate::browser::{self, Browser};

@@ -41,12 +41,13 @@ impl Client {
         self.get(&format!("/v1/flows?{port}{query}"))
     }
 
-    /// Returns a new key of the page.
+    /// Returns a new key of the page, for this process's user or, if root asks, for another.
     ///
     /// # Errors
-    /// The daemon does not answer, or has no page.
-    pub fn issue_page_key(&self) -> Result<PageKeyBody, ClientError> {
-        self.post("/v1/page/keys", &())
+    /// The daemon does not answer, has no page, or does not issue a key of another user.
+    pub fn issue_page_key(&self, user: Option<u32>) -> Result<PageKeyBody, ClientError> {
+        let user = user.map(|user| format!("?user={user}")).unwrap_or_default();
+        self.post(&format!("/v1/page/keys{user}"), &())
     }
 
     /// Ends all keys of the page.

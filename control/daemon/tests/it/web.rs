@@ -200,7 +200,7 @@ fn nothing_changes_without_the_token() {
 #[test]
 fn a_key_carries_out_actions_and_nothing_else() {
     let site = Site::start(true);
-    let issued = site.daemon.client.issue_page_key().unwrap();
+    let issued = site.daemon.client.issue_page_key(None).unwrap();
     assert_eq!(issued.address, format!("http://{}/", site.at));
     let (key, token) = (format!("Bearer {}", issued.key), format!("Bearer {TOKEN}"));
     let key = [("Authorization", key.as_str())];
@@ -251,14 +251,14 @@ fn a_key_carries_out_actions_and_nothing_else() {
     assert_eq!(vlan(), "access 10");
     // A page without a token is read-only but for keys.
     let site = Site::start(false);
-    let issued = site.daemon.client.issue_page_key().unwrap();
+    let issued = site.daemon.client.issue_page_key(None).unwrap();
     assert_eq!(site.toggle(&[("Authorization", &format!("Bearer {}", issued.key))]), "200");
 }
 
 #[test]
 fn without_a_page_there_is_no_key() {
     let daemon = Daemon::start("");
-    let refused = daemon.client.issue_page_key().unwrap_err();
+    let refused = daemon.client.issue_page_key(None).unwrap_err();
     assert!(refused.problem().seen.contains("[web]"), "{refused}");
 }
 
