@@ -91,7 +91,7 @@ pub(super) async fn put(
 ) -> Result<Planned, Refusal> {
     let query = PlanQuery::read(query)?;
     carry_out(&shared, query.dry_run, move |running| {
-        etag::check(&headers, &etag::of(running.config()))?;
+        etag::check(&headers, "the settings", &etag::of(running.config()))?;
         if query.dry_run {
             return Ok(running.desired.dry_run(&wanted).map(planned));
         }
