@@ -146,6 +146,12 @@ impl Client {
         self.request_tagged(method, path, body, if_match).map(|(_, body)| body)
     }
 
+    /// Returns a resource with its `ETag`.
+    fn get_tagged<T: DeserializeOwned>(&self, path: &str) -> Result<(T, String), ClientError> {
+        let (tag, body) = self.request_tagged(Method::GET, path, Bytes::new(), None)?;
+        Ok((read(&body)?, tag.unwrap_or_default()))
+    }
+
     /// Returns the body with its `ETag`.
     fn request_tagged(
         &self,

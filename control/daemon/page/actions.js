@@ -2,7 +2,7 @@
 // back. changes.js carries all of them out.
 //
 // A step is a request: `method`, `path` and `body`, with `command`, which does the same in a shell. A step that takes something
-// back may have `holds`: what the daemon must still say for that to be right.
+// back has `holds`, what the daemon must still say for that to be right, or `tag`, which the request names as what it changes.
 
 import { quoted } from "./text.js";
 
@@ -39,11 +39,13 @@ function addRule(name, rule, number) {
   return { method: "POST", path: pathOf(name, "/acl"), body, command: `millrace acl add ${quoted(name)} ${rule}${at}` };
 }
 
-const removeRule = (name, number) => ({
+const removeRule = (name, number, rule = "") => ({
   method: "DELETE",
   path: pathOf(name, `/acl/${encodeURIComponent(number)}`),
-  command: `millrace acl remove ${quoted(name)} ${quoted(String(number))}`,
+  command: `millrace acl remove ${quoted(name)} ${quoted(String(number))} ${rule}`.trim(),
 });
+
+const rulesOf = ({ rules }) => rules.map(({ rule }) => rule);
 
 const setRsc = (name, policy, command) => ({ method: "PUT", path: `/ports/${encodeURIComponent(name)}/rsc`, body: { policy }, command });
 
@@ -80,7 +82,7 @@ export const PORT_ACTIONS = [
     fields: ({ state }) => [{ name: "policy", label: "toward the port", options: [option("on"), option("off")], value: state.rsc === "off" ? "on" : "off" }],
     step: ({ name }, { policy }) => setRsc(name, policy, `millrace rsc ${policy} ${quoted(name)}`),
     says: ({ name }, { policy }) => `RSC toward ${name} was turned ${policy}.`,
-    undo: ({ name, state }) => setRsc(name, state.rsc, `millrace port set ${quoted(name)} rsc=${state.rsc}`),
+    undo: ({ name, state }, values, before, after, tag) => ({ ...setRsc(name, state.rsc, `millrace port set ${quoted(name)} rsc=${state.rsc}`), tag }),
   },
   setting(
     {
@@ -116,10 +118,10 @@ export const PORT_ACTIONS = [
     ],
     step: ({ name }, { rule, number }) => addRule(name, rule, number),
     says: ({ name }, { rule }) => `Port ${name} has the rule ${rule}.`,
-    undo: ({ name }, { number }, before, { rules }) => {
-      const place = Number(number) || rules.length;
-      const read = (body) => body.rules[place - 1]?.rule;
-      return { ...removeRule(name, place), holds: { path: pathOf(name, "/acl"), read, is: read({ rules }) } };
+    undo: ({ name }, { number }, before, after) => {
+      const place = Number(number) || after.rules.length;
+      const read = (body) => rulesOf(body)[place - 1];
+      return { ...removeRule(name, place, read(after)), holds: { path: pathOf(name, "/acl"), read, is: read(after) } };
     },
   },
   {
@@ -130,10 +132,13 @@ export const PORT_ACTIONS = [
     before: (name) => pathOf(name, "/acl"),
     step: ({ name }, { number }, before) => {
       const rule = before?.rules[number - 1]?.rule;
-      return { ...removeRule(name, number), asks: rule && `Remove rule ${number} of port ${name}: ${rule}?` };
+      return { ...removeRule(name, number, rule), asks: rule && `Remove rule ${number} of port ${name}: ${rule}?` };
     },
     says: ({ name }, { number }) => `Rule ${number} of port ${name} was removed.`,
-    undo: ({ name }, { number }, before) => addRule(name, before.rules[number - 1].rule, number),
+    undo: ({ name }, { number }, before, after) => ({
+      ...addRule(name, before.rules[number - 1].rule, number),
+      holds: { path: pathOf(name, "/acl"), read: rulesOf, is: rulesOf(after) },
+    }),
   },
   {
     id: "queue",
@@ -192,5 +197,5 @@ export const ADD_PORT = {
   ],
   step: (context, { name, kind, device, vlan }) => addPort({ name, [kind]: device, ...(vlan && { vlan: numeric(vlan) }) }),
   says: (context, { name }) => `Port ${name} was added.`,
-  undo: (context, { name }) => removePort(name),
+  undo: (context, { name }, before, after) => ({ ...removePort(name), holds: { path: pathOf(name), read: ({ config }) => config, is: after.config } }),
 };

@@ -43,7 +43,7 @@ export class Changes {
       const after = await this.send(step, { tag: before?.tag, isFile: Boolean(action.file) });
       if (action.file) download(after.body, action.file(context));
       const text = action.says(context, values);
-      const undo = action.undo?.(context, values, before?.body, after.body);
+      const undo = action.undo?.(context, values, before?.body, after.body, after.tag);
       if (!action.file) this.note({ name: context.name || values.name, text, step, undo, samples });
       return { text, isDone: true };
     } catch (error) {
@@ -101,7 +101,7 @@ export class Changes {
     button.disabled = true;
     try {
       this.needsKey();
-      const tag = undo.holds && (await this.stillHolds(undo.holds));
+      const tag = undo.holds ? await this.stillHolds(undo.holds) : undo.tag;
       if (undo.asks && !(await confirmed(undo))) throw new Error("Nothing was changed.");
       const samples = [...this.samplesOf(name)];
       await this.send(undo, { tag });

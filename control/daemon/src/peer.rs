@@ -10,7 +10,7 @@ use rustix::net::sockopt::socket_peercred;
 use std::os::fd::AsFd;
 
 /// The user ID shown for unmapped users (`/proc/sys/kernel/overflowuid`).
-const OVERFLOW: u32 = 65534;
+pub(crate) const OVERFLOW: u32 = 65534;
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +47,14 @@ impl Groups {
             name: config.admin_group.as_ref().map(|name| name.as_str().to_owned()),
         })
     }
+
+    /// Returns whether a user is an admin by the host's files of accounts, whatever groups a process
+    /// of that user has.
+    pub(crate) fn has_admin(&self, user: u32) -> bool {
+        let groups: Vec<u32> =
+            self.admin.into_iter().filter(|group| accounts::is_member(user, *group)).collect();
+        access(user, &groups, own_user(), self) == Access::Admin
+    }
 }
 
 /// The client of a connection.
@@ -71,10 +79,14 @@ impl Peer {
         let uid = peer.uid.as_raw();
         let mut groups = peer_groups::groups(socket.as_fd()).unwrap_or_default();
         groups.push(peer.gid.as_raw());
-        let own = rustix::process::geteuid().as_raw();
-        let access = access(uid, &groups, own, allowed);
+        let access = access(uid, &groups, own_user(), allowed);
         Peer { uid, pid: peer.pid.as_raw_pid(), access, admin_group }
     }
+}
+
+/// Returns the daemon's own user.
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 fn access(uid: u32, groups: &[u32], own: u32, allowed: &Groups) -> Access {
@@ -109,6 +121,8 @@ mod tests {
             assert_eq!(row(uid, groups), wanted, "{uid} {groups:?}");
         }
         assert_eq!(access(OVERFLOW, &[], OVERFLOW, &allowed), Access::None);
+        let here = Groups { read: None, admin: Some(0), name: None };
+        assert!(here.has_admin(0) && !Groups::default().has_admin(OVERFLOW));
         // No group is configured: none is let in, not group 0 either.
         assert_eq!(access(1000, &[0], 500, &Groups::default()), Access::None);
     }

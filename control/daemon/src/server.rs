@@ -445,6 +445,7 @@ async fn reload(shared: &Shared) -> Result<Option<&'static str>, Ended> {
     let read = shared.source().read_again().await;
     let trouble = shared.change(move |running| {
         let reloaded = read.and_then(|config| running.reload_file(config, Instant::now()));
+        running.end_keys_of_former_admins(Instant::now());
         let (text, trouble) = told(reloaded);
         notify(&[NotifyState::Ready, NotifyState::Status(&text.replace('\n', ";"))]);
         running.journal.note_reload(trouble.is_none());

@@ -3,11 +3,12 @@
 //! Anyone who reaches the address sees what a reader of the API sees, except the configuration,
 //! which contains the keys of RSS. They may also ask what the switch would do with a frame. With
 //! the token of `token-file` they can turn RSC on and off. With a key that an admin got through the
-//! API's socket, a browser on this host can send the [requests of actions](handlers::actions).
+//! API's socket, that user's browser on this host can send the [requests of actions](handlers::actions).
 //! [`trust`] judges each request first. The page consists of the files in `control/daemon/page`, unchanged: there is no
 //! build step, and nothing is loaded from elsewhere.
 
 pub(crate) mod assets;
+mod owner;
 mod pace;
 mod sparks;
 mod state;

@@ -2,9 +2,10 @@
 
 use crate::commands::names;
 use crate::global::Global;
-use crate::output::{self, Outcome, table};
+use crate::output::{self, Failure, Outcome, table};
 use api::body::{AclAdd, AclBody};
 use clap::{Args, Subcommand};
+use config::Rule;
 use problem::Problem;
 
 #[derive(Args)]
@@ -67,26 +68,58 @@ struct Add {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  millrace acl remove vm1 2")]
+#[command(after_help = "\
+Examples:
+  millrace acl remove vm1 2
+  millrace acl remove vm1 2 deny in udp to port 53
+
+With the rule itself behind its number, nothing is removed if another rule has that number by now,
+because somebody has changed the rules since you read them.")]
 struct Remove {
     /// The port.
     #[arg(add = names::ports())]
     port: String,
     /// The rule's number, as shown by `millrace acl show`.
     number: usize,
+    /// The rule that you expect there.
+    #[arg(add = names::rule_words())]
+    rule: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let body = match &arguments.verb {
         Verb::Show(show) => global.client()?.acl(&show.port)?,
         Verb::Add(add) => {
-            let usage = |problem: Problem| output::Failure::Usage(problem);
-            let rule = add.rule.join(" ").parse().map_err(usage)?;
+            let rule = add.rule.join(" ").parse().map_err(Failure::Usage)?;
             global.client()?.add_rule(&add.port, &AclAdd { rule, number: add.number })?
         }
-        Verb::Remove(remove) => global.client()?.remove_rule(&remove.port, remove.number)?,
+        Verb::Remove(remove) => removed(remove, global)?,
     };
     output::show(global, &body, text)
+}
+
+/// Removes a rule from the list that it reads, and not from one that somebody makes of it meanwhile.
+fn removed(Remove { port, number, rule }: &Remove, global: &Global) -> Result<AclBody, Failure> {
+    let client = global.client()?;
+    let (body, tag) = client.tagged_acl(port)?;
+    if !rule.is_empty() {
+        expect(&body, *number, &rule.join(" ").parse().map_err(Failure::Usage)?)?;
+    }
+    Ok(client.remove_tagged_rule(port, *number, &tag)?)
+}
+
+/// Checks that a number is that of the expected rule. One that no rule has is the daemon's to refuse.
+fn expect(AclBody { port, rules }: &AclBody, number: usize, wanted: &Rule) -> Result<(), Problem> {
+    let found = rules.iter().find(|rule| rule.number == number);
+    let Some(found) = found.filter(|found| found.rule != *wanted) else { return Ok(()) };
+    let now = rules.iter().find(|rule| rule.rule == *wanted).map_or_else(
+        || format!("`millrace acl show {port}`: no rule of the port is that one"),
+        |rule| format!("`millrace acl remove {port} {} {wanted}`", rule.number),
+    );
+    Err(Problem::new(format!("rule {number} of port {port} is another one; nothing was removed"))
+        .seen(&found.rule)
+        .wanted(wanted)
+        .remedy(now))
 }
 
 fn text(body: &AclBody) -> String {
@@ -97,4 +130,26 @@ fn text(body: &AclBody) -> String {
         vec![rule.number.to_string(), rule.hits.to_string(), rule.rule.to_string()]
     };
     table(&["NUMBER", "HITS", "RULE"], body.rules.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::body::AclRuleBody;
+
+    #[test]
+    fn a_rule_that_has_moved_is_not_removed_by_its_old_number() {
+        let rule =
+            |number, text: &str| AclRuleBody { number, rule: text.parse().unwrap(), hits: 7 };
+        let rules = vec![rule(1, "deny in arp"), rule(2, "deny in udp to port 53")];
+        let body = AclBody { port: "vm1".to_owned(), rules };
+        let expect = |number, text: &str| expect(&body, number, &text.parse().unwrap());
+        assert!(expect(2, "deny in udp to port 53").is_ok());
+        assert!(expect(3, "deny in arp").is_ok(), "the daemon says that there is none");
+        let moved = expect(2, "deny in arp").unwrap_err();
+        assert!(moved.seen.contains("port 53"), "{moved}");
+        assert!(moved.remedy.contains("acl remove vm1 1 deny in arp"), "{moved}");
+        let gone = expect(1, "allow in tcp").unwrap_err();
+        assert!(gone.remedy.contains("acl show vm1"), "{gone}");
+    }
 }

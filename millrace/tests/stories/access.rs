@@ -10,10 +10,10 @@ use std::process::{Command, Output};
 use waiting::until;
 
 /// Path at which all users may run the binary.
-const PROGRAM: &str = "/run/millrace.binary";
+pub(crate) const PROGRAM: &str = "/run/millrace.binary";
 /// The group that may see; the next constant is the group that may change.
-const READERS: u32 = 4001;
-const ADMINS: u32 = 4002;
+pub(crate) const READERS: u32 = 4001;
+pub(crate) const ADMINS: u32 = 4002;
 
 /// Command lines of millrace, each with whether it works for a stranger, a reader and an admin.
 const TRIED: &[(&str, [bool; 3])] = &[
@@ -51,7 +51,7 @@ const BESIDE: &[(&str, &str)] = &[
 ];
 
 /// Returns a command that runs as a user in these groups alone.
-fn as_user(user: u32, groups: &str) -> Command {
+pub(crate) fn as_user(user: u32, groups: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &user.to_string(), "--regid", &user.to_string()]);
     match groups {

@@ -153,6 +153,9 @@ fn acl_mistakes_name_the_word_and_the_remedy() {
         topology.switch.tell("acl add guest deny in arp");
         let (code, told) = complaint("acl add guest deny in arp");
         assert!(code == 1 && told.contains("a rule is repeated"), "{told}");
+        let (code, told) = complaint("acl remove guest 1 deny in udp");
+        assert!(code == 1 && told.contains("deny in arp") && told.contains("acl show"), "{told}");
+        assert_eq!(hits(&topology).len(), 1);
         let (code, told) = complaint("acl remove guest 2");
         assert!(code == 1 && told.contains("acl show guest"), "{told}");
         let (code, told) = complaint("acl show gust");

@@ -1,14 +1,17 @@
-//! Messages of rtnetlink: questions to the kernel about the network namespace of the thread that
-//! opens the socket.
+//! Messages of netlink: questions to the kernel about the network namespace of the thread that opens
+//! the socket, to rtnetlink about links and addresses, and to sock_diag about [sockets](owner).
 //!
 //! A message is a header (length, kind, flags, sequence, sender), a struct by kind, and attributes
 //! (length, kind, value), all in the host's byte order and padded to 4 bytes. See rtnetlink(7) and
 //! `linux/rtnetlink.h`.
 
+pub mod owner;
+
 use rustix::io::{Errno, Result};
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
+    socket_with,
 };
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,18 +28,27 @@ const HEADER: usize = 16;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// An rtnetlink socket, which stays in the namespace it was opened in.
+/// A netlink socket, which stays in the namespace it was opened in.
 pub struct Socket(OwnedFd);
 
 impl Socket {
-    /// Opens a socket.
+    /// Opens a socket of rtnetlink.
     ///
     /// # Errors
     /// The kernel refuses the socket.
     pub fn open() -> Result<Socket> {
         // Protocol 0 is NETLINK_ROUTE.
+        Socket::of(None)
+    }
+
+    /// Opens a socket of sock_diag.
+    fn open_about_sockets() -> Result<Socket> {
+        Socket::of(Some(SOCK_DIAG))
+    }
+
+    fn of(protocol: Option<Protocol>) -> Result<Socket> {
         let socket =
-            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Socket(socket))
     }

@@ -26,6 +26,7 @@ mod claims;
 mod flow_key;
 mod layout;
 mod patience;
+mod preemption;
 pub(crate) mod program;
 mod table;
 pub mod trial;
@@ -41,6 +42,7 @@ use changes::{Changed, Changes};
 pub use flow_key::{FlowKey, Glance, TcpPhase};
 use layout::{Flow, control, key};
 use patience::Patience;
+pub use preemption::preempts_softirqs;
 use program::{Maps, Verdict};
 use rustix::thread::{MembarrierCommand, membarrier};
 use rustix::time::{ClockId, clock_gettime};
@@ -176,8 +178,12 @@ impl KernelPath {
     ///
     /// # Errors
     /// Fails with EPERM if the process lacks CAP_BPF or CAP_NET_ADMIN in the host's user namespace,
-    /// else with the kernel's reason to refuse.
+    /// else with the kernel's reason to refuse. Fails where the kernel [preempts](preempts_softirqs)
+    /// softirqs.
     pub fn load() -> io::Result<KernelPath> {
+        if let Some(seen) = preempts_softirqs() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, seen));
+        }
         let flows = HashMap::create_sparse(FLOWS)?;
         let slots = MappedArray::create(Flow::SIZE, FLOWS)?;
         let generations = MappedArray::create(size_of::<u64>(), HOOKS)?;
@@ -624,8 +630,12 @@ mod tests {
                 assert!(reason.is_none_or(|reason| missing.contains(&reason)), "{reason:?}");
             }
             Err(error) => {
-                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
-                eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN");
+                let wanted = match preempts_softirqs() {
+                    Some(_) => io::ErrorKind::Unsupported,
+                    None => io::ErrorKind::PermissionDenied,
+                };
+                assert_eq!(error.kind(), wanted, "{error}");
+                eprintln!("skipped: needs CAP_BPF, CAP_NET_ADMIN and no PREEMPT_RT");
             }
         }
     }

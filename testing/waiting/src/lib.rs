@@ -63,7 +63,17 @@ impl<T, E: Display> Answer for Result<T, E> {
 /// It has not come about within [`LIMIT`].
 #[track_caller]
 pub fn until<A: Answer>(what: &str, ask: impl FnMut() -> A) -> A::Value {
-    match within(LIMIT, ask) {
+    until_within(LIMIT, what, ask)
+}
+
+/// Asks until `what` has come about, and returns the value, for states that take a multiple of the
+/// product's own times: its retries, its leases.
+///
+/// # Panics
+/// It has not come about within `limit`.
+#[track_caller]
+pub fn until_within<A: Answer>(limit: Duration, what: &str, ask: impl FnMut() -> A) -> A::Value {
+    match within(limit, ask) {
         Ok(value) => value,
         Err(seen) if seen.is_empty() => panic!("waited in vain until {what}"),
         Err(seen) => panic!("waited in vain until {what}: {seen}"),

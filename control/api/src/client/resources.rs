@@ -41,12 +41,13 @@ impl Client {
         self.get(&format!("/v1/flows?{port}{query}"))
     }
 
-    /// Returns a new key of the page.
+    /// Returns a new key of the page, for this process's user or, if root asks, for another.
     ///
     /// # Errors
-    /// The daemon does not answer, or has no page.
-    pub fn issue_page_key(&self) -> Result<PageKeyBody, ClientError> {
-        self.post("/v1/page/keys", &())
+    /// The daemon does not answer, has no page, or does not issue a key of another user.
+    pub fn issue_page_key(&self, user: Option<u32>) -> Result<PageKeyBody, ClientError> {
+        let user = user.map(|user| format!("?user={user}")).unwrap_or_default();
+        self.post(&format!("/v1/page/keys{user}"), &())
     }
 
     /// Ends all keys of the page.
@@ -78,9 +79,7 @@ impl Client {
     /// # Errors
     /// The daemon does not answer, or there is no such port.
     pub fn tagged_port(&self, name: &str) -> Result<(PortBody, String), ClientError> {
-        let path = format!("/v1/ports/{}", escape(name));
-        let (tag, body) = self.request_tagged(Method::GET, &path, Bytes::new(), None)?;
-        Ok((read(&body)?, tag.unwrap_or_default()))
+        self.get_tagged(&format!("/v1/ports/{}", escape(name)))
     }
 
     /// Changes keys of a port if its settings still have this tag. Returns the port.
@@ -143,6 +142,14 @@ impl Client {
         self.get(&format!("/v1/ports/{}/acl", escape(name)))
     }
 
+    /// Returns the rules of a port with their tag.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or there is no such port.
+    pub fn tagged_acl(&self, name: &str) -> Result<(AclBody, String), ClientError> {
+        self.get_tagged(&format!("/v1/ports/{}/acl", escape(name)))
+    }
+
     /// Adds a rule to a port; it is in force when this returns. Returns all rules.
     ///
     /// # Errors
@@ -151,13 +158,20 @@ impl Client {
         self.post(&format!("/v1/ports/{}/acl", escape(name)), rule)
     }
 
-    /// Removes a port's rule of this number. Returns the other rules.
+    /// Removes a port's rule of this number, if the rules still have this tag. Returns the other
+    /// rules.
     ///
     /// # Errors
-    /// The daemon does not answer, or there is no such port or rule.
-    pub fn remove_rule(&self, name: &str, number: usize) -> Result<AclBody, ClientError> {
+    /// The daemon does not answer, there is no such port or rule, or the rules have another tag by
+    /// now.
+    pub fn remove_tagged_rule(
+        &self,
+        name: &str,
+        number: usize,
+        etag: &str,
+    ) -> Result<AclBody, ClientError> {
         let path = format!("/v1/ports/{}/acl/{number}", escape(name));
-        read(&self.request(Method::DELETE, &path, Bytes::new(), None)?)
+        read(&self.request(Method::DELETE, &path, Bytes::new(), Some(etag))?)
     }
 
     /// Returns the levels of the log.

@@ -1,7 +1,9 @@
-//! Accepts clients over TCP. Those of one address share its places.
+//! Accepts clients over TCP. Those of one address share its places. Each request carries the ends of
+//! its connection.
 
 use super::{Connections, Kind, Limits, serve};
 use axum::{Extension, Router};
+use netlink::owner::Ends;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -18,12 +20,14 @@ pub(crate) async fn accept(
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => return,
         };
-        let Ok((stream, peer)) = accepted else {
+        let Ok((stream, client)) = accepted else {
             hesitate().await;
             continue;
         };
-        if let Some(place) = places.place(Kind::from(peer.ip())) {
-            let router = router.clone().layer(Extension(peer));
+        // A connection that has ended has no address.
+        let Ok(server) = stream.local_addr() else { continue };
+        if let Some(place) = places.place(Kind::from(client.ip())) {
+            let router = router.clone().layer(Extension(Ends { client, server }));
             tokio::spawn(serve(stream, router, place, Limits::METRICS, stopped.clone()));
         }
     }

@@ -91,18 +91,20 @@ pub(super) async fn put(
 ) -> Result<Planned, Refusal> {
     let query = PlanQuery::read(query)?;
     carry_out(&shared, query.dry_run, move |running| {
-        etag::check(&headers, &etag::of(running.config()))?;
-        Ok(if query.dry_run {
-            running.desired.dry_run(&wanted).map(planned)
-        } else {
-            running.reload(wanted, Instant::now())
-        })
+        etag::check(&headers, "the settings", &etag::of(running.config()))?;
+        if query.dry_run {
+            return Ok(running.desired.dry_run(&wanted).map(planned));
+        }
+        let steps = running.reload(wanted, Instant::now());
+        running.end_keys_of_former_admins(Instant::now());
+        Ok(steps)
     })
     .await
 }
 
 /// Rereads the configuration file, as SIGHUP does, and changes only the file's ports. Changes made
-/// to them through the API are undone.
+/// to them through the API are undone. Keys of the page end if their users are not named as admins
+/// any more.
 #[utoipa::path(post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config", params(PlanQuery),
     responses(
         (status = 200, body = PlanBody, description = "The steps, all carried out or all planned, and the running configuration"),
@@ -121,6 +123,7 @@ pub(super) async fn reload(
             return Ok(file.and_then(|file| running.desired.dry_run_file(file)).map(planned));
         }
         let steps = file.and_then(|file| running.reload_file(file, Instant::now()));
+        running.end_keys_of_former_admins(Instant::now());
         running.journal.note_reload(steps.as_ref().is_ok_and(|steps| all_done(steps)));
         Ok(steps)
     })

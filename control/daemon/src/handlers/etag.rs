@@ -17,8 +17,9 @@ pub(super) fn of(settings: &impl Serialize) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Refuses with 412 if the client's tag does not match the current settings.
-pub(super) fn check(headers: &HeaderMap, in_force: &str) -> Result<(), Refusal> {
+/// Refuses with 412 if the client's tag does not match the current one. `what` names what the tag
+/// covers, in the plural.
+pub(super) fn check(headers: &HeaderMap, what: &str, in_force: &str) -> Result<(), Refusal> {
     let mut seen = headers.get_all(IF_MATCH).iter().peekable();
     if seen.peek().is_none() {
         return Ok(());
@@ -29,10 +30,10 @@ pub(super) fn check(headers: &HeaderMap, in_force: &str) -> Result<(), Refusal> 
         return Ok(());
     }
     Err(Refusal::changed_meanwhile(
-        Problem::new("the settings were changed since they were read")
+        Problem::new(format!("{what} were changed since they were read; nothing was done"))
             .seen(format!("If-Match: {}", seen.join(", ")))
-            .wanted(format!("the tag of the current settings, {in_force}"))
-            .remedy("read the settings again, and repeat the change with their tag"),
+            .wanted(format!("the tag that they have now, {in_force}"))
+            .remedy("read them again, see whether the change is still meant, and repeat it"),
     ))
 }
 
@@ -50,7 +51,7 @@ mod tests {
             for value in values {
                 headers.append(IF_MATCH, value.parse().unwrap());
             }
-            check(&headers, &tag).is_ok()
+            check(&headers, "the settings", &tag).is_ok()
         };
         assert!(checked(&[]) && checked(&["*"]) && checked(&[&tag]));
         assert!(checked(&[&format!("\"x\", {tag}")]) && checked(&["\"x\"", &tag]));

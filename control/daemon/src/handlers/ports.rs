@@ -68,7 +68,8 @@ fn tagged(body: PortBody) -> impl IntoResponse {
 /// Refuses a request whose tag does not match the port's settings.
 fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refusal> {
     let body = running.report().port(name).map_err(Refusal::not_found)?;
-    etag::check(headers, &etag::of(&body.config))
+    let what = format!("the settings of port {name}");
+    etag::check(headers, &what, &etag::of(&body.config))
 }
 
 /// The schema of a change: the keys of a port, each optional, without its name. The body itself is

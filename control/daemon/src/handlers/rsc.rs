@@ -1,11 +1,13 @@
 //! Receive segment coalescing: shown and toggled live.
 
-use super::Shared;
-use super::reply::{Body, Name, Refusal, Reply, found};
-use crate::running::rsc;
+use super::reply::{Body, Name, Refusal, Reply};
+use super::{Shared, etag};
+use crate::running::{Running, rsc};
 use api::body::{RscBody, RscChange, SwitchRscBody, SwitchRscChange};
 use axum::Json;
 use axum::extract::{FromRef, State};
+use axum::http::header::ETAG;
+use axum::http::{HeaderMap, HeaderName};
 use axum::routing::{MethodRouter, put};
 use config::Config;
 use problem::Problem;
@@ -77,39 +79,56 @@ pub(super) async fn set_switch(
     done.await?
 }
 
-/// Coalescing toward one port.
+/// Coalescing toward a port, with the tag of its setting.
+type Tagged = Result<([(HeaderName, String); 1], Json<RscBody>), Refusal>;
+
+fn tagged(running: &Running, name: &str) -> Tagged {
+    let body = running.report().rsc(name).map_err(Refusal::not_found)?;
+    Ok(([(ETAG, tag(running, name)?)], Json(body)))
+}
+
+/// Returns the tag of `rsc` of a port, so that other settings and statistics do not change it.
+fn tag(running: &Running, name: &str) -> Result<String, Refusal> {
+    let body = running.report().port(name).map_err(Refusal::not_found)?;
+    Ok(etag::of(&body.config.rsc))
+}
+
+/// Coalescing toward one port. `ETag` is the tag of its setting, for `If-Match`.
 #[utoipa::path(get, path = "/v1/ports/{name}/rsc", operation_id = "show_rsc", tag = "rsc",
     params(("name" = String, Path, description = "Name of the port")),
     responses(
-        (status = 200, body = RscBody, description = "Settings, state and statistics"),
+        (status = 200, body = RscBody, description = "Settings, state and statistics", headers(("ETag" = String, description = "The tag of the setting"))),
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Reply<RscBody> {
-    found(&shared, move |running| running.report().rsc(&name)).await
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged {
+    shared.run(move |running| tagged(running, &name)).await?
 }
 
 /// Toggles coalescing on one port; open trains are delivered before this returns.
 #[utoipa::path(put, path = "/v1/ports/{name}/rsc", operation_id = "set_rsc", tag = "rsc",
-    params(("name" = String, Path, description = "Name of the port")),
+    params(("name" = String, Path, description = "Name of the port"), ("If-Match" = Option<String>, Header, description = "Only if the port's setting has one of these tags")),
     request_body = RscChange,
     responses(
-        (status = 200, body = RscBody, description = "The change is in force"),
+        (status = 200, body = RscBody, description = "The change is in force", headers(("ETag" = String, description = "The tag of the setting"))),
         (status = 400, body = Problem, description = "The body is not JSON"),
         (status = 404, body = Problem, description = "There is no such port"),
+        (status = 412, body = Problem, description = "The port's setting does not match `If-Match`; nothing was changed"),
         (status = 413, body = Problem, description = "The body is longer than 2 MiB"),
         (status = 422, body = Problem, description = "A key or value is refused"),
 ))]
 pub(super) async fn set(
     State(shared): State<Shared>,
     Name(name): Name,
+    headers: HeaderMap,
     Body(change): Body<RscChange>,
-) -> Reply<RscBody> {
+) -> Tagged {
     let done = shared.change(move |running| {
+        etag::check(&headers, &format!("the RSC settings of port {name}"), &tag(running, &name)?)?;
         let toggle =
             |ports: &_, wanted: &mut _| rsc::set(ports, wanted, Some(&name), change.policy);
         running.change(Instant::now(), toggle).map_err(Refusal::not_found)?;
-        running.report().rsc(&name).map(Json).map_err(Refusal::not_found)
+        tagged(running, &name)
     });
     done.await?
 }

@@ -5,7 +5,7 @@ use api::body::FindingBody;
 use config::{Config, Device, KernelPathMode, PortConfig, PortRole};
 use datapath::Switch;
 use devices::Opener;
-use ports::kernel_path::KernelPath;
+use ports::kernel_path::{KernelPath, preempts_softirqs};
 use problem::Problem;
 
 /// Whether the kernel carries flows.
@@ -17,6 +17,8 @@ pub(crate) enum State {
     Off,
     /// The kernel refused the programs, for this reason.
     Refused(String),
+    /// The kernel preempts softirqs, as this says.
+    Preempts(String),
 }
 
 /// Loads the programs for the switch and the ports that are opened from now on, unless the
@@ -24,6 +26,9 @@ pub(crate) enum State {
 pub(super) fn load(config: &Config, switch: &mut Switch, opener: &dyn Opener) -> State {
     if config.switch.kernel_path == KernelPathMode::Off {
         return State::Off;
+    }
+    if let Some(seen) = preempts_softirqs() {
+        return State::Preempts(seen);
     }
     match KernelPath::load() {
         Ok(path) => {
@@ -42,6 +47,9 @@ impl State {
             State::Off => None,
             State::Refused(reason) => {
                 is_missed(config).then(|| Kind::KernelPathRefused.found(refused(reason)))
+            }
+            State::Preempts(seen) => {
+                is_missed(config).then(|| Kind::KernelPathRefused.found(preempts(seen)))
             }
             State::Loaded => {
                 let path = switch.kernel_path()?;
@@ -72,6 +80,13 @@ fn refused(reason: &str) -> Problem {
         .remedy("give the daemon both, or set `kernel-path = \"off\"` in [switch]")
 }
 
+fn preempts(seen: &str) -> Problem {
+    Problem::new("the kernel carries no flows: this one preempts softirqs, for which the kernel path is not made")
+        .seen(seen)
+        .wanted("a kernel without PREEMPT_RT")
+        .remedy("boot another kernel, or set `kernel-path = \"off\"` in [switch]; the switch carries all frames meanwhile")
+}
+
 fn unchecked(reason: &str) -> Problem {
     Problem::new(
         "the kernel carries nothing that containers and VMs send: it does not check what they say about checksums",
@@ -89,4 +104,25 @@ fn paused(path: &KernelPath) -> Problem {
             "remove that program (`tc filter show dev DEVICE ingress`, `bpftool net`): the kernel path is tried again \
              within an hour; or set `kernel-path = \"off\"` in [switch]",
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a real-time kernel runs, a port that could use the kernel path has a finding.
+    #[test]
+    fn a_kernel_that_preempts_softirqs_is_a_finding_where_the_kernel_path_is_wanted() {
+        let settings = crate::settings::of_switch(&Config::default().switch);
+        let switch = Switch::start(settings).unwrap();
+        let state = State::Preempts("/sys/kernel/realtime is 1".to_owned());
+        let finding = |port: &str| {
+            let text = format!("[switch]\nkernel-path = 'auto'\n[[port]]\nname = 'a'\n{port}\n");
+            state.finding(&Config::from_toml("t", &text).unwrap(), &switch)
+        };
+        let found = finding("veth = 'v0'\nnetns = 'c1'").unwrap();
+        assert_eq!(found.kind, "kernel_path_refused");
+        assert!(found.problem.wanted.contains("PREEMPT_RT"), "{:?}", found.problem);
+        assert!(finding("tap = 't0'").is_none());
+    }
 }

@@ -3,6 +3,7 @@
 use super::Running;
 use super::origin::{Merged, merge};
 use super::ports::Ports;
+use crate::peer::Groups;
 use crate::state::Added;
 use api::body::{StepBody, StepOutcome};
 use config::{Config, PortConfig};
@@ -80,6 +81,17 @@ impl Running {
             self.journal.note(Level::WARN, now, note);
         }
         Ok(steps)
+    }
+
+    /// Ends the keys of the page of those who are no admins any more, by the configuration and the
+    /// host's files of accounts. A group that cannot be looked up makes nobody an admin.
+    pub(crate) fn end_keys_of_former_admins(&mut self, now: Instant) {
+        let groups = Groups::of(&self.config().switch).unwrap_or_default();
+        let ended = self.page_keys.end_of_others(|user| groups.has_admin(user));
+        if ended > 0 {
+            let told = "keys of the page were ended, whose users are not named as admins any more";
+            self.journal.note(Level::INFO, now, format!("{told}: {ended}"));
+        }
     }
 
     /// The ports that are not the file's.

@@ -5,12 +5,14 @@
 //! a bearer token: a browser sends it for no other page by itself.
 //!
 //! The token toggles RSC, and nothing else. A key carries out all actions, but only for a client on
-//! this host, so that none travels through a network in the clear. A proxy on this host may have clients
-//! elsewhere: a request with a proxy's headers is refused, and a proxy that adds none is believed.
+//! this host, so that none travels through a network in the clear, and only for a program of its
+//! [user](owner). A proxy on this host may have clients elsewhere: a request with a proxy's headers is
+//! refused, and a proxy of the key's user that adds none is believed.
 
-use super::{Page, TRACE, token_file};
+use super::{Page, TRACE, owner, token_file};
 use crate::handlers::{self, problem};
 use crate::own_host::own_host;
+use crate::page_keys::Holder;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderName, ORIGIN};
@@ -18,6 +20,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use config::Section;
+use netlink::owner::Ends;
 use problem::Problem;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -53,7 +56,7 @@ pub(crate) async fn confine(mut answer: Response) -> Response {
 /// Answers a permitted request; refuses others with 401 or 403.
 pub(super) async fn admit(
     State(page): State<Page>,
-    Extension(from): Extension<SocketAddr>,
+    Extension(ends): Extension<Ends>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -61,13 +64,15 @@ pub(super) async fn admit(
         return problem(StatusCode::FORBIDDEN, told);
     }
     if request.uri().path().starts_with(ACTIONS) {
-        return act(&page, from, request, next).await;
+        return act(&page, ends, request, next).await;
     }
     if only_reads(&request) {
         return next.run(request).await;
     }
-    if let Some(holder) = holder(&page, from, &request).await {
-        return carry_out(&page, from, &holder, request, next).await;
+    match holder(&page, ends, &request).await {
+        Ok(Some(holder)) => return carry_out(&page, ends, &holder, request, next).await,
+        Ok(None) => {}
+        Err(told) => return problem(StatusCode::FORBIDDEN, told),
     }
     let Some(file) = &page.token_file else {
         let told = Problem::new("the page is read-only")
@@ -82,7 +87,8 @@ pub(super) async fn admit(
     };
     match token_file::read(file) {
         Ok(token) if token.matches(given) => {
-            handlers::change(&page.shared, format!("the page, from {from}"), request, next).await
+            let client = format!("the page, from {}", ends.client);
+            handlers::change(&page.shared, client, request, next).await
         }
         Ok(_) => problem(StatusCode::UNAUTHORIZED, no_token()),
         Err(told) => {
@@ -93,43 +99,47 @@ pub(super) async fn admit(
 }
 
 /// Answers a request of an action, which needs a key also to read: what it reads is not on the page.
-async fn act(page: &Page, from: SocketAddr, request: Request, next: Next) -> Response {
-    let is_here = is_from_here(page.listen, from, request.headers());
-    match holder(page, from, &request).await {
-        Some(_) if only_reads(&request) => next.run(request).await,
-        Some(holder) => carry_out(page, from, &holder, request, next).await,
-        None if !is_here => problem(StatusCode::FORBIDDEN, far(from)),
-        None => problem(StatusCode::UNAUTHORIZED, no_key()),
+async fn act(page: &Page, ends: Ends, request: Request, next: Next) -> Response {
+    let is_here = is_from_here(page.listen, ends.client, request.headers());
+    match holder(page, ends, &request).await {
+        Ok(Some(_)) if only_reads(&request) => next.run(request).await,
+        Ok(Some(holder)) => carry_out(page, ends, &holder, request, next).await,
+        Ok(None) if !is_here => problem(StatusCode::FORBIDDEN, far(ends.client)),
+        Ok(None) => problem(StatusCode::UNAUTHORIZED, no_key()),
+        Err(told) => problem(StatusCode::FORBIDDEN, told),
     }
 }
 
 async fn carry_out(
     page: &Page,
-    from: SocketAddr,
-    holder: &str,
+    ends: Ends,
+    holder: &Holder,
     request: Request,
     next: Next,
 ) -> Response {
-    let client = format!("the page, from {from}, with the key of {holder}");
+    let client = format!("the page, from {}, with the key of {}", ends.client, holder.client);
     handlers::change(&page.shared, client, request, next).await
 }
 
-/// Returns the client that got the request's key; `None` without a key that counts here.
+/// Returns the holder of the request's key; `None` without a key that counts here.
+///
+/// # Errors
+/// The request is not from a program of the key's user.
 fn holder(
     page: &Page,
-    from: SocketAddr,
+    ends: Ends,
     request: &Request,
-) -> impl Future<Output = Option<String>> + use<> {
+) -> impl Future<Output = Result<Option<Holder>, Problem>> + use<> {
     let headers = request.headers();
-    let given = bearer(headers).filter(|_| is_from_here(page.listen, from, headers));
+    let given = bearer(headers).filter(|_| is_from_here(page.listen, ends.client, headers));
     let given = given.map(ToOwned::to_owned);
     let (shared, pace, now) = (page.shared.clone(), page.key_pace.clone(), Instant::now());
     async move {
-        let given = given?;
+        let Some(given) = given else { return Ok(None) };
         pace.turn().await;
-        let found =
-            shared.run(move |running| running.page_keys.holder(&given, now).map(str::to_owned));
-        found.await.ok().flatten()
+        let found = shared.run(move |running| running.page_keys.holder(&given, now).cloned());
+        let found = found.await.ok().flatten();
+        found.map(|holder| owner::check(ends, &holder).map(|()| holder)).transpose()
     }
 }
 

@@ -173,7 +173,7 @@ fn a_second_change_waits_for_the_first_and_builds_on_it() {
             assert_eq!(plan.join().unwrap().config.ports.len(), PORTS + 1);
             assert_eq!(added.join().unwrap().name, format!("vm{}", PORTS + 1));
             let stale = stale.join().unwrap();
-            assert!(stale.error.starts_with("the settings were changed"), "{stale}");
+            assert!(stale.error.starts_with("the settings of port vm0 were changed"), "{stale}");
         });
         assert_eq!(first.switch().unwrap().ports_up, PORTS + 2);
     });

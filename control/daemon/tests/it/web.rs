@@ -2,7 +2,7 @@
 //! unchanged.
 
 use crate::test_daemon::{Daemon, eventually};
-use api::body::{TraceBody, TraceRequest};
+use api::body::{AclAdd, RscSetting, TraceBody, TraceRequest};
 use api::client::ClientError;
 use config::RscMode;
 use serde_json::Value;
@@ -200,7 +200,7 @@ fn nothing_changes_without_the_token() {
 #[test]
 fn a_key_carries_out_actions_and_nothing_else() {
     let site = Site::start(true);
-    let issued = site.daemon.client.issue_page_key().unwrap();
+    let issued = site.daemon.client.issue_page_key(None).unwrap();
     assert_eq!(issued.address, format!("http://{}/", site.at));
     let (key, token) = (format!("Bearer {}", issued.key), format!("Bearer {TOKEN}"));
     let key = [("Authorization", key.as_str())];
@@ -251,14 +251,70 @@ fn a_key_carries_out_actions_and_nothing_else() {
     assert_eq!(vlan(), "access 10");
     // A page without a token is read-only but for keys.
     let site = Site::start(false);
-    let issued = site.daemon.client.issue_page_key().unwrap();
+    let issued = site.daemon.client.issue_page_key(None).unwrap();
     assert_eq!(site.toggle(&[("Authorization", &format!("Bearer {}", issued.key))]), "200");
+}
+
+/// Returns the `ETag` in the head of an answer.
+fn tag(head: &str) -> String {
+    head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned()
+}
+
+/// A rule is named by its number, which another admin may meanwhile have given to another rule.
+#[test]
+fn a_rule_is_removed_from_the_list_that_was_read_and_from_no_other() {
+    let site = Site::start(true);
+    let client = &site.daemon.client;
+    let add = |rule: &str, number| {
+        client.add_rule("vm1", &AclAdd { rule: rule.parse().unwrap(), number }).unwrap()
+    };
+    let key = format!("Bearer {}", client.issue_page_key(None).unwrap().key);
+    let ask = |request: &str, tag: &str| {
+        let headers = [("Authorization", key.as_str()), ("If-Match", tag)];
+        site.ask(request, &headers, r#"{"rule": "deny in"}"#)
+    };
+    add("deny in arp", None);
+    add("deny in udp", None);
+    let read = tag(&ask("GET /v1/ports/vm1/acl", "*").1);
+    add("deny in tcp", Some(1));
+    for request in ["DELETE /v1/ports/vm1/acl/2", "POST /v1/ports/vm1/acl"] {
+        let (status, _, told) = ask(request, &read);
+        assert_eq!(status, "412", "{told}");
+        for words in ["the rules of port vm1 were changed", "read them again"] {
+            assert!(told.contains(words), "{told}");
+        }
+    }
+    let refused = client.remove_tagged_rule("vm1", 2, &read).unwrap_err();
+    assert!(refused.problem().error.contains("were changed"), "{refused}");
+    let (rules, now) = client.tagged_acl("vm1").unwrap();
+    assert_eq!(rules.rules.len(), 3);
+    let (status, head, _) = ask("DELETE /v1/ports/vm1/acl/1", &now);
+    assert_eq!((status.as_str(), tag(&head)), ("200", read));
+}
+
+#[test]
+fn rsc_is_set_only_if_it_still_is_what_was_read() {
+    let site = Site::start(true);
+    let token = format!("Bearer {TOKEN}");
+    let set = |tag: &str, policy: &str| {
+        let headers = [("Authorization", token.as_str()), ("If-Match", tag)];
+        site.ask("PUT /ports/vm1/rsc", &headers, &format!("{{\"policy\": \"{policy}\"}}"))
+    };
+    let (status, head, _) = set("*", "off");
+    assert_eq!(status, "200");
+    let left = tag(&head);
+    site.daemon.client.change_port("vm1", &serde_json::json!({"vlan": 10})).unwrap();
+    assert_eq!(set(&left, "off").0, "200", "another setting is not covered");
+    site.daemon.client.set_rsc(Some("vm1"), RscSetting::Gro).unwrap();
+    let (status, _, told) = set(&left, "on");
+    assert!(status == "412" && told.contains("the RSC settings of port vm1"), "{told}");
+    assert_eq!(site.rsc(), RscMode::Gro);
 }
 
 #[test]
 fn without_a_page_there_is_no_key() {
     let daemon = Daemon::start("");
-    let refused = daemon.client.issue_page_key().unwrap_err();
+    let refused = daemon.client.issue_page_key(None).unwrap_err();
     assert!(refused.problem().seen.contains("[web]"), "{refused}");
 }
 

@@ -1,8 +1,9 @@
 //! Whole runs over the loopback interface. Tests check the received bytes and the reports, never
 //! speed.
 
+use crate::own_ports::base_port;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 use traffic::report::{Ending, PeerKind};
@@ -10,21 +11,6 @@ use traffic::{Length, Plan, Progress, Report, Role, TrafficError, Transport, run
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
-
-/// Returns a port that is free together with the ports below and above it. Each call takes a range
-/// of its own, below the ephemeral ports, so that tests can run side by side.
-fn base_port(host: IpAddr, count: u16) -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    for _ in 0..500 {
-        let stretch = NEXT.fetch_add(1, Ordering::Relaxed);
-        let offset = u16::try_from(std::process::id() % 100).unwrap() * 100;
-        let first = 12_000 + (offset + stretch * 10) % 20_000;
-        if (first..=first + count).all(|port| TcpListener::bind((host, port)).is_ok()) {
-            return first + 1;
-        }
-    }
-    panic!("no {count} free ports in a row");
-}
 
 /// Runs both ends of a plan. Returns the reports of the sender and the receiver.
 fn both(host: IpAddr, ports: u16, shape: impl Fn(&mut Plan)) -> (Report, Report) {
@@ -276,7 +262,8 @@ fn a_sender_without_a_receiver_says_what_to_do() {
 /// requests as a firewall does.
 #[test]
 fn a_sender_that_nothing_answers_says_so_and_gives_up() {
-    let silent = TcpListener::bind((V4, 0)).unwrap();
+    let base = base_port(V4, 1);
+    let silent = TcpListener::bind((V4, base - 1)).unwrap();
     rustix::net::listen(&silent, 0).unwrap();
     let address = silent.local_addr().unwrap();
     let timeout = Duration::from_millis(200);
@@ -284,7 +271,6 @@ fn a_sender_that_nothing_answers_says_so_and_gives_up() {
     while let Ok(stream) = TcpStream::connect_timeout(&address, timeout) {
         held.push(stream);
     }
-    let base = address.port() + 1;
     let plan = Plan { connect_attempts: 2, ..Plan::new(Role::Sender, V4, base, 1) };
     let mut waits = Vec::new();
     let error = run(&plan, &mut |step| {

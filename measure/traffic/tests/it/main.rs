@@ -3,4 +3,5 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "what goes wrong in a test fails it")]
 
 mod loopback;
+mod own_ports;
 mod windows;

@@ -2,10 +2,10 @@
 //! source (microsoft/ntttcp 5.40: `SetupNet`, `SendReceiveToken`, `StartSenderReceiver`) has it. No
 //! Windows has been at the other end.
 
+use crate::own_ports::base_port;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 use traffic::report::{Ending, PeerKind};
@@ -15,19 +15,6 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PORTS: u16 = 3;
 const BUFFER: usize = 10_000;
 const BUFFERS: usize = 20;
-
-/// Returns a first port that is free, with the one below, the next ones, and those of their tokens.
-fn base_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let offset = u16::try_from(std::process::id() % 60).unwrap() * 100;
-    (0..90)
-        .map(|_| 2_000 + offset + NEXT.fetch_add(1, Ordering::Relaxed) * 10)
-        .find(|base| {
-            let free = |port: u16| TcpListener::bind((HERE, port)).is_ok();
-            (base - 1..base + PORTS).chain(base + 1000..base + 1000 + PORTS).all(free)
-        })
-        .unwrap()
-}
 
 fn plan(role: Role, base: u16, transport: Transport) -> Plan {
     let mut plan = Plan::new(role, HERE, base, 1);
@@ -109,7 +96,7 @@ fn is_of_a_windows_peer(report: &Report) {
 
 #[test]
 fn a_replayed_windows_receiver_gets_one_connection_a_port_its_tokens_and_every_byte() {
-    let base = base_port();
+    let base = base_port(HERE, PORTS);
     let plan = plan(Role::Sender, base, Transport::Tcp);
     scope(|scope| {
         let receiver = scope.spawn(|| windows_receiver(base));
@@ -122,7 +109,7 @@ fn a_replayed_windows_receiver_gets_one_connection_a_port_its_tokens_and_every_b
 
 #[test]
 fn a_replayed_windows_sender_begins_after_our_tokens_and_every_byte_is_received() {
-    let base = base_port();
+    let base = base_port(HERE, PORTS);
     let plan = plan(Role::Receiver, base, Transport::Tcp);
     scope(|scope| {
         let mut sender = None;
@@ -143,7 +130,7 @@ fn a_replayed_windows_sender_begins_after_our_tokens_and_every_byte_is_received(
 
 #[test]
 fn with_datagrams_only_the_tokens_are_connected() {
-    let base = base_port();
+    let base = base_port(HERE, PORTS);
     let sender = plan(Role::Sender, base, Transport::Udp);
     scope(|scope| {
         let sockets: Vec<UdpSocket> =
@@ -157,7 +144,7 @@ fn with_datagrams_only_the_tokens_are_connected() {
             assert_eq!(socket.recv(&mut [0; BUFFER]).unwrap(), BUFFER);
         }
     });
-    let base = base_port();
+    let base = base_port(HERE, PORTS);
     let mut receiver = plan(Role::Receiver, base, Transport::Udp);
     receiver.length = Length::Seconds(1);
     scope(|scope| {
@@ -183,7 +170,7 @@ fn with_datagrams_only_the_tokens_are_connected() {
 
 #[test]
 fn more_connections_than_a_windows_receiver_takes_are_refused() {
-    let base = base_port();
+    let base = base_port(HERE, PORTS);
     let _receiver = TcpListener::bind((HERE, base)).unwrap();
     let plan = Plan { connections_per_thread: 2, ..plan(Role::Sender, base, Transport::Tcp) };
     let error = run(&plan, &mut |_| {}).unwrap_err();

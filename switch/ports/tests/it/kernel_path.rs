@@ -27,15 +27,9 @@ impl Bed {
             ip(&format!("link set {machine} up"));
         }
         let plain = |name| packet::open(&PacketOptions::new(name)).expect("open");
-        let port = |name| {
-            let kernel_path = Some(path.clone());
-            let opened = packet::open(&PacketOptions { kernel_path, ..PacketOptions::new(name) });
-            let opened = opened.expect("open");
-            assert!(opened.device.hook.is_some(), "{:?}", opened.degraded);
-            opened
-        };
         let machines = [plain("milla1"), plain("millb1")];
-        Some(Bed { ports: [port("milla0"), port("millb0")], machines, path })
+        let ports = ["milla0", "millb0"].map(|name| port(&path, name));
+        Some(Bed { ports, machines, path })
     }
 
     /// Sends a frame from the first machine, with this number as its payload.
@@ -71,12 +65,22 @@ impl Bed {
     }
 }
 
-fn flow() -> FlowKey {
+/// Opens a port at an interface, on this kernel path.
+pub(crate) fn port(path: &KernelPath, name: &str) -> Opened {
+    let kernel_path = Some(path.clone());
+    let opened = packet::open(&PacketOptions { kernel_path, ..PacketOptions::new(name) });
+    let opened = opened.expect("open");
+    assert!(opened.device.hook.is_some(), "{:?}", opened.degraded);
+    opened
+}
+
+/// Returns the flow of [`Bed::send`].
+pub(crate) fn flow() -> FlowKey {
     let header = udp_header(THEIR_MAC, OUR_MAC, ADDRESSES, 2);
     Glance::read(&header).expect("a flow").key
 }
 
-fn numbers(queue: &mut IngressQueue, enough: usize) -> Vec<u16> {
+pub(crate) fn numbers(queue: &mut IngressQueue, enough: usize) -> Vec<u16> {
     let frames = take_until(queue, enough, is_ours);
     let number = |bytes: &[u8]| u16::from_be_bytes([bytes[42], bytes[43]]);
     frames.iter().map(|frame| number(&frame.bytes)).collect()

@@ -17,6 +17,7 @@ mod kept;
 mod kernel_path;
 mod order;
 mod packet;
+mod paged_headers;
 mod pair;
 mod relay;
 #[path = "../support/mod.rs"]

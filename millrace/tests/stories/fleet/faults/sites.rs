@@ -9,7 +9,7 @@ use api::body::Origin;
 use api::client::Client;
 use config::PortConfig;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::Mutex;
 
 pub(super) const COUNT: usize = 8;
@@ -67,6 +67,11 @@ impl Site {
     /// Returns the agent's endpoints: every second host is far from etcd.
     fn endpoints(&self) -> String {
         if self.number % 2 == 1 { distance::endpoints() } else { members::endpoints() }
+    }
+
+    /// Returns how the agent has ended, if it has by itself.
+    pub(super) fn agent_end(&self) -> Option<ExitStatus> {
+        self.agent.lock().unwrap().as_mut()?.try_wait().unwrap()
     }
 
     pub(super) fn kill_agent(&self) {
