@@ -42,6 +42,8 @@ pub(crate) struct Backend {
     asked: Asked,
     /// Whether the session of an earlier process is being resumed.
     goes_on: bool,
+    /// Whether the front end asked for the features before `VHOST_USER_SET_OWNER`.
+    asked_early: bool,
     /// Whether the front end serves the control queue itself, see [`Backend::offered`].
     keeps_commands: bool,
     log: Option<Log>,
@@ -120,6 +122,7 @@ impl Backend {
             wished_pairs: None,
             asked: Asked::default(),
             goes_on: false,
+            asked_early: false,
             keeps_commands: false,
             log: None,
             await_log: Vec::new(),
@@ -140,9 +143,11 @@ impl Backend {
     /// Returns the features that are offered to this front end.
     ///
     /// QEMU serves the control queue itself. It passes on what is offered of RSS and hash reports,
-    /// and would keep the driver's commands about them to itself. It is known by its first question,
-    /// which comes before `SET_OWNER`. The front ends that pass the queue on begin with that; so
-    /// does DPDK's virtio-user, which takes neither feature.
+    /// and would keep the driver's commands about them to itself. It is known by its two questions,
+    /// one before `SET_OWNER` and one after it, of which the second counts for it. The front ends
+    /// that pass the queue on ask once: OpenVMM before it, crosvm and user-mode Linux after it. So
+    /// do Cloud Hypervisor, which takes none of these features, and DPDK's virtio-user, which is not
+    /// to be told apart: it takes RSS, if its application wants that, and keeps the table.
     fn offered(&self) -> Features {
         let offered = self.shared.options.offered();
         if self.keeps_commands { offered - Features::COMMANDED } else { offered }

@@ -85,7 +85,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        self.keeps_commands |= !self.owned;
+        self.keeps_commands |= self.asked_early && self.owned;
+        self.asked_early |= !self.owned;
         let offered = self.offered();
         self.shared.note(|status| status.offered = offered);
         Ok(offered.bits())
