@@ -334,12 +334,13 @@ impl Backend {
         self.forget_commands();
     }
 
-    /// Returns the number of queue pairs that are started, enabled and used by the guest.
+    /// Returns the number of queue pairs up to the last one that is started, enabled and used by the
+    /// guest. One before it may be stopped for a moment, while its driver resets it.
     fn pairs(&self) -> u16 {
         let ready = |pair: &[Vring]| pair.iter().all(|vring| vring.started && vring.enabled);
         let (pairs, _control) = self.vrings.split_at(self.vrings.len() - 1);
-        let ready = pairs.chunks(2).take_while(|pair| ready(pair)).count();
-        let ready = u16::try_from(ready).unwrap_or(u16::MAX);
+        let last = pairs.chunks(2).rposition(ready);
+        let ready = u16::try_from(last.map_or(0, |last| last + 1)).unwrap_or(u16::MAX);
         let serves_commands = self.vrings.last().is_some_and(|vring| vring.started);
         let asked = self.wished_pairs.or(serves_commands.then_some(1));
         asked.map_or(ready, |asked| ready.min(asked))

@@ -535,6 +535,26 @@ impl Guest {
         if commands { self.start_control() } else { Ok(()) }
     }
 
+    /// Has the driver of one ring, which was [stopped](Guest::stop), begin anew in zeroed memory while
+    /// the others run: what a front end does for a driver that resets a queue.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn restart_ring(&mut self, number: usize) -> Result<(), GuestError> {
+        let zeros = vec![0; usize::try_from(RING_BYTES).unwrap_or(0)];
+        self.memory.write(Gpa(number as u64 * RING_BYTES), &zeros);
+        let files = [EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?];
+        let ring = GuestRing::new(&self.memory, (number, number), self.features, files);
+        self.begin(&ring)?;
+        if let Some(old) = self.rings.get_mut(number) {
+            *old = ring;
+        }
+        if number.is_multiple_of(2) {
+            self.offer(number);
+        }
+        Ok(())
+    }
+
     /// Stops a ring, as before a migration. Returns where it stopped.
     ///
     /// # Errors

@@ -38,6 +38,7 @@ mod oracles;
 mod path_mtu;
 mod properties;
 mod rehearsal;
+mod ring_reset;
 mod shares;
 mod stacks;
 mod steering;
