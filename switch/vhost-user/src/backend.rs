@@ -1,5 +1,6 @@
 //! The state of one connection: its front end's messages, and the rings made from them.
 
+mod channel;
 mod commands;
 mod messages;
 mod record;
@@ -8,6 +9,7 @@ mod unlisted;
 pub(crate) use record::ResumeError;
 
 use crate::asked::Asked;
+use crate::back_channel::BackChannel;
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
@@ -56,6 +58,8 @@ pub(crate) struct Backend {
     /// Whether `VHOST_USER_SET_OWNER` was received.
     owned: bool,
     protocol: VhostUserProtocolFeatures,
+    /// The front end's channel for messages to it.
+    channel: Option<BackChannel>,
     /// The guest's address that the front end named by `SEND_RARP`.
     address: Option<[u8; 6]>,
     /// The device status that the front end set last.
@@ -130,12 +134,14 @@ impl Backend {
             vrings,
             owned: false,
             protocol: VhostUserProtocolFeatures::empty(),
+            channel: None,
             address: None,
             device_status: 0,
             migration: Migration::default(),
             told_mtu: None,
             unfit: None,
         };
+        backend.note_channel();
         backend.tell(State::Connected);
         backend
     }

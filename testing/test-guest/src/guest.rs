@@ -98,6 +98,7 @@ fn shake_hands(
             | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::STATUS
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
     frontend.set_protocol_features(protocol)?;
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -468,6 +469,16 @@ impl Guest {
         let mut reply = [0; 20];
         (&self.connection).read_exact(&mut reply)?;
         Ok(reply.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+    }
+
+    /// Gives the back end a channel for messages to the front end. Returns this end.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn give_channel(&mut self) -> Result<UnixStream, GuestError> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.frontend.set_backend_request_fd(&theirs)?;
+        Ok(ours)
     }
 
     /// Asks to have an address announced (`VHOST_USER_SEND_RARP`). Returns the answer.
