@@ -331,18 +331,6 @@ impl Guest {
         }
     }
 
-    /// Returns the length of the virtio-net header in bytes.
-    fn header_len(&self) -> usize {
-        let long = self.has(feature::VERSION_1 | feature::MRG_RXBUF);
-        if self.has(feature::HASH_REPORT) {
-            20
-        } else if long {
-            12
-        } else {
-            10
-        }
-    }
-
     fn has(&self, feature: u64) -> bool {
         self.features & feature != 0
     }
@@ -385,12 +373,8 @@ impl Guest {
     /// Sends a frame by a pair, with the bytes of its virtio header. Returns `false` if the ring is
     /// full.
     pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
-        let mut bytes = header.to_vec();
-        bytes.resize(self.header_len(), 0);
-        bytes.extend_from_slice(frame);
-        let indirect = self.has(feature::INDIRECT_DESC);
         let ring = self.rings.get_mut(2 * pair + 1);
-        ring.is_some_and(|ring| ring.send(&self.memory, &bytes, indirect))
+        ring.is_some_and(|ring| ring.send_frame(&self.memory, self.features, header, frame))
     }
 
     /// Returns the next frame that a pair has received, with its virtio header.
@@ -403,29 +387,14 @@ impl Guest {
 
     /// Returns the next frame that a pair has received, with all bytes of its virtio header.
     pub fn receive_with_header(&mut self, pair: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-        let header_len = self.header_len();
-        let ring = self.rings.get_mut(2 * pair)?;
-        let mut header = ring.reap(&self.memory)?;
-        let mut frame = (header.len() >= header_len).then(|| header.split_off(header_len))?;
-        if let Some(buffers) = header.get(10..12).and_then(<[u8]>::first_chunk) {
-            for _ in 1..u16::from_le_bytes(*buffers) {
-                frame.extend(ring.reap(&self.memory)?);
-            }
-        }
-        self.offer(2 * pair);
-        Some((header, frame))
+        self.rings.get_mut(2 * pair)?.receive_frame(&self.memory, self.features)
     }
 
     /// Sends a command over the control queue and waits for the answer. Returns whether the device
     /// grants it; `false` too if the front end keeps the queue.
     pub fn command(&mut self, class: u8, command: u8, content: &[u8]) -> bool {
-        let Some(control) = &mut self.control else { return false };
-        let bytes = [&[class, command], content].concat();
-        let answer = control.request(&self.memory, &bytes).expect("room in the control queue");
-        waiting::until("the command is answered", || control.is_answered());
-        let mut granted = [u8::MAX];
-        self.memory.read(answer, &mut granted);
-        granted == [0]
+        let control = self.control.as_mut();
+        control.is_some_and(|control| control.command(&self.memory, [class, command], content))
     }
 
     /// Kicks a ring, whether or not there is something in it.

@@ -27,6 +27,7 @@ mod frames;
 mod fuzz_coalesce;
 mod fuzz_kernel_path;
 mod fuzz_segment;
+mod handshakes;
 mod kernel_path_once;
 mod live;
 mod marks;
