@@ -176,8 +176,9 @@ pub struct PortConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat: Option<Compat>,
     /// Takes a vhost-user guest's link down while the team member that its port is pinned to, or
-    /// otherwise every uplink of its VLANs, carries no frames. Default: no. The switch tells a QEMU
-    /// guest by closing the connection, so QEMU needs `reconnect` and split rings.
+    /// otherwise every uplink of its VLANs, carries no frames. Default: no. User-mode Linux and
+    /// crosvm are told by a message. The switch tells a QEMU guest by closing the connection, so QEMU
+    /// needs `reconnect` and split rings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_uplink: Option<bool>,
     /// The device's network namespace: a name from `ip netns`, or a path. Default: the daemon's.

@@ -2,7 +2,7 @@
 //! second the device's [`Watch`] for its state.
 
 use crate::store::Store;
-use config::{PortConfig, Scale};
+use config::{PortConfig, Rate, Scale};
 use ports::Device;
 use ports::kernel_path::KernelPath;
 use ports::packet::Spread;
@@ -143,6 +143,9 @@ pub trait Watch: Send {
 
     /// Takes the guest's link up or down.
     fn set_link(&self, _is_up: bool) {}
+
+    /// Notes the port's rate, which a guest reads as the speed of its link.
+    fn set_rate(&self, _rate: Option<Rate>) {}
 
     /// Returns the guest's events since the last call, in sentences.
     fn news(&self) -> Vec<String> {

@@ -8,10 +8,15 @@ use ports::vhost::{Milestone, SocketRole, State, Status, Step};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+/// Why a guest's port is down whose link was taken down.
+const LINK_DOWN: &str =
+    "its guest's link is down because no uplink carries its frames (`follow-uplink`)";
+
 /// Returns whether frames can reach the guest, and if not, why.
 pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Condition {
     let socket = socket.display();
     match (&status.state, role) {
+        (State::Running, _) if status.is_told => Condition::Down(LINK_DOWN.to_owned()),
         (State::Running, _) => Condition::Up,
         (State::Connected, _) if status.awaits_log => Condition::Down(
             "its rings wait for the dirty log of a migration: the front end turned logging on without naming the log (SET_LOG_BASE)"
@@ -20,10 +25,7 @@ pub(crate) fn condition(status: &Status, socket: &Path, role: SocketRole) -> Con
         (State::Connected, _) => {
             Condition::Down("a guest is connected, but its driver is not ready".to_owned())
         }
-        (State::Waiting, _) if status.is_unplugged => Condition::Down(
-            "its guest's link is down because no uplink carries its frames (`follow-uplink`)"
-                .to_owned(),
-        ),
+        (State::Waiting, _) if status.is_unplugged => Condition::Down(LINK_DOWN.to_owned()),
         (State::Waiting, SocketRole::Server) => {
             Condition::Down(format!("waiting for a guest to connect to {socket}"))
         }

@@ -5,7 +5,7 @@ use crate::contract::{Condition, DeviceState, OpenError, Opened, Watch};
 use crate::guest;
 use crate::link::denied;
 use crate::store::{Carrier, Keeping, Store, What};
-use config::{Account, Compat, PortConfig, Size};
+use config::{Account, Compat, PortConfig, Rate, Size};
 use ports::vhost::{
     self, Access, Inherited, Session, SessionError, SocketRole, State, Status, VhostOptions,
 };
@@ -52,6 +52,7 @@ fn options(port: &PortConfig, socket: &Path, queues: u16) -> Result<VhostOptions
         Some(Size(bytes)) => bytes,
         None => options.memory_limit,
     };
+    options.speed = speed(port.rate);
     options.compat = port.compat.map(|compat| match compat {
         Compat::OvsDpdk => vhost::Compat::OvsDpdk,
         Compat::OvsDpdkTso => vhost::Compat::OvsDpdkTso,
@@ -63,6 +64,11 @@ fn options(port: &PortConfig, socket: &Path, queues: u16) -> Result<VhostOptions
     options.access =
         access(port).map_err(|problem| OpenError { reason: problem.to_string(), denied: false })?;
     Ok(options)
+}
+
+/// Returns a rate in whole Mb/s, at least 1, as guests read it.
+fn speed(rate: Option<Rate>) -> Option<u32> {
+    rate.map(|Rate(bits)| u32::try_from(bits / 1_000_000).unwrap_or(u32::MAX - 1).max(1))
 }
 
 /// Keeps the socket's descriptor for the next process.
@@ -137,6 +143,10 @@ impl Watch for Guest {
         self.session.set_link(is_up);
     }
 
+    fn set_rate(&self, rate: Option<Rate>) {
+        self.session.set_speed(speed(rate));
+    }
+
     fn news(&self) -> Vec<String> {
         self.session.take_milestones().iter().map(guest::milestone).collect()
     }
@@ -186,6 +196,15 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+
+    #[test]
+    fn a_rate_is_read_as_a_speed() {
+        let seen = |bits| speed(Some(Rate(bits)));
+        assert_eq!(speed(None), None);
+        assert_eq!(seen(2_500_000_000), Some(2500));
+        assert_eq!(seen(64_000), Some(1), "0 would be no link");
+        assert_eq!(seen(u64::MAX), Some(u32::MAX - 1), "not the number for unknown");
     }
 
     /// The port's key limits the memory that its front end may have mapped.

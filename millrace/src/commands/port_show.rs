@@ -17,7 +17,8 @@ Examples:
   millrace port show vm1 --qemu          # QEMU options for this vNIC
   millrace port show vm1 --qemu-monitor  # adds it to a running QEMU, and removes it
   millrace port show vm1 --libvirt       # libvirt XML for this vNIC, and the lines of virsh
-  millrace port show vm1 --cloud-hypervisor   # or --openvmm, --crosvm: options, and their limits")]
+  millrace port show vm1 --cloud-hypervisor   # or --openvmm, --crosvm: options, and their limits
+  millrace port show vm2 --firecracker        # or --proxmox: of a `packet` port at their TAP device")]
 pub(super) struct Show {
     /// The port [default: the list of all ports].
     #[arg(add = names::ports())]
@@ -41,6 +42,12 @@ pub(super) struct Show {
     /// Print the crosvm options that connect a guest to this vhost-user port.
     #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "cloud_hypervisor", "openvmm", "json"])]
     crosvm: bool,
+    /// Print the part of Firecracker's configuration for the TAP device that this `packet` port has.
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "cloud_hypervisor", "openvmm", "crosvm", "json"])]
+    firecracker: bool,
+    /// Print the lines of a Proxmox guest for the TAP device that this `packet` port has.
+    #[arg(long, requires = "name", conflicts_with_all = ["qemu", "libvirt", "qemu_monitor", "cloud_hypervisor", "openvmm", "crosvm", "firecracker", "json"])]
+    proxmox: bool,
     /// PCI bus at which the device is added: on the machine type q35, the id of a free root port.
     #[arg(long, value_name = "ID", requires = "qemu_monitor")]
     bus: Option<String>,
@@ -61,6 +68,12 @@ impl Show {
             return output::show(global, &client.ports()?, |ports| status::ports(ports));
         };
         let port = client.port(name)?;
+        if self.firecracker || self.proxmox {
+            let vnic = snippet::TapVnic::of(&port)?;
+            let text = if self.proxmox { vnic.proxmox() } else { vnic.firecracker() };
+            output::print(&text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         if let Some(write) = self.snippet() {
             output::print(&write(self, &snippet::Vnic::of(&port)?))?;
             return Ok(ExitCode::SUCCESS);

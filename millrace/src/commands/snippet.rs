@@ -3,7 +3,10 @@
 //! The stories boot their guests with these options, and add vNICs by [`monitor`].
 
 mod monitor;
+mod taps;
 mod vmms;
+
+pub(crate) use taps::TapVnic;
 
 use api::body::PortBody;
 use config::{Device, Scale};

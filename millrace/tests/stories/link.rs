@@ -6,6 +6,7 @@ use crate::qemu::Machine;
 use crate::sandbox::{Need, run, story};
 use crate::shell::Shell;
 use crate::switch::{Switch, cli};
+use crate::uml;
 use std::time::Instant;
 use waiting::until;
 
@@ -59,5 +60,43 @@ fn a_guest_sees_the_link_of_its_lost_path_down() {
             text.contains("ports vm1 and vm2 of one guest are pinned to the same member"),
             "{text}"
         );
+    });
+}
+
+/// far [10.9.1.1] ─ p1 ═ eth1 ─ millrace ─ vm ─ guest's eth0 [10.9.1.2]
+///
+/// User-mode Linux does not connect again, so its guest lost its network with the link.
+#[test]
+fn a_user_mode_linux_hears_of_its_link_and_keeps_its_network() {
+    story(&[Need::Guest("uml")], || {
+        let far = Host::new("far");
+        run("ip link add eth1 type veth peer name p1 netns far");
+        run("ip link set eth1 up");
+        far.run("ip address add 10.9.1.1/24 dev p1");
+        far.run("ip link set p1 up");
+        let switch = Switch::start(
+            "[[port]]\nname = 'out'\npacket = 'eth1'\n\
+             [[port]]\nname = 'vm'\nvhost-user = '/run/vm.sock'\nfollow-uplink = true\nrate = '2Gbit'\n",
+        );
+        let mut guest = uml::boot("vm", &["/run/vm.sock"]);
+        guest.run("ip address add 10.9.1.2/24 dev eth0; ip link set eth0 up");
+        guest.run("ping -c 1 -W 5 10.9.1.1");
+        let (speed, duplex) = ("cat /sys/class/net/eth0/speed", "cat /sys/class/net/eth0/duplex");
+        assert!(guest.run(speed).contains("2000") && guest.run(duplex).contains("full"));
+        switch.tell("port set vm rate=3Gbit");
+        let carrier = "cat /sys/class/net/eth0/carrier";
+        for _ in 0..3 {
+            let begin = Instant::now();
+            far.run("ip link set p1 down");
+            until("its link is down", || guest.run(carrier).contains('0').then_some(()));
+            println!("measured: its guest's link is down {:?} after the pull", begin.elapsed());
+            let shown = String::from_utf8(cli("port show vm").stdout).unwrap();
+            assert!(shown.contains("follow-uplink"), "{shown}");
+            far.run("ip link set p1 up");
+            until("its link is up", || guest.run(carrier).contains('1').then_some(()));
+            guest.run("ping -c 1 -W 5 10.9.1.1");
+            // Linux reads it again when its link comes up.
+            assert!(guest.run(speed).contains("3000"));
+        }
     });
 }

@@ -44,6 +44,8 @@ pub struct VhostOptions {
     pub mac: Option<Mac>,
     /// Most bytes of memory that the front end may map.
     pub memory_limit: u64,
+    /// The speed that the guest reads at first, in Mb/s, if the port has a rate.
+    pub speed: Option<u32>,
     /// The back end to offer the same features as.
     pub compat: Option<Compat>,
 }
@@ -60,6 +62,7 @@ impl VhostOptions {
             mtu: 1500,
             mac: None,
             memory_limit: host_memory(),
+            speed: None,
             compat: None,
         }
     }
@@ -119,6 +122,7 @@ fn session_options(options: &VhostOptions, live: &Arc<Capabilities>) -> vhost_us
         mtu: options.mtu,
         mac: options.mac.map(|mac| mac.0),
         memory_limit: options.memory_limit,
+        speed: options.speed,
         compat: options.compat,
         changed: Box::new(move |negotiated| {
             told.set_offloads(offloads(negotiated.features));

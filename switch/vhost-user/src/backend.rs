@@ -1,5 +1,6 @@
 //! The state of one connection: its front end's messages, and the rings made from them.
 
+mod channel;
 mod commands;
 mod messages;
 mod record;
@@ -8,6 +9,7 @@ mod unlisted;
 pub(crate) use record::ResumeError;
 
 use crate::asked::Asked;
+use crate::back_channel::BackChannel;
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
@@ -42,6 +44,8 @@ pub(crate) struct Backend {
     asked: Asked,
     /// Whether the session of an earlier process is being resumed.
     goes_on: bool,
+    /// Whether the front end asked for the features before `VHOST_USER_SET_OWNER`.
+    asked_early: bool,
     /// Whether the front end serves the control queue itself, see [`Backend::offered`].
     keeps_commands: bool,
     log: Option<Log>,
@@ -54,6 +58,8 @@ pub(crate) struct Backend {
     /// Whether `VHOST_USER_SET_OWNER` was received.
     owned: bool,
     protocol: VhostUserProtocolFeatures,
+    /// The front end's channel for messages to it.
+    channel: Option<BackChannel>,
     /// The guest's address that the front end named by `SEND_RARP`.
     address: Option<[u8; 6]>,
     /// The device status that the front end set last.
@@ -120,6 +126,7 @@ impl Backend {
             wished_pairs: None,
             asked: Asked::default(),
             goes_on: false,
+            asked_early: false,
             keeps_commands: false,
             log: None,
             await_log: Vec::new(),
@@ -127,12 +134,14 @@ impl Backend {
             vrings,
             owned: false,
             protocol: VhostUserProtocolFeatures::empty(),
+            channel: None,
             address: None,
             device_status: 0,
             migration: Migration::default(),
             told_mtu: None,
             unfit: None,
         };
+        backend.note_channel();
         backend.tell(State::Connected);
         backend
     }
@@ -140,9 +149,11 @@ impl Backend {
     /// Returns the features that are offered to this front end.
     ///
     /// QEMU serves the control queue itself. It passes on what is offered of RSS and hash reports,
-    /// and would keep the driver's commands about them to itself. It is known by its first question,
-    /// which comes before `SET_OWNER`. The front ends that pass the queue on begin with that; so
-    /// does DPDK's virtio-user, which takes neither feature.
+    /// and would keep the driver's commands about them to itself. It is known by its two questions,
+    /// one before `SET_OWNER` and one after it, of which the second counts for it. The front ends
+    /// that pass the queue on ask once: OpenVMM before it, crosvm and user-mode Linux after it. So
+    /// do Cloud Hypervisor, which takes none of these features, and DPDK's virtio-user, which is not
+    /// to be told apart: it takes RSS, if its application wants that, and keeps the table.
     fn offered(&self) -> Features {
         let offered = self.shared.options.offered();
         if self.keeps_commands { offered - Features::COMMANDED } else { offered }
@@ -329,12 +340,13 @@ impl Backend {
         self.forget_commands();
     }
 
-    /// Returns the number of queue pairs that are started, enabled and used by the guest.
+    /// Returns the number of queue pairs up to the last one that is started, enabled and used by the
+    /// guest. One before it may be stopped for a moment, while its driver resets it.
     fn pairs(&self) -> u16 {
         let ready = |pair: &[Vring]| pair.iter().all(|vring| vring.started && vring.enabled);
         let (pairs, _control) = self.vrings.split_at(self.vrings.len() - 1);
-        let ready = pairs.chunks(2).take_while(|pair| ready(pair)).count();
-        let ready = u16::try_from(ready).unwrap_or(u16::MAX);
+        let last = pairs.chunks(2).rposition(ready);
+        let ready = u16::try_from(last.map_or(0, |last| last + 1)).unwrap_or(u16::MAX);
         let serves_commands = self.vrings.last().is_some_and(|vring| vring.started);
         let asked = self.wished_pairs.or(serves_commands.then_some(1));
         asked.map_or(ready, |asked| ready.min(asked))

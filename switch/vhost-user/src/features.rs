@@ -86,6 +86,8 @@ bitflags! {
         const RSS = 1 << 60;
         /// The guest reads segment and duplicate-ACK counts of trains.
         const RSC_EXT = 1 << 61;
+        /// The configuration space tells speed and duplex mode.
+        const SPEED_DUPLEX = 1 << 63;
     }
 }
 

@@ -30,8 +30,10 @@
 //! messages are decoded by the `vhost` crate, which checks their sizes, but for a few that it does
 //! not know (`message.rs`); what they say is checked here and in `guestmem` and `virtqueue`.
 //!
-//! **Link down.** A front end is told by the end of its connection ([`Session::set_link`]): the one
-//! way that QEMU passes on to a network device's guest (`plug.rs`).
+//! **Link down.** A front end that takes changes of the configuration space is told of one
+//! (`back_channel.rs`), and its guest reads the link's state there. Any other is told by the end of
+//! its connection ([`Session::set_link`]): the one way that QEMU passes on to a network device's
+//! guest (`plug.rs`).
 //!
 //! **Announcing.** When a guest comes to run here, frames that announce its address are left at its
 //! first sending ring, and taken before those in the ring. The address is the one that the front
@@ -48,6 +50,7 @@
 //! and other queues have their turn between.
 
 mod asked;
+mod back_channel;
 mod backend;
 mod carrier;
 mod closer;

@@ -3,16 +3,20 @@
 //! That crate decodes all other messages, so that we need no decoder of our own that would have to
 //! be tested against every front end. But version 0.18 rejects `SEND_RARP`, `NET_SET_MTU`,
 //! `SET_STATUS` and `GET_STATUS` as unknown, and has no way to add messages. So each message is
-//! peeked at on the socket, and these are read and answered here.
+//! peeked at on the socket, and these are read and answered here. So is `SET_BACKEND_REQ_FD`: what
+//! the crate makes of it cannot tell of a change of the configuration space, and waits.
 //!
 //! The crate also refuses `SET_VRING_ENABLE` before the features are negotiated. QEMU sends it when
 //! it resets a vNIC before the driver has started, and waits for the acknowledgement; DPDK's
 //! virtio-user sends it first on a new connection. The crate takes that message off the socket, and
 //! the session then carries it out.
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io;
-use std::os::fd::AsFd;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
 /// A message that the `vhost` crate leaves to us.
@@ -28,6 +32,8 @@ pub(crate) enum Request {
     SetStatus(u64),
     /// `GET_STATUS`: asks for the device status.
     GetStatus,
+    /// `SET_BACKEND_REQ_FD`: the channel for messages to the front end.
+    SetChannel,
 }
 
 /// A request with its header.
@@ -76,6 +82,7 @@ impl Message {
             (20, 8) => Request::SetMtu(whole()?),
             (39, 8) => Request::SetStatus(whole()?),
             (40, 0) => Request::GetStatus,
+            (21, 0) => Request::SetChannel,
             _ => return None,
         };
         let is_request = flags & KIND == 1;
@@ -91,17 +98,28 @@ impl Message {
             Request::Announce(_) => Some(VhostUserProtocolFeatures::RARP),
             Request::SetMtu(_) => Some(VhostUserProtocolFeatures::MTU),
             Request::SetStatus(_) | Request::GetStatus => Some(VhostUserProtocolFeatures::STATUS),
+            Request::SetChannel => Some(VhostUserProtocolFeatures::BACKEND_REQ),
         }
     }
 
-    /// Takes the message off the socket. Files sent with it are closed, as none of these messages
-    /// has any.
-    pub(crate) fn take(self, connection: impl AsFd) -> io::Result<()> {
+    /// Takes the message off the socket. Returns the files sent with it, at most two: the kernel
+    /// closes any others.
+    pub(crate) fn take(self, connection: impl AsFd) -> io::Result<Vec<OwnedFd>> {
         let mut bytes = [0; LONGEST];
         let own = bytes.get_mut(..self.len).unwrap_or_default();
-        let (_, count) = recv(connection, own, RecvFlags::DONTWAIT)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(connection, &mut [IoSliceMut::new(own)], &mut control, flags)?;
+        let mut files = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                files.extend(some);
+            }
+        }
         // A front end writes a message in one go, and one that was seen whole is read whole.
-        if count == self.len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        let is_whole = received.bytes == self.len;
+        is_whole.then_some(files).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// Sends the answer to a question, or the result (0 is success) if the front end waits for an
@@ -150,7 +168,7 @@ mod tests {
         front.write_all(&message(&[19, 1, 8, 0x0403_0201, 0x0605])).unwrap();
         let question = Message::peek(&back).unwrap();
         assert_eq!((question.request, question.len), (Request::GetStatus, HEAD));
-        question.take(&back).unwrap();
+        assert!(question.take(&back).unwrap().is_empty());
         question.reply(&back, 7).unwrap();
         let mut seen = [0; LONGEST];
         front.read_exact(&mut seen).unwrap();

@@ -44,6 +44,8 @@ pub struct Options {
     pub mac: Option<[u8; 6]>,
     /// Most bytes of guest memory that the front end may have mapped here.
     pub memory_limit: u64,
+    /// The speed that the guest reads at first, in Mb/s, if the port has a rate.
+    pub speed: Option<u32>,
     /// The back end as which the port presents itself; `None` if as itself.
     pub compat: Option<Compat>,
     /// Called with each new result of the negotiation, before a ring uses it, from the session's

@@ -19,7 +19,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -61,6 +61,10 @@ pub(crate) struct Shared {
     /// Limits the time that its messages take.
     pub(crate) message_pace: Mutex<MessagePace>,
     pub(crate) plug: Plug,
+    /// An eventfd that is readable when the configuration space has changed.
+    changed: OwnedFd,
+    /// The port's rate in Mb/s, as the guest reads it; `u32::MAX` if it has none.
+    speed: AtomicU32,
 }
 
 impl Shared {
@@ -77,8 +81,20 @@ impl Shared {
         }
     }
 
+    /// Returns the port's rate in Mb/s; `None` if it has none.
+    pub(crate) fn speed(&self) -> Option<u32> {
+        Some(self.speed.load(Ordering::Relaxed)).filter(|speed| *speed != u32::MAX)
+    }
+
+    /// Has the session's thread tell the guest that the configuration space has changed, if its
+    /// front end takes that.
+    pub(crate) fn note_change(&self) {
+        let _ = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
+    }
+
     /// Cuts off the front end of a running guest, so that the guest sees its link down, if that is
-    /// wanted and the rings are split ones, which resume at another connection.
+    /// wanted, the front end takes no message about it, and the rings are split ones, which resume at
+    /// another connection.
     pub(crate) fn unplug(&self) {
         let negotiated = self.note(|status| status.negotiated);
         let is_split = !negotiated.features.contains(Features::RING_PACKED);
@@ -158,8 +174,12 @@ impl Session {
         let signals = Arc::new(Budget::new().map_err(failed("signal the guest of"))?);
         let rings = (0..=2 * options.pairs).map(|_| RingSlot::new().map(Arc::new));
         let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| failed("wait at")(error.into()))?;
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(|error| failed("wait at")(error.into()))
+        };
+        let (stop, changed) = (event()?, event()?);
+        let speed = AtomicU32::new(options.speed.unwrap_or(u32::MAX));
         let offered = options.offered();
         // Counted before a status is read: a resumed session is not another connection.
         let connections = inherited.session.is_some().into();
@@ -180,6 +200,8 @@ impl Session {
             memory_pace: Mutex::default(),
             message_pace: Mutex::default(),
             plug: Plug::default(),
+            changed,
+            speed,
         });
         let served = shared.clone();
         let entrance = match &listener {
@@ -255,7 +277,16 @@ impl Session {
     pub fn set_link(&self, is_up: bool) {
         self.shared.note(|status| status.is_unplugged = !is_up);
         self.shared.plug.set(is_up);
+        self.shared.note_change();
         self.shared.unplug();
+    }
+
+    /// Sets the speed that the guest reads, in Mb/s; `None` if it is not limited.
+    pub fn set_speed(&self, speed: Option<u32>) {
+        let speed = speed.unwrap_or(u32::MAX);
+        if self.shared.speed.swap(speed, Ordering::Relaxed) != speed {
+            self.shared.note_change();
+        }
     }
 
     /// Returns the rings of a pair: the guest's receive ring and its transmit ring. `None` if there
@@ -277,6 +308,7 @@ impl Session {
     /// crate's head).
     pub fn status(&self) -> Status {
         let mut status = lock(&self.shared.status).clone();
+        status.is_told = self.shared.plug.is_told();
         let fault = |(number, ring): (usize, &Arc<RingSlot>)| Some((number, ring.fault()?));
         if let Some((number, fault)) = self.shared.rings.iter().enumerate().find_map(fault)
             && status.state != State::Waiting
@@ -388,6 +420,7 @@ mod tests {
             mtu: 1500,
             mac: None,
             memory_limit: u64::MAX,
+            speed: None,
             compat: None,
             changed,
             commanded: Box::new(|_| {}),

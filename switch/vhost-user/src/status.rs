@@ -42,4 +42,6 @@ pub struct Status {
     pub process: Option<u32>,
     /// Whether the guest sees its link down, or will once it runs.
     pub is_unplugged: bool,
+    /// Whether it was told so by a message, with its connection kept.
+    pub is_told: bool,
 }

@@ -98,6 +98,7 @@ fn shake_hands(
             | VhostUserProtocolFeatures::RARP
             | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::STATUS
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
     frontend.set_protocol_features(protocol)?;
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -330,18 +331,6 @@ impl Guest {
         }
     }
 
-    /// Returns the length of the virtio-net header in bytes.
-    fn header_len(&self) -> usize {
-        let long = self.has(feature::VERSION_1 | feature::MRG_RXBUF);
-        if self.has(feature::HASH_REPORT) {
-            20
-        } else if long {
-            12
-        } else {
-            10
-        }
-    }
-
     fn has(&self, feature: u64) -> bool {
         self.features & feature != 0
     }
@@ -384,12 +373,8 @@ impl Guest {
     /// Sends a frame by a pair, with the bytes of its virtio header. Returns `false` if the ring is
     /// full.
     pub fn send(&mut self, pair: usize, header: &[u8; 12], frame: &[u8]) -> bool {
-        let mut bytes = header.to_vec();
-        bytes.resize(self.header_len(), 0);
-        bytes.extend_from_slice(frame);
-        let indirect = self.has(feature::INDIRECT_DESC);
         let ring = self.rings.get_mut(2 * pair + 1);
-        ring.is_some_and(|ring| ring.send(&self.memory, &bytes, indirect))
+        ring.is_some_and(|ring| ring.send_frame(&self.memory, self.features, header, frame))
     }
 
     /// Returns the next frame that a pair has received, with its virtio header.
@@ -402,29 +387,14 @@ impl Guest {
 
     /// Returns the next frame that a pair has received, with all bytes of its virtio header.
     pub fn receive_with_header(&mut self, pair: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-        let header_len = self.header_len();
-        let ring = self.rings.get_mut(2 * pair)?;
-        let mut header = ring.reap(&self.memory)?;
-        let mut frame = (header.len() >= header_len).then(|| header.split_off(header_len))?;
-        if let Some(buffers) = header.get(10..12).and_then(<[u8]>::first_chunk) {
-            for _ in 1..u16::from_le_bytes(*buffers) {
-                frame.extend(ring.reap(&self.memory)?);
-            }
-        }
-        self.offer(2 * pair);
-        Some((header, frame))
+        self.rings.get_mut(2 * pair)?.receive_frame(&self.memory, self.features)
     }
 
     /// Sends a command over the control queue and waits for the answer. Returns whether the device
     /// grants it; `false` too if the front end keeps the queue.
     pub fn command(&mut self, class: u8, command: u8, content: &[u8]) -> bool {
-        let Some(control) = &mut self.control else { return false };
-        let bytes = [&[class, command], content].concat();
-        let answer = control.request(&self.memory, &bytes).expect("room in the control queue");
-        waiting::until("the command is answered", || control.is_answered());
-        let mut granted = [u8::MAX];
-        self.memory.read(answer, &mut granted);
-        granted == [0]
+        let control = self.control.as_mut();
+        control.is_some_and(|control| control.command(&self.memory, [class, command], content))
     }
 
     /// Kicks a ring, whether or not there is something in it.
@@ -468,6 +438,16 @@ impl Guest {
         let mut reply = [0; 20];
         (&self.connection).read_exact(&mut reply)?;
         Ok(reply.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)))
+    }
+
+    /// Gives the back end a channel for messages to the front end. Returns this end.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn give_channel(&mut self) -> Result<UnixStream, GuestError> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.frontend.set_backend_request_fd(&theirs)?;
+        Ok(ours)
     }
 
     /// Asks to have an address announced (`VHOST_USER_SEND_RARP`). Returns the answer.
@@ -533,6 +513,26 @@ impl Guest {
         self.frontend.set_features(self.features)?;
         (0..rings).try_for_each(|number| self.start(number))?;
         if commands { self.start_control() } else { Ok(()) }
+    }
+
+    /// Has the driver of one ring, which was [stopped](Guest::stop), begin anew in zeroed memory while
+    /// the others run: what a front end does for a driver that resets a queue.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn restart_ring(&mut self, number: usize) -> Result<(), GuestError> {
+        let zeros = vec![0; usize::try_from(RING_BYTES).unwrap_or(0)];
+        self.memory.write(Gpa(number as u64 * RING_BYTES), &zeros);
+        let files = [EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?];
+        let ring = GuestRing::new(&self.memory, (number, number), self.features, files);
+        self.begin(&ring)?;
+        if let Some(old) = self.rings.get_mut(number) {
+            *old = ring;
+        }
+        if number.is_multiple_of(2) {
+            self.offer(number);
+        }
+        Ok(())
     }
 
     /// Stops a ring, as before a migration. Returns where it stopped.

@@ -2,6 +2,7 @@
 //! frames.
 
 use crate::driver::{Buffer, Driver, RingLayout, Shape, TABLE_BYTES};
+use crate::feature;
 use guestmem::{Gpa, GuestMemory};
 use std::sync::Arc;
 use vmm_sys_util::eventfd::EventFd;
@@ -17,6 +18,17 @@ const TABLES: u64 = 0x4000;
 const BUFFERS: u64 = TABLES + SIZE as u64 * TABLE_BYTES;
 /// Bytes of a ring's memory.
 pub(crate) const RING_BYTES: u64 = BUFFERS + SIZE as u64 * BUFFER as u64;
+
+/// Returns the length in bytes of the virtio-net header with these features.
+pub(crate) fn header_len(features: u64) -> usize {
+    if features & feature::HASH_REPORT != 0 {
+        20
+    } else if features & (feature::VERSION_1 | feature::MRG_RXBUF) != 0 {
+        12
+    } else {
+        10
+    }
+}
 
 /// A driver with its eventfds and buffers.
 pub(crate) struct GuestRing {
@@ -87,6 +99,56 @@ impl GuestRing {
             self.publish();
         }
         added
+    }
+
+    /// Sends a frame by a sending ring, with the bytes of its virtio header. Returns `false` if the
+    /// ring is full.
+    pub(crate) fn send_frame(
+        &mut self,
+        memory: &GuestMemory,
+        features: u64,
+        header: &[u8; 12],
+        frame: &[u8],
+    ) -> bool {
+        let mut bytes = header.to_vec();
+        bytes.resize(header_len(features), 0);
+        bytes.extend_from_slice(frame);
+        self.send(memory, &bytes, features & feature::INDIRECT_DESC != 0)
+    }
+
+    /// Returns the next frame of a receiving ring, after all bytes of its virtio header, and makes
+    /// its buffers available again.
+    pub(crate) fn receive_frame(
+        &mut self,
+        memory: &GuestMemory,
+        features: u64,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        let header_len = header_len(features);
+        let mut header = self.reap(memory)?;
+        let mut frame = (header.len() >= header_len).then(|| header.split_off(header_len))?;
+        if let Some(buffers) = header.get(10..12).and_then(<[u8]>::first_chunk) {
+            for _ in 1..u16::from_le_bytes(*buffers) {
+                frame.extend(self.reap(memory)?);
+            }
+        }
+        self.offer_all();
+        Some((header, frame))
+    }
+
+    /// Sends a command over a control queue and waits for the answer. Returns whether the device
+    /// grants it.
+    pub(crate) fn command(
+        &mut self,
+        memory: &GuestMemory,
+        command: [u8; 2],
+        content: &[u8],
+    ) -> bool {
+        let bytes = [&command, content].concat();
+        let answer = self.request(memory, &bytes).expect("room in the control queue");
+        waiting::until("the command is answered", || self.is_answered());
+        let mut granted = [u8::MAX];
+        memory.read(answer, &mut granted);
+        granted == [0]
     }
 
     /// Makes a request available, with room for an answer of a byte behind it. Returns where the

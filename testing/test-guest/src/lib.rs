@@ -5,15 +5,20 @@
 //!   side in `virtqueue`, so a mistake about the specification shows as a disagreement of the two.
 //! * [`Guest`] is a running guest: the front end of a vhost-user session (by the `vhost` crate,
 //!   which is not ours), and a driver for each of its rings.
+//! * [`Replay`] is a guest too, with a front end of ours that sends what another one sends: the
+//!   [`FrontEnd`] that it is named for, as its sources have it.
 //!
 //! If a guest has put its own rings outside its memory, this crate panics, because the test is
 //! wrong.
 #![allow(clippy::expect_used, reason = "a guest that fails is a failed test")]
 
 pub mod driver;
+mod front_end;
 mod guest;
 mod guest_ring;
+mod replay;
 mod shared;
+mod wire;
 
 /// Feature bits that change what a guest does (virtio 1.2, section 6, and the vhost-user
 /// specification).
@@ -28,4 +33,6 @@ mod feature {
     pub(crate) const HASH_REPORT: u64 = 1 << 57;
 }
 
+pub use front_end::FrontEnd;
 pub use guest::{Guest, GuestError};
+pub use replay::Replay;

@@ -144,6 +144,9 @@ impl RunningPort {
     pub(super) fn change_device(&mut self, wanted: &PortConfig) -> Result<(), Problem> {
         let before = std::mem::replace(&mut self.config, wanted.clone());
         let PortDevice::Open(open) = &mut self.device else { return Ok(()) };
+        if wanted.rate != before.rate {
+            open.watch.set_rate(wanted.rate);
+        }
         if let Some(mtu) = wanted.mtu.filter(|mtu| before.mtu != Some(*mtu)) {
             open.watch.set_mtu(mtu.0)?;
             open.mtu = open.watch.state().mtu;

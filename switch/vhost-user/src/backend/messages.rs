@@ -85,7 +85,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        self.keeps_commands |= !self.owned;
+        self.keeps_commands |= self.asked_early && self.owned;
+        self.asked_early |= !self.owned;
         let offered = self.offered();
         self.shared.note(|status| status.offered = offered);
         Ok(offered.bits())
@@ -101,6 +102,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         self.offloads = self.offloads.map(|offloads| offloads & self.taken);
         self.asked.retain(self.taken, self.shared.options.mac);
         self.publish_asked();
+        self.note_channel();
         self.apply_log()?;
         self.start_waiting()?;
         self.tell(State::Connected);
@@ -202,7 +204,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::MQ
+        let mut offered = VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::RARP
@@ -211,11 +213,16 @@ impl VhostUserBackendReqHandlerMut for Backend {
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
             | VhostUserProtocolFeatures::RESET_DEVICE
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        // QEMU, which asks first, would give a channel for a network device and pass nothing on.
+        let takes_changes = self.owned && !self.asked_early;
+        offered.set(VhostUserProtocolFeatures::BACKEND_REQ, takes_changes);
+        Ok(offered)
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         self.protocol = VhostUserProtocolFeatures::from_bits_truncate(features);
+        self.note_channel();
         Ok(())
     }
 
@@ -244,7 +251,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        Ok(config_space::read(&self.shared.options, offset, size))
+        Ok(config_space::read(&self.shared.options, self.link(), offset, size))
     }
 
     fn set_config(

@@ -5,6 +5,7 @@
 use super::{Backend, Log, messages, refused, stop};
 use crate::Features;
 use crate::asked::read_commands;
+use crate::back_channel::BackChannel;
 use crate::carrier::{CarrierError, Reader, Writer};
 use crate::inflight::Inflight;
 use crate::migration::Migration;
@@ -25,6 +26,8 @@ const VERSION: u64 = 1;
 /// Version of a record that ends with what the guest has set by command about the frames that it
 /// receives. The others have nothing to say about it, so that the Millrace before can read them.
 const VERSION_ASKED: u64 = 2;
+/// Version of a record that ends with the front end's channel, after what the guest has set.
+const VERSION_CHANNEL: u64 = 3;
 
 /// Why a session cannot be resumed.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +63,13 @@ impl Backend {
         let regions = self.memory.as_ref().map(|memory| memory.regions()).unwrap_or_default();
         let inflight = self.inflight.as_ref().and_then(Inflight::region);
         let mut record = Writer::default();
-        record.number(if self.asked.is_nothing() { VERSION } else { VERSION_ASKED });
+        let channel = self.channel.as_ref().filter(|_| self.tells_changes());
+        let channel = channel.and_then(|channel| Some((channel, channel.awaits()?)));
+        record.number(match (channel, self.asked.is_nothing()) {
+            (Some(_), _) => VERSION_CHANNEL,
+            (None, false) => VERSION_ASKED,
+            (None, true) => VERSION,
+        });
         record.file(connection);
         self.write_agreed(&mut record);
         record.number(regions.len() as u64);
@@ -79,8 +88,12 @@ impl Backend {
             record.file(file.as_fd());
         }
         self.vrings.iter().zip(&ran).for_each(|(vring, ran)| write_ring(&mut record, vring, ran));
-        if !self.asked.is_nothing() {
+        if channel.is_some() || !self.asked.is_nothing() {
             self.asked.write(&mut record);
+        }
+        if let Some((channel, awaits)) = channel {
+            record.number(awaits);
+            record.file(channel.socket().as_fd());
         }
         record.close()
     }
@@ -116,8 +129,8 @@ impl Backend {
     /// connection. Fails if the record is malformed, or asks for something that a message may not.
     pub(crate) fn resume(&mut self, mut record: Reader) -> Resumed<OwnedFd> {
         let version = record.number()?;
-        if !(VERSION..=VERSION_ASKED).contains(&version) {
-            return Err(CarrierError::Version { seen: version, wanted: VERSION_ASKED }.into());
+        if !(VERSION..=VERSION_CHANNEL).contains(&version) {
+            return Err(CarrierError::Version { seen: version, wanted: VERSION_CHANNEL }.into());
         }
         let connection = record.file()?;
         let agreed = Agreed::read(&mut record)?;
@@ -127,8 +140,11 @@ impl Backend {
             .map(|place| Ok(self.resume_ring(place, &mut record)?.then_some(self.number(place))))
             .filter_map(Resumed::transpose)
             .collect::<Resumed<_>>()?;
-        if version == VERSION_ASKED {
+        if version >= VERSION_ASKED {
             self.resume_commands(&mut record)?;
+        }
+        if version == VERSION_CHANNEL {
+            self.resume_channel(&mut record)?;
         }
         record.close()?;
         self.goes_on = true;
@@ -203,6 +219,17 @@ impl Backend {
         }
         self.wished_pairs = pairs;
         self.publish_asked();
+        Ok(())
+    }
+
+    /// Takes the channel of the earlier process. The guest reads its configuration space anew, which
+    /// may have changed in between.
+    fn resume_channel(&mut self, record: &mut Reader) -> Resumed<()> {
+        let (awaits, socket) = (record.flag()?, record.file()?);
+        let channel = BackChannel::resume(socket, self.acknowledges(), awaits);
+        self.channel = Some(channel.map_err(refused)?);
+        self.note_channel();
+        self.shared.note_change();
         Ok(())
     }
 

@@ -2,18 +2,30 @@
 
 use super::Backend;
 use crate::State;
+use crate::closer::close_aside;
 use crate::message::Request;
+use std::os::fd::OwnedFd;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use vhost::vhost_user::{Error, Result, VhostUserBackendReqHandlerMut};
 
 impl Backend {
-    /// Carries out a request. Returns its answer, or 0 for success if it has none. Fails if the
-    /// request needs a protocol feature that was not negotiated, or is refused.
+    /// Carries out a request that came with these files. Returns its answer, or 0 for success if it
+    /// has none. Fails if the request needs a protocol feature that was not negotiated, or is
+    /// refused.
     pub(crate) fn answer(
         &mut self,
         request: Request,
         needed: VhostUserProtocolFeatures,
+        mut files: Vec<OwnedFd>,
     ) -> Result<u64> {
+        let channel = match request {
+            Request::SetChannel => files.pop(),
+            _ => None,
+        };
+        // Of messages that should have none.
+        if !files.is_empty() {
+            close_aside(files);
+        }
         if !self.protocol.contains(needed) {
             return Err(Error::InactiveOperation(needed));
         }
@@ -30,6 +42,7 @@ impl Backend {
                 Ok(0)
             }
             Request::GetStatus => Ok(self.device_status),
+            Request::SetChannel => self.set_channel(channel).map(|()| 0),
         }
     }
 

@@ -279,13 +279,20 @@ fn converse(
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
         let never = Instant::now() + FAR;
+        let channel = lock(backend).channel();
+        let now_or_never = |source: Option<_>| {
+            source.map_or((control.ready_fd(), never), |source| (source, began))
+        };
         let sources = [
             (connection.as_fd(), messages_from),
             (shared.signals.owed_fd(), began),
             (control.ready_fd(), commands_from),
-            place.source().map_or((control.ready_fd(), never), |source| (source, began)),
+            now_or_never(place.source()),
+            (shared.changed.as_fd(), began),
+            now_or_never(channel.as_ref().map(AsFd::as_fd)),
         ];
-        let [is_message, is_owed, is_command, is_other] = ready(shared, sources)?;
+        let [is_message, is_owed, is_command, is_other, is_change, is_heard] =
+            ready(shared, sources)?;
         if is_other && place.is_taken() {
             let socket = shared.options.socket.display();
             shared.tell(|untold| {
@@ -295,6 +302,13 @@ fn converse(
         }
         if is_owed {
             lock(backend).send_owed();
+        }
+        if is_change {
+            let _ = rustix::io::read(&shared.changed, &mut [0; 8]);
+            lock(backend).tell_change();
+        }
+        if is_heard {
+            lock(backend).hear();
         }
         if is_command {
             let began = Instant::now();
@@ -337,8 +351,8 @@ fn serve_one(
     if let Some(message) = message
         && let Some(needed) = message.needs()
     {
-        message.take(connection).map_err(Error::SocketBroken)?;
-        let answer = lock(backend).answer(message.request, needed)?;
+        let files = message.take(connection).map_err(Error::SocketBroken)?;
+        let answer = lock(backend).answer(message.request, needed, files)?;
         return message.reply(connection, answer).map_err(Error::SocketBroken);
     }
     match (handler.handle_request(), message) {

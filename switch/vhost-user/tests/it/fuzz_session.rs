@@ -45,8 +45,8 @@ struct Record {
     files: Vec<OwnedFd>,
     /// A full socket, which a descriptor may be instead.
     full: UnixStream,
-    /// The full socket's other end, and the guest, which has not gone.
-    _kept: (UnixStream, Guest),
+    /// The full socket's other end, the guest, which has not gone, and its end of the channel.
+    _kept: (UnixStream, Guest, UnixStream),
 }
 
 impl Record {
@@ -56,6 +56,7 @@ impl Record {
         let mut session = Session::open(options(socket, 1)).unwrap();
         let mut guest = Guest::connect(socket, features.bits(), 1).unwrap();
         guest.log(0).unwrap();
+        let channel = guest.give_channel().unwrap();
         session.suspend();
         let carrier = session.suspended(Instant::now() + Duration::from_secs(10)).unwrap();
         drop(session);
@@ -74,7 +75,7 @@ impl Record {
         }
         let numbers = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
         let [full, other] = full_socket();
-        Record { numbers, files, full, _kept: (other, guest) }
+        Record { numbers, files, full, _kept: (other, guest, channel) }
     }
 
     /// Clears O_NONBLOCK of the full socket, which the session may have set: all descriptors of the

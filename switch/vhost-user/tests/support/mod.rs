@@ -13,6 +13,7 @@ pub(crate) fn options(socket: &Path, pairs: u16) -> Options {
         mtu: 1500,
         mac: None,
         memory_limit: u64::MAX,
+        speed: None,
         compat: None,
         changed: Box::new(|_| {}),
         commanded: Box::new(|_| {}),
