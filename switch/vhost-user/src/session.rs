@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     /// Limits the time that its messages take.
     pub(crate) message_pace: Mutex<MessagePace>,
     pub(crate) plug: Plug,
+    /// The front end's process, if its connection ended while pages of its guest were missing.
+    pub(crate) interrupted: Mutex<Option<u32>>,
 }
 
 impl Shared {
@@ -85,6 +87,11 @@ impl Shared {
         if negotiated.pairs > 0 && is_split && self.plug.pull() {
             self.cut(Shutdown::Both);
         }
+    }
+
+    /// Returns a descriptor that can be read when the session has to end.
+    pub(crate) fn stop_fd(&self) -> io::Result<OwnedFd> {
+        self.stop.try_clone()
     }
 
     /// Shuts the connection down, so that the session's thread no longer waits for it. That thread
@@ -180,6 +187,7 @@ impl Session {
             memory_pace: Mutex::default(),
             message_pace: Mutex::default(),
             plug: Plug::default(),
+            interrupted: Mutex::default(),
         });
         let served = shared.clone();
         let entrance = match &listener {

@@ -10,6 +10,7 @@
 //! wrong.
 #![allow(clippy::expect_used, reason = "a guest that fails is a failed test")]
 
+mod arrival;
 pub mod driver;
 mod guest;
 mod guest_ring;
@@ -28,4 +29,5 @@ mod feature {
     pub(crate) const HASH_REPORT: u64 = 1 << 57;
 }
 
+pub use arrival::Arrival;
 pub use guest::{Guest, GuestError};

@@ -36,6 +36,7 @@ mod offloads;
 mod oracle;
 mod oracles;
 mod path_mtu;
+mod post_copy;
 mod properties;
 mod rehearsal;
 mod shares;

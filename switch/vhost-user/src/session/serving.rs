@@ -279,13 +279,19 @@ fn converse(
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
         let never = Instant::now() + FAR;
+        let ferry = lock(backend).ferry();
         let sources = [
             (connection.as_fd(), messages_from),
             (shared.signals.owed_fd(), began),
             (control.ready_fd(), commands_from),
             place.source().map_or((control.ready_fd(), never), |source| (source, began)),
+            ferry.as_ref().map_or((control.ready_fd(), never), |ferry| (ferry.as_fd(), began)),
         ];
-        let [is_message, is_owed, is_command, is_other] = ready(shared, sources)?;
+        let [is_message, is_owed, is_command, is_other, is_stranded] = ready(shared, sources)?;
+        if is_stranded {
+            let reason = "the process that waits for the guest's pages (post-copy) has ended";
+            return Some(Error::ReqHandlerError(io::Error::other(reason)));
+        }
         if is_other && place.is_taken() {
             let socket = shared.options.socket.display();
             shared.tell(|untold| {
