@@ -24,8 +24,10 @@ mod ferry;
 mod handle;
 mod link;
 mod order;
+mod progress;
 mod relay;
 
 pub(crate) use crossing::{Crossing, Departure};
 pub(crate) use handle::Ferry;
 pub(crate) use order::Order;
+pub(crate) use progress::PostCopy;

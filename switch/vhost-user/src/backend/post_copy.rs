@@ -3,38 +3,13 @@
 use super::{Backend, messages, refused, stop};
 use crate::lock::lock;
 use crate::migration::Step;
-use crate::post_copy::{Crossing, Departure, Ferry, Order, dock};
+use crate::post_copy::{Crossing, Departure, Ferry, Order, PostCopy, dock};
 use crate::vring::Vring;
 use guestmem::{GuestMemory, Region};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use vhost::vhost_user::Result;
-
-/// How far the post-copy of one connection is.
-#[derive(Debug, Default)]
-pub(super) enum PostCopy {
-    /// There is none, or it has ended.
-    #[default]
-    None,
-    /// The front end knows where it will hear of missing pages.
-    Advised(Arc<Ferry>),
-    /// It names its memory.
-    Listening(Arc<Ferry>),
-    /// It serves missing pages, and rings may run.
-    Served(Arc<Ferry>),
-}
-
-impl PostCopy {
-    fn ferry(&self) -> Option<&Arc<Ferry>> {
-        match self {
-            PostCopy::None => None,
-            PostCopy::Advised(ferry) | PostCopy::Listening(ferry) | PostCopy::Served(ferry) => {
-                Some(ferry)
-            }
-        }
-    }
-}
 
 /// Refuses what a front end asks for while pages are missing.
 fn not_now(what: &str) -> vhost::vhost_user::Error {
