@@ -127,6 +127,8 @@ fn a_page_that_does_not_come_stops_no_other_port() {
     let mut guest = bench.guest(FROM, modern(), 1);
     let [mut peer, mut other] = [PEER, OTHER].map(|port| bench.guest(port, modern(), 1));
     let arrival = moves(&bench, &mut guest, &mut peer);
+    // What is for a station that the switch does not know goes to the guest too, and fills its room.
+    cross(&mut other, &mut peer, (OTHER, PEER), 0..8);
     await_page(&arrival, &mut peer);
     let sent: Vec<_> = (1..100).map(|number| numbered(PEER, FROM, number)).collect();
     sent.iter().for_each(|frame| send(&mut guest, frame));

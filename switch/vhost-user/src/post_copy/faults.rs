@@ -62,8 +62,11 @@ pub(crate) fn register(faults: impl AsFd, range: &Range<u64>) -> io::Result<()> 
     let (start, len) = (range.start, range.end - range.start);
     // Where the kernel mapped a huge page, accesses to missing small ones beside it would not be
     // told of one by one.
-    // SAFETY: advice about how the range is mapped, which changes none of its bytes.
-    unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_NOHUGEPAGE) };
+    if let (Ok(at), Ok(bytes)) = (usize::try_from(start), usize::try_from(len)) {
+        let at = std::ptr::without_provenance_mut(at);
+        // SAFETY: advice about how the range is mapped, which changes none of its bytes.
+        unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
+    }
     control(faults, REGISTER, &mut Registration { start, len, mode: MISSING, ioctls: 0 })
 }
 

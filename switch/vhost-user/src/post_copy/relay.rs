@@ -115,9 +115,12 @@ impl Driver {
     fn word<T>(&self, offset: u64) -> Option<&T> {
         let len = u32::try_from(size_of::<T>()).ok()?;
         let start = self.memory.translate(Gpa(offset), len)?.cast::<T>();
-        // SAFETY: the bytes are mapped, and aligned where the callers in this file place them; `T`
-        // is an atomic at each of them, for which any bits are a value.
-        start.is_aligned().then(|| unsafe { start.as_ref() })
+        if !start.is_aligned() {
+            return None;
+        }
+        // SAFETY: the bytes are mapped and aligned; `T` is an atomic at each call in this file, for
+        // which any bits are a value.
+        Some(unsafe { start.as_ref() })
     }
 
     /// Returns a buffer's [`SLOT`] bytes.
