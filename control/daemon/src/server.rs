@@ -127,12 +127,7 @@ pub async fn serve(
     let wanted = || config.ports.iter().chain(&kept.ports).chain(&kept.fleet);
     store.want(wanted(), scale);
     opener.remove_strays(&wanted().collect::<Vec<_>>());
-    options.post_copy.into_iter().for_each(sandbox::dock::start);
-    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
-        let (file, state) = (options.file.as_deref(), keeps.path());
-        let places = sandbox::Places { file, socket: socket.path(), state };
-        sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
-    }
+    restrict(options, &config, &kept, (keeps.path(), socket.path()));
     log::write_aside()?;
     let keeper = Keeper::start(keeps)?;
     let mut running = start(config, kept, opener, filtered)?;
@@ -167,6 +162,15 @@ pub async fn serve(
     ports::vhost::dock::end();
     drop(owner);
     Ok(())
+}
+
+/// Starts the processes that do what a restricted daemon may not, and restricts this one.
+fn restrict(options: &Options, config: &Config, kept: &Kept, (state, socket): (&Path, &Path)) {
+    options.post_copy.into_iter().for_each(sandbox::dock::start);
+    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
+        let places = sandbox::Places { file: options.file.as_deref(), socket, state };
+        sandbox::restrict(&places, config, &[&kept.ports[..], &kept.fleet].concat(), helper);
+    }
 }
 
 /// The state directory, locked, with what it holds, and the API's socket.
