@@ -236,6 +236,9 @@ pub(crate) enum Command {
     /// Enters network namespaces for `run`
     #[command(hide = true)]
     NamespaceHelper(namespace_helper::Arguments),
+    /// Starts processes that wait for guests' pages, for `run`
+    #[command(hide = true)]
+    FerryDock,
     /// Attach a container (the CNI plugin, run by a container runtime)
     Cni(cni::Arguments),
     /// Print the OpenAPI document of the daemon's API

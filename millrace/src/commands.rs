@@ -11,6 +11,7 @@ pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod event;
 mod existing_hosts;
+pub(crate) mod ferry_dock;
 pub(crate) mod fleet;
 mod fleet_agent;
 mod fleet_etcd;

@@ -10,10 +10,10 @@ mod output;
 use clap_complete::CompleteEnv;
 use cli::{Cli, Command};
 use commands::{
-    acl, bugreport, capture, check, cni, completions, config, connections, event, fleet, flows,
-    guide, lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper, ntttcp, openapi,
-    page, port, queue, report, rsc, rss, run, setup, status, sweep, team, top, trace, validate,
-    vmmq,
+    acl, bugreport, capture, check, cni, completions, config, connections, event, ferry_dock,
+    fleet, flows, guide, lab, lab_host, ladder, log, mac, man, migrate, mtu, namespace_helper,
+    ntttcp, openapi, page, port, queue, report, rsc, rss, run, setup, status, sweep, team, top,
+    trace, validate, vmmq,
 };
 use std::process::ExitCode;
 
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args, &global),
         Command::LabHost(args) => lab_host::run(&args),
         Command::NamespaceHelper(args) => namespace_helper::run(&args),
+        Command::FerryDock => ferry_dock::run(),
         Command::Cni(args) => cni::run(&args, &global),
         Command::Openapi(args) => openapi::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -8,6 +8,7 @@
 //! system calls are restricted in all threads at once.
 
 mod calls;
+pub(crate) mod dock;
 mod files;
 pub(crate) mod helper;
 mod links;

@@ -9,6 +9,7 @@ mod socket;
 mod tcp_listener;
 
 pub use crate::api_socket::default_path;
+pub use crate::sandbox::dock::run as run_dock;
 pub use crate::sandbox::helper::run as run_helper;
 pub use crate::source::{check_file, read_file};
 
@@ -67,6 +68,9 @@ pub struct Options {
     /// with the arguments behind them. Restrictions last until the process ends, so only a process
     /// that does nothing else may set this.
     pub sandbox: Option<&'static [&'static str]>,
+    /// The arguments with which this program calls [`run_dock`]; `None`: no guest migrates here by
+    /// post-copy.
+    pub post_copy: Option<&'static [&'static str]>,
 }
 
 /// Runs the daemon until SIGTERM or SIGINT.
@@ -123,11 +127,7 @@ pub async fn serve(
     let wanted = || config.ports.iter().chain(&kept.ports).chain(&kept.fleet);
     store.want(wanted(), scale);
     opener.remove_strays(&wanted().collect::<Vec<_>>());
-    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
-        let (file, state) = (options.file.as_deref(), keeps.path());
-        let places = sandbox::Places { file, socket: socket.path(), state };
-        sandbox::restrict(&places, &config, &[&kept.ports[..], &kept.fleet].concat(), helper);
-    }
+    restrict(options, &config, &kept, (keeps.path(), socket.path()));
     log::write_aside()?;
     let keeper = Keeper::start(keeps)?;
     let mut running = start(config, kept, opener, filtered)?;
@@ -159,8 +159,18 @@ pub async fn serve(
     }
     leave(&shared, &store, successor).await;
     ports::namespace::helper::end();
+    ports::vhost::dock::end();
     drop(owner);
     Ok(())
+}
+
+/// Starts the processes that do what a restricted daemon may not, and restricts this one.
+fn restrict(options: &Options, config: &Config, kept: &Kept, (state, socket): (&Path, &Path)) {
+    options.post_copy.into_iter().for_each(sandbox::dock::start);
+    if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
+        let places = sandbox::Places { file: options.file.as_deref(), socket, state };
+        sandbox::restrict(&places, config, &[&kept.ports[..], &kept.fleet].concat(), helper);
+    }
 }
 
 /// The state directory, locked, with what it holds, and the API's socket.

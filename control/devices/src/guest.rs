@@ -51,6 +51,10 @@ pub(crate) fn milestone(milestone: &Milestone) -> String {
         Step::Arrived => {
             "a guest that ran elsewhere before runs here (or the switch was restarted)".to_owned()
         }
+        Step::Awaited => {
+            "a guest comes whose memory follows it (post-copy): while a page is awaited its frames are, too".to_owned()
+        }
+        Step::Complete => "all of the guest's memory is here (post-copy has ended)".to_owned(),
     };
     let time = milestone.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (second, ms) = (time.as_secs() % 86400, time.subsec_millis());

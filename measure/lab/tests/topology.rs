@@ -65,6 +65,7 @@ fn daemon(file: &str) -> Result<(), String> {
         poll: None,
         take_over: false,
         sandbox: None,
+        post_copy: None,
     };
     daemon::server::run(&options, Box::new(devices::HostDevices::default()))
         .map_err(|problem| problem.to_string())

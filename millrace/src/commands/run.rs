@@ -1,6 +1,6 @@
 //! `millrace run`: runs the daemon in the foreground.
 
-use crate::commands::namespace_helper;
+use crate::commands::{ferry_dock, namespace_helper};
 use crate::global::Global;
 use crate::output::{Failure, Outcome};
 use clap::{Args, ValueEnum};
@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments, global: &Global) -> Outcome {
         poll: arguments.poll.map(Poll::from),
         take_over: arguments.take_over,
         sandbox: Some(&[namespace_helper::COMMAND]),
+        post_copy: Some(&[ferry_dock::COMMAND]),
     };
     server::run(&options, Box::new(HostDevices::default())).map_err(Failure::Failed)?;
     Ok(ExitCode::SUCCESS)

@@ -39,7 +39,7 @@ impl Container {
             ROOT,
         ]);
         // nspawn must not refuse calls that the unit lets the daemon make.
-        let calls = "bpf seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self";
+        let calls = "bpf seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self userfaultfd";
         nspawn.args(["--machine=millrace", &format!("--system-call-filter={calls}")]);
         let container =
             Container(nspawn.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());

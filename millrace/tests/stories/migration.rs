@@ -128,7 +128,11 @@ fn knock(mut ping: Command) -> Child {
 
 /// Returns the longest time without an answer, in milliseconds, and the number of missing answers.
 fn outage(ping: Child) -> (u64, u64) {
-    let text = interrupt(ping);
+    gaps(&interrupt(ping))
+}
+
+/// Does what [`outage`] does, with what it printed.
+fn gaps(text: &str) -> (u64, u64) {
     let answers = text.lines().filter_map(|line| {
         let time = line.strip_prefix('[')?.split_once(']')?.0.parse::<f64>().ok()?;
         let number = line.split_once("icmp_seq=")?.1.split(' ').next()?.parse::<u64>().ok()?;
@@ -156,6 +160,54 @@ fn a_guest_that_moves_and_says_nothing_is_found_at_once() {
 #[test]
 fn a_guest_that_moves_to_a_port_without_an_address_is_found_at_once() {
     story(&NEEDS, || moves(""));
+}
+
+/// QEMU refused it, and a guest that writes faster than its memory is copied could not move.
+#[test]
+fn a_guest_runs_here_while_its_memory_follows() {
+    story(&NEEDS, || {
+        run("ip link add physical type bridge forward_delay 0 stp_state 0");
+        run("ip address add 10.9.0.2/24 dev physical");
+        run("ip link set physical up");
+        // QEMU begins post-copy once for each of several pairs.
+        let more = format!("mac = '{MAC}'\nqueues = 1\n");
+        let (from, to) = (Place::new("from", 3, &more), Place::new("to", 4, &more));
+        let mut source = Machine::boot_movable("source", &from.options(), false);
+        source.guest.run("ip address add 10.9.0.1/24 dev eth0; ip link set eth0 up");
+        let mut destination = Machine::boot_movable("destination", &to.options(), true);
+        let mut ping = Command::new("ping");
+        ping.args(["-s", "1400", "-p", "5aa5c3"]);
+        let ping = knock(ping);
+        let answered = |place: &Place, count| {
+            let counters = &place.show("vm")["counters"];
+            (counters["ingress_frames"].as_u64().unwrap() > count).then_some(())
+        };
+        until("the client reaches the guest", || answered(&from, 20));
+        let mut waiting = Vec::new();
+        let downtime = source.follow_to(&mut destination, || {
+            until("the guest answers at its new host", || answered(&to, 20));
+            assert_eq!(to.show("vm")["state"], "up");
+            waiting = ferries();
+        });
+        let [ferry] = &waiting[..] else { panic!("it answered before its memory was there") };
+        for right in ["CapPrm:\t0000000000000000\n", "Seccomp:\t2\n", "NoNewPrivs:\t1\n"] {
+            assert!(ferry.contains(right), "{right}{ferry}");
+        }
+        let steps = ["memory follows it", "memory is here"].map(|words| to.noted(words));
+        let before = to.show("vm")["counters"]["ingress_frames"].as_u64().unwrap();
+        until("the guest answers after that", || answered(&to, before + 20));
+        assert_eq!(ferries(), [""; 0]);
+        let text = interrupt(ping);
+        assert!(!text.contains("wrong data") && !text.contains("DUP"), "{text}");
+        println!("measured: QEMU's downtime {downtime} ms; {:?}; {steps:?}", gaps(&text));
+    });
+}
+
+/// Returns what the kernel says of each process that waits for pages.
+fn ferries() -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|it| Some(it.ok()?.path()));
+    let all = processes.filter_map(|it| std::fs::read_to_string(it.join("status")).ok());
+    all.filter(|status| status.starts_with("Name:\tmillrace-ferry\n")).collect()
 }
 
 fn moves(more: &str) {

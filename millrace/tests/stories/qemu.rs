@@ -98,6 +98,37 @@ impl Machine {
         done["downtime"].as_u64().unwrap()
     }
 
+    /// Moves the guest to a machine that waits for it, before most of its memory. Calls `meanwhile`
+    /// once it runs there and its memory follows. Returns the downtime that QEMU reports, in
+    /// milliseconds.
+    pub(crate) fn follow_to(&mut self, other: &mut Machine, meanwhile: impl FnOnce()) -> u64 {
+        let on = |capability| json!({"capability": capability, "state": true});
+        let wish = json!({"capabilities": [on("return-path"), on("postcopy-ram")]});
+        let way = json!({"uri": "unix:/run/migration"});
+        // Slow enough that it takes seconds, also for the few pages of such a guest.
+        let pace = json!({"max-bandwidth": 4 << 20, "max-postcopy-bandwidth": 16 << 20});
+        for machine in [&mut *other, &mut *self] {
+            machine.tell("migrate-set-capabilities", &wish);
+        }
+        self.tell("migrate-set-parameters", &pace);
+        other.tell("migrate-incoming", &way);
+        self.tell("migrate", &way);
+        self.await_migration("active");
+        self.tell("migrate-start-postcopy", &json!({}));
+        self.await_migration("postcopy-active");
+        meanwhile();
+        self.await_migration("completed")["downtime"].as_u64().unwrap()
+    }
+
+    /// Waits until the migration is in this state. Returns what QEMU says of it.
+    fn await_migration(&mut self, wanted: &str) -> Value {
+        until(wanted, || {
+            let state = self.tell("query-migrate", &json!({}));
+            assert_ne!(state["status"], "failed", "{state}");
+            (state["status"] == wanted).then_some(state)
+        })
+    }
+
     /// Adds a port's vNIC to the running machine, by the lines that `millrace port show` prints.
     pub(crate) fn plug(&mut self, port: &str) {
         for line in lines_of(port, "# By QMP, to add") {

@@ -49,7 +49,11 @@ fn helper(switch: &Switch) -> Pid {
     let process = switch.process();
     let path = format!("/proc/{process}/task/{process}/children");
     let children = std::fs::read_to_string(path).unwrap();
-    let [only] = children.split_whitespace().collect::<Vec<_>>()[..] else {
+    let is_it = |child: &&str| {
+        let line = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap();
+        line.split('\0').any(|word| word == "namespace-helper")
+    };
+    let [only] = children.split_whitespace().filter(is_it).collect::<Vec<_>>()[..] else {
         panic!("children: {children}")
     };
     Pid::from_raw(only.parse().unwrap()).unwrap()

@@ -25,6 +25,7 @@
 mod address;
 mod address_range;
 mod dirty;
+mod growing;
 mod guard;
 mod layout;
 mod memory;
@@ -32,5 +33,6 @@ mod region;
 
 pub use address::{Gpa, UserAddress};
 pub use dirty::DirtyLog;
+pub use growing::GrowingMemory;
 pub use memory::{GuestMemory, MemorySpan, Translator};
 pub use region::{MemoryError, Region};

@@ -34,6 +34,10 @@ unsafe impl Sync for MemorySpan {}
 impl MemorySpan {
     const NONE: MemorySpan = MemorySpan { start: 0, len: 0, host: NonNull::dangling() };
 
+    pub(crate) fn new(start: Gpa, len: u64, host: NonNull<u8>) -> MemorySpan {
+        MemorySpan { start: start.0, len, host }
+    }
+
     /// Returns the host's address of `len` bytes, if all of them are within the span.
     #[inline(always)]
     pub fn find(&self, gpa: Gpa, len: u32) -> Option<NonNull<u8>> {
@@ -77,6 +81,28 @@ impl GuestMemory {
     /// `limit`, or if a region cannot be mapped.
     pub fn map_within(limit: u64, regions: Vec<Region>) -> Result<Arc<GuestMemory>, MemoryError> {
         Self::map_anew(limit, regions, |_| true)
+    }
+
+    /// Maps the regions like `map_within`, and makes no huge page: some may still be on their way
+    /// from another host, and one that is made here would take their place.
+    ///
+    /// # Errors
+    /// Fails like [`GuestMemory::map_within`].
+    pub fn map_untouched(
+        limit: u64,
+        regions: Vec<Region>,
+    ) -> Result<Arc<GuestMemory>, MemoryError> {
+        Self::map_anew(limit, regions, |_| false)
+    }
+
+    /// Returns the memory of spans in any order, which has no log.
+    pub(crate) fn of(
+        addresses: AddressRange,
+        mut spans: Vec<MemorySpan>,
+        regions: Vec<Region>,
+    ) -> GuestMemory {
+        spans.sort_by_key(|span| span.start);
+        GuestMemory { addresses, spans, regions, limit: u64::MAX }
     }
 
     /// Maps the regions like `map_within`, but makes huge pages only for those that `is_new`

@@ -19,7 +19,7 @@ pub use ingress::VhostIngress;
 pub use vhost_user::{
     Access, Compat, Features, GuestHash, GuestSettings, GuestTable, Inherited, LONGEST_HOLD_NS,
     LogLimit, Milestone, Negotiated, REGIONS_OWN, REGIONS_SHARED, ReceiveFilter, Session,
-    SessionError, SocketRole, State, Status, Step, permit,
+    SessionError, SocketRole, State, Status, Step, dock, permit,
 };
 
 use crate::{Capabilities, Device, EgressQueue, IngressQueue, Offloads};

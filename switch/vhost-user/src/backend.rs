@@ -3,6 +3,7 @@
 mod channel;
 mod commands;
 mod messages;
+mod post_copy;
 mod record;
 mod unlisted;
 
@@ -13,6 +14,7 @@ use crate::back_channel::BackChannel;
 use crate::inflight::Inflight;
 use crate::lock::lock;
 use crate::migration::{Migration, Step};
+use crate::post_copy::PostCopy;
 use crate::reconnect_backoff::ReconnectBackoff;
 use crate::session::Shared;
 use crate::slots::Slots;
@@ -52,6 +54,10 @@ pub(crate) struct Backend {
     /// Rings that were kicked before the log was set up that a migration needs, by their numbers in
     /// messages.
     await_log: Vec<u32>,
+    /// Pages of the guest that are on their way.
+    post_copy: PostCopy,
+    /// Rings that wait for them, by their numbers in messages.
+    await_pages: Vec<u32>,
     /// Where packed rings note their position, for the process that serves them next.
     inflight: Option<Inflight>,
     vrings: Vec<Vring>,
@@ -94,11 +100,15 @@ fn is_fresh(base: u32) -> bool {
 /// Stops a ring, once no worker has it, and notes in `vring` the base at which it stopped.
 fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
-    let Some(mut running) = ring.stop() else { return };
-    if running.hold.settle() {
-        running.notify();
+    if let Some(crossing) = vring.crossing.take() {
+        vring.base = crossing.end(ring).unwrap_or(vring.base);
+    } else {
+        let Some(mut running) = ring.stop() else { return };
+        if running.hold.settle() {
+            running.notify();
+        }
+        vring.base = running.queue.base();
     }
-    vring.base = running.queue.base();
     if vring.base != vring.began {
         backoff.note_moved();
     }
@@ -130,6 +140,8 @@ impl Backend {
             keeps_commands: false,
             log: None,
             await_log: Vec::new(),
+            post_copy: PostCopy::None,
+            await_pages: Vec::new(),
             inflight: None,
             vrings,
             owned: false,
@@ -196,6 +208,7 @@ impl Backend {
     fn stop_ring(&mut self, number: u32) -> Result<&mut Vring> {
         let shared = self.shared.clone();
         self.await_log.retain(|waiting| *waiting != number);
+        self.await_pages.retain(|waiting| *waiting != number);
         let (vring, ring) = self.vring(number)?;
         let has_run = vring.started;
         stop(vring, ring, &shared.reconnect_backoff);
@@ -210,6 +223,7 @@ impl Backend {
             stop(vring, ring, &self.shared.reconnect_backoff);
         }
         self.await_log.clear();
+        self.await_pages.clear();
         self.note_stop(have_run);
     }
 
@@ -243,6 +257,9 @@ impl Backend {
             self.await_log.push(number);
             self.tell(State::Connected);
             return Ok(());
+        }
+        if self.lacks_pages() {
+            return self.start_across(number);
         }
         let place = self.place(number)?;
         let always_enabled = !self.taken.contains(Features::PROTOCOL_FEATURES);
@@ -400,6 +417,9 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
+        self.note_interruption();
+        // Ends the ferry, which may wait for a page that no one serves any more.
+        self.abandon_pages();
         self.stop_all();
         (self.memory, self.taken) = (None, Features::empty());
         self.shared.note(|status| status.mapped = Vec::new());

@@ -35,6 +35,8 @@
 //! its connection ([`Session::set_link`]): the one way that QEMU passes on to a network device's
 //! guest (`plug.rs`).
 //!
+//! **Post-copy.** A guest may run here before its memory has arrived (`post_copy.rs`).
+//!
 //! **Announcing.** When a guest comes to run here, frames that announce its address are left at its
 //! first sending ring, and taken before those in the ring. The address is the one that the front
 //! end names by `SEND_RARP`, which may come before any ring is known, else [`Options::mac`]. Later
@@ -70,6 +72,7 @@ mod migration;
 mod negotiated;
 mod options;
 mod plug;
+mod post_copy;
 mod receive_filter;
 mod reconnect_backoff;
 mod resume;
@@ -91,6 +94,7 @@ pub use log_limit::LogLimit;
 pub use migration::{Milestone, Step};
 pub use negotiated::Negotiated;
 pub use options::{Access, Commanded, Options, SocketRole};
+pub use post_copy::dock;
 pub use receive_filter::ReceiveFilter;
 pub use ring_slot::{NotLent, RingSlot, Running};
 pub use session::{Inherited, Session};

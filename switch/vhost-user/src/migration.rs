@@ -21,6 +21,10 @@ pub enum Step {
     Returned(Duration),
     /// A guest runs here that another back end served before.
     Arrived,
+    /// A guest comes whose memory follows it (post-copy).
+    Awaited,
+    /// All of its memory is here.
+    Complete,
 }
 
 /// A step with its time.

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     changed: OwnedFd,
     /// The port's rate in Mb/s, as the guest reads it; `u32::MAX` if it has none.
     speed: AtomicU32,
+    /// The front end's process, if its connection ended while pages of its guest were missing.
+    pub(crate) interrupted: Mutex<Option<u32>>,
 }
 
 impl Shared {
@@ -101,6 +103,11 @@ impl Shared {
         if negotiated.pairs > 0 && is_split && self.plug.pull() {
             self.cut(Shutdown::Both);
         }
+    }
+
+    /// Returns a descriptor that can be read when the session has to end.
+    pub(crate) fn stop_fd(&self) -> io::Result<OwnedFd> {
+        self.stop.try_clone()
     }
 
     /// Shuts the connection down, so that the session's thread no longer waits for it. That thread
@@ -202,6 +209,7 @@ impl Session {
             plug: Plug::default(),
             changed,
             speed,
+            interrupted: Mutex::default(),
         });
         let served = shared.clone();
         let entrance = match &listener {

@@ -1,6 +1,7 @@
 //! The settings of one ring that a front end has sent so far.
 
 use crate::Features;
+use crate::post_copy::Crossing;
 use crate::ring_slot::Running;
 use crate::signal::Signal;
 use guestmem::{DirtyLog, Gpa, GuestMemory, UserAddress};
@@ -29,6 +30,8 @@ pub(crate) struct Vring {
     pub(crate) error: Option<Arc<Signal>>,
     pub(crate) enabled: bool,
     pub(crate) started: bool,
+    /// A ring that a ferry carries, because pages of the guest are missing.
+    pub(crate) crossing: Option<Crossing>,
 }
 
 /// Why a ring cannot start.
@@ -51,6 +54,23 @@ impl Vring {
         log: Option<&Arc<DirtyLog>>,
         journal: Option<InflightJournal>,
     ) -> Result<Running, StartError> {
+        let setup = self.setup(memory, features)?;
+        let memory = memory.ok_or(StartError::Missing("memory table"))?;
+        let mut queue = Queue::resume(memory.clone(), &setup, journal)?;
+        queue.set_enabled(self.enabled);
+        queue.set_log(log.cloned());
+        let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());
+        let (announcement, hash, hold) = Default::default();
+        Ok(Running { queue, features, hash, hold, announcement, kick, call, error })
+    }
+
+    /// Describes the ring, and touches none of the guest's memory. Fails if settings are missing, or
+    /// its parts do not begin in the memory.
+    pub(crate) fn setup(
+        &self,
+        memory: Option<&Arc<GuestMemory>>,
+        features: Features,
+    ) -> Result<Setup, StartError> {
         let memory = memory.ok_or(StartError::Missing("memory table"))?;
         let addresses = self.addresses.ok_or(StartError::Missing("address"))?;
         let rings = RingAddresses {
@@ -58,18 +78,8 @@ impl Vring {
             driver: find(memory, addresses.driver)?,
             device: find(memory, addresses.device)?,
         };
-        let setup = Setup {
-            size: self.size,
-            rings,
-            features: virtqueue::RingFeatures::from_bits_truncate(features.bits()),
-            base: self.base,
-        };
-        let mut queue = Queue::resume(memory.clone(), &setup, journal)?;
-        queue.set_enabled(self.enabled);
-        queue.set_log(log.cloned());
-        let (kick, call, error) = (self.kick.clone(), self.call.clone(), self.error.clone());
-        let (announcement, hash, hold) = Default::default();
-        Ok(Running { queue, features, hash, hold, announcement, kick, call, error })
+        let features = virtqueue::RingFeatures::from_bits_truncate(features.bits());
+        Ok(Setup { size: self.size, rings, features, base: self.base })
     }
 }
 

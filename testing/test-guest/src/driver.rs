@@ -93,6 +93,14 @@ impl Driver {
         }
     }
 
+    /// Goes on in a copy of the memory.
+    pub(crate) fn move_to(&mut self, memory: Arc<GuestMemory>) {
+        match self {
+            Driver::Split(driver) => driver.ring.memory = memory,
+            Driver::Packed(driver) => driver.ring.memory = memory,
+        }
+    }
+
     /// Puts a chain into the ring, not visible yet. Returns its id; `None` if there is no room, no
     /// buffer, or more than a table holds.
     pub fn add(&mut self, buffers: &[Buffer], shape: Shape) -> Option<u16> {

@@ -1,5 +1,6 @@
 //! A running guest: the front end of a vhost-user session, and the driver of its rings.
 
+use crate::arrival::{self, Arrival};
 use crate::driver::RingLayout;
 use crate::feature;
 use crate::guest_ring::{GuestRing, RING_BYTES, SIZE};
@@ -12,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use vhost::vhost_user::message::{
-    VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+    FrontendReq, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
@@ -99,6 +100,7 @@ fn shake_hands(
             | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::STATUS
             | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::PAGEFAULT
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
     frontend.set_protocol_features(protocol)?;
     frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -206,6 +208,63 @@ impl Guest {
         Ok(())
     }
 
+    /// Moves to another back end, where the guest runs before its memory has arrived.
+    ///
+    /// # Errors
+    /// Fails like [`Guest::connect`], and if the back end refuses post-copy.
+    pub fn move_by_post_copy(&mut self, socket: &Path) -> Result<Arrival, GuestError> {
+        self.move_to(socket, true)
+    }
+
+    /// Does what [`Guest::move_by_post_copy`] does, and starts its rings before it says that it
+    /// serves pages.
+    ///
+    /// # Errors
+    /// Fails like that.
+    pub fn move_hastily(&mut self, socket: &Path) -> Result<Arrival, GuestError> {
+        self.move_to(socket, false)
+    }
+
+    fn move_to(&mut self, socket: &Path, serves: bool) -> Result<Arrival, GuestError> {
+        let (mut rings, control) = (std::mem::take(&mut self.rings), self.control.take());
+        rings.extend(control);
+        let bases = rings.iter().map(|ring| self.stop(ring.number));
+        let bases = bases.collect::<Result<Vec<_>, _>>()?;
+        let file = Arc::new(memfd_create("guest", MemfdFlags::CLOEXEC)?);
+        let size = self.memory.bytes();
+        ftruncate(&*file, size)?;
+        let region = Region { gpa: Gpa(0), size, user: USER, file_offset: 0, file: file.clone() };
+        let new = GuestMemory::map(vec![region])?;
+        let own = arrival::watch(&new)?;
+        let count = u16::try_from(rings.len()).unwrap_or(u16::MAX);
+        (self.frontend, self.connection, _) = shake_hands(socket, self.features, count)?;
+        let back_ends = OwnedFd::from(self.frontend.postcopy_advise()?);
+        self.frontend.postcopy_listen()?;
+        let old = std::mem::replace(&mut self.memory, new.clone());
+        self.file = file;
+        let base = self.table()?.and_then(|bases| bases.first().copied()).unwrap_or(0);
+        let arrival = Arrival::serve([old, new.clone()], [own, back_ends], base)?;
+        if serves {
+            self.frontend.postcopy_ack_mem_regions(FrontendReq::SET_MEM_TABLE)?;
+        }
+        for (ring, base) in rings.iter_mut().zip(bases) {
+            ring.move_to(new.clone());
+            // The other half of a packed ring's base repeats it.
+            self.begin_at(ring, u16::try_from(base & 0xffff).unwrap_or(0))?;
+        }
+        self.rings = rings;
+        Ok(arrival)
+    }
+
+    /// Sends all of the memory after a guest that has moved.
+    ///
+    /// # Errors
+    /// Fails if the back end refuses.
+    pub fn arrive(&mut self, arrival: Arrival) -> Result<(), GuestError> {
+        arrival.finish();
+        Ok(self.frontend.postcopy_end()?)
+    }
+
     fn share_memory(&mut self) -> Result<(), GuestError> {
         if self.journaled {
             self.give_inflight()?;
@@ -218,14 +277,18 @@ impl Guest {
     /// # Errors
     /// Fails if the back end refuses.
     pub fn give_memory(&mut self) -> Result<(), GuestError> {
-        self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
+        self.table().map(drop)
+    }
+
+    /// Gives the back end the guest's memory. In post-copy it returns where it has the memory.
+    fn table(&mut self) -> Result<Option<Vec<u64>>, GuestError> {
+        Ok(self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: self.memory.bytes(),
             userspace_addr: USER.0,
             mmap_offset: 0,
             mmap_handle: self.file.as_raw_fd(),
-        }])?;
-        Ok(())
+        }])?)
     }
 
     /// Returns the number of memory regions that the back end serves.
@@ -300,7 +363,13 @@ impl Guest {
     }
 
     fn begin(&mut self, ring: &GuestRing) -> Result<(), GuestError> {
-        let (packed, frontend) = (self.has(feature::RING_PACKED), &mut self.frontend);
+        // Bit 15 of a packed ring's base is its wrap counter.
+        let base = if self.has(feature::RING_PACKED) { 1 << 15 } else { 0 };
+        self.begin_at(ring, base)
+    }
+
+    fn begin_at(&mut self, ring: &GuestRing, base: u16) -> Result<(), GuestError> {
+        let frontend = &mut self.frontend;
         let RingLayout { descriptors, driver, device, .. } = ring.layout;
         frontend.set_vring_num(ring.number, SIZE)?;
         frontend.set_vring_addr(
@@ -315,8 +384,6 @@ impl Guest {
                 log_addr: None,
             },
         )?;
-        // Bit 15 of a packed ring's base is its wrap counter.
-        let base = if packed { 1 << 15 } else { 0 };
         frontend.set_vring_base(ring.number, base)?;
         frontend.set_vring_call(ring.number, &ring.call)?;
         frontend.set_vring_kick(ring.number, &ring.kick)?;

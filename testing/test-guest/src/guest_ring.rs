@@ -66,6 +66,11 @@ impl GuestRing {
         GuestRing { number, layout, driver, kick, call, chains, free }
     }
 
+    /// Goes on in a copy of the memory.
+    pub(crate) fn move_to(&mut self, memory: Arc<GuestMemory>) {
+        self.driver.move_to(memory);
+    }
+
     /// Makes all free buffers available for the device to write.
     pub(crate) fn offer_all(&mut self) {
         while let Some(gpa) = self.free.pop() {

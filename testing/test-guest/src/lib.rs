@@ -12,6 +12,7 @@
 //! wrong.
 #![allow(clippy::expect_used, reason = "a guest that fails is a failed test")]
 
+mod arrival;
 pub mod driver;
 mod front_end;
 mod guest;
@@ -34,5 +35,6 @@ mod feature {
 }
 
 pub use front_end::FrontEnd;
+pub use arrival::Arrival;
 pub use guest::{Guest, GuestError};
 pub use replay::Replay;

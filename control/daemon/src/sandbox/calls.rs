@@ -129,6 +129,8 @@ pub(super) enum Role {
     /// The helper, which enters network namespaces and makes sockets there, but uses only its
     /// socket to the daemon.
     Helper,
+    /// A process that waits for pages of one guest, and has descriptors of that guest alone.
+    Ferry,
 }
 
 /// Calls that only the helper refuses, besides those of [`NEVER`].
@@ -141,6 +143,25 @@ const NEVER_OF_HELPER: &[i64] = &[
     libc::SYS_setsockopt,
     libc::SYS_ioctl,
 ];
+
+/// Calls that only a ferry refuses, besides those of [`NEVER`]. Of `ioctl` it makes the one by which
+/// it registers addresses for missing pages.
+const NEVER_OF_FERRY: &[i64] = &[
+    libc::SYS_setns,
+    libc::SYS_socket,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_setsockopt,
+    libc::SYS_bpf,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_prlimit64,
+];
+/// `UFFDIO_REGISTER`.
+const REGISTER: u64 = 0xc020_aa00;
 
 /// Has the kernel refuse the role's calls from now on, in all threads.
 ///
@@ -156,6 +177,10 @@ pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
         Role::Helper => {
             rules.extend(NEVER_OF_HELPER.iter().map(|call| (*call, Vec::new())));
             rules.insert(libc::SYS_setns, vec![only(vec![differs(1, CLONE_NEWNET)?])?])
+        }
+        Role::Ferry => {
+            rules.extend(NEVER_OF_FERRY.iter().map(|call| (*call, Vec::new())));
+            rules.insert(libc::SYS_ioctl, vec![only(vec![is(1, SeccompCmpOp::Ne, REGISTER)?])?])
         }
     };
     load(&compile(rules, libc::EPERM)?)?;

@@ -54,15 +54,27 @@ pub(super) fn allow_namespaces(directories: &[PathBuf]) -> Result<RestrictionSta
     rule(rules, Path::new(ports::kernel_path::TYPES), AccessFs::ReadFile.into())?.restrict_self()
 }
 
+/// Restricts a process that opens no file.
+///
+/// # Errors
+/// The kernel refuses the rules.
+pub(super) fn allow_none() -> Result<RestrictionStatus, RulesetError> {
+    nothing()?.restrict_self()
+}
+
 /// Returns rules that allow only the device of TAP ports, which each of them opens.
 fn nothing_but_tap() -> Result<RulesetCreated, RulesetError> {
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let rules = Ruleset::default()
+    rule(nothing()?, Path::new("/dev/net/tun"), device)
+}
+
+/// Returns rules that allow nothing.
+fn nothing() -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
         .handle_access(AccessNet::from_all(KNOWN))?
         .scope(Scope::Signal)?
-        .create()?;
-    rule(rules, Path::new("/dev/net/tun"), device)
+        .create()
 }
 
 /// Adds a rule for a path. A path that does not exist needs none.

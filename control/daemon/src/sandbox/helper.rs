@@ -66,7 +66,7 @@ pub fn run(directories: &[PathBuf]) -> io::Result<()> {
 /// Closes descriptors that the daemon left open, such as those that systemd passed: a device is
 /// busy as long as any process has one of its descriptors. Ignores the signals that end or reload a
 /// daemon, which a terminal or systemd sends to both processes.
-fn leave_the_daemon_s() -> io::Result<()> {
+pub(super) fn leave_the_daemon_s() -> io::Result<()> {
     // SAFETY: this process has opened nothing but its standard streams, and has one thread.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     if closed == -1 {

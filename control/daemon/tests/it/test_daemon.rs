@@ -93,6 +93,7 @@ pub(crate) fn options(directory: &Path) -> Options {
         poll: None,
         take_over: false,
         sandbox: None,
+        post_copy: None,
     }
 }
 

@@ -37,6 +37,7 @@ mod offloads;
 mod oracle;
 mod oracles;
 mod path_mtu;
+mod post_copy;
 mod properties;
 mod rehearsal;
 mod ring_reset;

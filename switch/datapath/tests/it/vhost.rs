@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use test_guest::Guest;
 
 /// Returns the features that a modern Linux driver accepts.
-fn modern() -> Features {
+pub(crate) fn modern() -> Features {
     Features::VERSION_1
         | Features::MRG_RXBUF
         | Features::CSUM
@@ -22,15 +22,15 @@ fn modern() -> Features {
         | Features::INDIRECT_DESC
 }
 
-struct Bench {
+pub(crate) struct Bench {
     folder: TempDir,
     switch: Switch,
-    sessions: Vec<Session>,
+    pub(crate) sessions: Vec<Session>,
     ports: Vec<PortId>,
 }
 
 impl Bench {
-    fn new(vnics: usize, queues: u16) -> Bench {
+    pub(crate) fn new(vnics: usize, queues: u16) -> Bench {
         Bench::within(TempDir::new().unwrap(), vnics, queues)
     }
 
@@ -63,11 +63,11 @@ impl Bench {
         self.folder
     }
 
-    fn path(&self, number: usize) -> PathBuf {
+    pub(crate) fn path(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("vm{number}"))
     }
 
-    fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {
+    pub(crate) fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {
         Guest::connect(&self.path(number), wanted.bits(), pairs).unwrap()
     }
 }
@@ -80,7 +80,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 /// It returns none within [`LIMIT`].
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + LIMIT;
     loop {
         if let Some(found) = look() {
@@ -91,7 +91,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn frame(to: u8, from: u8, len: usize, fill: u8) -> Vec<u8> {
+pub(crate) fn frame(to: u8, from: u8, len: usize, fill: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5];
     frame.resize(len.max(14), fill);
     frame

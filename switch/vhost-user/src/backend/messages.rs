@@ -3,6 +3,7 @@
 use super::{Backend, Log, refused};
 use crate::closer::close_aside;
 use crate::inflight::Inflight;
+use crate::post_copy::dock;
 use crate::signal::{Signal, expect_eventfd};
 use crate::vring::Addresses;
 use crate::{Features, State, config_space, slots};
@@ -115,8 +116,12 @@ impl VhostUserBackendReqHandlerMut for Backend {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
+        self.expect_whole_memory()?;
         let regions: Vec<_> =
             said.iter().zip(files).map(|(said, file)| region(said, file)).collect();
+        if self.lacks_pages() {
+            return self.await_table(regions).map(Some);
+        }
         let (limit, began) = (self.shared.options.memory_limit, Instant::now());
         let memory = map(regions, |regions| GuestMemory::map_within(limit, regions))?;
         self.replace_memory(memory, began)?;
@@ -157,6 +162,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn get_vring_base(&mut self, number: u32) -> Result<VhostUserVringState> {
         let base = self.stop_ring(number)?.base;
+        self.expect_ferry()?;
         if let Some(inflight) = &self.inflight {
             inflight.forget(number);
         }
@@ -181,6 +187,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_call(&mut self, number: u8, file: Option<File>) -> Result<()> {
         let call = self.signal(file)?;
         let (vring, ring) = self.vring(number.into())?;
+        if let Some(crossing) = &vring.crossing {
+            crossing.call_by(call.as_ref()).map_err(refused)?;
+            vring.call = call;
+            return Ok(());
+        }
         let replaced = ring.replace_call(call.clone());
         // Used buffers may have been published before there was a call descriptor.
         if replaced.is_some() {
@@ -217,6 +228,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         // QEMU, which asks first, would give a channel for a network device and pass nothing on.
         let takes_changes = self.owned && !self.asked_early;
         offered.set(VhostUserProtocolFeatures::BACKEND_REQ, takes_changes);
+        offered.set(VhostUserProtocolFeatures::PAGEFAULT, dock::is_there());
         Ok(offered)
     }
 
@@ -237,6 +249,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_enable(&mut self, number: u32, enable: bool) -> Result<()> {
         let (vring, ring) = self.vring(number)?;
         vring.enabled = enable;
+        if let Some(crossing) = &vring.crossing {
+            crossing.enable(enable).map_err(refused)?;
+        }
         ring.change(|running| {
             running.into_iter().for_each(|running| running.queue.set_enabled(enable));
         });
@@ -312,6 +327,11 @@ impl VhostUserBackendReqHandlerMut for Backend {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
+        self.expect_whole_memory()?;
+        if self.lacks_pages() {
+            let addresses = self.await_regions(vec![region(said, file)])?;
+            return Ok(addresses.first().copied());
+        }
         let slots = self.memory.as_ref().map_or(0, |memory| memory.regions().len());
         if !self.slots.hold(slots + 1) {
             close_aside(file);
@@ -333,11 +353,28 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn remove_mem_region(&mut self, said: &VhostUserSingleMemoryRegion) -> Result<()> {
+        self.expect_all_pages("a memory region goes")?;
         let Some(memory) = &self.memory else { return Err(refused("there is no memory yet")) };
         let (gpa, user) = (Gpa(said.guest_phys_addr), UserAddress(said.user_addr));
         let began = Instant::now();
         let memory = memory.without_region(gpa, said.memory_size, user).map_err(refused)?;
         self.replace_memory(memory, began)
+    }
+
+    fn postcopy_advice(&mut self) -> Result<File> {
+        self.advise().map(File::from)
+    }
+
+    fn postcopy_listen(&mut self) -> Result<()> {
+        self.listen()
+    }
+
+    fn postcopy_ack_mem_regions(&mut self) -> Result<()> {
+        self.serve_pages()
+    }
+
+    fn postcopy_end(&mut self) -> Result<()> {
+        self.end_post_copy()
     }
 
     fn set_device_state_fd(
@@ -359,6 +396,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_log_base(&mut self, said: &VhostUserLog, file: File) -> Result<()> {
+        self.expect_all_pages("its writes are to be logged")?;
         let Some(memory) = &self.memory else {
             return Err(refused("there is no memory to log yet"));
         };

@@ -57,6 +57,7 @@ impl Backend {
     /// with the record, which includes the front end's connection. Fails if a descriptor cannot be
     /// duplicated or the record cannot be written.
     pub(crate) fn suspend(&mut self, connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        self.expect_all_pages("its session goes to another process").map_err(io::Error::other)?;
         self.send_owed();
         let ran = (0..self.vrings.len()).map(|place| self.stop_place(place));
         let ran = ran.collect::<io::Result<Vec<_>>>()?;

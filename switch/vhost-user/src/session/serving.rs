@@ -279,7 +279,10 @@ fn converse(
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
         let never = Instant::now() + FAR;
-        let channel = lock(backend).channel();
+        let (channel, ferry) = {
+            let backend = lock(backend);
+            (backend.channel(), backend.ferry())
+        };
         let now_or_never = |source: Option<_>| {
             source.map_or((control.ready_fd(), never), |source| (source, began))
         };
@@ -290,9 +293,14 @@ fn converse(
             now_or_never(place.source()),
             (shared.changed.as_fd(), began),
             now_or_never(channel.as_ref().map(AsFd::as_fd)),
+            now_or_never(ferry.as_ref().map(|ferry| ferry.as_fd())),
         ];
-        let [is_message, is_owed, is_command, is_other, is_change, is_heard] =
+        let [is_message, is_owed, is_command, is_other, is_change, is_heard, is_stranded] =
             ready(shared, sources)?;
+        if is_stranded {
+            let reason = "the process that waits for the guest's pages (post-copy) has ended";
+            return Some(Error::ReqHandlerError(io::Error::other(reason)));
+        }
         if is_other && place.is_taken() {
             let socket = shared.options.socket.display();
             shared.tell(|untold| {

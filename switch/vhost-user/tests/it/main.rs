@@ -7,6 +7,7 @@ mod crash;
 mod fuzz_commands;
 mod fuzz_session;
 mod link;
+mod post_copy;
 mod requests;
 mod session;
 #[path = "../support/mod.rs"]

@@ -40,7 +40,7 @@ impl Position {
 /// The driver side of a packed ring. See [`Driver`](super::Driver).
 #[derive(Debug)]
 pub struct PackedDriver {
-    ring: Ring,
+    pub(super) ring: Ring,
     /// Ids that no chain has.
     ids: VecDeque<u16>,
     /// Chains in the device's hands, in ring order: id and slots.

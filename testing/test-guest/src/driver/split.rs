@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 /// The driver side of a split ring. See [`Driver`](super::Driver).
 #[derive(Debug)]
 pub struct SplitDriver {
-    ring: Ring,
+    pub(super) ring: Ring,
     /// Descriptors that are ours. First in, first out: with IN_ORDER that is the order of the ring
     /// (section 2.7.9).
     free: VecDeque<u16>,

@@ -1,0 +1,115 @@
+//! A ring that a ferry carries, as the session has it.
+
+use super::handle::Ferry;
+use super::order::{Files, Order, Start};
+use super::relay::{Relay, RelayError};
+use crate::RingSlot;
+use crate::ring_slot::Running;
+use crate::signal::{Budget, Signal};
+use crate::{Features, Hold};
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use virtqueue::Setup;
+
+/// How long a worker may take to use the frames that were carried last.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Most buffers of a frame where buffers merge, as for a ring that a worker serves.
+const MOST_BUFFERS: u16 = 64;
+
+/// A ring that is carried.
+#[derive(Debug)]
+pub(crate) struct Crossing {
+    ferry: Arc<Ferry>,
+    relay: Relay,
+    place: u32,
+}
+
+/// What a ring begins with.
+pub(crate) struct Departure<'d> {
+    pub(crate) place: u32,
+    pub(crate) setup: Setup,
+    pub(crate) features: Features,
+    pub(crate) is_enabled: bool,
+    pub(crate) kick: Arc<OwnedFd>,
+    pub(crate) call: Option<&'d Arc<Signal>>,
+    pub(crate) error: Option<Arc<Signal>>,
+    /// The session's.
+    pub(crate) budget: &'d Arc<Budget>,
+}
+
+impl Crossing {
+    /// Has a ferry carry a ring. Returns the ring for the worker, and the position at which the
+    /// guest's begins.
+    pub(crate) fn begin(
+        ferry: &Arc<Ferry>,
+        from: Departure<'_>,
+    ) -> Result<(Crossing, Running, u32), RelayError> {
+        let Departure { place, setup, features, is_enabled, kick, call, error, budget } = from;
+        let relay = Relay::new()?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let [to_worker, from_worker] = [event(), event()].map(|fd| fd.map(Arc::new));
+        let (to_worker, from_worker) =
+            (to_worker.map_err(io::Error::from)?, from_worker.map_err(io::Error::from)?);
+        let merges = features.contains(Features::MRG_RXBUF);
+        let files = Files {
+            kick,
+            call: call.map(|call| call.try_clone_file().map(Arc::new)).transpose()?,
+            relay: Arc::new(relay.file().try_clone()?),
+            to_worker: to_worker.clone(),
+            from_worker: from_worker.clone(),
+        };
+        let start = Start {
+            place,
+            setup,
+            is_enabled,
+            buffers: if merges { MOST_BUFFERS } else { 1 },
+            is_counted: features.intersects(Features::MRG_RXBUF | Features::VERSION_1),
+            files,
+        };
+        let began = ferry.ask(&Order::Start(Box::new(start)))?;
+        let began = u32::try_from(began).map_err(io::Error::other)?;
+        let mut queue = relay.queue()?;
+        queue.set_enabled(is_enabled);
+        let call = Signal::new(from_worker.try_clone()?, budget).map_err(io::Error::other)?;
+        let (hash, announcement) = Default::default();
+        let (kick, call) = (Some(to_worker), Some(Arc::new(call)));
+        let hold = Hold::default();
+        let running = Running { queue, features, hash, hold, announcement, kick, call, error };
+        Ok((Crossing { ferry: ferry.clone(), relay, place }, running, began))
+    }
+
+    /// Takes or leaves what is in the ring.
+    pub(crate) fn enable(&self, is_enabled: bool) -> io::Result<()> {
+        self.ferry.ask(&Order::Enable(self.place, is_enabled)).map(drop)
+    }
+
+    /// Has the guest interrupted by another descriptor.
+    pub(crate) fn call_by(&self, call: Option<&Arc<Signal>>) -> io::Result<()> {
+        let call = call.map(|call| call.try_clone_file().map(Arc::new)).transpose()?;
+        self.ferry.ask(&Order::Call(self.place, call)).map(drop)
+    }
+
+    /// Stops the ring, once the frames on their way have arrived. Returns the position where the
+    /// guest's ring stopped; `None` if the ferry does not say.
+    pub(crate) fn end(self, slot: &RingSlot) -> Option<u32> {
+        let stop = || self.ferry.ask(&Order::Stop(self.place)).ok();
+        let position = if self.place.is_multiple_of(2) {
+            slot.stop();
+            stop()
+        } else {
+            let position = stop();
+            let began = Instant::now();
+            while !self.relay.is_drained() && began.elapsed() < DRAIN && !self.ferry.has_failed() {
+                thread::sleep(Duration::from_micros(100));
+            }
+            slot.stop();
+            position
+        };
+        position.and_then(|position| u32::try_from(position).ok())
+    }
+}
