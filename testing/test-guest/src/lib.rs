@@ -34,7 +34,7 @@ mod feature {
     pub(crate) const HASH_REPORT: u64 = 1 << 57;
 }
 
-pub use front_end::FrontEnd;
 pub use arrival::Arrival;
+pub use front_end::FrontEnd;
 pub use guest::{Guest, GuestError};
 pub use replay::Replay;

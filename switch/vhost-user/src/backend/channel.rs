@@ -3,10 +3,9 @@
 
 use super::{Backend, refused};
 use crate::Features;
-use crate::back_channel::{BackChannel, ChannelError};
+use crate::back_channel::BackChannel;
 use crate::config_space::Link;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use vhost::vhost_user::Result;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 
@@ -16,18 +15,13 @@ impl Backend {
         let Some(socket) = socket else {
             return Err(refused("SET_BACKEND_REQ_FD came without a socket: it needs one"));
         };
-        self.channel = Some(BackChannel::new(socket, self.acknowledges()).map_err(refused)?);
+        self.channel = Some(BackChannel::new(socket).map_err(refused)?);
         self.note_channel();
         // The driver may have read the space before there was a channel.
         if self.shared.plug.is_down() {
             self.tell_change();
         }
         Ok(())
-    }
-
-    /// Whether the front end acknowledges messages to it.
-    pub(super) fn acknowledges(&self) -> bool {
-        self.protocol.contains(VhostUserProtocolFeatures::REPLY_ACK)
     }
 
     /// Whether the guest hears of changes: not if its front end has a configuration space of its own.
@@ -48,35 +42,17 @@ impl Backend {
         Link { is_up: !is_down, speed: self.shared.speed() }
     }
 
-    /// Returns the channel's socket, see [`BackChannel::socket`].
-    pub(crate) fn channel(&self) -> Option<Arc<OwnedFd>> {
-        self.channel.as_ref().map(|channel| channel.socket().clone())
-    }
-
     /// Has the guest's driver read the configuration space anew, if its front end takes that, and
     /// cuts off one that does not if its link is down.
     pub(crate) fn tell_change(&mut self) {
-        if self.tells_changes() {
-            self.use_channel(BackChannel::tell_change);
+        let told = self.channel.as_ref().filter(|_| self.tells_changes());
+        if let Some(Err(error)) = told.map(BackChannel::tell_change) {
+            // The session goes on as one that never had a channel.
+            let socket = self.shared.options.socket.display();
+            tracing::debug!(%socket, "its guest hears of no change of its configuration: {error}");
+            self.channel = None;
+            self.note_channel();
         }
-        self.shared.unplug();
-    }
-
-    /// Reads what the front end sent over its channel.
-    pub(crate) fn hear(&mut self) {
-        self.use_channel(BackChannel::hear);
-    }
-
-    /// Uses the channel. If that fails, the session goes on as one that never had a channel.
-    fn use_channel(
-        &mut self,
-        use_it: impl FnOnce(&mut BackChannel) -> std::result::Result<(), ChannelError>,
-    ) {
-        let Some(Err(error)) = self.channel.as_mut().map(use_it) else { return };
-        let socket = self.shared.options.socket.display();
-        tracing::debug!(%socket, "its guest hears of no change of its configuration: {error}");
-        self.channel = None;
-        self.note_channel();
         self.shared.unplug();
     }
 }

@@ -65,7 +65,7 @@ impl Backend {
         let inflight = self.inflight.as_ref().and_then(Inflight::region);
         let mut record = Writer::default();
         let channel = self.channel.as_ref().filter(|_| self.tells_changes());
-        let channel = channel.and_then(|channel| Some((channel, channel.awaits()?)));
+        let channel = channel.and_then(BackChannel::socket);
         record.number(match (channel, self.asked.is_nothing()) {
             (Some(_), _) => VERSION_CHANNEL,
             (None, false) => VERSION_ASKED,
@@ -92,9 +92,8 @@ impl Backend {
         if channel.is_some() || !self.asked.is_nothing() {
             self.asked.write(&mut record);
         }
-        if let Some((channel, awaits)) = channel {
-            record.number(awaits);
-            record.file(channel.socket().as_fd());
+        if let Some(channel) = channel {
+            record.file(channel);
         }
         record.close()
     }
@@ -226,9 +225,7 @@ impl Backend {
     /// Takes the channel of the earlier process. The guest reads its configuration space anew, which
     /// may have changed in between.
     fn resume_channel(&mut self, record: &mut Reader) -> Resumed<()> {
-        let (awaits, socket) = (record.flag()?, record.file()?);
-        let channel = BackChannel::resume(socket, self.acknowledges(), awaits);
-        self.channel = Some(channel.map_err(refused)?);
+        self.channel = Some(BackChannel::new(record.file()?).map_err(refused)?);
         self.note_channel();
         self.shared.note_change();
         Ok(())

@@ -18,15 +18,17 @@ impl Backend {
         needed: VhostUserProtocolFeatures,
         mut files: Vec<OwnedFd>,
     ) -> Result<u64> {
-        let channel = match request {
+        let mut channel = match request {
             Request::SetChannel => files.pop(),
             _ => None,
         };
+        let is_active = self.protocol.contains(needed);
+        files.extend(channel.take_if(|_| !is_active));
         // Of messages that should have none.
         if !files.is_empty() {
             close_aside(files);
         }
-        if !self.protocol.contains(needed) {
+        if !is_active {
             return Err(Error::InactiveOperation(needed));
         }
         match request {

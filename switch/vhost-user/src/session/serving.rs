@@ -279,10 +279,7 @@ fn converse(
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
         let never = Instant::now() + FAR;
-        let (channel, ferry) = {
-            let backend = lock(backend);
-            (backend.channel(), backend.ferry())
-        };
+        let ferry = lock(backend).ferry();
         let now_or_never = |source: Option<_>| {
             source.map_or((control.ready_fd(), never), |source| (source, began))
         };
@@ -292,10 +289,9 @@ fn converse(
             (control.ready_fd(), commands_from),
             now_or_never(place.source()),
             (shared.changed.as_fd(), began),
-            now_or_never(channel.as_ref().map(AsFd::as_fd)),
             now_or_never(ferry.as_ref().map(|ferry| ferry.as_fd())),
         ];
-        let [is_message, is_owed, is_command, is_other, is_change, is_heard, is_stranded] =
+        let [is_message, is_owed, is_command, is_other, is_change, is_stranded] =
             ready(shared, sources)?;
         if is_stranded {
             let reason = "the process that waits for the guest's pages (post-copy) has ended";
@@ -314,9 +310,6 @@ fn converse(
         if is_change {
             let _ = rustix::io::read(&shared.changed, &mut [0; 8]);
             lock(backend).tell_change();
-        }
-        if is_heard {
-            lock(backend).hear();
         }
         if is_command {
             let began = Instant::now();
