@@ -29,7 +29,7 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
 /// A netlink socket, which stays in the namespace it was opened in.
-pub struct Socket(OwnedFd);
+pub struct Socket(OwnedFd, RecvFlags);
 
 impl Socket {
     /// Opens a socket of rtnetlink.
@@ -38,19 +38,19 @@ impl Socket {
     /// The kernel refuses the socket.
     pub fn open() -> Result<Socket> {
         // Protocol 0 is NETLINK_ROUTE.
-        Socket::of(None)
+        Socket::of(None, RecvFlags::empty())
     }
 
-    /// Opens a socket of sock_diag.
+    /// Opens a socket of sock_diag. The kernel answers within the call that asks, so nothing waits.
     fn open_about_sockets() -> Result<Socket> {
-        Socket::of(Some(SOCK_DIAG))
+        Socket::of(Some(SOCK_DIAG), RecvFlags::DONTWAIT)
     }
 
-    fn of(protocol: Option<Protocol>) -> Result<Socket> {
+    fn of(protocol: Option<Protocol>, flags: RecvFlags) -> Result<Socket> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Socket(socket))
+        Ok(Socket(socket, flags))
     }
 
     /// Sends a message and reads until the answer ends. Returns the bodies of the messages in the
@@ -68,7 +68,7 @@ impl Socket {
         send(&self.0, &message, SendFlags::empty())?;
         let (mut bodies, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
         loop {
-            let (count, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            let (count, _) = recv(&self.0, &mut buffer[..], self.1)?;
             let mut rest = buffer.get(..count).unwrap_or_default();
             while let Some((kind, body, next)) = split(rest) {
                 match kind {

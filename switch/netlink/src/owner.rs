@@ -4,6 +4,9 @@
 //! One question to `NETLINK_SOCK_DIAG` about one connection: the kernel looks it up in its table, so
 //! the work does not grow with the number of connections. See sock_diag(7) and `linux/inet_diag.h`.
 //!
+//! Another program may take the client's address and port once its connection is broken off. So both
+//! ends have to be there: the client's, connected, and then still the server's own.
+//!
 //! The kernel reports user 0 for a socket that its program has closed, and for what remains of a
 //! connection afterwards. Such a socket has no inode, and counts as one without an owner.
 
@@ -16,7 +19,9 @@ const BY_FAMILY: u16 = 20;
 const TCP: u8 = 6;
 const ANY_STATE: u32 = u32::MAX;
 /// `INET_DIAG_NOCOOKIE`: whichever socket has these ends.
-const NO_COOKIE: [u8; 8] = [0xff; 8];
+const NO_COOKIE: u64 = u64::MAX;
+/// `TCP_ESTABLISHED`.
+const ESTABLISHED: u8 = 1;
 
 /// The two ends of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,20 +30,31 @@ pub struct Ends {
     pub client: SocketAddr,
     /// The server's own end of it.
     pub server: SocketAddr,
+    /// The kernel's number of the server's socket (`SO_COOKIE`).
+    pub cookie: u64,
 }
 
 /// Returns the user whose program holds the client's socket of a connection, as the caller's user
-/// namespace numbers users. `None` if there is no such socket in the caller's network namespace, or
-/// no program holds it any more.
+/// namespace numbers users. `None` if there is no such socket in the caller's network namespace, no
+/// program holds it any more, or the connection has ended.
 ///
 /// # Errors
 /// The kernel answers no questions about sockets.
 pub fn of_client(ends: Ends) -> Result<Option<u32>> {
     let ends = ends.canonical();
-    match Socket::open_about_sockets()?.ask(BY_FAMILY, ACK, question(ends)) {
+    let socket = Socket::open_about_sockets()?;
+    let Some(user) = holder(&socket, Ends { cookie: NO_COOKIE, ..ends })? else { return Ok(None) };
+    let own = Ends { client: ends.server, server: ends.client, ..ends };
+    Ok(holder(&socket, own)?.map(|_| user))
+}
+
+/// Returns the user whose program holds the first socket of these, if it is connected to the second.
+fn holder(socket: &Socket, ends: Ends) -> Result<Option<u32>> {
+    match socket.ask(BY_FAMILY, ACK, question(ends)) {
         Ok(answers) => Ok(answers.first().and_then(|answer| user(answer, ends))),
-        // Also where the kernel lacks this kind of question.
-        Err(Errno::NOENT) => Ok(None),
+        // The second is told of another socket with these ends; the first also where the kernel
+        // lacks this kind of question.
+        Err(Errno::NOENT | Errno::STALE) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -53,12 +69,12 @@ impl Ends {
             }
             end
         };
-        Ends { client: canonical(self.client), server: canonical(self.server) }
+        Ends { client: canonical(self.client), server: canonical(self.server), ..self }
     }
 }
 
 /// Returns the body of the question, a `struct inet_diag_req_v2`.
-fn question(Ends { client, server }: Ends) -> Vec<u8> {
+fn question(Ends { client, server, cookie }: Ends) -> Vec<u8> {
     let mut body = vec![family(client.ip()), TCP, 0, 0];
     body.extend(ANY_STATE.to_ne_bytes());
     body.extend(client.port().to_be_bytes());
@@ -69,7 +85,7 @@ fn question(Ends { client, server }: Ends) -> Vec<u8> {
         body.extend(address);
     }
     body.extend(device(client).to_ne_bytes());
-    body.extend(NO_COOKIE);
+    body.extend(cookie.to_ne_bytes());
     body
 }
 
@@ -102,7 +118,8 @@ fn user(answer: &[u8], ends: Ends) -> Option<u32> {
         .iter()
         .all(|(found, wanted)| *found == (wanted.ip(), wanted.port()));
     let (user, inode) = (at(64)?, at(68)?);
-    (is_meant && inode != 0).then_some(user)
+    let is_connected = answer.get(1) == Some(&ESTABLISHED);
+    (is_meant && is_connected && inode != 0).then_some(user)
 }
 
 #[cfg(test)]
@@ -121,7 +138,27 @@ mod tests {
     }
 
     fn ends(server: &TcpStream) -> Ends {
-        Ends { client: server.peer_addr().unwrap(), server: server.local_addr().unwrap() }
+        let cookie = rustix::net::sockopt::socket_cookie(server).unwrap();
+        Ends { client: server.peer_addr().unwrap(), server: server.local_addr().unwrap(), cookie }
+    }
+
+    /// The next client from the same port would have lent its user to a request of the first.
+    #[test]
+    fn a_client_that_takes_the_port_of_one_that_broke_off_is_not_its_owner() {
+        let (listener, client, first) = connection("127.0.0.1:0", Ipv4Addr::LOCALHOST.into());
+        let ends = ends(&first);
+        rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+        drop(client);
+        let (v4, stream) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+        let next = rustix::net::socket(v4, stream, None).unwrap();
+        rustix::net::sockopt::set_socket_reuseaddr(&next, true).unwrap();
+        rustix::net::bind(&next, &ends.client).unwrap();
+        rustix::net::connect(&next, &ends.server).unwrap();
+        let (second, from) = listener.accept().unwrap();
+        assert_eq!(from, ends.client);
+        assert_eq!(of_client(ends), Ok(None));
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(of_client(self::ends(&second)), Ok(Some(own)));
     }
 
     #[test]
@@ -150,7 +187,7 @@ mod tests {
         let (own, other) = (listener.local_addr().unwrap(), ends(&server).client);
         let (free, port) = (other.ip(), other.port() ^ 1);
         for (client, server) in [(own, other), (own, SocketAddr::from((free, port)))] {
-            let found = of_client(Ends { client, server });
+            let found = of_client(Ends { client, server, cookie: NO_COOKIE });
             // The server's own end of the connection is a socket, too.
             let is_end = server == other;
             assert_eq!(found.unwrap().is_some(), is_end, "{client} to {server}");
@@ -170,7 +207,8 @@ mod tests {
 
     fn any_ends() -> impl Strategy<Value = Ends> {
         let end = || any::<(IpAddr, u16)>().prop_map(SocketAddr::from);
-        let pair = (end(), end()).prop_map(|(client, server)| Ends { client, server }.canonical());
+        let pair = (end(), end())
+            .prop_map(|(client, server)| Ends { client, server, cookie: NO_COOKIE }.canonical());
         pair.prop_filter("one family", |it| it.client.is_ipv4() == it.server.is_ipv4())
     }
 

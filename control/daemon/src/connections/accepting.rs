@@ -4,6 +4,7 @@
 use super::{Connections, Kind, Limits, serve};
 use axum::{Extension, Router};
 use netlink::owner::Ends;
+use rustix::net::sockopt::socket_cookie;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -24,10 +25,11 @@ pub(crate) async fn accept(
             hesitate().await;
             continue;
         };
-        // A connection that has ended has no address.
-        let Ok(server) = stream.local_addr() else { continue };
+        let (Ok(server), Ok(cookie)) = (stream.local_addr(), socket_cookie(&stream)) else {
+            continue;
+        };
         if let Some(place) = places.place(Kind::from(client.ip())) {
-            let router = router.clone().layer(Extension(Ends { client, server }));
+            let router = router.clone().layer(Extension(Ends { client, server, cookie }));
             tokio::spawn(serve(stream, router, place, Limits::METRICS, stopped.clone()));
         }
     }
