@@ -122,6 +122,10 @@ pub struct SwitchConfig {
     /// Whether the kernel carries established TCP and UDP flows between `veth` and `packet` ports by
     /// itself, as the switch has decided them. With `off` no port is attached, whatever it says.
     pub kernel_path: KernelPathMode,
+    /// Whether guests may migrate here by post-copy: they run before their memory has arrived. Only
+    /// for hosts whose monitors (QEMU) can be trusted, because they can then use memory and processes
+    /// of the switch.
+    pub post_copy: bool,
 }
 
 impl Default for SwitchConfig {
@@ -143,6 +147,7 @@ impl Default for SwitchConfig {
             software_rsc: true,
             flows: true,
             kernel_path: KernelPathMode::Off,
+            post_copy: false,
         }
     }
 }

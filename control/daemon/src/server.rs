@@ -68,8 +68,7 @@ pub struct Options {
     /// with the arguments behind them. Restrictions last until the process ends, so only a process
     /// that does nothing else may set this.
     pub sandbox: Option<&'static [&'static str]>,
-    /// The arguments with which this program calls [`run_dock`]; `None`: no guest migrates here by
-    /// post-copy.
+    /// If `post-copy` of the file applies: the arguments with which this program calls [`run_dock`].
     pub post_copy: Option<&'static [&'static str]>,
 }
 
@@ -166,7 +165,11 @@ pub async fn serve(
 
 /// Starts the processes that do what a restricted daemon may not, and restricts this one.
 fn restrict(options: &Options, config: &Config, kept: &Kept, (state, socket): (&Path, &Path)) {
-    options.post_copy.into_iter().for_each(sandbox::dock::start);
+    options
+        .post_copy
+        .filter(|_| config.switch.post_copy)
+        .into_iter()
+        .for_each(sandbox::dock::start);
     if let Some(helper) = options.sandbox.filter(|_| config.switch.sandbox) {
         let places = sandbox::Places { file: options.file.as_deref(), socket, state };
         sandbox::restrict(&places, config, &[&kept.ports[..], &kept.fleet].concat(), helper);

@@ -33,7 +33,8 @@ impl Place {
         host.run("ip link set wire up");
         let file = format!("/run/{name}.toml");
         let text = format!(
-            "[[port]]\nname = 'vm'\nvhost-user = '/run/{name}.vm'\n{more}\
+            "[switch]\npost-copy = true\n\
+             [[port]]\nname = 'vm'\nvhost-user = '/run/{name}.vm'\n{more}\
              [[port]]\nname = 'beside'\ntap = 'beside'\n[[port]]\nname = 'up'\npacket = 'wire'\n"
         );
         std::fs::write(&file, text).unwrap();
