@@ -181,11 +181,8 @@ impl Session {
         let signals = Arc::new(Budget::new().map_err(failed("signal the guest of"))?);
         let rings = (0..=2 * options.pairs).map(|_| RingSlot::new().map(Arc::new));
         let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
-        let event = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|error| failed("wait at")(error.into()))
-        };
-        let (stop, changed) = (event()?, event()?);
+        let (stop, changed) =
+            event().and_then(|stop| Ok((stop, event()?))).map_err(failed("wait at"))?;
         let speed = AtomicU32::new(options.speed.unwrap_or(u32::MAX));
         let offered = options.offered();
         // Counted before a status is read: a resumed session is not another connection.
@@ -366,6 +363,10 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+fn event() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Listens at the configured path, with the socket of an earlier process if that can be used.
