@@ -188,7 +188,6 @@ impl Session {
         // Counted before a status is read: a resumed session is not another connection.
         let connections = inherited.session.is_some().into();
         let status = Mutex::new(Status { offered, connections, ..Status::default() });
-        let connection = Mutex::new(None);
         let shared = Arc::new(Shared {
             options,
             rings,
@@ -197,7 +196,7 @@ impl Session {
             stop,
             suspends: AtomicBool::new(false),
             record: Mutex::default(),
-            connection,
+            connection: Mutex::default(),
             reconnect_backoff: ReconnectBackoff::default(),
             log_limit: Mutex::default(),
             signals,

@@ -114,8 +114,8 @@ impl Request {
         match self {
             Request::Run { .. } => never("run programs"),
             Request::Start { .. } => never("start programs"),
-            Request::Become { .. } => never("become another program"),
             Request::Delay { .. } => never("make devices"),
+            Request::Become { .. } => never("become another program"),
             Request::Listen { at, bulk } => low_port(at.port()).or_else(|| too_much(*bulk)),
             Request::Answer { port } => low_port(*port),
             Request::Send { bulk, .. } => too_much(*bulk),
