@@ -354,7 +354,7 @@ fn a_rate_is_measured_over_long_round_trips() {
         let far = [&few[..], &["--round-trip", "20"]].concat();
         let report = measured_but_for(&far, "The arms were as labelled");
         let checks = report["checks"].to_string();
-        assert_eq!(checks.matches("A round trip takes at least 20 ms").count(), 2, "{checks}");
+        assert!(checks.contains("A round trip takes at least 20 ms"), "{checks}");
         assert!(report["bench"]["description"].to_string().contains("delayed by 20 ms"));
     });
 }
