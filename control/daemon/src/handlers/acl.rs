@@ -1,24 +1,20 @@
 //! The rules of a port, with the frames that each matched. A rule is named by its place in the list,
 //! so the list has a tag, which says that it still is the list that the client has read.
 
+use super::etag::Tagged;
 use super::reply::{Body, Name, Refusal};
 use super::{Shared, etag};
 use crate::running::{Running, acl};
 use api::body::{AclAdd, AclBody};
-use axum::Json;
 use axum::extract::State;
-use axum::http::header::ETAG;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::HeaderMap;
 use problem::Problem;
 use std::time::Instant;
 
-/// The rules of a port with their tag, or a refusal.
-type Tagged = Result<([(HeaderName, String); 1], Json<AclBody>), Refusal>;
-
 /// Returns the rules of a port, with the tag of the rules without their counters.
-fn tagged(running: &Running, name: &str) -> Tagged {
+fn tagged(running: &Running, name: &str) -> Tagged<AclBody> {
     let body = acl::body(&running.report(), name).map_err(Refusal::not_found)?;
-    Ok(([(ETAG, tag(&body))], Json(body)))
+    etag::tagged(tag(&body), body)
 }
 
 fn tag(AclBody { rules, .. }: &AclBody) -> String {
@@ -39,7 +35,7 @@ fn check(headers: &HeaderMap, running: &Running, name: &str) -> Result<(), Refus
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged {
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged<AclBody> {
     shared.run(move |running| tagged(running, &name)).await?
 }
 
@@ -61,7 +57,7 @@ pub(super) async fn add(
     Name(name): Name,
     headers: HeaderMap,
     Body(add): Body<AclAdd>,
-) -> Tagged {
+) -> Tagged<AclBody> {
     let done = shared.change(move |running| {
         check(&headers, running, &name)?;
         let added =
@@ -89,7 +85,7 @@ pub(super) async fn remove(
     State(shared): State<Shared>,
     Name((name, number)): Name<(String, String)>,
     headers: HeaderMap,
-) -> Tagged {
+) -> Tagged<AclBody> {
     let done = shared.change(move |running| {
         check(&headers, running, &name)?;
         let remove = |ports: &_, wanted: &mut _| acl::remove(ports, wanted, &name, &number);

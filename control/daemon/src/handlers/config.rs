@@ -1,5 +1,6 @@
 //! The running configuration: shown, planned, replaced, and reread from the file.
 
+use super::etag::Tagged;
 use super::reply::{Asked, Body, Refusal};
 use super::{Shared, etag};
 use crate::running::Running;
@@ -9,7 +10,6 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::ETAG;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
-use axum::response::IntoResponse;
 use config::plan::Step;
 use config::{Config, PortConfig};
 use problem::Problem;
@@ -22,9 +22,9 @@ use utoipa::IntoParams;
 #[utoipa::path(get, path = "/v1/config", operation_id = "show_config", tag = "config", responses(
     (status = 200, body = Config, description = "The running configuration", headers(("ETag" = String, description = "Its tag"))),
 ))]
-pub(super) async fn show(State(shared): State<Shared>) -> Result<impl IntoResponse, Refusal> {
+pub(super) async fn show(State(shared): State<Shared>) -> Tagged<Config> {
     let config = shared.run(|running| running.config().clone()).await?;
-    Ok(([(ETAG, etag::of(&config))], Json(config)))
+    etag::tagged(etag::of(&config), config)
 }
 
 /// The configuration file, and the file that stores ports added through the API.

@@ -4,11 +4,20 @@
 //! A tag covers only settings. Counters, rates and states in the same body change without it.
 
 use super::reply::Refusal;
-use axum::http::HeaderMap;
-use axum::http::header::IF_MATCH;
+use axum::Json;
+use axum::http::header::{ETAG, IF_MATCH};
+use axum::http::{HeaderMap, HeaderName};
 use problem::Problem;
 use serde::Serialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// A body with its tag, or a refusal.
+pub(super) type Tagged<T> = Result<([(HeaderName, String); 1], Json<T>), Refusal>;
+
+/// Returns the answer of a body with this tag.
+pub(super) fn tagged<T>(tag: String, body: T) -> Tagged<T> {
+    Ok(([(ETAG, tag)], Json(body)))
+}
 
 /// Returns the tag of these settings.
 pub(super) fn of(settings: &impl Serialize) -> String {

@@ -1,14 +1,13 @@
 //! Ports: list, get, add, change, remove, counters.
 
+use super::etag::Tagged;
 use super::reply::{Body, Name, Refusal, Reply, found};
 use super::{Shared, etag};
 use crate::running::Running;
 use api::body::{CountersBody, PortBody};
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::ETAG;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
 use config::PortConfig;
 use problem::Problem;
 use std::time::Instant;
@@ -53,16 +52,13 @@ pub(super) async fn add(
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(
-    State(shared): State<Shared>,
-    Name(name): Name,
-) -> Result<impl IntoResponse, Refusal> {
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged<PortBody> {
     let body = shared.run(move |running| running.report().listed_port(&name)).await?;
-    body.map(tagged).map_err(Refusal::not_found)
+    tagged(body.map_err(Refusal::not_found)?)
 }
 
-fn tagged(body: PortBody) -> impl IntoResponse {
-    ([(ETAG, etag::of(&body.config))], Json(body))
+fn tagged(body: PortBody) -> Tagged<PortBody> {
+    etag::tagged(etag::of(&body.config), body)
 }
 
 /// Refuses a request whose tag does not match the port's settings.
@@ -110,13 +106,13 @@ pub(super) async fn patch(
     Name(name): Name,
     headers: HeaderMap,
     Body(change): Body<serde_json::Value>,
-) -> Result<impl IntoResponse, Refusal> {
+) -> Tagged<PortBody> {
     let changed = shared.change(move |running| {
         check(&headers, running, &name)?;
         running.patch(&name, &change, Instant::now()).map_err(Refusal::refused)?;
         running.report().port(&name).map_err(Refusal::not_found)
     });
-    changed.await?.map(tagged)
+    changed.await?.and_then(tagged)
 }
 
 /// Removes a port; when this returns, nothing uses its device.

@@ -1,13 +1,13 @@
 //! Receive segment coalescing: shown and toggled live.
 
+use super::etag::Tagged;
 use super::reply::{Body, Name, Refusal, Reply};
 use super::{Shared, etag};
 use crate::running::{Running, rsc};
 use api::body::{RscBody, RscChange, SwitchRscBody, SwitchRscChange};
 use axum::Json;
 use axum::extract::{FromRef, State};
-use axum::http::header::ETAG;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::HeaderMap;
 use axum::routing::{MethodRouter, put};
 use config::Config;
 use problem::Problem;
@@ -79,12 +79,10 @@ pub(super) async fn set_switch(
     done.await?
 }
 
-/// Coalescing toward a port, with the tag of its setting.
-type Tagged = Result<([(HeaderName, String); 1], Json<RscBody>), Refusal>;
-
-fn tagged(running: &Running, name: &str) -> Tagged {
+/// Returns coalescing toward a port, with the tag of its setting.
+fn tagged(running: &Running, name: &str) -> Tagged<RscBody> {
     let body = running.report().rsc(name).map_err(Refusal::not_found)?;
-    Ok(([(ETAG, tag(running, name)?)], Json(body)))
+    etag::tagged(tag(running, name)?, body)
 }
 
 /// Returns the tag of `rsc` of a port, so that other settings and statistics do not change it.
@@ -101,7 +99,7 @@ fn tag(running: &Running, name: &str) -> Result<String, Refusal> {
         (status = 400, body = Problem, description = "The path is not UTF-8"),
         (status = 404, body = Problem, description = "There is no such port"),
 ))]
-pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged {
+pub(super) async fn show(State(shared): State<Shared>, Name(name): Name) -> Tagged<RscBody> {
     shared.run(move |running| tagged(running, &name)).await?
 }
 
@@ -122,7 +120,7 @@ pub(super) async fn set(
     Name(name): Name,
     headers: HeaderMap,
     Body(change): Body<RscChange>,
-) -> Tagged {
+) -> Tagged<RscBody> {
     let done = shared.change(move |running| {
         etag::check(&headers, &format!("the RSC settings of port {name}"), &tag(running, &name)?)?;
         let toggle =
