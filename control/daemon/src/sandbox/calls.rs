@@ -133,28 +133,21 @@ pub(super) enum Role {
     Ferry,
 }
 
-/// Calls that only the helper refuses, besides those of [`NEVER`].
-const NEVER_OF_HELPER: &[i64] = &[
+/// Calls that processes beside the daemon refuse too, since each uses only the sockets it has.
+const NEVER_BESIDE: &[i64] = &[
     libc::SYS_bind,
     libc::SYS_connect,
     libc::SYS_listen,
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_setsockopt,
-    libc::SYS_ioctl,
 ];
 
-/// Calls that only a ferry refuses, besides those of [`NEVER`]. Of `ioctl` it makes the one by which
-/// it registers addresses for missing pages.
+/// Further calls that only a ferry refuses. Of `ioctl` it makes the one by which it registers
+/// addresses for missing pages.
 const NEVER_OF_FERRY: &[i64] = &[
     libc::SYS_setns,
     libc::SYS_socket,
-    libc::SYS_bind,
-    libc::SYS_connect,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_setsockopt,
     libc::SYS_bpf,
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -172,10 +165,13 @@ pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
     // uses `clone` instead.
     load(&compile(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
     let mut rules = rules()?;
+    if !matches!(role, Role::Daemon) {
+        rules.extend(NEVER_BESIDE.iter().map(|call| (*call, Vec::new())));
+    }
     match role {
         Role::Daemon => rules.insert(libc::SYS_setns, Vec::new()),
         Role::Helper => {
-            rules.extend(NEVER_OF_HELPER.iter().map(|call| (*call, Vec::new())));
+            rules.insert(libc::SYS_ioctl, Vec::new());
             rules.insert(libc::SYS_setns, vec![only(vec![differs(1, CLONE_NEWNET)?])?])
         }
         Role::Ferry => {
@@ -187,7 +183,7 @@ pub(super) fn refuse(role: Role) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the calls that both roles refuse.
+/// Returns the calls that all roles refuse.
 fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.iter().chain(NEVER_HERE).map(|call| (*call, Vec::new())).collect();
