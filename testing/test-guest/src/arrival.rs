@@ -45,7 +45,7 @@ struct Shared {
 /// Accesses of this process to the guest's new memory that wait for missing pages.
 pub(crate) fn watch(new: &GuestMemory) -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | 1;
-    // SAFETY: the call takes flags and returns a descriptor, which is nobody else's.
+    // SAFETY: the call takes flags, and returns a descriptor that it has just made.
     let own = unsafe {
         let made = libc::syscall(libc::SYS_userfaultfd, flags);
         let number = i32::try_from(made).ok().filter(|number| *number >= 0);

@@ -84,7 +84,8 @@ impl Running {
     }
 
     /// Ends the keys of the page of those who are no admins any more, by the configuration and the
-    /// host's files of accounts. A group that cannot be looked up makes nobody an admin.
+    /// host's files of accounts. If the group cannot be looked
+    /// up, none of its members counts as one.
     pub(crate) fn end_keys_of_former_admins(&mut self, now: Instant) {
         let groups = Groups::of(&self.config().switch).unwrap_or_default();
         let ended = self.page_keys.end_of_others(|user| groups.has_admin(user));
