@@ -9,12 +9,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors of the daemon itself: the API, signals, workers.
 const OWN: u64 = 64;
-/// Descriptors of a guest, without its rings: 7 of the session, 509 memory regions, 32 regions of
+/// Descriptors of a guest, without its rings: 8 of the session, 509 memory regions, 32 regions of
 /// the next memory table, an inflight region and a dirty log, and 32 files of the message being
 /// read.
-const GUEST: u64 = 7 + 509 + 32 + 2 + 32;
-/// Descriptors of one ring of a guest: two of ours, kick, call and error.
-const RING: u64 = 5;
+const GUEST: u64 = 8 + 509 + 32 + 2 + 32;
+/// Descriptors of one ring of a guest that are its own: kick, call and error.
+const RING: u64 = 3;
 /// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
 /// Descriptors of a packet ring that are kept for the next process: a copy of its socket, and its
@@ -27,7 +27,7 @@ const STEERING: u64 = 5;
 fn of(port: &PortConfig, scale: Scale) -> u64 {
     let queues = u64::from(port.queue_pairs(scale));
     match port.device() {
-        Device::VhostUser(_) => GUEST + (2 * queues + 1) * RING,
+        Device::VhostUser(_) => GUEST + queues + 1 + (2 * queues + 1) * RING,
         Device::Packet(_) | Device::Veth(_) if queues > 1 => queues * QUEUE + STEERING,
         Device::Packet(_) | Device::Veth(_) => QUEUE + RING_KEPT,
         // Without the key, the port has as many queues as its device.
@@ -36,14 +36,15 @@ fn of(port: &PortConfig, scale: Scale) -> u64 {
     }
 }
 
-/// Returns what a port takes to be opened. For a guest that is two a ring, two to wake the session's
-/// thread, and the socket with its copy for the next process; for others one a queue at least.
+/// Returns what a port takes to be opened. For a guest that is one a pair of queues and one for
+/// commands, four to wake its worker and the session's thread, and the socket with its copy for the
+/// next process; for others one a queue at least.
 fn at_start(port: &PortConfig, scale: Scale) -> u64 {
     let queues = u64::from(port.queue_pairs(scale));
     match port.device() {
         Device::VhostUser(_) => {
             let socket = if port.vhost_client == Some(true) { 0 } else { 2 };
-            2 * (2 * queues + 1) + 2 + socket
+            queues + 1 + 4 + socket
         }
         _ => queues,
     }
@@ -133,22 +134,22 @@ mod tests {
         assert_eq!(shortage(&guests(1, 1), 1024), None);
         let problem = shortage(&guests(2, 1), 1024).unwrap();
         assert!(problem.seen.contains("1024"), "{problem}");
-        assert!(problem.wanted.starts_with("1258 "), "{problem}");
+        assert!(problem.wanted.starts_with("1252 "), "{problem}");
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
         assert!(shortage(&uplink, OWN + 12).is_some() && shortage(&uplink, OWN + 13).is_none());
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
         assert!(shortage(&uplink, OWN + 260).is_some() && shortage(&uplink, OWN + 261).is_none());
-        assert!(problem.remedy.contains("LimitNOFILE=1258"), "{problem}");
+        assert!(problem.remedy.contains("LimitNOFILE=1252"), "{problem}");
     }
 
     #[test]
     fn ports_that_cannot_all_be_opened_are_found_before_the_start() {
-        assert_eq!(too_few_by(&guests(1_900, 1), 20_000), None);
-        let problem = too_few_by(&guests(2_000, 1), 20_000).unwrap();
+        assert_eq!(too_few_by(&guests(2_490, 1), 20_000), None);
+        let problem = too_few_by(&guests(2_500, 1), 20_000).unwrap();
         assert!(problem.seen.contains("20000") && problem.wanted.starts_with("20064"), "{problem}");
         assert!(problem.remedy.contains("LimitNOFILE=20064"), "{problem}");
-        assert!(too_few_by(&guests(521, 8), 20_000).is_none());
-        assert!(too_few_by(&guests(525, 8), 20_000).is_some());
+        assert!(too_few_by(&guests(1_329, 8), 20_000).is_none());
+        assert!(too_few_by(&guests(1_330, 8), 20_000).is_some());
     }
 
     /// The unit had no limit, so systemd's 1024 applied. A later limit allowed only 22 queue pairs.
@@ -158,7 +159,7 @@ mod tests {
         let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
         let is_enough = |count, pairs| shortage(&guests(count, pairs), limit).is_none();
-        assert!(is_enough(1024, 43) && !is_enough(1024, 44));
-        assert!(is_enough(854, 64) && !is_enough(855, 64));
+        assert!(is_enough(1024, 62) && !is_enough(1024, 63));
+        assert!(is_enough(1013, 64) && !is_enough(1014, 64));
     }
 }

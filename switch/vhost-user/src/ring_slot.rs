@@ -82,27 +82,66 @@ pub struct RingSlot {
     /// The guest's error on this ring. It has a lock of its own because the lock of `content` is
     /// held while a burst is copied into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
+    /// `None` if nobody waits for kicks at this ring.
+    kicks: Option<Kicks>,
+}
+
+/// What tells of kicks.
+#[derive(Debug)]
+struct Kicks {
     /// An epoll instance with the guest's kick descriptor and `nudge`, edge-triggered: each kick is
     /// an event even if the ones before were not read.
     ready: OwnedFd,
-    /// An eventfd of ours, for [`RingSlot::look_again`]: a write to the guest's own could block.
-    nudge: OwnedFd,
+    /// An eventfd of ours that is always readable, for [`RingSlot::look_again`]: a write to the
+    /// guest's own could block. All rings of a session have the same.
+    nudge: Arc<OwnedFd>,
+}
+
+impl Kicks {
+    fn new(nudge: Arc<OwnedFd>) -> io::Result<Kicks> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&ready, &nudge)?;
+        let kicks = Kicks { ready, nudge };
+        kicks.forget();
+        Ok(kicks)
+    }
+
+    /// Makes `ready` readable.
+    fn nudge(&self) {
+        // Watched anew, what is readable is an event again.
+        let _ = epoll::modify(&self.ready, &self.nudge, epoll::EventData::new_u64(0), EDGES);
+    }
+
+    fn forget(&self) {
+        let mut events = [const {
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
+        }; 2];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
+    }
+}
+
+/// Returns what the rings of a session are nudged by.
+pub(crate) fn nudge() -> io::Result<Arc<OwnedFd>> {
+    Ok(Arc::new(eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
 }
 
 impl RingSlot {
-    pub(crate) fn new() -> io::Result<RingSlot> {
-        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        watch(&ready, &nudge)?;
-        Ok(RingSlot {
+    /// Returns the slot of a ring whose kicks are waited for; `nudge` is what [`nudge`] returned.
+    pub(crate) fn with_kicks(nudge: Arc<OwnedFd>) -> io::Result<RingSlot> {
+        Ok(RingSlot { kicks: Some(Kicks::new(nudge)?), ..RingSlot::without_kicks() })
+    }
+
+    /// Returns the slot of a ring at which nobody waits: the guest's receive queues.
+    pub(crate) fn without_kicks() -> RingSlot {
+        RingSlot {
             content: Mutex::default(),
             given_back: Condvar::new(),
             is_started: AtomicBool::new(false),
             is_nudged: AtomicBool::new(false),
             fault: Mutex::default(),
-            ready,
-            nudge,
-        })
+            kicks: None,
+        }
     }
 
     /// Borrows the ring for a turn; `None` if no ring is started or the session waits for it. The
@@ -174,9 +213,10 @@ impl RingSlot {
         Some(answer)
     }
 
-    /// Returns a descriptor that is readable after a kick, until [`RingSlot::forget_kicks`].
-    pub fn ready_fd(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd()
+    /// Returns a descriptor that is readable after a kick, until [`RingSlot::forget_kicks`]; `None`
+    /// for a receive queue.
+    pub fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.kicks.as_ref()?.ready.as_fd())
     }
 
     /// Locks the slot, unless no ring is started.
@@ -191,11 +231,9 @@ impl RingSlot {
         {
             return;
         }
-        let mut events = [const {
-            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }
-        }; 2];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = epoll::wait(&self.ready, &mut events[..], Some(&now));
+        if let Some(kicks) = &self.kicks {
+            kicks.forget();
+        }
     }
 
     /// Returns the guest's first fault since the ring was started.
@@ -256,8 +294,8 @@ impl RingSlot {
     /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers
     /// available before.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
-        if let Some(kick) = &running.kick {
-            watch(&self.ready, kick)?;
+        if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
+            watch(&kicks.ready, kick)?;
         }
         let mut content = self.own();
         *lock(&self.fault) = None;
@@ -271,7 +309,9 @@ impl RingSlot {
     /// Makes [`RingSlot::ready_fd`] readable, as a kick does.
     pub(crate) fn look_again(&self) {
         self.is_nudged.store(true, Ordering::Release);
-        let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
+        if let Some(kicks) = &self.kicks {
+            kicks.nudge();
+        }
     }
 
     /// Waits until no worker has the ring, and removes it. Returns it; `None` if no ring was
@@ -282,8 +322,8 @@ impl RingSlot {
             self.is_started.store(false, Ordering::Release);
             content.running.take()?
         };
-        if let Some(kick) = &running.kick {
-            let _ = epoll::delete(&self.ready, kick);
+        if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
+            let _ = epoll::delete(&kicks.ready, kick);
         }
         Some(running)
     }
@@ -299,9 +339,10 @@ impl RingSlot {
     }
 }
 
+const EDGES: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+
 fn watch(ready: &OwnedFd, kick: &OwnedFd) -> io::Result<()> {
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    Ok(epoll::add(ready, kick, epoll::EventData::new_u64(0), flags)?)
+    Ok(epoll::add(ready, kick, epoll::EventData::new_u64(0), EDGES)?)
 }
 
 #[cfg(test)]
@@ -316,6 +357,10 @@ mod tests {
         Running { call, error, ..ring().0 }
     }
 
+    fn slot() -> RingSlot {
+        RingSlot::with_kicks(nudge().unwrap()).unwrap()
+    }
+
     impl RingSlot {
         /// Whether a thread holds the slot's lock.
         pub(crate) fn is_locked(&self) -> bool {
@@ -326,7 +371,7 @@ mod tests {
     /// A session that changed the ring while a worker fills its buffers would unmap them.
     #[test]
     fn a_ring_whose_buffers_are_filled_does_not_change() {
-        let (slot, changed) = (RingSlot::new().unwrap(), AtomicBool::new(false));
+        let (slot, changed) = (slot(), AtomicBool::new(false));
         slot.start(ring().0).unwrap();
         slot.begin(|_| Some(())).unwrap();
         slot.begin(|_| Some(())).unwrap();
@@ -353,9 +398,9 @@ mod tests {
     /// the start of its ring.
     #[test]
     fn a_slot_is_ready_when_its_ring_starts_and_quiet_without_one() {
-        let slot = RingSlot::new().unwrap();
+        let slot = slot();
         let is_ready = || {
-            let fd = slot.ready_fd();
+            let fd = slot.ready_fd().unwrap();
             let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             rustix::event::poll(&mut polled, Some(&now)).unwrap() == 1
@@ -381,7 +426,7 @@ mod tests {
     fn a_replaced_descriptor_outlives_the_lock() {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let budget = Arc::new(Budget::new().unwrap());
-        let slot = RingSlot::new().unwrap();
+        let slot = slot();
         assert!(slot.replace_call(None).is_none());
         slot.start(running(Arc::new(Signal::new(fd, &budget).unwrap()))).unwrap();
         drop(slot.replace_error(None).flatten().unwrap());

@@ -10,6 +10,7 @@ use crate::memory_pace::{MemoryPace, MessagePace};
 use crate::migration::{Milestone, Milestones};
 use crate::plug::Plug;
 use crate::reconnect_backoff::ReconnectBackoff;
+use crate::ring_slot;
 use crate::signal::{self, Budget};
 use crate::socket::Listener;
 use crate::{Features, LogLimit, Options, RingSlot, SessionError, SocketRole, State, Status};
@@ -179,8 +180,7 @@ impl Session {
         };
         signal::prepare().map_err(failed("signal the guest of"))?;
         let signals = Arc::new(Budget::new().map_err(failed("signal the guest of"))?);
-        let rings = (0..=2 * options.pairs).map(|_| RingSlot::new().map(Arc::new));
-        let rings = rings.collect::<Result<_, _>>().map_err(failed("make rings for"))?;
+        let rings = rings(options.pairs).map_err(failed("make rings for"))?;
         let (stop, changed) =
             event().and_then(|stop| Ok((stop, event()?))).map_err(failed("wait at"))?;
         let speed = AtomicU32::new(options.speed.unwrap_or(u32::MAX));
@@ -362,6 +362,17 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Makes the slots: of each pair the receive queue and the transmit queue, and of the control queue.
+/// A host has thousands of ports, and each descriptor of a slot counts 17 times: only where kicks
+/// are waited for there is one.
+fn rings(pairs: u16) -> io::Result<Vec<Arc<RingSlot>>> {
+    let nudge = ring_slot::nudge()?;
+    let pair = |_| Ok([RingSlot::without_kicks(), RingSlot::with_kicks(nudge.clone())?]);
+    let pairs = (0..pairs).map(pair).collect::<io::Result<Vec<_>>>()?;
+    let control = RingSlot::with_kicks(nudge.clone())?;
+    Ok(pairs.into_iter().flatten().chain([control]).map(Arc::new).collect())
 }
 
 fn event() -> io::Result<OwnedFd> {

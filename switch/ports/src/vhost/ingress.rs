@@ -83,7 +83,7 @@ impl Ingress for VhostIngress {
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ring.ready_fd())
+        self.ring.ready_fd()
     }
 }
 

@@ -273,20 +273,19 @@ fn converse(
     backend: &Mutex<Backend>,
     handler: &mut BackendReqHandler<Mutex<Backend>>,
 ) -> Option<Error> {
-    let control = shared.rings.last()?;
+    let commands = shared.rings.last()?.ready_fd()?;
     let connection = lock(&shared.connection).as_ref()?.try_clone().ok()?;
     let began = Instant::now();
     let (mut messages_from, mut commands_from) = (began, began);
     loop {
         let never = Instant::now() + FAR;
         let ferry = lock(backend).ferry();
-        let now_or_never = |source: Option<_>| {
-            source.map_or((control.ready_fd(), never), |source| (source, began))
-        };
+        let now_or_never =
+            |source: Option<_>| source.map_or((commands, never), |source| (source, began));
         let sources = [
             (connection.as_fd(), messages_from),
             (shared.signals.owed_fd(), began),
-            (control.ready_fd(), commands_from),
+            (commands, commands_from),
             now_or_never(place.source()),
             (shared.changed.as_fd(), began),
             now_or_never(ferry.as_ref().map(|ferry| ferry.as_fd())),

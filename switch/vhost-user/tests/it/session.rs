@@ -99,6 +99,19 @@ fn is_closing(port: u16) -> bool {
 }
 
 /// Each session took 5 s to end, one after the other, and kept its socket.
+/// It had 38: two for each ring, also where nobody waits for kicks.
+#[test]
+fn a_port_that_waits_for_its_guest_has_few_descriptors() {
+    let folder = TempDir::new().unwrap();
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // What the process has once, such as the context that sends signals.
+    let _first = open(&folder.path().join("first"), 1);
+    let before = count();
+    let _session = open(&folder.path().join("second"), 8);
+    // One a pair of queues, one for commands, the socket, and four to wake its thread and worker.
+    assert_eq!(count() - before, 8 + 1 + 1 + 4);
+}
+
 #[test]
 fn stuck_sessions_hold_up_neither_their_ends_nor_their_successors() {
     let folder = TempDir::new().unwrap();
