@@ -8,6 +8,7 @@ use crate::sandbox::{Need, story};
 use crate::switch::millrace;
 use crate::{etcd, libvirt, qemu};
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -187,6 +188,53 @@ fn the_virtual_machine_tutorial_works_with_the_distributions_qemu() {
     story(&needs, || {
         qemu::lay_out(Path::new(HERE));
         fs::remove_file(format!("{HERE}/bin/qemu-system-x86_64")).unwrap();
+        follow("virtual-machine.md");
+    });
+}
+
+/// apt of a mirror that has the two packages of which `packaging/tutorial-guest` makes a guest.
+const MIRROR: &str = r#"#!/bin/sh
+set -e
+case $0 in *apt-cache) echo 'linux-image-cloud-amd64'; echo '  Depends: linux-image-1-cloud-amd64'; exit ;; esac
+package() {
+    mkdir $1/DEBIAN
+    printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: none\n' $1 >$1/DEBIAN/control
+    dpkg-deb --build $1 $1.deb >/dev/null && rm -r $1
+}
+for name; do
+    case $name in
+        linux-image-1-cloud-amd64)
+            mkdir -p $name/boot $name/lib
+            cp $GUEST/vmlinuz $name/boot/vmlinuz-1
+            (cd $name/lib && $GUEST/busybox cpio -id 'modules/*' <$GUEST/initramfs 2>/dev/null)
+            package $name ;;
+        busybox-static)
+            mkdir -p $name/bin
+            cp $GUEST/busybox $name/bin/
+            package $name ;;
+    esac
+done
+"#;
+
+/// The guest was made by Rust and a checkout alone.
+#[test]
+fn the_virtual_machine_tutorial_works_with_the_guest_of_one_command() {
+    story(&[Need::Tap, Need::Guest("qemu"), Need::Program("dpkg-deb")], || {
+        qemu::lay_out(Path::new(HERE));
+        for file in ["vmlinuz", "initramfs"] {
+            fs::remove_file(format!("{HERE}/{file}")).unwrap();
+        }
+        for name in ["apt-get", "apt-cache"] {
+            let program = format!("{HERE}/bin/{name}");
+            fs::write(&program, MIRROR).unwrap();
+            fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let guest = crate::guest::directory("qemu").canonicalize().unwrap();
+        let path = format!("{HERE}/bin:{}", std::env::var("PATH").unwrap());
+        let mut make =
+            Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/tutorial-guest"));
+        make.current_dir(HERE).env("PATH", path).env("GUEST", guest);
+        crate::sandbox::output_of(&mut make);
         follow("virtual-machine.md");
     });
 }

@@ -3,6 +3,7 @@
 
 mod actions;
 mod keys;
+mod places;
 mod pretended;
 
 use crate::browser::{self, Browser};

@@ -163,6 +163,14 @@ impl GuestMemory {
         Self::map_anew(self.limit, regions, |_| false)
     }
 
+    /// Returns whether this memory has a region already: the same addresses, and the same part of the
+    /// same file.
+    pub fn has_region(&self, region: &Region) -> bool {
+        let place = |it: &Region| (it.gpa, it.size, it.user, it.file_offset);
+        let own = self.regions.iter().find(|own| place(own) == place(region));
+        own.is_some_and(|own| is_same_memory(own.file.as_fd(), region.file.as_fd()))
+    }
+
     /// Returns the regions that this memory was mapped from.
     pub fn regions(&self) -> Vec<Region> {
         self.regions.clone()
@@ -258,6 +266,12 @@ fn expect_memory(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
     Err(MemoryError::Backing(path))
+}
+
+/// Returns whether a file is the same memory as one that is mapped.
+fn is_same_memory(mapped: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
+    let number = |file| fstat(file).map(|facts| (facts.st_dev, facts.st_ino)).ok();
+    expect_memory(file).is_ok() && number(file).is_some_and(|it| number(mapped) == Some(it))
 }
 
 /// Returns the size and page size of a file that is memory.

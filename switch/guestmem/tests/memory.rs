@@ -255,6 +255,26 @@ fn hot_plug_leaves_the_old_snapshot_alone() {
     assert!(message.contains("no memory region at guest address 0x0"), "{message}");
 }
 
+/// QEMU 7.2 adds each region once for each queue pair, and was cut off for an overlap.
+#[test]
+fn a_region_is_known_by_its_addresses_and_its_file() {
+    let (own, other) = (file(4 * PAGE), file(4 * PAGE));
+    let memory = GuestMemory::map(vec![region(0, 2 * PAGE, &own, PAGE)]).unwrap();
+    let again = Arc::new(own.try_clone().unwrap());
+    assert!(memory.has_region(&region(0, 2 * PAGE, &again, PAGE)));
+    let moved = Region { user: UserAddress(0), ..region(0, 2 * PAGE, &own, PAGE) };
+    for another in [
+        region(0, 2 * PAGE, &other, PAGE),
+        region(0, 2 * PAGE, &own, 0),
+        region(0, PAGE, &own, PAGE),
+        region(PAGE, 2 * PAGE, &own, PAGE),
+        moved,
+    ] {
+        assert!(!memory.has_region(&another), "{another:?}");
+        assert!(memory.with_region(another.clone()).is_err(), "{another:?} overlaps");
+    }
+}
+
 #[test]
 fn a_region_past_its_file_is_refused() {
     let error = GuestMemory::map(vec![region(0, 2 * PAGE, &file(PAGE), 0)]).unwrap_err();

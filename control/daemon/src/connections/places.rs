@@ -23,11 +23,12 @@ const OF_ALL: usize = 256;
 pub(crate) enum Kind {
     Root,
     Admin(u32),
+    /// A user who may read; over TCP, a user of this host.
     Reader(u32),
     /// A client without access. All of them together have the limit of one user, because one user
     /// can have thousands of IDs (`/etc/subuid`).
     Stranger,
-    /// A client over TCP, by its address; of IPv6 by its network, because a host can have any
+    /// A client over TCP of another host, by its address; of IPv6 by its network, because a host can have any
     /// number of addresses there.
     Monitoring(IpAddr),
 }

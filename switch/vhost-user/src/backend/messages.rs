@@ -332,9 +332,15 @@ impl VhostUserBackendReqHandlerMut for Backend {
             let addresses = self.await_regions(vec![region(said, file)])?;
             return Ok(addresses.first().copied());
         }
+        let added = region(said, file);
+        // QEMU 7.2 adds each region once for each queue pair.
+        if self.memory.as_ref().is_some_and(|memory| memory.has_region(&added)) {
+            close_aside(added);
+            return Ok(None);
+        }
         let slots = self.memory.as_ref().map_or(0, |memory| memory.regions().len());
         if !self.slots.hold(slots + 1) {
-            close_aside(file);
+            close_aside(added);
             return Err(refused(format!(
                 "memory region {} is more than the {} served, or than other front ends leave of those they share",
                 slots + 1,
@@ -342,7 +348,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
             )));
         }
         let began = Instant::now();
-        let memory = map(vec![region(said, file)], |mut regions| match &self.memory {
+        let memory = map(vec![added], |mut regions| match &self.memory {
             Some(memory) => regions
                 .pop()
                 .map_or_else(|| Ok(memory.clone()), |region| memory.with_region(region)),
@@ -357,8 +363,12 @@ impl VhostUserBackendReqHandlerMut for Backend {
         let Some(memory) = &self.memory else { return Err(refused("there is no memory yet")) };
         let (gpa, user) = (Gpa(said.guest_phys_addr), UserAddress(said.user_addr));
         let began = Instant::now();
-        let memory = memory.without_region(gpa, said.memory_size, user).map_err(refused)?;
-        self.replace_memory(memory, began)
+        match memory.without_region(gpa, said.memory_size, user) {
+            Ok(memory) => self.replace_memory(memory, began),
+            // QEMU 7.2 removes each region once for each queue pair.
+            Err(MemoryError::NoSuchRegion { .. }) => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
     }
 
     fn postcopy_advice(&mut self) -> Result<File> {

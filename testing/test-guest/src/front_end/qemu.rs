@@ -1,7 +1,8 @@
 //! QEMU, `-netdev vhost-user`, as one of 10.0.2 sent it that ran; its sources are hw/net/vhost_net.c,
 //! hw/virtio/vhost.c and hw/virtio/vhost-user.c. It has one `vhost_dev` for each pair, and asks twice for
 //! the features, before and after it owns the session. It sends only features of a list of its own,
-//! and serves the control queue itself. It gives a region of memory once, and keeps it over resets.
+//! and serves the control queue itself. It gives a region of memory once, and keeps it over resets;
+//! version 7.2 gives it once for each pair.
 
 use super::Base::{Used, ZeroTwice};
 use super::RingStep::{Addresses, AskBase, Call, Enable, Error, Kick, Size};
@@ -49,6 +50,23 @@ const STARTS: &[Step] = &[
     Pairs(&[Each(&[Enable(true)])]),
 ];
 
+/// As [`STARTS`], with memory for each pair.
+const SEVEN_STARTS: &[Step] = &[
+    SetMtu(1500),
+    Pairs(&[
+        Once(&[Each(&[Enable(true)])]),
+        TakeFeatures,
+        AskStatus,
+        Once(&[SetStatus(8)]),
+        FirstTime(&[AddMemory]),
+        Each(FRESH),
+    ]),
+    AskStatus,
+    SetStatus(15),
+    ONE_PAIR,
+    Pairs(&[Each(&[Enable(true)])]),
+];
+
 const RETURNS: &[Step] = &[
     GREET,
     SetMtu(1500),
@@ -57,6 +75,22 @@ const RETURNS: &[Step] = &[
         TakeFeatures,
         AskStatus,
         Once(&[SetStatus(8), AddMemory]),
+        Each(GOES_ON),
+    ]),
+    AskStatus,
+    SetStatus(15),
+];
+
+/// As [`RETURNS`], with memory for each pair.
+const SEVEN_RETURNS: &[Step] = &[
+    GREET,
+    SetMtu(1500),
+    Pairs(&[
+        Each(&[Enable(true)]),
+        TakeFeatures,
+        AskStatus,
+        Once(&[SetStatus(8)]),
+        AddMemory,
         Each(GOES_ON),
     ]),
     AskStatus,
@@ -74,7 +108,9 @@ pub(super) const TEN: FrontEnd = FrontEnd {
         Request::Enable,
     ]),
     greets: &[GREET, Tell(Request::ResetDevice), ONE_PAIR],
+    starts: STARTS,
     stops: &[Pairs(&[Each(&[AskBase])]), SetStatus(0), Tell(Request::ResetDevice), ONE_PAIR],
+    returns: RETURNS,
     ..SEVEN
 };
 
@@ -94,7 +130,7 @@ pub(super) const SEVEN: FrontEnd = FrontEnd {
     calls: Calls::Eventfd,
     user: 0x7f12_0000_0000,
     greets: &[GREET, ONE_PAIR],
-    starts: STARTS,
+    starts: SEVEN_STARTS,
     stops: &[Pairs(&[Each(&[AskBase])])],
-    returns: RETURNS,
+    returns: SEVEN_RETURNS,
 };
