@@ -410,7 +410,10 @@ impl Backend {
     /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
         self.shared.signals.clear_owed();
-        let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
+        let signals = |vring: &Vring| {
+            let to_ferry = vring.crossing.as_ref().map(|crossing| crossing.signal().clone());
+            [vring.call.clone(), vring.error.clone(), to_ferry]
+        };
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }
 }

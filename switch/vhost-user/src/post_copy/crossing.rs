@@ -27,6 +27,8 @@ pub(crate) struct Crossing {
     ferry: Arc<Ferry>,
     relay: Relay,
     place: u32,
+    /// The worker's signal to the ferry.
+    from_worker: Arc<Signal>,
 }
 
 /// What a ring begins with.
@@ -75,12 +77,18 @@ impl Crossing {
         let began = u32::try_from(began).map_err(io::Error::other)?;
         let mut queue = relay.queue()?;
         queue.set_enabled(is_enabled);
-        let call = Signal::new(from_worker.try_clone()?, budget).map_err(io::Error::other)?;
+        let signal = Signal::new(from_worker.try_clone()?, budget).map_err(io::Error::other)?;
+        let from_worker = Arc::new(signal);
         let (hash, announcement) = Default::default();
-        let (kick, call) = (Some(to_worker), Some(Arc::new(call)));
+        let (kick, call) = (Some(to_worker), Some(from_worker.clone()));
         let hold = Hold::default();
         let running = Running { queue, features, hash, hold, announcement, kick, call, error };
-        Ok((Crossing { ferry: ferry.clone(), relay, place }, running, began))
+        Ok((Crossing { ferry: ferry.clone(), relay, place, from_worker }, running, began))
+    }
+
+    /// Returns the worker's signal to the ferry, which may be owed.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.from_worker
     }
 
     /// Takes or leaves what is in the ring.
