@@ -51,6 +51,9 @@ impl Backend {
 
     /// Starts the process that will wait for missing pages. Returns its userfaultfd.
     pub(super) fn advise(&mut self) -> Result<OwnedFd> {
+        if self.post_copy.ferry().is_some() {
+            return Err(refused("post-copy was advised already (POSTCOPY_ADVISE)"));
+        }
         let (ferry, faults) = self.shared.stop_fd().and_then(dock::ferry).map_err(|error| {
             let socket = self.shared.options.socket.display();
             tracing::warn!(%socket, "a guest cannot migrate here by post-copy: {error}");
