@@ -165,7 +165,7 @@ fn a_guest_that_moves_to_a_port_without_an_address_is_found_at_once() {
 
 /// QEMU refused it, and a guest that writes faster than its memory is copied could not move.
 #[test]
-#[ignore = "post-copy is not reliable yet: docs/migration.md, Limits"]
+#[ignore = "until it has passed twenty times in a row: docs/migration.md, Limits"]
 fn a_guest_runs_here_while_its_memory_follows() {
     // QEMU asks for a userfaultfd of its own.
     story(&[&NEEDS[..], &[Need::Root]].concat(), || {

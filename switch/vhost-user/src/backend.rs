@@ -19,7 +19,7 @@ use crate::reconnect_backoff::ReconnectBackoff;
 use crate::session::Shared;
 use crate::slots::Slots;
 use crate::vring::{StartError, Vring};
-use crate::{Features, Negotiated, RingSlot, State};
+use crate::{Features, Negotiated, RingSlot, Running, State};
 use guestmem::{DirtyLog, GuestMemory, Region};
 use std::fs::File;
 use std::io;
@@ -101,15 +101,20 @@ fn is_fresh(base: u32) -> bool {
 fn stop(vring: &mut Vring, ring: &RingSlot, backoff: &ReconnectBackoff) {
     vring.started = false;
     if let Some(crossing) = vring.crossing.take() {
-        vring.base = crossing.end(ring).unwrap_or(vring.base);
-    } else {
-        let Some(mut running) = ring.stop() else { return };
-        if running.hold.settle() {
-            running.notify();
-        }
-        vring.base = running.queue.base();
+        note_base(vring, crossing.end(ring).unwrap_or(vring.base), backoff);
+        return;
     }
-    if vring.base != vring.began {
+    let Some(mut running) = ring.stop() else { return };
+    if running.hold.settle() {
+        running.notify();
+    }
+    note_base(vring, running.queue.base(), backoff);
+}
+
+/// Notes the base at which a ring has stopped.
+fn note_base(vring: &mut Vring, base: u32, backoff: &ReconnectBackoff) {
+    vring.base = base;
+    if base != vring.began {
         backoff.note_moved();
     }
 }
@@ -262,16 +267,27 @@ impl Backend {
             return self.start_across(number);
         }
         let place = self.place(number)?;
-        let always_enabled = !self.taken.contains(Features::PROTOCOL_FEATURES);
-        let log = self.active_log().cloned();
-        let inflight = self.inflight.as_ref();
         let (Some(vring), Some(ring)) = (self.vrings.get_mut(place), self.shared.rings.get(place))
         else {
             return Ok(());
         };
-        vring.enabled |= always_enabled;
         // If the ring already runs, it resumes where it stopped.
         stop(vring, ring, &self.shared.reconnect_backoff);
+        let ring = ring.clone();
+        let running = self.build(number)?;
+        ring.start(running).map_err(refused)?;
+        self.tell(State::Connected);
+        Ok(())
+    }
+
+    /// Makes a stopped ring, which then counts as started.
+    fn build(&mut self, number: u32) -> Result<Running> {
+        let place = self.place(number)?;
+        let always_enabled = !self.taken.contains(Features::PROTOCOL_FEATURES);
+        let log = self.active_log().cloned();
+        let inflight = self.inflight.as_ref();
+        let vring = self.vrings.get_mut(place).ok_or_else(|| refused("no such ring"))?;
+        vring.enabled |= always_enabled;
         let said_no = |error: StartError| refused(format!("ring {number}: {error}"));
         let journal = inflight.map(|inflight| inflight.journal(number, vring.size));
         let journal = journal.transpose().map_err(|error| said_no(error.into()))?.flatten();
@@ -279,7 +295,6 @@ impl Backend {
             .build(self.memory.as_ref(), self.taken, log.as_ref(), journal)
             .map_err(said_no)?;
         (vring.started, vring.began) = (true, running.queue.base());
-        let ring = ring.clone();
         let is_control = place + 1 == self.shared.rings.len();
         if is_control && is_fresh(running.queue.base()) && !self.goes_on {
             // A driver begins. Not every front end tells of the reset before it, and one that only
@@ -296,9 +311,7 @@ impl Backend {
         // An earlier process may have published used buffers and ended before it notified the
         // driver.
         running.notify();
-        ring.start(running).map_err(refused)?;
-        self.tell(State::Connected);
-        Ok(())
+        Ok(running)
     }
 
     /// Starts the rings that waited for the log. Those that still lack it wait again.
@@ -307,10 +320,7 @@ impl Backend {
     }
 
     /// Calls `change` for each started ring, while no worker has it.
-    fn each_running(
-        &self,
-        mut change: impl FnMut(&mut crate::Running) -> Result<()>,
-    ) -> Result<()> {
+    fn each_running(&self, mut change: impl FnMut(&mut Running) -> Result<()>) -> Result<()> {
         self.shared
             .rings
             .iter()
@@ -410,7 +420,10 @@ impl Backend {
     /// Sends the signals that workers left to the session's thread.
     pub(crate) fn send_owed(&self) {
         self.shared.signals.clear_owed();
-        let signals = |vring: &Vring| [vring.call.clone(), vring.error.clone()];
+        let signals = |vring: &Vring| {
+            let to_ferry = vring.crossing.as_ref().map(|crossing| crossing.signal().clone());
+            [vring.call.clone(), vring.error.clone(), to_ferry]
+        };
         self.vrings.iter().flat_map(signals).flatten().for_each(|signal| signal.settle());
     }
 }

@@ -22,6 +22,7 @@ pub mod dock;
 mod faults;
 mod ferry;
 mod handle;
+mod handover;
 mod link;
 mod order;
 mod progress;
@@ -29,5 +30,6 @@ mod relay;
 
 pub(crate) use crossing::{Crossing, Departure};
 pub(crate) use handle::Ferry;
+pub(crate) use handover::Handover;
 pub(crate) use order::Order;
 pub(crate) use progress::PostCopy;

@@ -306,6 +306,33 @@ impl RingSlot {
         Ok(())
     }
 
+    /// Puts a ring in the place of the one that runs and calls `use_it` before a worker can use it.
+    /// The new ring is lent as by [`RingSlot::begin`].
+    pub(crate) fn replace<Answer>(
+        &self,
+        running: Running,
+        use_it: impl FnOnce(&mut Running) -> Answer,
+    ) -> io::Result<Answer> {
+        if let Some(kick) = &running.kick {
+            watch(&self.ready, kick)?;
+        }
+        let mut running = Box::new(running);
+        let (answer, old) = {
+            let content = &mut *self.own();
+            let answer = use_it(&mut running);
+            *lock(&self.fault) = running.queue.fault();
+            let old = content.running.replace(running);
+            content.loans += 1;
+            self.is_started.store(true, Ordering::Release);
+            (answer, old)
+        };
+        if let Some(kick) = old.as_ref().and_then(|old| old.kick.as_ref()) {
+            let _ = epoll::delete(&self.ready, kick);
+        }
+        self.look_again();
+        Ok(answer)
+    }
+
     /// Makes [`RingSlot::ready_fd`] readable, as a kick does.
     pub(crate) fn look_again(&self) {
         self.is_nudged.store(true, Ordering::Release);

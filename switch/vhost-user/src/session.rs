@@ -400,8 +400,9 @@ mod tests {
     use crate::carrier::Reader;
     use crate::control::Command;
     use crate::signal::tests::AT_CLOSE;
-    use crate::{Access, Negotiated};
+    use crate::{Access, Negotiated, dock};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::net::sockopt::socket_type;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
     use std::cell::RefCell;
     use std::fs::File;
@@ -413,7 +414,7 @@ mod tests {
     use test_guest::Guest;
     use vhost::vhost_user::VhostUserBackendReqHandlerMut;
     use vhost::vhost_user::message::{VhostUserLog, VhostUserSingleMemoryRegion};
-    use virtqueue::Limit;
+    use virtqueue::{Limit, Reserved};
 
     /// Returns a session in a folder, and a guest that runs.
     fn connected(folder: &Path) -> (Session, Guest) {
@@ -638,5 +639,33 @@ mod tests {
         guest.was_called(0);
         receive.with(|running| running.notify());
         waiting::until("the session has signalled", || guest.was_called(0));
+    }
+
+    /// Runs as the dock if the standard input says so.
+    #[test]
+    fn this_program_is_the_dock_too() {
+        if socket_type(std::io::stdin()) == Ok(SocketType::SEQPACKET) {
+            dock::serve(|| Ok(())).unwrap();
+        }
+    }
+
+    /// The ferry slept until a later signal, with frames before it.
+    #[test]
+    fn a_signal_to_a_ferry_that_is_too_dear_for_a_worker_arrives() {
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", "session::tests::this_program_is_the_dock_too", "--nocapture"]);
+        dock::start(program).unwrap();
+        let [from, to] = [(); 2].map(|()| tempfile::TempDir::new().unwrap());
+        let (_first, mut guest) = connected(from.path());
+        let session = opened(to.path(), Box::new(|_| {}));
+        let _arrival = guest.move_by_post_copy(&session.shared.options.socket).unwrap();
+        signal::spend(&session.shared.signals);
+        let (receive, _send) = session.pair(0).unwrap();
+        receive.with(|running| {
+            assert!(matches!(running.queue.reserve(60, 1), Ok(Reserved::Buffers(_))));
+            assert!(running.queue.publish());
+            running.notify();
+        });
+        waiting::until("the ferry has carried the frame", || guest.receive(0).is_some());
     }
 }

@@ -2,7 +2,9 @@
 //! other receives.
 
 use crate::common::trace::Segment;
-use datapath::{PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Wait, WorkerOptions};
+use datapath::{
+    DropReason, PortId, PortSettings, Rsc, RscPolicy, Switch, SwitchOptions, Wait, WorkerOptions,
+};
 use ports::vhost::{self, Features, Session, State, VhostOptions};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -65,6 +67,13 @@ impl Bench {
 
     pub(crate) fn path(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("vm{number}"))
+    }
+
+    /// Frames to a port that the switch dropped because finding the guest's pages took the worker
+    /// too long, as it does on a busy host (`work_limit`).
+    pub(crate) fn too_dear(&self, number: usize) -> u64 {
+        let counters = self.switch.counters(self.ports[number]).unwrap();
+        counters.drops[DropReason::WorkLimit as usize]
     }
 
     pub(crate) fn guest(&self, number: usize, wanted: Features, pairs: u16) -> Guest {

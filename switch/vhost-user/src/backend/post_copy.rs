@@ -1,9 +1,10 @@
 //! A guest that arrives before its memory, see [`post_copy`](crate::post_copy).
 
-use super::{Backend, messages, refused, stop};
+use super::{Backend, messages, note_base, refused, stop};
+use crate::Features;
 use crate::lock::lock;
 use crate::migration::Step;
-use crate::post_copy::{Crossing, Departure, Ferry, Order, PostCopy, dock};
+use crate::post_copy::{Crossing, Departure, Ferry, Handover, Order, PostCopy, dock};
 use crate::vring::Vring;
 use guestmem::{GuestMemory, Region};
 use std::os::fd::OwnedFd;
@@ -50,6 +51,9 @@ impl Backend {
 
     /// Starts the process that will wait for missing pages. Returns its userfaultfd.
     pub(super) fn advise(&mut self) -> Result<OwnedFd> {
+        if self.post_copy.ferry().is_some() {
+            return Err(refused("post-copy was advised already (POSTCOPY_ADVISE)"));
+        }
         let (ferry, faults) = self.shared.stop_fd().and_then(dock::ferry).map_err(|error| {
             let socket = self.shared.options.socket.display();
             tracing::warn!(%socket, "a guest cannot migrate here by post-copy: {error}");
@@ -132,7 +136,7 @@ impl Backend {
             return Ok(());
         }
         let (memory, features) = (self.memory.clone(), self.taken);
-        let always_enabled = !features.contains(crate::Features::PROTOCOL_FEATURES);
+        let always_enabled = !features.contains(Features::PROTOCOL_FEATURES);
         let budget = self.shared.signals.clone();
         let said_no = |error: String| refused(format!("ring {number}: {error}"));
         let (vring, ring) = self.vring(number)?;
@@ -173,12 +177,7 @@ impl Backend {
             |(place, vring): (usize, &Vring)| vring.crossing.is_some().then_some(place);
         let carried: Vec<_> = self.vrings.iter().enumerate().filter_map(is_carried).collect();
         for place in carried {
-            let (Some(vring), Some(ring)) =
-                (self.vrings.get_mut(place), self.shared.rings.get(place))
-            else {
-                continue;
-            };
-            stop(vring, ring, &self.shared.reconnect_backoff);
+            let handover = self.leave_ferry(place);
             // Where the ring stopped is not known.
             if ended.ferry().is_some_and(|ferry| ferry.has_failed()) {
                 return Err(refused("the process that waited for the guest's pages has ended"));
@@ -186,7 +185,10 @@ impl Backend {
             let number = self.number(place);
             // It is of the back end before.
             self.inflight.iter().for_each(|inflight| inflight.forget(number));
-            self.start(number)?;
+            match handover {
+                Some(handover) => self.take_over(place, handover)?,
+                None => self.start(number)?,
+            }
         }
         for number in std::mem::take(&mut self.await_pages) {
             self.start(number)?;
@@ -194,6 +196,26 @@ impl Backend {
         self.note(Some(Step::Complete));
         self.tell(crate::State::Connected);
         Ok(())
+    }
+
+    /// Has the ferry stop a ring. A receive ring's relay takes frames until [`Backend::take_over`].
+    fn leave_ferry(&mut self, place: usize) -> Option<Handover> {
+        let (vring, ring) = (self.vrings.get_mut(place)?, self.shared.rings.get(place)?);
+        let waits_for_log = self.taken.contains(Features::LOG_ALL);
+        if let Some(crossing) = vring.crossing.take_if(|it| it.is_egress() && !waits_for_log) {
+            let handover = crossing.hand_over()?;
+            note_base(vring, handover.position(), &self.shared.reconnect_backoff);
+            return Some(handover);
+        }
+        stop(vring, ring, &self.shared.reconnect_backoff);
+        None
+    }
+
+    /// Starts the guest's own receive ring in its relay's place.
+    fn take_over(&mut self, place: usize, handover: Handover) -> Result<()> {
+        let running = self.build(self.number(place))?;
+        let Some(ring) = self.shared.rings.get(place) else { return Ok(()) };
+        handover.complete(ring, running).map_err(refused)
     }
 
     /// Refuses to go on if a ring was stopped and the ferry did not say where.

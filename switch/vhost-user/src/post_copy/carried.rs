@@ -6,7 +6,7 @@
 //! for a page.
 #![allow(unsafe_code)]
 
-use super::order::{Files, Start};
+use super::order::{Files, Start, Stopped};
 use super::relay::{Driver, RelayError, SLOT, SLOTS};
 use guestmem::GuestMemory;
 use std::collections::VecDeque;
@@ -65,6 +65,13 @@ impl Carried {
 
     pub(crate) fn position(&self) -> u32 {
         self.queue.base()
+    }
+
+    /// Returns where it stops. Frames for which the guest has no room are not carried.
+    pub(crate) fn stopped(&self) -> Stopped {
+        #[allow(clippy::cast_possible_truncation, reason = "at most as many as the relay has")]
+        let waiting = self.waiting.len() as u16;
+        Stopped { position: self.position(), relay: self.relay.used().wrapping_sub(waiting) }
     }
 
     pub(crate) fn enable(&mut self, is_enabled: bool) {
@@ -176,7 +183,7 @@ fn gather(chain: &[ChainElement], to: NonNull<u8>) -> u32 {
 }
 
 /// Copies a frame of the relay into the guest's buffers, and their number into its header.
-fn scatter(from: NonNull<u8>, len: u32, is_counted: bool, room: FrameBuffers<'_>) {
+pub(super) fn scatter(from: NonNull<u8>, len: u32, is_counted: bool, room: FrameBuffers<'_>) {
     let [low, high] = room.buffers.to_le_bytes();
     let mut left = len as usize;
     if is_counted && left >= COUNT + 2 {

@@ -1,7 +1,8 @@
 //! A ring that a ferry carries, as the session has it.
 
 use super::handle::Ferry;
-use super::order::{Files, Order, Start};
+use super::handover::Handover;
+use super::order::{Files, Order, Start, Stopped};
 use super::relay::{Relay, RelayError};
 use crate::RingSlot;
 use crate::ring_slot::Running;
@@ -27,6 +28,11 @@ pub(crate) struct Crossing {
     ferry: Arc<Ferry>,
     relay: Relay,
     place: u32,
+    /// As in [`Start`].
+    buffers: u16,
+    is_counted: bool,
+    /// The worker's signal to the ferry.
+    from_worker: Arc<Signal>,
 }
 
 /// What a ring begins with.
@@ -55,7 +61,8 @@ impl Crossing {
         let [to_worker, from_worker] = [event(), event()].map(|fd| fd.map(Arc::new));
         let (to_worker, from_worker) =
             (to_worker.map_err(io::Error::from)?, from_worker.map_err(io::Error::from)?);
-        let merges = features.contains(Features::MRG_RXBUF);
+        let buffers = if features.contains(Features::MRG_RXBUF) { MOST_BUFFERS } else { 1 };
+        let is_counted = features.intersects(Features::MRG_RXBUF | Features::VERSION_1);
         let files = Files {
             kick,
             call: call.map(|call| call.try_clone_file().map(Arc::new)).transpose()?,
@@ -63,24 +70,25 @@ impl Crossing {
             to_worker: to_worker.clone(),
             from_worker: from_worker.clone(),
         };
-        let start = Start {
-            place,
-            setup,
-            is_enabled,
-            buffers: if merges { MOST_BUFFERS } else { 1 },
-            is_counted: features.intersects(Features::MRG_RXBUF | Features::VERSION_1),
-            files,
-        };
+        let start = Start { place, setup, is_enabled, buffers, is_counted, files };
         let began = ferry.ask(&Order::Start(Box::new(start)))?;
         let began = u32::try_from(began).map_err(io::Error::other)?;
         let mut queue = relay.queue()?;
         queue.set_enabled(is_enabled);
-        let call = Signal::new(from_worker.try_clone()?, budget).map_err(io::Error::other)?;
+        let signal = Signal::new(from_worker.try_clone()?, budget).map_err(io::Error::other)?;
+        let from_worker = Arc::new(signal);
         let (hash, announcement) = Default::default();
-        let (kick, call) = (Some(to_worker), Some(Arc::new(call)));
+        let (kick, call) = (Some(to_worker), Some(from_worker.clone()));
         let hold = Hold::default();
         let running = Running { queue, features, hash, hold, announcement, kick, call, error };
-        Ok((Crossing { ferry: ferry.clone(), relay, place }, running, began))
+        let ferry = ferry.clone();
+        let crossing = Crossing { ferry, relay, place, buffers, is_counted, from_worker };
+        Ok((crossing, running, began))
+    }
+
+    /// Returns the worker's signal to the ferry, which may be owed.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.from_worker
     }
 
     /// Takes or leaves what is in the ring.
@@ -94,22 +102,39 @@ impl Crossing {
         self.ferry.ask(&Order::Call(self.place, call)).map(drop)
     }
 
+    /// Whether the guest receives by it.
+    pub(crate) fn is_egress(&self) -> bool {
+        self.place.is_multiple_of(2)
+    }
+
+    /// Has the ferry carry what it has, and stop. Returns `None` if it does not say where.
+    fn stop(&self) -> Option<Stopped> {
+        self.ferry.ask(&Order::Stop(self.place)).ok().map(Stopped::of)
+    }
+
+    /// Stops a ring by which the guest receives, and leaves its relay to the worker until the
+    /// guest's ring takes the relay's place. `None` if the ferry does not say where it stopped.
+    pub(crate) fn hand_over(self) -> Option<Handover> {
+        let stopped = self.stop()?;
+        let Crossing { relay, buffers, is_counted, .. } = self;
+        Some(Handover { relay, stopped, buffers, is_counted })
+    }
+
     /// Stops the ring, once the frames on their way have arrived. Returns the position where the
     /// guest's ring stopped; `None` if the ferry does not say.
     pub(crate) fn end(self, slot: &RingSlot) -> Option<u32> {
-        let stop = || self.ferry.ask(&Order::Stop(self.place)).ok();
-        let position = if self.place.is_multiple_of(2) {
+        let stopped = if self.is_egress() {
             slot.stop();
-            stop()
+            self.stop()
         } else {
-            let position = stop();
+            let stopped = self.stop();
             let began = Instant::now();
             while !self.relay.is_drained() && began.elapsed() < DRAIN && !self.ferry.has_failed() {
                 thread::sleep(Duration::from_micros(100));
             }
             slot.stop();
-            position
+            stopped
         };
-        position.and_then(|position| u32::try_from(position).ok())
+        stopped.map(|stopped| stopped.position)
     }
 }

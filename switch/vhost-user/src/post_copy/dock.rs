@@ -14,7 +14,9 @@ use crate::carrier::Writer;
 use crate::lock::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
 use rustix::thread::set_name;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -115,19 +117,64 @@ pub fn serve(restrict: impl Fn() -> io::Result<()>) -> io::Result<()> {
     can_hear?;
     // SAFETY: the kernel collects the processes that end; no handler is set.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-    while let Some(its) = link.take()? {
+    let mut ferries = Vec::new();
+    loop {
+        let is_asked = wait(&link, &mut ferries);
+        if !is_asked {
+            continue;
+        }
+        let Some(its) = link.take()? else { return Ok(()) };
         // SAFETY: this process has one thread, so no lock is held in the new one.
         match unsafe { libc::fork() } {
             0 => {
+                // Those of other sessions.
+                drop(ferries);
                 drop(link);
                 sail(its, &restrict);
             }
-            // Sent while the process that could not be made would have been waited for.
-            -1 => hello(&Link::of(its), Some(&io::Error::last_os_error()))?,
-            _ => drop(its),
+            -1 => {
+                let error = io::Error::last_os_error();
+                // The session may have ended meanwhile.
+                let _ = hello(&Link::of(its), Some(&error));
+            }
+            process => ferries.extend(Started::new(process, its)),
         }
     }
-    Ok(())
+}
+
+/// A ferry that was started. It has power over itself, or its front end has, so it is not asked to
+/// end.
+struct Started {
+    /// Its end of its session's link.
+    link: OwnedFd,
+    process: OwnedFd,
+}
+
+impl Started {
+    /// Returns `None` if it has ended already.
+    fn new(process: libc::pid_t, link: OwnedFd) -> Option<Started> {
+        let process = pidfd_open(Pid::from_raw(process)?, PidfdFlags::empty()).ok()?;
+        Some(Started { link, process })
+    }
+}
+
+/// Waits for the daemon, and ends ferries whose sessions have closed their links. Returns whether
+/// the daemon has sent something, or has ended.
+fn wait(link: &Link, ferries: &mut Vec<Started>) -> bool {
+    let mut polled = vec![PollFd::new(link, PollFlags::IN)];
+    for Started { link, process } in &*ferries {
+        // Its messages are not read here: that its other end was closed is always told.
+        polled.push(PollFd::new(link, PollFlags::empty()));
+        polled.push(PollFd::new(process, PollFlags::IN));
+    }
+    let _ = poll(&mut polled, None);
+    let is_told: Vec<_> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+    let (own, theirs) = is_told.split_first().unwrap_or((&true, &[]));
+    let mut is_over = theirs.chunks(2).map(|told| told.contains(&true));
+    for ended in ferries.extract_if(.., |_| is_over.next() == Some(true)) {
+        let _ = pidfd_send_signal(&ended.process, Signal::KILL);
+    }
+    *own
 }
 
 fn hello(link: &Link, error: Option<&io::Error>) -> io::Result<()> {

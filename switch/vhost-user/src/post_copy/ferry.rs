@@ -92,7 +92,7 @@ impl Ferry {
                 if place.is_multiple_of(2) {
                     ring.carry();
                 }
-                Ok(Some(ring.position().into()))
+                Ok(Some(ring.stopped().number()))
             }
             Order::Enable(place, is_enabled) => {
                 self.rings.get_mut(&place).ok_or_else(no_ring)?.enable(is_enabled);

@@ -15,12 +15,32 @@ pub(crate) enum Order {
     Listen,
     /// Carry a ring's frames. Answered with the ring's position.
     Start(Box<Start>),
-    /// Carry what was taken, and end. Answered with the ring's position.
+    /// Carry what was taken, and end. Answered with [`Stopped`].
     Stop(u32),
     /// Take chains of a ring, or none.
     Enable(u32, bool),
     /// Interrupt the guest by another descriptor.
     Call(u32, Option<Arc<OwnedFd>>),
+}
+
+/// Where a ring stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stopped {
+    /// The guest's ring.
+    pub(crate) position: u32,
+    /// The relay: the first used buffer that was not carried.
+    pub(crate) relay: u16,
+}
+
+impl Stopped {
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.relay) << 32 | u64::from(self.position)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "taking the number apart again")]
+    pub(crate) fn of(number: u64) -> Stopped {
+        Stopped { position: number as u32, relay: (number >> 32) as u16 }
+    }
 }
 
 /// A ring to carry.

@@ -24,7 +24,7 @@ const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x400;
 const USED: u64 = 0x800;
 /// Where the buffers begin.
-const BUFFERS: u64 = 0x1000;
+pub(super) const BUFFERS: u64 = 0x1000;
 const BYTES: u64 = BUFFERS + SLOTS as u64 * SLOT as u64;
 
 /// Descriptor flag: the device writes.
@@ -74,6 +74,11 @@ impl Relay {
         };
         let setup = Setup { size: SLOTS, rings, features: RingFeatures::empty(), base: 0 };
         Ok(Queue::resume(self.memory.clone(), &setup, None)?)
+    }
+
+    /// Returns the driver's side after the ferry's end, which goes on at a used buffer.
+    pub(crate) fn driver_at(&self, used: u16) -> Driver {
+        Driver { memory: self.memory.clone(), free: Vec::new(), next: 0, published: 0, used }
     }
 
     /// Whether the worker has used all that the ferry made available.
@@ -126,6 +131,11 @@ impl Driver {
     /// Returns a buffer's [`SLOT`] bytes.
     pub(crate) fn bytes(&self, slot: u16) -> Option<NonNull<u8>> {
         self.memory.translate(Gpa(BUFFERS + u64::from(slot) * u64::from(SLOT)), SLOT)
+    }
+
+    /// Returns the number of the next used buffer.
+    pub(crate) fn used(&self) -> u16 {
+        self.used
     }
 
     pub(crate) fn free(&self) -> usize {

@@ -3,6 +3,7 @@
 use crate::support::options;
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
+use rustix::process::{Pid, Signal, kill_process};
 use std::process::Command;
 use tempfile::TempDir;
 use test_guest::Guest;
@@ -66,13 +67,16 @@ fn steps_out_of_their_order_cut_the_front_end_off_and_the_next_is_served() {
     start_dock();
     let folder = TempDir::new().unwrap();
     let session = opened(&folder, "s");
-    for (steps, why) in
-        [(&[LISTEN][..], "advised"), (&[END], "listening"), (&[ADVISE, END], "listening")]
-    {
+    for (steps, why) in [
+        (&[LISTEN][..], "advised"),
+        (&[END], "listening"),
+        (&[ADVISE, END], "listening"),
+        (&[ADVISE, ADVISE], "already"),
+    ] {
         let mut guest = connected(&folder, "s");
         for step in steps {
             if *step == ADVISE {
-                drop(guest.frontend().postcopy_advise().unwrap());
+                drop(guest.frontend().postcopy_advise());
             } else {
                 let _ = guest.ask(*step, None);
             }
@@ -159,34 +163,56 @@ fn another_call_descriptor_is_used_at_once() {
     assert_eq!(session.status().state, State::Running);
 }
 
+/// Returns the processes that this test's dock has started.
+fn ferries() -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|it| Some(it.ok()?.path()));
+    let own = std::process::id().to_string();
+    let is_ours = |stat: &str| {
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let parent = rest.split(' ').nth(1)?;
+        let line = std::fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
+        let its_parent = line.rsplit_once(") ")?.1.split(' ').nth(1)?.to_owned();
+        let (process, name) = name.split_once(" (")?;
+        let is_ours = name == "millrace-ferry" && its_parent == own;
+        is_ours.then(|| Pid::from_raw(process.parse().ok()?)).flatten()
+    };
+    let stats = processes.filter_map(|it| std::fs::read_to_string(it.join("stat")).ok());
+    stats.filter_map(|stat| is_ours(&stat)).collect()
+}
+
 /// Each is a process, which ends with its guest's arrival or its connection.
 #[test]
 fn no_ferry_is_left() {
     start_dock();
     let folder = TempDir::new().unwrap();
     let (_first, _session) = (opened(&folder, "a"), opened(&folder, "b"));
-    let ferries = || {
-        let processes = std::fs::read_dir("/proc").unwrap().filter_map(|it| Some(it.ok()?.path()));
-        let own = std::process::id().to_string();
-        let is_ours = |stat: &String| {
-            let (name, rest) = stat.rsplit_once(") ")?;
-            let parent = rest.split(' ').nth(1)?;
-            let line = std::fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
-            let its_parent = line.rsplit_once(") ")?.1.split(' ').nth(1)?.to_owned();
-            (name.ends_with("(millrace-ferry") && its_parent == own).then_some(())
-        };
-        let stats = processes.filter_map(|it| std::fs::read_to_string(it.join("stat")).ok());
-        stats.filter(|stat| is_ours(stat).is_some()).count()
-    };
-    assert_eq!(ferries(), 0);
+    assert_eq!(ferries(), []);
     let mut guest = connected(&folder, "a");
     let arrival = guest.move_by_post_copy(&folder.path().join("b")).unwrap();
-    assert_eq!(ferries(), 1);
+    assert_eq!(ferries().len(), 1);
     guest.arrive(arrival).unwrap();
-    until("it has ended", || ferries() == 0);
+    until("it has ended", || ferries().is_empty());
     drop(guest);
     let mut guest = connected(&folder, "a");
     let _arrival = guest.move_by_post_copy(&folder.path().join("b")).unwrap();
     drop(guest);
-    until("the second has ended", || ferries() == 0);
+    until("the second has ended", || ferries().is_empty());
+}
+
+/// Its front end can have a ferry go on after its session.
+#[test]
+fn a_ferry_that_does_not_end_is_killed() {
+    start_dock();
+    let folder = TempDir::new().unwrap();
+    let (_first, _session) = (opened(&folder, "a"), opened(&folder, "b"));
+    let mut guest = connected(&folder, "a");
+    let _arrival = guest.move_by_post_copy(&folder.path().join("b")).unwrap();
+    for ferry in ferries() {
+        kill_process(ferry, Signal::STOP).unwrap();
+    }
+    drop(guest);
+    until("it has ended", || ferries().is_empty());
+    let mut guest = connected(&folder, "a");
+    drop(guest.frontend().postcopy_advise().unwrap());
+    assert_eq!(ferries().len(), 1, "the dock goes on");
 }
