@@ -313,8 +313,8 @@ impl RingSlot {
         running: Running,
         use_it: impl FnOnce(&mut Running) -> Answer,
     ) -> io::Result<Answer> {
-        if let Some(kick) = &running.kick {
-            watch(&self.ready, kick)?;
+        if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
+            watch(&kicks.ready, kick)?;
         }
         let mut running = Box::new(running);
         let (answer, old) = {
@@ -326,8 +326,9 @@ impl RingSlot {
             self.is_started.store(true, Ordering::Release);
             (answer, old)
         };
-        if let Some(kick) = old.as_ref().and_then(|old| old.kick.as_ref()) {
-            let _ = epoll::delete(&self.ready, kick);
+        let old = old.as_ref().and_then(|old| old.kick.as_ref());
+        if let (Some(kicks), Some(kick)) = (&self.kicks, old) {
+            let _ = epoll::delete(&kicks.ready, kick);
         }
         self.look_again();
         Ok(answer)

@@ -113,7 +113,7 @@ mod tests {
         });
         guest.publish();
         own.queue.set_enabled(true);
-        let slot = RingSlot::new().unwrap();
+        let slot = RingSlot::without_kicks();
         let mut queue = relay.queue().unwrap();
         queue.set_enabled(true);
         slot.start(Running { queue, ..ring().0 }).unwrap();
