@@ -82,7 +82,7 @@ pub struct RingSlot {
     /// The guest's error on this ring. It has a lock of its own because the lock of `content` is
     /// held while a burst is copied into a guest's buffers.
     fault: Mutex<Option<QueueFault>>,
-    /// `None` if nobody waits for kicks at this ring.
+    /// `None` for a receive queue: its kicks wake nobody.
     kicks: Option<Kicks>,
 }
 
@@ -127,12 +127,13 @@ pub(crate) fn nudge() -> io::Result<Arc<OwnedFd>> {
 }
 
 impl RingSlot {
-    /// Returns the slot of a ring whose kicks are waited for; `nudge` is what [`nudge`] returned.
+    /// Returns the slot of a ring whose kicks wake a worker or the session; `nudge` is what [`nudge`]
+    /// returned.
     pub(crate) fn with_kicks(nudge: Arc<OwnedFd>) -> io::Result<RingSlot> {
         Ok(RingSlot { kicks: Some(Kicks::new(nudge)?), ..RingSlot::without_kicks() })
     }
 
-    /// Returns the slot of a ring at which nobody waits: the guest's receive queues.
+    /// Returns the slot of a receive queue: its kicks wake nobody.
     pub(crate) fn without_kicks() -> RingSlot {
         RingSlot {
             content: Mutex::default(),
@@ -294,9 +295,7 @@ impl RingSlot {
     /// Starts a ring and makes [`RingSlot::ready_fd`] readable: the guest may have made buffers
     /// available before.
     pub(crate) fn start(&self, running: Running) -> io::Result<()> {
-        if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
-            watch(&kicks.ready, kick)?;
-        }
+        self.watch(&running)?;
         let mut content = self.own();
         *lock(&self.fault) = None;
         content.running = Some(Box::new(running));
@@ -313,9 +312,7 @@ impl RingSlot {
         running: Running,
         use_it: impl FnOnce(&mut Running) -> Answer,
     ) -> io::Result<Answer> {
-        if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
-            watch(&kicks.ready, kick)?;
-        }
+        self.watch(&running)?;
         let mut running = Box::new(running);
         let (answer, old) = {
             let content = &mut *self.own();
@@ -326,10 +323,7 @@ impl RingSlot {
             self.is_started.store(true, Ordering::Release);
             (answer, old)
         };
-        let old = old.as_ref().and_then(|old| old.kick.as_ref());
-        if let (Some(kicks), Some(kick)) = (&self.kicks, old) {
-            let _ = epoll::delete(&kicks.ready, kick);
-        }
+        old.iter().for_each(|old| self.unwatch(old));
         self.look_again();
         Ok(answer)
     }
@@ -350,10 +344,23 @@ impl RingSlot {
             self.is_started.store(false, Ordering::Release);
             content.running.take()?
         };
+        self.unwatch(&running);
+        Some(running)
+    }
+
+    /// Has the kicks of a ring make [`RingSlot::ready_fd`] readable.
+    fn watch(&self, running: &Running) -> io::Result<()> {
+        match (&self.kicks, &running.kick) {
+            (Some(kicks), Some(kick)) => watch(&kicks.ready, kick),
+            _ => Ok(()),
+        }
+    }
+
+    /// Undoes [`RingSlot::watch`].
+    fn unwatch(&self, running: &Running) {
         if let (Some(kicks), Some(kick)) = (&self.kicks, &running.kick) {
             let _ = epoll::delete(&kicks.ready, kick);
         }
-        Some(running)
     }
 
     /// Waits until no worker has the ring, and locks the slot.

@@ -364,9 +364,8 @@ fn see_off(thread: &JoinHandle<()>, shared: &Shared) {
     }
 }
 
-/// Makes the slots: of each pair the receive queue and the transmit queue, and of the control queue.
-/// A host has thousands of ports, and each descriptor of a slot counts 17 times: only where kicks
-/// are waited for there is one.
+/// Makes the slots: a receive and a transmit queue for each pair, and the control queue. A host can
+/// have thousands of ports, so a slot has a descriptor only where kicks wake somebody.
 fn rings(pairs: u16) -> io::Result<Vec<Arc<RingSlot>>> {
     let nudge = ring_slot::nudge()?;
     let pair = |_| Ok([RingSlot::without_kicks(), RingSlot::with_kicks(nudge.clone())?]);

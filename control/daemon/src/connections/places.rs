@@ -28,8 +28,8 @@ pub(crate) enum Kind {
     /// A client without access. All of them together have the limit of one user, because one user
     /// can have thousands of IDs (`/etc/subuid`).
     Stranger,
-    /// A client over TCP of another host, by its address; of IPv6 by its network, because a host can have any
-    /// number of addresses there.
+    /// A client over TCP of another host, by its address; of IPv6 by its network, because a host can
+    /// have any number of addresses there.
     Monitoring(IpAddr),
 }
 

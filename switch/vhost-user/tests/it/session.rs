@@ -98,8 +98,7 @@ fn is_closing(port: u16) -> bool {
         .any(|fields| fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "04")
 }
 
-/// Each session took 5 s to end, one after the other, and kept its socket.
-/// It had 38: two for each ring, also where nobody waits for kicks.
+/// It had 38: two for each ring, although a kick of a receive queue wakes nobody.
 #[test]
 fn a_port_that_waits_for_its_guest_has_few_descriptors() {
     let folder = TempDir::new().unwrap();
@@ -112,6 +111,7 @@ fn a_port_that_waits_for_its_guest_has_few_descriptors() {
     assert_eq!(count() - before, 8 + 1 + 1 + 4);
 }
 
+/// Each session took 5 s to end, one after the other, and kept its socket.
 #[test]
 fn stuck_sessions_hold_up_neither_their_ends_nor_their_successors() {
     let folder = TempDir::new().unwrap();
