@@ -396,13 +396,13 @@ impl Control {
         self.machines[receiver].device.egress[0].deliver(&[out], &mut vec![]).unwrap();
     }
 
-    /// Forgives what was lost until now, and waits until frames arrive again.
+    /// Forgives what was lost until now, and waits until frames arrive again or the last was sent.
     fn forgive(&mut self, receiver: usize) {
         let of = &self.shared.receivers[receiver];
         let start = Instant::now();
         let arrives = |flow: &Flow, from: u64| flow.seen.load(SeqCst) > from;
         let from: Vec<u64> = of.flows.iter().map(|flow| flow.sent.load(SeqCst)).collect();
-        loop {
+        while !self.shared.is_over.load(SeqCst) {
             for (flow, from) in of.flows.iter().zip(&from) {
                 if !arrives(flow, *from) {
                     flow.forgiven.store(flow.sent.load(SeqCst), SeqCst);
