@@ -111,6 +111,7 @@ impl Steps {
         deny.args("--log-level error --offline check licenses bans sources".split(' '));
         self.tool("licences and sources", &mut deny)?;
         self.tool("unused dependencies", &mut self.program("cargo-shear"))?;
+        self.check("fuzz targets", self.program("fuzz/run").arg("check"))?;
         let mut faults = self.program("fuzz/prove");
         let told = self.check("faults to be put back", faults.arg("check"))?;
         show(&told);

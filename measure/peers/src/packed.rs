@@ -22,12 +22,17 @@ pub(crate) struct PackedRing {
     pub(crate) slots: Slots,
     /// Used descriptors taken, modulo 2^16: a power of two of rounds.
     taken: u16,
+    /// Whether one used descriptor may stand for all buffers up to its own (section 2.8.2).
+    in_order: bool,
+    /// Buffers of the last used descriptor that are not taken yet, and its length.
+    batch: u16,
+    len: u32,
 }
 
 impl PackedRing {
-    pub(crate) fn new(area: Area) -> PackedRing {
+    pub(crate) fn new(area: Area, in_order: bool) -> PackedRing {
         let slots = Slots::new(area.shape.size, area.shape.window);
-        let ring = PackedRing { area, slots, taken: 0 };
+        let ring = PackedRing { area, slots, taken: 0, in_order, batch: 0, len: 0 };
         for place in 0..ring.area.shape.size {
             ring.write_address(place, ring.slots.at(place));
         }
@@ -60,26 +65,56 @@ impl PackedRing {
 
     #[inline]
     pub(crate) fn reap(&mut self, out: &mut [Used]) -> Result<usize, ForeignBuffer> {
-        let mask = self.slots.size() - 1;
+        if self.in_order {
+            return self.reap_in_order(out);
+        }
         let mut count = 0;
         for to in out {
-            let offset = self.descriptor(self.taken & mask) + 8;
-            // Pairs with the switch's store of the flags: the rest and the buffer were written
-            // before it.
-            let word = self.area.memory.word64(offset).load(Acquire);
-            let done = if self.wraps(self.taken) { AVAILABLE | USED } else { 0 };
-            if word & (AVAILABLE | USED) != done || self.slots.free() == self.area.shape.window {
-                break;
-            }
-            #[allow(clippy::cast_possible_truncation, reason = "the fields of a descriptor")]
-            let (len, id) = (word as u32, (word >> 32) as u16);
+            let Some(used) = self.used() else { break };
             self.taken = self.taken.wrapping_add(1);
-            match self.slots.give_back(id) {
+            match self.slots.give_back(used.id) {
                 Place::Same => {}
-                Place::New(place) => self.write_address(place, id),
-                Place::Foreign => return Err(ForeignBuffer(id)),
+                Place::New(place) => self.write_address(place, used.id),
+                Place::Foreign => return Err(ForeignBuffer(used.id)),
             }
-            *to = Used { id, len };
+            *to = used;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Returns the used descriptor at the next position, if the switch has written it.
+    #[inline(always)]
+    fn used(&self) -> Option<Used> {
+        let mask = self.slots.size() - 1;
+        let offset = self.descriptor(self.taken & mask) + 8;
+        // Pairs with the switch's store of the flags: the rest and the buffer were written before
+        // it.
+        let word = self.area.memory.word64(offset).load(Acquire);
+        let done = if self.wraps(self.taken) { AVAILABLE | USED } else { 0 };
+        if word & (AVAILABLE | USED) != done || self.slots.free() == self.area.shape.window {
+            return None;
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "the fields of a descriptor")]
+        let (len, id) = (word as u32, (word >> 32) as u16);
+        Some(Used { id, len })
+    }
+
+    /// Takes buffers in the order in which they were published, up to the one that a used
+    /// descriptor names.
+    fn reap_in_order(&mut self, out: &mut [Used]) -> Result<usize, ForeignBuffer> {
+        let mut count = 0;
+        for to in out {
+            if self.batch == 0 {
+                let Some(used) = self.used() else { break };
+                self.batch = self.slots.up_to(used.id).ok_or(ForeignBuffer(used.id))?;
+                self.len = used.len;
+            }
+            let id = self.slots.oldest();
+            self.slots.give_back(id);
+            self.taken = self.taken.wrapping_add(1);
+            self.batch -= 1;
+            *to = Used { id, len: self.len };
             count += 1;
         }
         Ok(count)

@@ -16,9 +16,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(area: Area, packed: bool) -> Result<Queue> {
+    pub(crate) fn new(area: Area, packed: bool, in_order: bool) -> Result<Queue> {
         let event = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).context("no event descriptor");
-        Ok(Queue { ring: Ring::new(area, packed), kick: event()?, call: event()? })
+        let ring = Ring::new(area, packed, in_order);
+        Ok(Queue { ring, kick: event()?, call: event()? })
     }
 
     /// Notifies the switch if it asks for that. Called when nothing has moved for a while.

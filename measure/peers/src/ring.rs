@@ -18,9 +18,14 @@ pub(crate) enum Ring {
 }
 
 impl Ring {
-    /// Creates a ring of which the driver owns all buffers.
-    pub(crate) fn new(area: Area, packed: bool) -> Ring {
-        if packed { Ring::Packed(PackedRing::new(area)) } else { Ring::Split(SplitRing::new(area)) }
+    /// Creates a ring of which the driver owns all buffers. `in_order`: they come back in the order
+    /// in which they are published.
+    pub(crate) fn new(area: Area, packed: bool, in_order: bool) -> Ring {
+        if packed {
+            Ring::Packed(PackedRing::new(area, in_order))
+        } else {
+            Ring::Split(SplitRing::new(area))
+        }
     }
 
     /// Returns the offsets of the ring's parts.

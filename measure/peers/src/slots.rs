@@ -75,6 +75,20 @@ impl Slots {
         self.ids[self.place(self.published.wrapping_add(ahead))]
     }
 
+    /// Returns the id that the switch has had longest; it must have one.
+    #[inline(always)]
+    pub(crate) fn oldest(&self) -> u16 {
+        self.ids[self.place(self.freed.wrapping_sub(self.window))]
+    }
+
+    /// Returns how many ids the switch has had at least as long as this one, itself included;
+    /// `None` if it does not have it.
+    pub(crate) fn up_to(&self, id: u16) -> Option<u16> {
+        let oldest = self.freed.wrapping_sub(self.window);
+        let at = |ahead: u16| self.ids[self.place(oldest.wrapping_add(ahead))];
+        (0..self.window - self.free()).find(|ahead| at(*ahead) == id).map(|ahead| ahead + 1)
+    }
+
     /// Returns the id at a ring entry.
     pub(crate) fn at(&self, place: u16) -> u16 {
         self.ids[self.place(place)]
@@ -139,6 +153,21 @@ mod tests {
         assert_eq!([slots.give_back(1), slots.give_back(0)], [Place::New(0), Place::New(1)]);
         slots.publish(2);
         assert_eq!([slots.next(0), slots.next(1)], [1, 0]);
+    }
+
+    #[test]
+    fn one_id_stands_for_those_before_it() {
+        let mut slots = Slots::new(8, 4);
+        for _ in 0..40_000 {
+            slots.publish(3);
+            let third = slots.next(0).wrapping_sub(1) % 4;
+            assert_eq!((slots.up_to(third), slots.up_to(slots.next(0))), (Some(3), None));
+            for left in (0..3).rev() {
+                let oldest = slots.oldest();
+                assert_eq!(slots.give_back(oldest), Place::Same);
+                assert_eq!(slots.up_to(third), (left > 0).then_some(left));
+            }
+        }
     }
 
     #[test]

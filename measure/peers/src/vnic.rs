@@ -1,11 +1,11 @@
 //! One vNIC: the front end of a vhost-user session, its memory and its pair of queues.
 //!
-//! It always requests the features that a Linux guest's driver requests: checksum and segmentation
-//! offloads and mergeable buffers. It does without features that a switch does not offer, unless
-//! the case is about them.
+//! It requests the features that the case's driver requests, by default those of a Linux guest:
+//! checksum and segmentation offloads and mergeable buffers. It does without features that a switch
+//! does not offer, unless the case is about them.
 
 use crate::area::{AREA, Area, Shape};
-use crate::case::{Case, Load};
+use crate::case::{Case, Driver, Load};
 use crate::memory::Memory;
 use crate::queue::Queue;
 use anyhow::{Context, Result, ensure};
@@ -25,6 +25,7 @@ const HOST_TSO4: u64 = 1 << 11;
 const MRG_RXBUF: u64 = 1 << 15;
 const VERSION_1: u64 = 1 << 32;
 const RING_PACKED: u64 = 1 << 34;
+const IN_ORDER: u64 = 1 << 35;
 const OFFLOADS: u64 = CSUM | GUEST_CSUM | HOST_TSO4 | GUEST_TSO4;
 
 /// Numbers of the two queues: the guest's receive queue comes first.
@@ -46,10 +47,10 @@ pub(crate) struct Vnic {
 impl Vnic {
     /// Starts the session on a connection to the switch and enables both queues.
     pub(crate) fn start(connection: UnixStream, case: &Case) -> Result<Vnic> {
-        let session = Frontend::from_stream(connection, 2);
-        let (memory, ingress, egress) = queues(case)?;
-        let mut vnic = Vnic { session, memory, ingress, egress, features: 0 };
-        vnic.negotiate(case)?;
+        let mut session = Frontend::from_stream(connection, 2);
+        let features = negotiate(&mut session, case)?;
+        let (memory, ingress, egress) = queues(case, features & IN_ORDER != 0)?;
+        let mut vnic = Vnic { session, memory, ingress, egress, features };
         vnic.share_memory()?;
         vnic.enable(INGRESS)?;
         vnic.enable(EGRESS)?;
@@ -59,27 +60,6 @@ impl Vnic {
     /// Returns whether its memory is in huge pages.
     pub(crate) fn huge_pages(&self) -> bool {
         self.memory.huge
-    }
-
-    fn negotiate(&mut self, case: &Case) -> Result<()> {
-        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-        self.session.set_owner()?;
-        let offered = self.session.get_features()?;
-        let ring = if case.packed { RING_PACKED } else { 0 };
-        let wanted = OFFLOADS | MRG_RXBUF | VERSION_1 | ring | protocol;
-        self.features = offered & wanted;
-        let without = |bits: u64| bits & !self.features != 0;
-        ensure!(!without(VERSION_1 | protocol), "the switch offers no virtio 1 over vhost-user");
-        ensure!(!without(ring), "the switch offers no packed rings");
-        ensure!(case.load != Load::Train || !without(OFFLOADS), "the switch offers no trains");
-        let reply = VhostUserProtocolFeatures::REPLY_ACK;
-        let taken = self.session.get_protocol_features()? & (VhostUserProtocolFeatures::MQ | reply);
-        self.session.set_protocol_features(taken)?;
-        if taken.contains(reply) {
-            self.session.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
-        }
-        self.session.set_features(self.features)?;
-        Ok(())
     }
 
     fn share_memory(&self) -> Result<()> {
@@ -118,8 +98,34 @@ impl Vnic {
     }
 }
 
+/// Agrees on the features of a session, and returns them.
+fn negotiate(session: &mut Frontend, case: &Case) -> Result<u64> {
+    let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    session.set_owner()?;
+    let ring = if case.packed { RING_PACKED } else { 0 };
+    let driver = match case.driver {
+        Driver::Full => OFFLOADS | MRG_RXBUF,
+        Driver::OneBuffer => OFFLOADS,
+        Driver::Bare => 0,
+        Driver::InOrder => OFFLOADS | MRG_RXBUF | IN_ORDER,
+    };
+    let features = session.get_features()? & (driver | VERSION_1 | ring | protocol);
+    let without = |bits: u64| bits & !features != 0;
+    ensure!(!without(VERSION_1 | protocol), "the switch offers no virtio 1 over vhost-user");
+    ensure!(!without(ring), "the switch offers no packed rings");
+    ensure!(case.load != Load::Train || !without(OFFLOADS), "the switch offers no trains");
+    let reply = VhostUserProtocolFeatures::REPLY_ACK;
+    let taken = session.get_protocol_features()? & (VhostUserProtocolFeatures::MQ | reply);
+    session.set_protocol_features(taken)?;
+    if taken.contains(reply) {
+        session.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    }
+    session.set_features(features)?;
+    Ok(features)
+}
+
 /// Allocates the memory of both queues of a case: two ring areas, then the buffers.
-fn queues(case: &Case) -> Result<(Rc<Memory>, Queue, Queue)> {
+fn queues(case: &Case, in_order: bool) -> Result<(Rc<Memory>, Queue, Queue)> {
     let [ingress, egress] = [false, true].map(|writable| case.shape(writable));
     let buffers = 2 * AREA;
     let memory = Rc::new(Memory::new(buffers + ingress.len() + egress.len())?);
@@ -129,7 +135,7 @@ fn queues(case: &Case) -> Result<(Rc<Memory>, Queue, Queue)> {
         buffers,
         shape,
     };
-    let first = Queue::new(area(0, buffers, ingress), case.packed)?;
-    let second = Queue::new(area(AREA, buffers + ingress.len(), egress), case.packed)?;
+    let first = Queue::new(area(0, buffers, ingress), case.packed, in_order)?;
+    let second = Queue::new(area(AREA, buffers + ingress.len(), egress), case.packed, in_order)?;
     Ok((memory, first, second))
 }

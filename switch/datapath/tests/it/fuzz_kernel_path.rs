@@ -17,7 +17,7 @@ use bolero::TypeGenerator;
 pub(crate) use change::plain;
 use frame::Conversation;
 use std::cell::RefCell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use world::{Site, World};
 
 /// A case: conversations between stations, and what happens in order.
@@ -54,7 +54,10 @@ fn fuzz_kernel_path() {
     let tested = ports::namespace::fresh(|| match Site::make() {
         Ok(site) => {
             SITE.set(Some(site));
-            fuzz();
+            let start = Instant::now();
+            // Within the test, whose name the target has.
+            bolero::check!().with_shrink_time(shrink_time()).with_type::<Case>().for_each(try_out);
+            report(start);
         }
         Err(error) => eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN: {error}"),
     });
@@ -63,19 +66,19 @@ fn fuzz_kernel_path() {
     }
 }
 
-fn fuzz() {
-    let start = std::time::Instant::now();
-    let shrink_time = std::env::var("FUZZ_SHRINK").ok().and_then(|seconds| seconds.parse().ok());
-    bolero::check!()
-        .with_shrink_time(Duration::from_secs(shrink_time.unwrap_or(3)))
-        .with_type::<Case>()
-        .for_each(|case| {
-            SITE.with_borrow_mut(|site| {
-                let site = site.as_mut().expect("made before");
-                let mut world = World::new(site);
-                case.steps.iter().for_each(|step| world.carry_out(&case.conversations, *step));
-            });
-        });
+fn shrink_time() -> Duration {
+    let seconds = std::env::var("FUZZ_SHRINK").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+fn try_out(case: &Case) {
+    SITE.with_borrow_mut(|site| {
+        let mut world = World::new(site.as_mut().expect("made before"));
+        case.steps.iter().for_each(|step| world.carry_out(&case.conversations, *step));
+    });
+}
+
+fn report(start: Instant) {
     let tried = SITE.with_borrow(|site| site.as_ref().expect("made before").tried);
     let rate = tried.frames as f64 / start.elapsed().as_secs_f64();
     eprintln!("{tried:?}, {rate:.0} frames a second");
