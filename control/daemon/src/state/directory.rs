@@ -89,7 +89,7 @@ impl StateDirectory {
             Err(error) => return Err(trouble(path, "cannot be opened", &error)),
         };
         match flaw(&folder) {
-            Some(flaw) => Err(trouble(path, "cannot be trusted", &flaw)),
+            Some(flaw) => Err(trouble(path, "cannot be trusted", &flaw).remedy(UNTRUSTED)),
             None => Ok(Some(folder)),
         }
     }
@@ -238,6 +238,10 @@ fn flaw(of: &OwnedFd) -> Option<String> {
         .then(|| format!("owner {} and mode {:04o}", facts.st_uid, facts.st_mode & 0o7777))
 }
 
+/// What helps if a directory belongs to another user: mostly root has typed what a unit runs.
+const UNTRUSTED: &str = "start it as the owner, as the unit does (`systemctl start millrace`), \
+    correct owner and mode, or name another with --state-dir or `state-directory` in [switch]";
+
 fn trouble(path: &Path, what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(format!("the state {} {what}", path.display()))
         .seen(error)
@@ -295,6 +299,7 @@ mod tests {
             std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
             let problem = StateDirectory::open(folder.path(), FILE).err().unwrap();
             assert!(problem.seen.contains("owner 65534"), "{problem}");
+            assert!(problem.remedy.contains("as the owner"), "{problem}");
         }
     }
 
