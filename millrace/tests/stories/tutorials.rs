@@ -168,6 +168,17 @@ fn tutorials_leave_nothing_to_the_next_one() {
     });
 }
 
+/// With the plugins of the distribution. The story of `cnitool` has newer ones.
+#[test]
+fn the_cni_tutorial_does_what_it_says_and_leaves_nothing_to_the_next_one() {
+    let plugin = Need::Brought("/usr/lib/cni/host-local", "containernetworking-plugins");
+    story(&[Need::Tap, Need::Program("ping"), plugin], || {
+        for name in ["pods.md", "containers.md", "pods.md"] {
+            follow(name);
+        }
+    });
+}
+
 #[test]
 fn the_virtual_machine_tutorial_does_what_it_says() {
     story(&[Need::Tap, Need::Guest("qemu")], || {

@@ -43,6 +43,8 @@ const PEERS: &[Purpose] = &[Purpose::Peers];
 /// Debian's package of Python's module for virtual environments, which brings no program.
 const VENV: &str = "python3-venv";
 const OVS: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+/// Where Debian has the CNI project's plugins, and the tutorial looks.
+const HOST_LOCAL: &str = "/usr/lib/cni/host-local";
 
 const NEEDS: &[Need] = &[
     need("cc", "gcc", "everything", ALL),
@@ -61,6 +63,7 @@ const NEEDS: &[Need] = &[
     need("chromium", "chromium", "stories in a browser", TEST),
     need("dpkg-shlibdeps", "dpkg-dev", "packages: libraries of the .deb", PACKAGES),
     need("rpm", "rpm", "what the .rpm holds", TEST),
+    need(HOST_LOCAL, "containernetworking-plugins", "the tutorial of CNI", TEST),
     need("valgrind", "valgrind", "instruction counts", BENCH),
     need("dpdk-testpmd", "dpdk-dev", "testpmd as a peer", PEERS),
     need(OVS, "openvswitch-switch-dpdk", "OVS-DPDK as a peer", PEERS),
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(more(Purpose::Packages), ["dpkg-dev"]);
         assert_eq!(more(Purpose::Peers), ["dpdk-dev", "openvswitch-switch-dpdk"]);
         assert!(more(Purpose::Fuzz).is_empty());
-        assert_eq!(more(Purpose::Test).len(), 8);
+        assert_eq!(more(Purpose::Test).len(), 9);
     }
 
     #[test]
